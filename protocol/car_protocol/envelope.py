@@ -1,0 +1,159 @@
+"""The JSON-RPC 2.0 envelope: frames into calls, answers into frames."""
+
+import re
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from car_protocol.errors import ErrorObject, RpcError
+from car_protocol.limits import MAX_BATCH, MAX_ID_BYTES, MAX_ID_INTEGER
+
+Id = str | int
+_INTEGER = re.compile(rb"-?(0|[1-9][0-9]*)")
+_ABSENT = Raw(b"")
+
+
+class Call(Struct, frozen=True):
+    """One request or, where `id` is None, one notification; `params` is JSON text or empty."""
+
+    method: str
+    id: Id | None
+    params: bytes
+
+
+class Batch(Struct, frozen=True):
+    """The entries of a batch in order: calls, and the errors of those that are none."""
+
+    entries: list[Call | RpcError]
+
+
+class Result(Struct, frozen=True):
+    """A response that carries a result."""
+
+    id: Id
+    result: Any
+    jsonrpc: Literal["2.0"] = "2.0"
+
+
+class Failure(Struct, frozen=True):
+    """A response that carries an error; `id` is None where the request's own could not be read."""
+
+    id: Id | None
+    error: ErrorObject
+    jsonrpc: Literal["2.0"] = "2.0"
+
+
+class Notification(Struct, frozen=True):
+    """A message that is never answered."""
+
+    method: str
+    params: Any
+    jsonrpc: Literal["2.0"] = "2.0"
+
+
+class Request(Struct, frozen=True, omit_defaults=True):
+    """A call as a client sends it."""
+
+    jsonrpc: Literal["2.0"]
+    method: str
+    id: Id | None = None
+    params: Any = None
+
+
+class Incoming(Struct, frozen=True):
+    """Whatever a daemon sends, as a client decodes it; `result`, `params` stay JSON text until read."""
+
+    id: Id | None = None
+    method: str | None = None
+    result: Raw = _ABSENT
+    params: Raw = _ABSENT
+    error: ErrorObject | None = None
+
+
+class _Envelope(Struct, frozen=True):
+    jsonrpc: Literal["2.0"]
+    method: str
+    id: Raw = _ABSENT
+    params: Raw = _ABSENT
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_entries = msgspec.json.Decoder(list[Raw]).decode
+_decode_incoming = msgspec.json.Decoder(Incoming).decode
+_encode = msgspec.json.Encoder().encode
+# What msgspec raises on bytes that are no JSON text: invalid UTF-8 and deep nesting are no DecodeError.
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def decode_frame(frame: bytes) -> Call | Batch:
+    """Decode what a client sent; raises RpcError (`parse_error`, `invalid_request`) for the whole frame."""
+    if frame.lstrip()[:1] == b"[":
+        return _decode_batch(frame)
+    return _decode_call(frame)
+
+
+def decode_incoming(frame: bytes) -> Incoming:
+    """Decode what a daemon sent; raises msgspec.DecodeError."""
+    return _decode_incoming(frame)
+
+
+def encode_message(message: Result | Failure | Notification | Request) -> bytes:
+    """Return the message as one frame with its newline."""
+    return _encode(message) + b"\n"
+
+
+def encode_batch(answers: list[Result | Failure]) -> bytes:
+    """Return a batch's answers as one frame with its newline."""
+    return _encode(answers) + b"\n"
+
+
+def _decode_call(frame: bytes) -> Call:
+    try:
+        envelope = _decode_envelope(frame)
+    except NOT_JSON as error:
+        raise _why_undecodable(frame) from error
+    call_id = _decode_id(bytes(envelope.id)) if envelope.id != _ABSENT else None
+    return Call(envelope.method, call_id, bytes(envelope.params))
+
+
+def _decode_batch(frame: bytes) -> Batch:
+    _require_json(frame)
+    entries = _decode_entries(frame)
+    if not 1 <= len(entries) <= MAX_BATCH:
+        raise RpcError("invalid_request", max_batch=MAX_BATCH)
+    return Batch([_batch_entry(bytes(entry)) for entry in entries])
+
+
+def _batch_entry(entry: bytes) -> Call | RpcError:
+    try:
+        return _decode_call(entry)
+    except RpcError as error:
+        return error
+
+
+def _decode_id(text: bytes) -> Id:
+    try:
+        value = msgspec.json.decode(text)
+    except NOT_JSON as error:
+        raise RpcError("parse_error") from error
+    if isinstance(value, str) and len(value.encode()) <= MAX_ID_BYTES:
+        return value
+    if type(value) is int and abs(value) <= MAX_ID_INTEGER and _INTEGER.fullmatch(text):
+        return value
+    raise RpcError("invalid_request")
+
+
+def _why_undecodable(frame: bytes) -> RpcError:
+    try:
+        _require_json(frame)
+    except RpcError as error:
+        return error
+    return RpcError("invalid_request")
+
+
+def _require_json(frame: bytes) -> None:
+    try:
+        msgspec.json.decode(frame)
+    except NOT_JSON as error:
+        raise RpcError("parse_error") from error

@@ -1,0 +1,35 @@
+"""The table of methods: what each takes and returns."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from car_protocol.capacity import Capacity, CapacityParams
+from car_protocol.infer import Answer, CancelParams, Empty, InferParams
+from car_protocol.models import Models
+from car_protocol.status import Status
+from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens
+
+
+class Method(Struct, frozen=True):
+    """One method of the contract; a streaming one may not stand in a batch."""
+
+    summary: str
+    params: type[Struct]
+    result: Any
+    streams: bool = False
+
+
+METHODS: dict[str, Method] = {
+    "inference/capacity": Method("How many requests run at once, and why.", CapacityParams, Capacity),
+    "infer": Method("Answer a prompt in one piece.", InferParams, Answer),
+    "infer_stream": Method("Answer a prompt piece by piece.", InferParams, Answer, streams=True),
+    "$/cancelRequest": Method("Cancel a request of this connection.", CancelParams, Empty),
+    "tokenize": Method("Cut text into the model's tokens.", TokenizeParams, Tokens),
+    "detokenize": Method("Write tokens out as text.", DetokenizeParams, Text),
+    "models/list": Method("List what the daemon can serve.", Empty, Models),
+    "daemon/status": Method("What the daemon is doing now.", Empty, Status),
+    "rpc.discover": Method("This table as an OpenRPC document.", Empty, dict[str, Any]),
+}
+CHUNK = "infer_stream/chunk"
+CAPACITY_CHANGED = "inference/capacity_changed"

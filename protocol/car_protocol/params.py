@@ -1,0 +1,45 @@
+"""Decoding of `params`, and which member of them is at fault."""
+
+import re
+from typing import TypeVar
+
+import msgspec
+
+from car_protocol.envelope import NOT_JSON
+from car_protocol.errors import RpcError
+
+T = TypeVar("T", bound=msgspec.Struct)
+# msgspec ends its messages with the path of the fault (`$.stop[0]`); without one they name it in backticks.
+# The messages of our own checks begin with the member.
+_PATH = re.compile(r" - at `\$\.(\w+)[^`]*`$")
+_NAMED = re.compile(r"(?:unknown field|required field|^) ?`([^`]*)`")
+_MAX_NAME = 128
+
+
+def decode_params(kind: type[T], text: bytes) -> T:
+    """Decode and check params; raises RpcError `invalid_params` with `param`, or `parse_error`."""
+    try:
+        return msgspec.json.decode(text or b"{}", type=kind)
+    except NOT_JSON as error:
+        raise _fault(text, error) from error
+
+
+def invalid_param(name: str) -> RpcError:
+    """Return the error that names one member of params."""
+    return RpcError("invalid_params", param=name[:_MAX_NAME])
+
+
+def _fault(text: bytes, error: Exception) -> RpcError:
+    try:
+        msgspec.json.decode(text)
+    except msgspec.ValidationError:
+        # A JSON text all the same: one of its numbers overflows a double.
+        return invalid_param(_member(str(error)))
+    except NOT_JSON:
+        return RpcError("parse_error")
+    return invalid_param(_member(str(error)))
+
+
+def _member(message: str) -> str:
+    found = _PATH.search(message) or _NAMED.search(message)
+    return found[1] if found else ""

@@ -1,0 +1,36 @@
+"""`tokenize` and `detokenize`."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from car_protocol.infer import TokenId
+
+
+class TokenizeParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """The text to cut into tokens."""
+
+    text: str
+    model: str | None = None
+    add_special: bool = False
+    parse_special: bool = False
+
+
+class Tokens(Struct, frozen=True):
+    """Token ids in order."""
+
+    tokens: list[int]
+
+
+class DetokenizeParams(Struct, frozen=True, forbid_unknown_fields=True):
+    """The tokens to write out; with `special` control tokens too."""
+
+    tokens: Annotated[list[TokenId], Meta(max_length=1_000_000)]
+    model: str | None = None
+    special: bool = False
+
+
+class Text(Struct, frozen=True):
+    """Text; bytes that are no UTF-8 appear as U+FFFD."""
+
+    text: str
