@@ -1,0 +1,171 @@
+"""One request's answer as it grows: its prompt once prepared, its text, its timings."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from car_daemon.engine import frames
+from car_daemon.scheduler.request import Request
+from car_protocol.envelope import Id
+from car_protocol.errors import RpcError
+from car_protocol.infer import Answer, InferParams, Sampling, Timings
+
+_MAX_SEED = 2**32 - 1
+
+
+class Reply(Protocol):
+    """Where an answer goes; exactly one of `result` and `error` is called, once."""
+
+    def chunk(self, text: str, tokens: list[int] | None) -> None:
+        """Send one piece of a stream."""
+        ...
+
+    def result(self, result: Struct) -> None:
+        """Send the terminal response."""
+        ...
+
+    def error(self, error: RpcError) -> None:
+        """Send the terminal error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose request it is: user, connection, the client's own id and label."""
+
+    uid: int
+    connection: int
+    id: Id
+    client: str | None
+
+
+class GrowingAnswer:
+    """What a client asked and what it gets; times in seconds of `clock`."""
+
+    def __init__(
+        self,
+        request: Request,
+        params: InferParams,
+        owner: Owner,
+        reply: Reply,
+        *,
+        streams: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self.request = request
+        self.owner = owner
+        self.params = params
+        self._reply = reply
+        self._streams = streams
+        self._clock = clock
+        self.seed = params.seed if params.seed is not None else secrets.randbelow(_MAX_SEED)
+        # Mutable state: the prepared prompt, what was produced, how far the engine is and how it ended.
+        self.prompt: bytes = b""
+        self.max_tokens = 0
+        self._texts: list[str] = []
+        self._tokens: list[int] = []
+        self._chunks = 0
+        self._first_token_at: float | None = None
+        self.sequence: int | None = None
+        self.prompt_done = 0
+        self._end: frames.End | None = None
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the prepared prompt."""
+        return len(self.prompt) // 4
+
+    def as_prepare(self) -> frames.Prepare:
+        """Return the frame that has the prompt prepared."""
+        params = self.params
+        return frames.Prepare(
+            key=self.request.key,
+            prompt=params.prompt,
+            tokens=params.tokens,
+            messages=params.messages,
+            parse_special=params.parse_special,
+            max_tokens=params.max_tokens,
+        )
+
+    def prepared(self, message: frames.Prepared) -> None:
+        """Keep the prepared form: an engine's death costs a waiting request nothing."""
+        self.prompt = message.tokens
+        self.max_tokens = message.max_tokens
+
+    def as_run(self) -> frames.Run:
+        """Return the frame that starts the request, from its beginning."""
+        self._texts.clear()
+        self._tokens.clear()
+        self._first_token_at = None
+        sampling = {name: getattr(self.params, name) for name in Sampling.__struct_fields__}
+        return frames.Run(
+            key=self.request.key,
+            tokens=self.prompt,
+            max_tokens=self.max_tokens,
+            sampling=Sampling(**sampling),
+            seed=self.seed,
+            stop=self.params.stop,
+            return_tokens=self.params.return_tokens,
+        )
+
+    def take(self, row: frames.Row) -> None:
+        """Take what one step brought; a stream's text goes out at once."""
+        self.sequence = row.sequence
+        self.prompt_done = row.prompt_done
+        self._end = row.end
+        if row.sampled and self._first_token_at is None:
+            self._first_token_at = self._clock()
+        if not self._streams:
+            self._texts.append(row.text)
+            self._tokens += row.tokens or ()
+        elif row.text or row.tokens:
+            self.request.sent = True
+            self._chunks += 1
+            self._reply.chunk(row.text, row.tokens)
+
+    def complete(self) -> None:
+        """Send the terminal response."""
+        self._reply.result(self._answer())
+
+    def fail(self, reason: str, data: dict[str, object]) -> None:
+        """Send the terminal error."""
+        if reason == "cancelled" and self._streams:
+            data = {**data, "chunks": self._chunks}
+        self._reply.error(RpcError(reason, started=self._first_token_at is not None, **data))
+
+    def _answer(self) -> Answer:
+        end = self._end
+        assert end is not None
+        assert end.reason is not None
+        answer = Answer(
+            finish_reason=end.reason,
+            stop=end.stop if end.stop is not None else UNSET,
+            model=self.request.model,
+            seed=self.seed,
+            usage=end.usage,
+            timings=self._timings(end),
+        )
+        if self._streams:
+            return structs.replace(answer, chunks=self._chunks)
+        tokens: list[int] | UnsetType = self._tokens if self.params.return_tokens else UNSET
+        return structs.replace(answer, text="".join(self._texts), tokens=tokens)
+
+    def _timings(self, end: frames.End) -> Timings:
+        arrived = self.request.arrived
+        now = self._clock()
+        leased = self.request.leased_at if self.request.leased_at is not None else now
+        first = self._first_token_at if self._first_token_at is not None else now
+        return Timings(
+            queue_ms=_ms(leased - arrived),
+            prefill_ms=round(end.prefill_ms, 3),
+            ttft_ms=_ms(first - arrived),
+            decode_ms=round(end.decode_ms, 3),
+            total_ms=_ms(now - arrived),
+        )
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

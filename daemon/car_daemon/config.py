@@ -1,0 +1,210 @@
+"""The configuration: flags over environment over file over defaults."""
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from car_daemon import guide, logs
+from car_daemon.models.entry import ModelSettings
+from car_protocol.capacity import Policy
+from car_protocol.limits import Limits
+from car_protocol.socket_path import socket_path
+
+GUIDE = "guide"
+LIMIT_VARIABLE = "CAR_INFERENCE_MAX_CONCURRENT"
+
+Positive = Annotated[int, Meta(ge=1)]
+Sequences = Annotated[int, Meta(ge=1, le=256)]
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the message says which key and what to do."""
+
+
+class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[daemon]`."""
+
+    socket: str | None = None
+    log_level: logs.Level = "info"
+    log_format: logs.Format = "console"
+    allow_uids: list[Annotated[int, Meta(ge=0)]] = []
+    drain_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 30.0
+    max_connections: Positive = Limits().max_connections
+    max_connections_per_uid: Positive = Limits().max_connections_per_uid
+
+
+class CapacityTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[capacity]`; `sequences` is the limit of the machine."""
+
+    sequences: Positive | None = None
+
+
+class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[models.NAME]`."""
+
+    path: str
+    context_tokens: Positive | None = None
+    sequences: Sequences | None = None
+    threads: Positive | None = None
+    gpu_layers: int = 0
+
+
+class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole TOML file."""
+
+    default_model: str = GUIDE
+    daemon: DaemonTable = field(default_factory=DaemonTable)
+    capacity: CapacityTable = field(default_factory=CapacityTable)
+    models: dict[str, ModelTable] = {}
+
+
+class Flags(Struct, frozen=True, kw_only=True):
+    """What the command line gave; None where it gave nothing."""
+
+    socket: str | None = None
+    model: str | None = None
+    config: str | None = None
+    capacity: int | None = None
+    context_tokens: int | None = None
+    threads: int | None = None
+    gpu_layers: int | None = None
+    log_level: logs.Level | None = None
+    log_format: logs.Format | None = None
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """What the daemon runs with; `warnings` are for its log."""
+
+    socket: Path
+    log_level: logs.Level
+    log_format: logs.Format
+    allow_uids: list[int]
+    drain_timeout_s: float
+    limits: Limits
+    machine_limit: int | None
+    models: dict[str, ModelSettings]
+    default_model: str
+    warnings: list[str]
+
+
+def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:
+    """Decide everything; raises ConfigError."""
+    file = _read(_config_path(flags, env))
+    warnings: list[str] = []
+    limit, source = _machine_limit(flags, env, file, warnings)
+    models, default = _models(flags, file, limit, source)
+    daemon = file.daemon
+    return Config(
+        socket=socket_path(flags.socket or (None if env.get("CAR_SOCKET") else daemon.socket), env),
+        log_level=flags.log_level or daemon.log_level,
+        log_format=flags.log_format or daemon.log_format,
+        allow_uids=list(daemon.allow_uids),
+        drain_timeout_s=daemon.drain_timeout_s,
+        limits=Limits(max_connections=daemon.max_connections, max_connections_per_uid=daemon.max_connections_per_uid),
+        machine_limit=limit,
+        models=models,
+        default_model=default,
+        warnings=warnings,
+    )
+
+
+def _config_path(flags: Flags, env: Mapping[str, str]) -> Path | None:
+    if flags.config is not None:
+        return Path(flags.config)
+    home = Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    candidates = (home / "car" / "card.toml", Path("/etc/car/card.toml"))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _read(path: Path | None) -> ConfigFile:
+    if path is None:
+        return ConfigFile()
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    _check_keys(data, path)
+    try:
+        return msgspec.convert(data, ConfigFile)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _check_keys(data: dict[str, Any], path: Path) -> None:
+    """Refuse unknown keys by their full name, with the nearest that exists."""
+    tables = {"": (data, ConfigFile), "daemon.": (data.get("daemon"), DaemonTable)}
+    tables["capacity."] = (data.get("capacity"), CapacityTable)
+    models = data.get("models")
+    for name, table in models.items() if isinstance(models, dict) else ():
+        tables[f"models.{name}."] = (table, ModelTable)
+    for prefix, (table, kind) in tables.items():
+        known = kind.__struct_fields__
+        for key in table if isinstance(table, dict) else ():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+                raise ConfigError(f"{path}: unknown key {prefix}{key}; the nearest known one is {prefix}{near}")
+
+
+def _machine_limit(
+    flags: Flags, env: Mapping[str, str], file: ConfigFile, warnings: list[str]
+) -> tuple[int | None, Policy | None]:
+    """Return the machine's limit and what gave it: environment over flag over file."""
+    given = env.get(LIMIT_VARIABLE)
+    if given is not None:
+        text = given.strip()
+        if text.isascii() and text.isdigit() and int(text) > 0:
+            return int(text), "env"
+        warnings.append(f"{LIMIT_VARIABLE} is not a positive integer and is ignored")
+    if flags.capacity is not None:
+        return flags.capacity, "flag"
+    if file.capacity.sequences is not None:
+        return file.capacity.sequences, "config"
+    return None, None
+
+
+def _models(
+    flags: Flags, file: ConfigFile, limit: int | None, source: Policy | None
+) -> tuple[dict[str, ModelSettings], str]:
+    """Return all entries and the default one's name; flags apply to the default one."""
+    tables = {GUIDE: ModelTable(str(guide.PATH)), **file.models}
+    default = file.default_model
+    if flags.model is not None:
+        default = flags.model if flags.model in tables else Path(flags.model).stem
+        if flags.model not in tables:
+            tables[default] = ModelTable(flags.model)
+    if default not in tables:
+        raise ConfigError(f"default_model: there is no model named {default}")
+    entries = {name: _settings(table, limit, source) for name, table in tables.items()}
+    entries[default] = _with_flags(entries[default], flags)
+    return entries, default
+
+
+def _settings(table: ModelTable, limit: int | None, source: Policy | None) -> ModelSettings:
+    sequences, policy = (limit, source) if limit is not None else (table.sequences, None)
+    return ModelSettings(
+        path=Path(table.path).expanduser(),
+        context_tokens=table.context_tokens,
+        sequences=sequences,
+        policy=policy or ("config" if sequences is not None else None),
+        threads=table.threads,
+        gpu_layers=table.gpu_layers,
+    )
+
+
+def _with_flags(settings: ModelSettings, flags: Flags) -> ModelSettings:
+    return ModelSettings(
+        path=settings.path,
+        context_tokens=flags.context_tokens or settings.context_tokens,
+        sequences=settings.sequences,
+        policy=settings.policy,
+        threads=flags.threads or settings.threads,
+        gpu_layers=settings.gpu_layers if flags.gpu_layers is None else flags.gpu_layers,
+    )

@@ -1,0 +1,68 @@
+"""Calls to handlers, by the table of methods."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from msgspec import Struct
+
+from car_daemon.exchange import Exchange
+from car_protocol.envelope import Call
+from car_protocol.errors import RpcError
+from car_protocol.infer import CancelParams
+from car_protocol.methods import METHODS
+from car_protocol.params import decode_params
+
+if TYPE_CHECKING:
+    from car_daemon.connection import Connection
+
+log = structlog.get_logger()
+# A handler returns the result, or None where the exchange will be ended later.
+Handler = Callable[["Connection", Exchange, Any], Struct | dict[str, Any] | None]
+CANCEL = "$/cancelRequest"
+
+
+class Dispatch:
+    """Decodes params by the method table and calls the method's handler; errors become answers here."""
+
+    def __init__(self, handlers: dict[str, Handler]) -> None:
+        if handlers.keys() != METHODS.keys():
+            raise ValueError(f"handlers and methods differ: {sorted(handlers.keys() ^ METHODS.keys())}")
+        self._handlers = handlers
+
+    def call(self, connection: "Connection", call: Call, exchange: Exchange) -> None:
+        """Carry out a request; the exchange is ended now or later."""
+        try:
+            result = self._handle(connection, call, exchange)
+        except RpcError as error:
+            exchange.error(error)
+        except Exception as error:  # noqa: BLE001 - one failed call must not end the daemon
+            # The text of an exception may hold input, and so may a traceback.
+            log.error("call.failed", method=call.method, error=type(error).__name__)  # noqa: TRY400
+            exchange.error(RpcError("internal_error"))
+        else:
+            if result is not None:
+                exchange.result(result)
+
+    def notify(self, connection: "Connection", call: Call) -> None:
+        """Carry out a notification: only a cancellation has an effect, and nothing is ever answered."""
+        if call.method != CANCEL:
+            return
+        try:
+            params = decode_params(CancelParams, call.params)
+        except RpcError:
+            return
+        cancel_request(connection, params)
+
+    def _handle(self, connection: "Connection", call: Call, exchange: Exchange) -> Struct | dict[str, Any] | None:
+        method = METHODS.get(call.method)
+        if method is None:
+            raise RpcError("method_not_found")
+        return self._handlers[call.method](connection, exchange, decode_params(method.params, call.params))
+
+
+def cancel_request(connection: "Connection", params: CancelParams) -> None:
+    """Cancel a request of this connection; unknown and finished ids are ignored."""
+    exchange = connection.in_flight.get(params.id)
+    if exchange is not None and exchange.cancel is not None:
+        exchange.cancel("cancelled")

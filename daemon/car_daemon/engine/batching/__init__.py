@@ -1,0 +1,1 @@
+"""How a step runs: sequences, step planner, costs. Decides only: no I/O, clock, thread or llama_cpp."""

@@ -1,0 +1,47 @@
+"""All sequences of a context: who is idle, who prefills, who decodes."""
+
+from collections.abc import Sequence as Rows
+
+from car_daemon.engine.batching.sequence import Phase, Sequence
+
+
+class SequenceTable:
+    """The sequences 0..count-1 of one context, each of `context_tokens` cells."""
+
+    def __init__(self, count: int, context_tokens: int) -> None:
+        self.context_tokens = context_tokens
+        self.sequences = [Sequence(number) for number in range(count)]
+        # Mutable state besides the sequences' own: how many requests were started.
+        self._started = 0
+
+    def start(self, prompt: Rows[int]) -> Sequence | None:
+        """Start a request in the lowest idle sequence; None where all are taken.
+
+        Low numbers stay together, and only consecutive numbers share a micro-batch.
+        """
+        for sequence in self.sequences:
+            if sequence.phase is Phase.IDLE:
+                self._started += 1
+                sequence.start(prompt, self._started)
+                return sequence
+        return None
+
+    @property
+    def busy(self) -> bool:
+        """Whether any sequence has work."""
+        return any(sequence.phase is not Phase.IDLE for sequence in self.sequences)
+
+    @property
+    def decoding(self) -> list[Sequence]:
+        """The sequences that decode, by ascending number."""
+        return [sequence for sequence in self.sequences if sequence.next_token is not None]
+
+    @property
+    def prefilling(self) -> list[Sequence]:
+        """The sequences that prefill, first come first."""
+        waiting = [sequence for sequence in self.sequences if sequence.phase is Phase.PREFILL]
+        return sorted(waiting, key=lambda sequence: sequence.order)
+
+    def can_pad(self, number: int) -> bool:
+        """Whether a padding row fits at the end of this sequence."""
+        return self.sequences[number].cells < self.context_tokens

@@ -1,0 +1,210 @@
+"""The frames between daemon and engine: a 4-byte length, then one msgpack Struct."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from car_protocol.capacity import Policy
+from car_protocol.infer import FinishReason, Message, Sampling, Usage
+
+_LENGTH_BYTES = 4
+
+
+class Load(Struct, frozen=True, tag=True, kw_only=True):
+    """First frame to an engine: the model to load and the figures that were given explicitly."""
+
+    path: str
+    context_tokens: int | None
+    sequences: int | None
+    policy: Policy | None
+    threads: int | None
+    gpu_layers: int
+
+
+class Prepare(Struct, frozen=True, tag=True, kw_only=True):
+    """Turn a prompt into tokens and check that it fits."""
+
+    key: int
+    prompt: str | None
+    tokens: list[int] | None
+    messages: list[Message] | None
+    parse_special: bool
+    max_tokens: int | None
+
+
+class Run(Struct, frozen=True, tag=True, kw_only=True):
+    """Run a prepared request that holds a lease; `tokens` are int32 values."""
+
+    key: int
+    tokens: bytes
+    max_tokens: int
+    sampling: Sampling
+    seed: int
+    stop: list[str]
+    return_tokens: bool
+
+
+class Halt(Struct, frozen=True, tag=True):
+    """End a running request at the next step boundary: cancelled, or with what it has at its deadline."""
+
+    key: int
+    deadline: bool
+
+
+class Tokenize(Struct, frozen=True, tag=True):
+    """Cut text into tokens."""
+
+    key: int
+    text: str
+    add_special: bool
+    parse_special: bool
+
+
+class Detokenize(Struct, frozen=True, tag=True):
+    """Write tokens out as text."""
+
+    key: int
+    tokens: list[int]
+    special: bool
+
+
+class Quit(Struct, frozen=True, tag=True):
+    """End the process; running work is dropped."""
+
+
+class Loading(Struct, frozen=True, tag=True):
+    """The share of the weights that is loaded, 0 to 1."""
+
+    done: float
+
+
+class Ready(Struct, frozen=True, tag=True, kw_only=True):
+    """A first decode succeeded: what this engine declares, and facts about its model."""
+
+    sequences: int
+    policy: Policy
+    context_tokens: int
+    kv_bytes: int
+    device: str
+    can: list[str]
+    inputs: dict[str, int]
+
+
+class LoadFailed(Struct, frozen=True, tag=True):
+    """The model cannot be served; `reason` is a fixed text."""
+
+    reason: str
+
+
+class Prepared(Struct, frozen=True, tag=True):
+    """A request that can run; `tokens` are int32 values."""
+
+    key: int
+    tokens: bytes
+    max_tokens: int
+
+
+class Refused(Struct, frozen=True, tag=True):
+    """A request that cannot run; reason and data as in the error table."""
+
+    key: int
+    reason: str
+    data: dict[str, Any]
+
+
+class TokenIds(Struct, frozen=True, tag=True):
+    """The answer to Tokenize."""
+
+    key: int
+    tokens: list[int]
+
+
+class PlainText(Struct, frozen=True, tag=True):
+    """The answer to Detokenize."""
+
+    key: int
+    text: str
+
+
+class End(Struct, frozen=True, array_like=True):
+    """How a request ended; `reason` None means cancelled, `failed` that the decode went wrong under it."""
+
+    reason: FinishReason | None
+    stop: str | None
+    usage: Usage
+    prefill_ms: float
+    decode_ms: float
+    failed: bool = False
+
+
+class Row(Struct, frozen=True, array_like=True):
+    """What one step brought one request: text that may be sent, tokens sampled, prompt tokens done."""
+
+    key: int
+    sequence: int
+    text: str
+    sampled: int
+    prompt_done: int
+    tokens: list[int] | None = None
+    end: End | None = None
+
+
+class StepDone(Struct, frozen=True, tag=True):
+    """All rows of one step."""
+
+    step: int
+    rows: list[Row]
+
+
+class Heartbeat(Struct, frozen=True, tag=True):
+    """Sent every second: the loop's step number and the age of the running step in milliseconds."""
+
+    step: int
+    step_age_ms: float
+    counters: dict[str, float]
+
+
+class Warned(Struct, frozen=True, tag=True):
+    """Something for the daemon's log: a fixed event name and facts."""
+
+    event: str
+    facts: dict[str, Any]
+
+
+ToEngine = Load | Prepare | Run | Halt | Tokenize | Detokenize | Quit
+FromEngine = Loading | Ready | LoadFailed | Prepared | Refused | TokenIds | PlainText | StepDone | Heartbeat | Warned
+
+_encode = msgspec.msgpack.Encoder().encode
+decode_to_engine = msgspec.msgpack.Decoder(ToEngine).decode
+decode_from_engine = msgspec.msgpack.Decoder(FromEngine).decode
+
+
+def encode_frame(message: Struct) -> bytes:
+    """Return the message with its length in front."""
+    body = _encode(message)
+    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
+
+
+class FrameReader:
+    """Cut length-prefixed frames from a byte stream of any chunking."""
+
+    def __init__(self) -> None:
+        # Mutable state: the bytes of the unfinished frame.
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the bodies of the frames that `data` completes."""
+        buffer = self._buffer
+        buffer += data
+        bodies = []
+        start = 0
+        while len(buffer) - start >= _LENGTH_BYTES:
+            body = start + _LENGTH_BYTES
+            end = body + int.from_bytes(buffer[start:body], "little")
+            if len(buffer) < end:
+                break
+            bodies.append(bytes(buffer[body:end]))
+            start = end
+        del buffer[:start]
+        return bodies

@@ -1,0 +1,132 @@
+"""One llama.cpp context: a KV stream for every sequence, and the batch that feeds it."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+from llama_cpp import llama_cpp as binding
+
+from car_daemon.engine.llama.library import quick
+from car_daemon.engine.llama.model import LlamaModel, ModelError
+
+_sample = quick("llama_sampler_sample")
+_seq_rm = quick("llama_memory_seq_rm")
+_seq_pos_max = quick("llama_memory_seq_pos_max")
+_FLASH_ATTENTION_AUTO = -1
+# The longest prefill chunk; a decode batch may have more rows than that, one for every sequence.
+BATCH_TOKENS = 512
+
+
+class LlamaContext:
+    """A context of `sequences` streams; every precondition that would abort the process is checked here."""
+
+    def __init__(self, model: LlamaModel, *, sequences: int, context_tokens: int, threads: int) -> None:
+        self.sequences = sequences
+        self.batch_tokens = max(BATCH_TOKENS, sequences)
+        self._context = _create(model, sequences, context_tokens, self.batch_tokens, threads)
+        self._memory = binding.llama_get_memory(self._context)
+        self.context_tokens: int = binding.llama_n_ctx_seq(self._context)
+        self._batch = _BatchArrays(self.batch_tokens)
+        # Mutable state: the rows of the last decode that have logits; empty when it failed.
+        self._sampled_from: frozenset[int] = frozenset()
+
+    def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
+        """Decode one batch; 0 where it is done, llama.cpp's code where it is not."""
+        self._sampled_from = frozenset()
+        if not 1 <= len(tokens) <= self.batch_tokens:
+            raise ValueError(f"a batch has 1 to {self.batch_tokens} rows, not {len(tokens)}")
+        batch = self._batch.fill(tokens, positions, numbers, outputs)
+        code: int = binding.llama_decode(self._context, batch)
+        if code == 0:
+            self._sampled_from = frozenset(row for row, output in enumerate(outputs) if output)
+        return code
+
+    def sample(self, sampler: object, row: int) -> int:
+        """Return and accept the next token of an output row of the last decode."""
+        if row not in self._sampled_from or not sampler:
+            raise ValueError(f"row {row} has no logits, or there is no sampler")
+        token: int = _sample(sampler, self._context, row)
+        return token
+
+    def cut(self, number: int, start: int) -> None:
+        """Remove a sequence's cells from position `start` on."""
+        self._check(number)
+        _seq_rm(self._memory, number, start, -1)
+
+    def last_position(self, number: int) -> int:
+        """Return the last position that a sequence holds, -1 where it is empty."""
+        self._check(number)
+        position: int = _seq_pos_max(self._memory, number)
+        return position
+
+    def can_cut_tails(self) -> bool:
+        """Whether the memory can drop a tail; recurrent and hybrid models cannot. Uses sequence 0."""
+        if self.decode([0, 0], [0, 1], [0, 0], [False, True]) != 0:
+            raise ModelError("the model cannot decode")
+        can = bool(_seq_rm(self._memory, 0, 1, -1)) and self.last_position(0) == 0
+        binding.llama_memory_clear(self._memory, True)
+        return can
+
+    def close(self) -> None:
+        """Free the context; the samplers have to be free already."""
+        binding.llama_synchronize(self._context)
+        binding.llama_free(self._context)
+
+    def _check(self, number: int) -> None:
+        if not 0 <= number < self.sequences:
+            raise ValueError(f"there is no sequence {number}")
+
+
+class _BatchArrays:
+    """A llama_batch over numpy arrays of our own; it must never reach llama_batch_free."""
+
+    def __init__(self, rows: int) -> None:
+        self._tokens = np.zeros(rows, np.int32)
+        self._positions = np.zeros(rows, np.int32)
+        self._counts = np.ones(rows, np.int32)
+        self._numbers = np.zeros(rows, np.int32)
+        self._outputs = np.zeros(rows, np.int8)
+        address = self._numbers.ctypes.data
+        item = self._numbers.itemsize
+        # Every row belongs to one sequence: its list of ids is one cell of `_numbers`.
+        self._pointers = np.arange(address, address + rows * item, item, dtype=np.uintp)
+        self._batch = binding.llama_batch(
+            n_tokens=0,
+            token=_pointer(self._tokens, binding.llama_token),
+            embd=None,
+            pos=_pointer(self._positions, binding.llama_pos),
+            n_seq_id=_pointer(self._counts, ctypes.c_int32),
+            seq_id=_pointer(self._pointers, ctypes.POINTER(binding.llama_seq_id)),
+            logits=_pointer(self._outputs, ctypes.c_int8),
+        )
+
+    def fill(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> Any:
+        """Write the columns and return the batch."""
+        count = len(tokens)
+        self._tokens[:count] = tokens
+        self._positions[:count] = positions
+        self._numbers[:count] = numbers
+        self._outputs[:count] = outputs
+        self._batch.n_tokens = count
+        return self._batch
+
+
+def _pointer(array: Any, kind: Any) -> Any:
+    return array.ctypes.data_as(ctypes.POINTER(kind))
+
+
+def _create(model: LlamaModel, sequences: int, context_tokens: int, batch_tokens: int, threads: int) -> Any:
+    params = binding.llama_context_default_params()
+    params.n_ctx = context_tokens * sequences
+    params.n_seq_max = sequences
+    params.n_batch = batch_tokens
+    params.n_ubatch = batch_tokens
+    params.n_threads = threads
+    params.n_threads_batch = threads
+    params.kv_unified = False
+    params.flash_attn_type = _FLASH_ATTENTION_AUTO
+    params.no_perf = True
+    context = binding.llama_init_from_model(model.handle, params)
+    if not context:
+        raise ModelError("the context could not be created")
+    return context

@@ -1,0 +1,96 @@
+"""A loaded model: its weights, its metadata and what follows from them."""
+
+import contextlib
+import ctypes
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from llama_cpp import llama_cpp as binding
+
+_F16_BYTES = 2
+_TEXT_BYTES = 1 << 20
+
+
+class ModelError(Exception):
+    """The model cannot be served; the message is a fixed text."""
+
+
+class LlamaModel:
+    """The weights of one GGUF file; `progress` hears shares of 0 to 1 while they load."""
+
+    def __init__(self, path: str, *, gpu_layers: int, progress: Callable[[float], None]) -> None:
+        binding.llama_backend_init()
+        params = binding.llama_model_default_params()
+        params.n_gpu_layers = gpu_layers
+        callback = _progress_callback(progress)
+        params.progress_callback = callback
+        self.handle = binding.llama_model_load_from_file(path.encode(), params)
+        if not self.handle:
+            raise ModelError("the file is not a model that llama.cpp can load")
+        if not binding.llama_model_has_decoder(self.handle) or binding.llama_model_has_encoder(self.handle):
+            raise ModelError("the model cannot generate text")
+        self.vocab = binding.llama_model_get_vocab(self.handle)
+
+    @cached_property
+    def trained_context(self) -> int:
+        """Tokens of context that the model was trained with."""
+        return max(1, int(binding.llama_model_n_ctx_train(self.handle)))
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Bytes of all weights."""
+        return int(binding.llama_model_size(self.handle))
+
+    @cached_property
+    def chat_template(self) -> str | None:
+        """The model's own chat template, from its metadata."""
+        return self.metadata("tokenizer.chat_template")
+
+    def kv_bytes(self, context_tokens: int) -> int:
+        """Bytes of KV cache of one sequence, as 16-bit floats."""
+        heads = int(binding.llama_model_n_head(self.handle))
+        width = int(binding.llama_model_n_embd(self.handle)) // max(1, heads)
+        architecture = self.metadata("general.architecture") or ""
+        key = self._integer(f"{architecture}.attention.key_length", width)
+        value = self._integer(f"{architecture}.attention.value_length", width)
+        layers = int(binding.llama_model_n_layer(self.handle))
+        kv_heads = int(binding.llama_model_n_head_kv(self.handle))
+        return layers * kv_heads * (key + value) * _F16_BYTES * context_tokens
+
+    def metadata(self, key: str) -> str | None:
+        """Return one metadata value as text; None where the file has none."""
+        buffer = ctypes.create_string_buffer(_TEXT_BYTES)
+        length = binding.llama_model_meta_val_str(self.handle, key.encode(), buffer, _TEXT_BYTES)
+        if length < 0 or length >= _TEXT_BYTES:
+            return None
+        return buffer.value.decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Free the weights; contexts have to be free already."""
+        binding.llama_model_free(self.handle)
+
+    def _integer(self, key: str, default: int) -> int:
+        with contextlib.suppress(TypeError, ValueError):
+            return int(self.metadata(key) or default)
+        return default
+
+
+def _progress_callback(progress: Callable[[float], None]) -> Any:
+    def report(done: float, _user_data: object) -> bool:
+        progress(done)
+        return True
+
+    return binding.llama_progress_callback(report)
+
+
+def _drop(_level: int, _text: bytes, _user_data: object) -> None:
+    pass
+
+
+_drop_callback = binding.llama_log_callback(_drop)
+
+
+def silence() -> None:
+    """Let llama.cpp log nothing: what matters goes in frames, and its lines may quote file contents."""
+    binding.llama_log_set(_drop_callback, ctypes.c_void_p(0))

@@ -1,0 +1,58 @@
+"""Text into tokens and back, and the table of every token's bytes."""
+
+import ctypes
+
+from llama_cpp import llama_cpp as binding
+
+from car_daemon.engine.llama.model import LlamaModel
+
+_PIECE_BYTES = 1024
+
+
+class Vocabulary:
+    """The tokens of one model; safe to use from several threads."""
+
+    def __init__(self, model: LlamaModel) -> None:
+        self._vocab = model.vocab
+        self.size = int(binding.llama_vocab_n_tokens(self._vocab))
+        self.pieces = [self._piece(token, special=False) for token in range(self.size)]
+        self._special_pieces = [self._piece(token, special=True) for token in range(self.size)]
+        self.ends = frozenset(t for t in range(self.size) if binding.llama_vocab_is_eog(self._vocab, t))
+        self.longest_piece = max(map(len, self._special_pieces), default=1)
+        self.begin = int(binding.llama_vocab_bos(self._vocab))
+        self.adds_begin = bool(binding.llama_vocab_get_add_bos(self._vocab))
+        # Tokens whose text means something only when it is parsed: those that plain detokenizing leaves out.
+        self.specials = sorted(
+            {
+                special.decode("utf-8", "replace")
+                for plain, special in zip(self.pieces, self._special_pieces, strict=True)
+                if special and not plain
+            },
+            key=len,
+            reverse=True,
+        )
+
+    def text_of(self, token: int) -> str:
+        """Return a token's text, also where it is a control token; empty for none."""
+        return self._special_pieces[token].decode("utf-8", "replace") if 0 <= token < self.size else ""
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Cut text into tokens; needs a large stack for long runs of one kind of character."""
+        data = text.encode()
+        room = len(data) + 2
+        tokens = (binding.llama_token * room)()
+        count = binding.llama_tokenize(self._vocab, data, len(data), tokens, room, add_special, parse_special)
+        if count < 0:
+            raise ValueError(f"llama_tokenize asks for {-count} tokens where {room} are possible")
+        cut: list[int] = tokens[:count]
+        return cut
+
+    def detokenize(self, tokens: list[int], *, special: bool) -> str:
+        """Write tokens out; bytes that are no UTF-8 appear as U+FFFD."""
+        table = self._special_pieces if special else self.pieces
+        return b"".join(table[token] for token in tokens).decode("utf-8", "replace")
+
+    def _piece(self, token: int, *, special: bool) -> bytes:
+        buffer = ctypes.create_string_buffer(_PIECE_BYTES)
+        length = binding.llama_token_to_piece(self._vocab, token, buffer, _PIECE_BYTES, 0, special)
+        return buffer.raw[: max(0, length)]

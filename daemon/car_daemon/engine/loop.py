@@ -1,0 +1,158 @@
+"""The loop thread: commands in, plan → decode → sample, one frame out a step."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from car_daemon.engine.batching.planner import StepPlanner
+from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.frames import FromEngine, Halt, Quit, Refused, Row, Run, StepDone
+from car_daemon.engine.generation import Generation, Vocabulary
+from car_daemon.engine.inbox import Inbox
+from car_daemon.engine.stepper import Context, Outcome, Stepper
+from car_protocol.infer import Sampling
+
+Command = Run | Halt | Quit
+
+
+class Samplers(Protocol):
+    """Builds and frees the sampler of one request."""
+
+    def build(self, sampling: Sampling, seed: int) -> object:
+        """Return a sampler that `Context.sample` takes."""
+        ...
+
+    def free(self, sampler: object) -> None:
+        """Give the sampler's memory back."""
+        ...
+
+
+class Pulse:
+    """What the heartbeat tells about the loop; written by the loop, read by the intake thread."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.step_started: float | None = None
+
+
+class EngineLoop:
+    """Runs requests that hold a lease, all of them in every step."""
+
+    def __init__(
+        self,
+        *,
+        context: Context,
+        samplers: Samplers,
+        vocabulary: Vocabulary,
+        table: SequenceTable,
+        planner: StepPlanner,
+        make_stepper: Callable[[Callable[[Sequence], object]], Stepper],
+        inbox: Inbox[Command],
+        send: Callable[[FromEngine], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._context = context
+        self._samplers = samplers
+        self._vocabulary = vocabulary
+        self._table = table
+        self._planner = planner
+        self._stepper = make_stepper(self._sampler_of)
+        self._inbox = inbox
+        self._send = send
+        self._clock = clock
+        self.pulse = Pulse()
+        # Mutable state: the request of every busy sequence, by sequence number and by request key.
+        self._running: dict[int, Generation] = {}
+        self._sequences: dict[int, Sequence] = {}
+
+    @property
+    def counters(self) -> dict[str, float]:
+        """Totals of the steps so far."""
+        return self._stepper.counters
+
+    def run(self) -> None:
+        """Work until told to quit."""
+        while self.turn(self._inbox.take(wait=not self._table.busy)):
+            pass
+
+    def turn(self, commands: list[Command]) -> bool:
+        """Apply commands, run one step and report it; False once told to quit."""
+        rows: list[Row] = []
+        for command in commands:
+            match command:
+                case Run():
+                    self._start(command)
+                case Halt():
+                    rows += self._halt(command)
+                case Quit():
+                    return False
+        if self._table.busy:
+            rows += self._step()
+        if rows:
+            self._send(StepDone(self.pulse.step, rows))
+        return True
+
+    def _start(self, run: Run) -> None:
+        prompt = memoryview(run.tokens).cast("i").tolist()
+        sequence = self._table.start(prompt)
+        if sequence is None:
+            # The gate leased more than this engine declared: a defect, answered as one.
+            self._send(Refused(run.key, "internal_error", {}))
+            return
+        sampler = self._samplers.build(run.sampling, run.seed)
+        generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock())
+        self._running[sequence.number] = generation
+        self._sequences[run.key] = sequence
+
+    def _halt(self, halt: Halt) -> list[Row]:
+        sequence = self._sequences.get(halt.key)
+        if sequence is None:
+            return []
+        text = self._running[sequence.number].finish("deadline") if halt.deadline else ""
+        return [self._release(sequence, text)]
+
+    def _step(self) -> list[Row]:
+        self.pulse.step += 1
+        self.pulse.step_started = self._clock()
+        outcome = self._stepper.run(self._planner.plan(self._table))
+        rows = self._report(outcome)
+        self.pulse.step_started = None
+        return rows
+
+    def _report(self, outcome: Outcome) -> list[Row]:
+        now = self._clock()
+        rows = [self._progress(chunk.sequence) for chunk in outcome.prefilled if chunk.sequence.remaining]
+        rows += [self._advance(sequence, token, now) for sequence, token in outcome.sampled]
+        rows += [self._release(sequence, "", failed=True) for sequence in outcome.lost]
+        return rows
+
+    def _progress(self, sequence: Sequence) -> Row:
+        return Row(self._running[sequence.number].key, sequence.number, "", 0, sequence.cells)
+
+    def _advance(self, sequence: Sequence, token: int, now: float) -> Row:
+        generation = self._running[sequence.number]
+        text = generation.take(token, now)
+        if generation.finish_reason is not None:
+            return self._release(sequence, text, sampled=1, tokens=generation.tokens)
+        return Row(generation.key, sequence.number, text, 1, len(sequence.prompt), generation.tokens)
+
+    def _release(
+        self,
+        sequence: Sequence,
+        text: str,
+        *,
+        sampled: int = 0,
+        tokens: list[int] | None = None,
+        failed: bool = False,
+    ) -> Row:
+        generation = self._running.pop(sequence.number)
+        del self._sequences[generation.key]
+        end = generation.end(self._clock(), failed=failed)
+        done = min(sequence.cells, len(sequence.prompt))
+        self._context.cut(sequence.number, 0)
+        sequence.clear()
+        self._samplers.free(generation.sampler)
+        return Row(generation.key, sequence.number, text, sampled, done, tokens, end)
+
+    def _sampler_of(self, sequence: Sequence) -> object:
+        return self._running[sequence.number].sampler

@@ -1,0 +1,154 @@
+"""The engine process: the intake thread, and the tokenizer and loop threads that it feeds."""
+
+import faulthandler
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from car_daemon.engine.frames import (
+    Detokenize,
+    FrameReader,
+    FromEngine,
+    Halt,
+    Heartbeat,
+    Load,
+    LoadFailed,
+    Loading,
+    Prepare,
+    Quit,
+    Run,
+    ToEngine,
+    Tokenize,
+    decode_to_engine,
+    encode_frame,
+)
+from car_daemon.engine.inbox import Inbox
+from car_daemon.engine.loop import Command, EngineLoop
+from car_daemon.engine.preparer import Job, Preparer
+
+_HEARTBEAT_S = 1.0
+_READ_BYTES = 1 << 18
+# Regular expressions of some pre-tokenizers recurse with the text; this is virtual memory until it is used.
+_TOKENIZER_STACK = 1 << 30
+_PROGRESS_STEP = 0.05
+
+
+class Outbox:
+    """Frames to the daemon, from any thread."""
+
+    def __init__(self, daemon: socket.socket) -> None:
+        self._daemon = daemon
+        self._lock = threading.Lock()
+
+    def send(self, message: FromEngine) -> None:
+        """Send one frame whole; blocks while the daemon does not read."""
+        frame = encode_frame(message)
+        with self._lock:
+            self._daemon.sendall(frame)
+
+
+class EngineProcess:
+    """Owns the process: loads one model, then hands commands to its threads until the daemon is gone."""
+
+    def __init__(self, daemon: socket.socket) -> None:
+        self._daemon = daemon
+        self._outbox = Outbox(daemon)
+        self._reader = FrameReader()
+        self._jobs: Inbox[Job | None] = Inbox()
+        self._commands: Inbox[Command] = Inbox()
+        # Mutable state: the loop, once the model is loaded; a failed thread's exit code.
+        self._loop: EngineLoop | None = None
+
+    def serve(self) -> int:
+        """Read commands until the daemon says quit or closes; return the exit code."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        faulthandler.enable()
+        beat = time.monotonic()
+        while True:
+            timeout = max(0.0, beat + _HEARTBEAT_S - time.monotonic())
+            if select.select([self._daemon], [], [], timeout)[0]:
+                data = self._daemon.recv(_READ_BYTES)
+                if not data or not self._handle(data):
+                    return 0
+            if time.monotonic() >= beat + _HEARTBEAT_S:
+                beat = time.monotonic()
+                self._outbox.send(self._heartbeat())
+
+    def _handle(self, data: bytes) -> bool:
+        """Pass commands on; False at the end."""
+        for body in self._reader.feed(data):
+            message: ToEngine = decode_to_engine(body)
+            match message:
+                case Run() | Halt():
+                    self._commands.put(message)
+                case Prepare() | Tokenize() | Detokenize():
+                    self._jobs.put(message)
+                case Load():
+                    self._start("loader", lambda load=message: self._load(load))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+                case Quit():
+                    return False
+        return True
+
+    def _load(self, load: Load) -> None:
+        from car_daemon.engine.assembly import assemble
+        from car_daemon.engine.llama.model import ModelError
+
+        try:
+            parts = assemble(load, self._jobs, self._commands, self._outbox.send, self._progress())
+        except ModelError as error:
+            self._outbox.send(LoadFailed(str(error)))
+            return
+        self._loop = parts.loop
+        self._start_preparer(parts.preparer)
+        self._outbox.send(parts.ready)
+        parts.loop.run()
+
+    def _start_preparer(self, preparer: Preparer) -> None:
+        before = threading.stack_size(_TOKENIZER_STACK)
+        self._start("tokenizer", preparer.run)
+        threading.stack_size(before)
+
+    def _start(self, name: str, work: Callable[[], None]) -> None:
+        """Run work in a thread; a failure of any thread ends the process."""
+
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - never a live process with a dead thread
+                print(f"engine: {name} thread failed: {_where(error)}", file=sys.stderr, flush=True)  # noqa: T201 - the process ends here
+                os._exit(1)
+
+        threading.Thread(target=run, name=name, daemon=True).start()
+
+    def _progress(self) -> Callable[[float], None]:
+        reported = 0.0
+
+        def report(done: float) -> None:
+            nonlocal reported
+            if done >= reported + _PROGRESS_STEP:
+                reported = done
+                self._outbox.send(Loading(done))
+
+        return report
+
+    def _heartbeat(self) -> Heartbeat:
+        if self._loop is None:
+            return Heartbeat(0, 0.0, {})
+        pulse = self._loop.pulse
+        started = pulse.step_started
+        age = 0.0 if started is None else (time.perf_counter() - started) * 1000
+        return Heartbeat(pulse.step, age, dict(self._loop.counters))
+
+
+def _where(error: BaseException) -> str:
+    """Name an exception and its place, without its text, which may quote a prompt."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    place = f" at {frame.tb_frame.f_code.co_qualname}:{frame.tb_lineno}" if frame else ""
+    return type(error).__name__ + place

@@ -1,0 +1,182 @@
+"""Do one planned step: contribute rows, decode, sample, commit; before decode returned 0 nothing changes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.planner import Chunk, Step
+from car_daemon.engine.batching.sequence import Sequence
+
+# The content of a padding row never matters: it asks for no logits and is removed after the step.
+_PADDING_TOKEN = 0
+
+
+class Context(Protocol):
+    """The model context as a step sees it; llama.cpp in production, a ledger in tests."""
+
+    def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
+        """Decode one batch of rows; 0 where it is done, llama.cpp's code where it is not."""
+        ...
+
+    def sample(self, sampler: object, row: int) -> int:
+        """Return and accept the next token of an output row of the last decode."""
+        ...
+
+    def cut(self, number: int, start: int) -> None:
+        """Remove a sequence's cells from position `start` on."""
+        ...
+
+    def last_position(self, number: int) -> int:
+        """Return the last position that a sequence holds, -1 where it is empty."""
+        ...
+
+
+class DecodeFailed(Exception):
+    """A decode failed and no sequence explains it: the context cannot be trusted any more."""
+
+
+class _Batch:
+    """The rows of one decode as parallel columns."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.positions: list[int] = []
+        self.numbers: list[int] = []
+        self.outputs: list[bool] = []
+
+    def add(self, tokens: list[int], start: int, number: int, *, output: bool) -> None:
+        """Append consecutive tokens of one sequence; with `output` the last row asks for logits."""
+        count = len(tokens)
+        self.tokens += tokens
+        self.positions += range(start, start + count)
+        self.numbers += [number] * count
+        self.outputs += [False] * (count - 1)
+        self.outputs.append(output)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a step brought: a token a sequence, chunks that were committed, sequences that were lost."""
+
+    sampled: list[tuple[Sequence, int]] = field(default_factory=list)
+    prefilled: list[Chunk] = field(default_factory=list)
+    lost: list[Sequence] = field(default_factory=list)
+
+
+class Stepper:
+    """Run steps on a context and keep their costs and counters."""
+
+    def __init__(
+        self,
+        context: Context,
+        costs: StepCosts,
+        sampler_of: Callable[[Sequence], object],
+        context_tokens: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._context = context
+        self._costs = costs
+        self._sampler_of = sampler_of
+        self._context_tokens = context_tokens
+        self._clock = clock
+        # Mutable state: totals since the start; times in seconds.
+        self.counters = {
+            "decode_steps": 0.0,
+            "decode_tokens": 0.0,
+            "decode_s": 0.0,
+            "prefill_tokens": 0.0,
+            "prefill_s": 0.0,
+        }
+
+    def run(self, step: Step) -> Outcome:
+        """Run the decode batch, then the prefill batch: fused they would be split into slower pieces."""
+        outcome = Outcome()
+        if step.decode:
+            self._decode(step, outcome)
+        if step.prefill:
+            self._prefill(step.prefill, outcome)
+        return outcome
+
+    def _decode(self, step: Step, outcome: Outcome) -> None:
+        started = self._clock()
+        batch, rows = self._decode_rows(step)
+        if not self._decoded(batch, step.decode, outcome):
+            return
+        for number, cells in rows.padding:
+            self._context.cut(number, cells)
+        for sequence, row in rows.decode:
+            sequence.commit(1)
+            self._sample(sequence, row, outcome)
+        seconds = self._clock() - started
+        if batch.numbers[-1] - batch.numbers[0] == len(batch.numbers) - 1:
+            self._costs.decode.observe(len(batch.numbers), seconds)
+        self._count("decode", len(step.decode), seconds)
+        self.counters["decode_steps"] += 1
+
+    def _decode_rows(self, step: Step) -> tuple[_Batch, "_Rows"]:
+        batch, rows = _Batch(), _Rows()
+        order: list[tuple[int, Sequence | None]] = [(sequence.number, sequence) for sequence in step.decode]
+        order += [(number, None) for number in step.padding]
+        for row, (number, sequence) in enumerate(sorted(order, key=lambda entry: entry[0])):
+            if sequence is None:
+                cells = self._context.last_position(number) + 1
+                batch.add([_PADDING_TOKEN], cells, number, output=False)
+                rows.padding.append((number, cells))
+            else:
+                assert sequence.next_token is not None
+                batch.add([sequence.next_token], sequence.cells, number, output=True)
+                rows.decode.append((sequence, row))
+        return batch, rows
+
+    def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:
+        started = self._clock()
+        batch = _Batch()
+        for chunk in chunks:
+            sequence = chunk.sequence
+            tokens = list(sequence.prompt[sequence.cells : sequence.cells + chunk.length])
+            batch.add(tokens, sequence.cells, sequence.number, output=chunk.completes)
+        if not self._decoded(batch, [chunk.sequence for chunk in chunks], outcome):
+            return
+        row = -1
+        for chunk in chunks:
+            row += chunk.length
+            completes = chunk.completes
+            chunk.sequence.commit(chunk.length)
+            if completes:
+                self._sample(chunk.sequence, row, outcome)
+        seconds = self._clock() - started
+        self._costs.prefill.observe(len(batch.tokens), seconds)
+        self._count("prefill", len(batch.tokens), seconds)
+        outcome.prefilled += chunks
+
+    def _decoded(self, batch: _Batch, sequences: list[Sequence], outcome: Outcome) -> bool:
+        code = self._context.decode(batch.tokens, batch.positions, batch.numbers, batch.outputs)
+        if code == 0:
+            return True
+        lost = [sequence for sequence in sequences if self._disagrees(sequence)]
+        if not lost:
+            raise DecodeFailed(f"llama_decode returned {code} for {len(batch.tokens)} rows")
+        outcome.lost += lost
+        return False
+
+    def _disagrees(self, sequence: Sequence) -> bool:
+        full = sequence.cells >= self._context_tokens
+        return full or self._context.last_position(sequence.number) != sequence.cells - 1
+
+    def _sample(self, sequence: Sequence, row: int, outcome: Outcome) -> None:
+        token = self._context.sample(self._sampler_of(sequence), row)
+        sequence.accept(token)
+        outcome.sampled.append((sequence, token))
+
+    def _count(self, kind: str, tokens: int, seconds: float) -> None:
+        self.counters[f"{kind}_tokens"] += tokens
+        self.counters[f"{kind}_s"] += seconds
+
+
+class _Rows:
+    """Which row of a decode batch belongs to whom; padding with the cells to keep."""
+
+    def __init__(self) -> None:
+        self.decode: list[tuple[Sequence, int]] = []
+        self.padding: list[tuple[int, int]] = []

@@ -1,0 +1,88 @@
+"""What each method does."""
+
+from typing import Any
+
+from car_daemon.answer import Owner
+from car_daemon.connection import Connection
+from car_daemon.dispatch import CANCEL, Handler, cancel_request
+from car_daemon.exchange import Exchange
+from car_daemon.inference import Inference
+from car_daemon.models.pool import ModelPool
+from car_daemon.reports import Reports
+from car_protocol.capacity import Capacity, CapacityParams
+from car_protocol.infer import CancelParams, Empty, InferParams
+from car_protocol.models import Models
+from car_protocol.openrpc import describe
+from car_protocol.status import Status
+from car_protocol.text import DetokenizeParams, TokenizeParams
+
+
+class Handlers:
+    """One method of this class for each method of the contract."""
+
+    def __init__(self, inference: Inference, pool: ModelPool, reports: Reports) -> None:
+        self._inference = inference
+        self._pool = pool
+        self._reports = reports
+
+    def table(self) -> dict[str, Handler]:
+        """Return the handler of every method."""
+        return {
+            "inference/capacity": self.capacity,
+            "infer": self.infer,
+            "infer_stream": self.infer_stream,
+            CANCEL: self.cancel,
+            "tokenize": self.tokenize,
+            "detokenize": self.detokenize,
+            "models/list": self.models,
+            "daemon/status": self.status,
+            "rpc.discover": self.discover,
+        }
+
+    def capacity(self, connection: Connection, _exchange: Exchange, params: CapacityParams) -> Capacity:
+        """Answer at once, always; start or end the subscription."""
+        entry = self._pool.named(params.model)
+        if params.subscribe is True:
+            connection.subscriptions.add(entry.name)
+        elif params.subscribe is False:
+            connection.subscriptions.discard(entry.name)
+        return self._reports.capacity(entry)
+
+    def infer(self, connection: Connection, exchange: Exchange, params: InferParams) -> None:
+        """Start a request that is answered in one piece."""
+        self._start(connection, exchange, params, streams=False)
+
+    def infer_stream(self, connection: Connection, exchange: Exchange, params: InferParams) -> None:
+        """Start a request that is answered piece by piece."""
+        self._start(connection, exchange, params, streams=True)
+
+    def cancel(self, connection: Connection, _exchange: Exchange, params: CancelParams) -> Empty:
+        """Cancel a request of this connection."""
+        cancel_request(connection, params)
+        return Empty()
+
+    def tokenize(self, _connection: Connection, exchange: Exchange, params: TokenizeParams) -> None:
+        """Have text cut into tokens."""
+        self._inference.lookups.tokenize(self._pool.servable(params.model).name, params, exchange)
+
+    def detokenize(self, _connection: Connection, exchange: Exchange, params: DetokenizeParams) -> None:
+        """Have tokens written out."""
+        self._inference.lookups.detokenize(self._pool.servable(params.model).name, params, exchange)
+
+    def models(self, _connection: Connection, _exchange: Exchange, _params: Empty) -> Models:
+        """List the models."""
+        return Models([self._reports.model(entry) for entry in self._pool])
+
+    def status(self, connection: Connection, _exchange: Exchange, _params: Empty) -> Status:
+        """Describe the daemon to this peer."""
+        return self._reports.status(connection.peer)
+
+    def discover(self, _connection: Connection, _exchange: Exchange, _params: Empty) -> dict[str, Any]:
+        """Describe the contract."""
+        return describe()
+
+    def _start(self, connection: Connection, exchange: Exchange, params: InferParams, *, streams: bool) -> None:
+        connection.label = params.client or connection.label
+        owner = Owner(connection.peer.uid, connection.number, exchange.id, params.client)
+        key = self._inference.infer(params, owner, exchange, streams=streams)
+        exchange.cancel = lambda reason: self._inference.cancel(key, reason)

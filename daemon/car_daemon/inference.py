@@ -1,0 +1,178 @@
+"""Carries out what the scheduler decides: frames to engines, answers to clients, timers for deadlines."""
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+
+import structlog
+
+from car_daemon.answer import GrowingAnswer, Owner, Reply
+from car_daemon.engine import frames
+from car_daemon.lookups import Lookups
+from car_daemon.models.entry import ModelEntry
+from car_daemon.models.link import Engine
+from car_daemon.models.pool import ModelPool
+from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Prepare, Run
+from car_daemon.scheduler.request import Request
+from car_daemon.scheduler.scheduler import Scheduler
+from car_protocol.infer import InferParams
+
+log = structlog.get_logger()
+_SLOW_WAIT_S = 0.1
+
+
+class Inference:
+    """Everything between the handlers and the engines."""
+
+    def __init__(self, scheduler: Scheduler, pool: ModelPool, *, clock: Callable[[], float]) -> None:
+        self._scheduler = scheduler
+        self._pool = pool
+        self._clock = clock
+        self._keys = count(1)
+        self.lookups = Lookups(self._keys)
+        # Mutable state besides the above: answers on their way by key, engines by number, the next deadline.
+        self.answers: dict[int, GrowingAnswer] = {}
+        self._engines: dict[int, Engine] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def infer(self, params: InferParams, owner: Owner, reply: Reply, *, streams: bool) -> int:
+        """Take a request; return the key that cancels it. Raises RpcError where no model can serve it."""
+        entry = self._pool.servable(params.model)
+        now = self._clock()
+        entry.touch()
+        request = Request(
+            next(self._keys),
+            entry.name,
+            arrived=now,
+            priority=params.priority,
+            wait=params.wait,
+            timeout=_seconds(params.timeout_ms),
+            queue_timeout=_seconds(params.queue_timeout_ms),
+        )
+        self.answers[request.key] = GrowingAnswer(request, params, owner, reply, streams=streams, clock=self._clock)
+        self.idle.clear()
+        self._do(self._scheduler.submit(request))
+        if request.expires_at is not None:
+            self._arm()
+        return request.key
+
+    def cancel(self, key: int, reason: str = "cancelled") -> None:
+        """End a request in any state; unknown and finished ones are ignored."""
+        self._do(self._scheduler.cancel(key, reason))
+
+    def drain(self) -> None:
+        """Refuse new requests; `idle` is set once the others are done."""
+        self._scheduler.drain()
+
+    def refuse_all(self, reason: str) -> None:
+        """End everything in flight."""
+        self._do(self._scheduler.refuse_all(reason))
+
+    # What engines say and do, as the supervisors tell it.
+
+    def engine_ready(self, entry: ModelEntry, engine: int, link: Engine, ready: frames.Ready) -> None:
+        """Serve the model's requests with this engine from now on."""
+        self._engines[engine] = link
+        self.lookups.engine_ready(entry.name, engine, link)
+        self._do(self._scheduler.engine_ready(engine, entry.name, ready.sequences, self._clock()))
+
+    def engine_said(self, engine: int, message: frames.FromEngine) -> None:
+        """Take a frame about requests."""
+        match message:
+            case frames.StepDone():
+                self._take_step(engine, message)
+            case frames.Prepared():
+                if (answer := self.answers.get(message.key)) is not None:
+                    answer.prepared(message)
+                self._do(self._scheduler.prepared(message.key, self._clock()))
+            case frames.Refused():
+                self._refused(message)
+            case frames.TokenIds() | frames.PlainText():
+                self.lookups.answered(message)
+
+    def engine_lost(self, engine: int) -> None:
+        """Go on without an engine: its requests run again or are answered, its look-ups are answered."""
+        self._engines.pop(engine, None)
+        self.lookups.engine_lost(engine)
+        self._do(self._scheduler.engine_lost(engine))
+
+    def model_failed(self, entry: ModelEntry) -> None:
+        """Answer everything that waits for a model that cannot be served."""
+        self.lookups.model_failed(entry.name)
+        self._do(self._scheduler.model_failed(entry.name))
+
+    def _take_step(self, engine: int, step: frames.StepDone) -> None:
+        for row in step.rows:
+            answer = self.answers.get(row.key)
+            if answer is not None:
+                answer.take(row)
+            self._scheduler.advanced(row.key, row.sampled)
+            if row.end is not None:
+                self._do(self._scheduler.ended(row.key, engine, self._clock(), failed=row.end.failed))
+
+    def _refused(self, message: frames.Refused) -> None:
+        if not self.lookups.refused(message):
+            self._do(self._scheduler.refused(message.key, message.reason, message.data, self._clock()))
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Prepare():
+                    self._engines[action.engine].send(self.answers[action.request.key].as_prepare())
+                case Run():
+                    self._run(action)
+                case Halt():
+                    self._halt(action)
+                case Complete():
+                    self.answers.pop(action.request.key).complete()
+                case Fail():
+                    self.answers.pop(action.request.key).fail(action.reason, action.data)
+        if not self.answers:
+            self.idle.set()
+
+    def _run(self, action: Run) -> None:
+        request = action.request
+        self._engines[action.engine].send(self.answers[request.key].as_run())
+        assert request.leased_at is not None
+        waited = request.leased_at - request.arrived
+        if waited >= _SLOW_WAIT_S:
+            gate = self._scheduler.gate
+            log.info(
+                "request.waited",
+                model=request.model,
+                waited_ms=round(waited * 1000),
+                capacity=gate.capacity(request.model),
+                available=gate.available(request.model),
+            )
+
+    def _halt(self, action: Halt) -> None:
+        if (engine := self._engines.get(action.engine)) is not None:
+            engine.send(frames.Halt(action.key, action.deadline))
+
+    def _arm(self) -> None:
+        """Set the timer to the next deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self._scheduler.next_deadline()
+        if due is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - self._clock()), self._expire)
+
+    def _expire(self) -> None:
+        actions = self._scheduler.expire(self._clock())
+        for action in actions:
+            if isinstance(action, Fail):
+                log.warning("request.timed_out", model=action.request.model, limit_ms=_limit_ms(action.request))
+        self._do(actions)
+        self._arm()
+
+
+def _limit_ms(request: Request) -> int:
+    limits = [limit for limit in (request.deadline, request.queue_deadline) if limit is not None]
+    return round((min(limits) - request.arrived) * 1000)
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

@@ -1,0 +1,1 @@
+"""The models: their entries, and the engine processes that serve them."""

@@ -1,0 +1,97 @@
+"""One model entry: what was configured, and what is known of it while it lives."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from car_daemon.engine.frames import Ready
+from car_protocol.capacity import ModelState, Policy
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """How to load a model; None means that the engine decides."""
+
+    path: Path
+    context_tokens: int | None = None
+    sequences: int | None = None
+    policy: Policy | None = None
+    threads: int | None = None
+    gpu_layers: int = 0
+
+
+@dataclass(slots=True)
+class Counters:
+    """An engine's totals at two heartbeats, for rates; `at` in seconds."""
+
+    at: float = 0.0
+    now: dict[str, float] = field(default_factory=dict)
+    before_at: float = 0.0
+    before: dict[str, float] = field(default_factory=dict)
+
+    def take(self, at: float, totals: dict[str, float]) -> None:
+        """Take the totals of one more heartbeat."""
+        self.before_at, self.before = self.at, self.now
+        self.at, self.now = at, totals
+
+    def delta(self, name: str) -> float:
+        """Return how much a total grew between the last two heartbeats."""
+        return self.now.get(name, 0.0) - self.before.get(name, 0.0) if self.before else 0.0
+
+    def rate(self, name: str) -> float:
+        """Return a total's growth per second."""
+        elapsed = self.at - self.before_at
+        return self.delta(name) / elapsed if elapsed > 0 else 0.0
+
+
+class ModelEntry:
+    """A model by name; every change that clients see in its capacity raises `generation`."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: ModelSettings,
+        *,
+        default: bool,
+        on_change: Callable[["ModelEntry"], None],
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.default = default
+        self._on_change = on_change
+        self._wall_clock = wall_clock
+        # Mutable state: what clients are told, then what the engine told, then its process.
+        self.state: ModelState = "unloaded"
+        self.reason: str | None = None
+        self.generation = 0
+        self.ready: Ready | None = None
+        self.progress = 0.0
+        self.loaded_at: float | None = None
+        self.last_used_at: float | None = None
+        self.pid: int | None = None
+        self.restarts = 0
+        self.counters = Counters()
+
+    def become(self, state: ModelState, *, ready: Ready | None = None, reason: str | None = None) -> None:
+        """Change the state together with what is known in it, and tell."""
+        self.state = state
+        self.ready = ready
+        self.reason = reason
+        self.generation += 1
+        if ready is not None:
+            self.loaded_at = self._wall_clock()
+        self._on_change(self)
+
+    def touch(self) -> None:
+        """Note that the model is used now."""
+        self.last_used_at = self._wall_clock()
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Bytes of the model file; None where it is missing."""
+        try:
+            return self.settings.path.stat().st_size
+        except OSError:
+            return None

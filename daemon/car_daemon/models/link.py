@@ -1,0 +1,125 @@
+"""An engine process as the daemon sees it: frames in both directions, and its end."""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from msgspec import Struct
+
+from car_daemon.engine.frames import FrameReader, FromEngine, decode_from_engine, encode_frame
+
+_KILL_AFTER_S = 1.0
+
+
+class Engine(Protocol):
+    """An engine that the daemon can talk to."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    def send(self, message: Struct) -> None:
+        """Send one frame."""
+        ...
+
+    async def wait(self) -> None:
+        """Return once it is gone and all its frames were heard."""
+        ...
+
+    async def stop(self) -> None:
+        """End it, by force if it does not go."""
+        ...
+
+
+Launch = Callable[[Callable[[FromEngine], None]], "asyncio.Future[Engine]"]
+
+
+class EngineLink(asyncio.Protocol):
+    """The daemon's end of an engine's socket; calls `hear` for every frame in order."""
+
+    def __init__(self, hear: Callable[[FromEngine], None]) -> None:
+        self._hear = hear
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self.closed = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        # uvloop's transports are no subclass of asyncio's.
+        transport = cast(asyncio.Transport, transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on the frames that came."""
+        for body in self._reader.feed(data):
+            self._hear(decode_from_engine(body))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The engine closed its end, or died."""
+        self.closed.set()
+
+    def send(self, message: Struct) -> None:
+        """Send one frame; nothing happens once the engine is gone."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(encode_frame(message))
+
+    def close(self) -> None:
+        """Close the daemon's end: an engine without a daemon ends by itself."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class EngineChild:
+    """A spawned engine process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, link: EngineLink) -> None:
+        self._process = process
+        self._link = link
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def send(self, message: Struct) -> None:
+        """Send one frame."""
+        self._link.send(message)
+
+    async def wait(self) -> None:
+        """Return once the process is gone and its last frame was heard."""
+        await self._link.closed.wait()
+        await self._process.wait()
+
+    async def stop(self) -> None:
+        """Close the link, which ends the process; kill it if it does not go."""
+        self._link.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), _KILL_AFTER_S)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+
+async def launch(hear: Callable[[FromEngine], None]) -> Engine:
+    """Spawn an engine process (never a fork of this one) and connect to it."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "car_daemon.engine",
+            str(theirs.fileno()),
+            pass_fds=(theirs.fileno(),),
+            stdin=asyncio.subprocess.DEVNULL,
+            # llama.cpp's assertion handler would fork a debugger before the process may die.
+            env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+            # A Ctrl-C in the daemon's terminal is the daemon's to handle.
+            start_new_session=True,
+        )
+    _, link = await asyncio.get_running_loop().create_unix_connection(lambda: EngineLink(hear), sock=ours)
+    return EngineChild(process, link)

@@ -1,0 +1,39 @@
+"""All model entries, by name."""
+
+from collections.abc import Callable, Iterator
+
+from car_daemon.models.entry import ModelEntry, ModelSettings
+from car_protocol.errors import RpcError
+
+
+class ModelPool:
+    """The entries that the configuration names; `on_change` hears of every change of one."""
+
+    def __init__(
+        self, settings: dict[str, ModelSettings], default: str, *, on_change: Callable[[ModelEntry], None]
+    ) -> None:
+        self._entries = {
+            name: ModelEntry(name, one, default=name == default, on_change=on_change) for name, one in settings.items()
+        }
+        self.default = self._entries[default]
+
+    def __iter__(self) -> Iterator[ModelEntry]:
+        """Yield the entries, the default one first."""
+        yield self.default
+        yield from (entry for entry in self._entries.values() if not entry.default)
+
+    def named(self, name: str | None) -> ModelEntry:
+        """Return an entry, the default one for None; raises RpcError `model_unavailable`."""
+        entry = self.default if name is None else self._entries.get(name)
+        if entry is None:
+            raise RpcError("model_unavailable", why="unknown model")
+        return entry
+
+    def servable(self, name: str | None) -> ModelEntry:
+        """Return an entry that is served or will be; raises RpcError `model_unavailable`."""
+        entry = self.named(name)
+        if entry.state == "failed":
+            raise RpcError("model_unavailable", why=entry.reason)
+        if entry.state == "unloaded":
+            raise RpcError("model_unavailable", why="only the default model is loaded")
+        return entry

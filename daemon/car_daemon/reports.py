@@ -1,0 +1,244 @@
+"""What the daemon says of itself: capacity, models and status objects, without anybody's text."""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import psutil
+from msgspec import UNSET
+
+from car_daemon.answer import GrowingAnswer
+from car_daemon.inference import Inference
+from car_daemon.models.entry import ModelEntry
+from car_daemon.models.pool import ModelPool
+from car_daemon.peer import Peer
+from car_daemon.scheduler.request import State
+from car_daemon.scheduler.scheduler import Scheduler
+from car_daemon.version import VERSION
+from car_protocol import PROTOCOL
+from car_protocol.capacity import Capacity, Machine
+from car_protocol.limits import QUEUE_LIMIT, Limits
+from car_protocol.models import Model
+from car_protocol.status import (
+    ConnectionStatus,
+    EngineStatus,
+    Memory,
+    ModelStatus,
+    Queue,
+    SequenceStatus,
+    Status,
+    Totals,
+)
+
+# A class that holds this share of the queue's limit is unhealthy.
+_UNHEALTHY = 0.8
+_INT32_BYTES = 4
+
+
+class Client(Protocol):
+    """A connection as the status shows it."""
+
+    number: int
+    peer: Peer
+    label: str | None
+    tokens_served: int
+
+    @property
+    def open_requests(self) -> int:
+        """Requests in flight."""
+        ...
+
+
+class Reports:
+    """Builds the objects from the owners of their facts."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pool: ModelPool,
+        inference: Inference,
+        limits: Limits,
+        *,
+        clients: Callable[[], Iterable[Client]],
+        loop_lag_ms: Callable[[], float],
+        socket: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self._scheduler = scheduler
+        self._pool = pool
+        self._inference = inference
+        self._limits = limits
+        self._clients = clients
+        self._loop_lag_ms = loop_lag_ms
+        self._socket = socket
+        self._clock = clock
+        self._started = clock()
+
+    def capacity(self, entry: ModelEntry) -> Capacity:
+        """Return the capacity object of one model."""
+        gate = self._scheduler.gate
+        capacity = gate.capacity(entry.name)
+        leased = gate.leased(entry.name)
+        waiting = (State.ACCEPTED, State.PREPARING, State.WAITING)
+        queued = sum(r.model == entry.name and r.state in waiting for r in self._scheduler.requests.values())
+        return Capacity(
+            capacity=capacity,
+            declared=gate.declared(entry.name),
+            in_use=leased,
+            available=max(0, capacity - leased),
+            parked=0,
+            queued=queued,
+            queue_limit=QUEUE_LIMIT,
+            policy=entry.ready.policy if entry.ready else None,
+            pressure="none",
+            state=entry.state,
+            model=entry.name,
+            context_tokens=entry.ready.context_tokens if entry.ready else None,
+            machine=Machine(gate.machine_limit, gate.in_use),
+            generation=entry.generation,
+            protocol=PROTOCOL,
+            version=VERSION,
+            limits=self._limits,
+            reason=entry.reason if entry.reason is not None else UNSET,
+        )
+
+    def model(self, entry: ModelEntry) -> Model:
+        """Return one entry of the list of models."""
+        return Model(**self._model_facts(entry))
+
+    def status(self, peer: Peer) -> Status:
+        """Return the status object as `peer` may see it."""
+        return Status(
+            version=VERSION,
+            protocol=PROTOCOL,
+            pid=os.getpid(),
+            uptime_s=round(self._clock() - self._started, 3),
+            state="draining" if self._scheduler.draining else "serving",
+            socket=self._socket,
+            loop_lag_ms=self._loop_lag_ms(),
+            capacity=self.capacity(self._pool.default),
+            models=[self._model_status(entry) for entry in self._pool],
+            queue=self._queue(),
+            sequences=self._sequences(peer),
+            connections=[_connection(client) for client in self._clients()],
+            totals=self._totals(),
+            memory=_memory(),
+        )
+
+    def _model_facts(self, entry: ModelEntry) -> dict[str, Any]:
+        ready = entry.ready
+        return {
+            "name": entry.name,
+            "path": str(entry.settings.path),
+            "state": entry.state,
+            "default": entry.default,
+            "pinned": entry.default,
+            "size_bytes": entry.size_bytes,
+            "capacity": self._scheduler.gate.capacity(entry.name),
+            "context_tokens": ready.context_tokens if ready else None,
+            "adapters": [],
+            "can": ready.can if ready else [],
+            "device": ready.device if ready else "cpu",
+            "replicas": 1,
+            "loaded_at": entry.loaded_at if entry.loaded_at is not None else UNSET,
+            "last_used_at": entry.last_used_at if entry.last_used_at is not None else UNSET,
+            "reason": entry.reason if entry.reason is not None else UNSET,
+        }
+
+    def _model_status(self, entry: ModelEntry) -> ModelStatus:
+        engines = [self._engine(entry, entry.pid)] if entry.pid is not None else []
+        return ModelStatus(**self._model_facts(entry), engines=engines)
+
+    def _engine(self, entry: ModelEntry, pid: int) -> EngineStatus:
+        counters = entry.counters
+        steps = counters.delta("decode_steps")
+        kv_bytes = entry.ready.kv_bytes if entry.ready else 0
+        return EngineStatus(
+            pid=pid,
+            restarts=entry.restarts,
+            rss_bytes=_resident_bytes(pid),
+            device=entry.ready.device if entry.ready else "cpu",
+            kv_bytes_used=self._kv_bytes_used(entry),
+            kv_bytes_capacity=kv_bytes,
+            sequences=self._scheduler.gate.declared(entry.name) or 0,
+            batch_size=round(counters.delta("decode_tokens") / steps, 2) if steps else 0.0,
+            decode_tokens_per_s=round(counters.rate("decode_tokens"), 1),
+            prefill_tokens_per_s=round(counters.rate("prefill_tokens"), 1),
+            cache_hits=0,
+            cached_tokens=0,
+            evicted_sequences=0,
+            utilisation=round(min(1.0, counters.rate("decode_s") + counters.rate("prefill_s")), 3),
+        )
+
+    def _kv_bytes_used(self, entry: ModelEntry) -> int:
+        if entry.ready is None:
+            return 0
+        cells = sum(a.prompt_done + a.request.produced for a in self._running() if a.request.model == entry.name)
+        return cells * entry.ready.kv_bytes // (entry.ready.sequences * entry.ready.context_tokens)
+
+    def _queue(self) -> Queue:
+        waiting = self._scheduler.waiting
+        counts = {"latency_critical": waiting.count("latency_critical"), "throughput": waiting.count("throughput")}
+        oldest = min((request.arrived for request in waiting), default=None)
+        return Queue(
+            **counts,
+            oldest_wait_ms=0.0 if oldest is None else round((self._clock() - oldest) * 1000, 1),
+            healthy=max(counts.values()) < _UNHEALTHY * QUEUE_LIMIT,
+        )
+
+    def _running(self) -> list[GrowingAnswer]:
+        answers = self._inference.answers.values()
+        return [a for a in answers if a.request.state is State.RUNNING and a.sequence is not None]
+
+    def _sequences(self, peer: Peer) -> list[SequenceStatus]:
+        return [self._sequence(answer, peer) for answer in self._running()]
+
+    def _sequence(self, answer: GrowingAnswer, peer: Peer) -> SequenceStatus:
+        request, owner = answer.request, answer.owner
+        assert answer.sequence is not None
+        return SequenceStatus(
+            model=request.model,
+            sequence=answer.sequence,
+            phase="decode" if request.produced else "prefill",
+            uid=owner.uid,
+            connection=owner.connection,
+            prompt_tokens=answer.prompt_tokens,
+            done_tokens=request.produced or answer.prompt_done,
+            age_ms=round((self._clock() - request.arrived) * 1000, 1),
+            id=owner.id if peer.uid in (0, owner.uid) else UNSET,
+            client=owner.client if owner.client is not None else UNSET,
+        )
+
+    def _totals(self) -> Totals:
+        totals = self._scheduler.totals
+        return Totals(
+            received=totals.received,
+            completed=totals.completed,
+            failed=totals.failed,
+            cancelled=totals.cancelled,
+            rejected=totals.rejected,
+            in_flight=totals.in_flight,
+        )
+
+
+def _connection(client: Client) -> ConnectionStatus:
+    return ConnectionStatus(
+        connection=client.number,
+        uid=client.peer.uid,
+        pid=client.peer.pid,
+        in_flight=client.open_requests,
+        tokens_served=client.tokens_served,
+        client=client.label if client.label is not None else UNSET,
+    )
+
+
+def _memory() -> Memory:
+    memory = psutil.virtual_memory()
+    return Memory(total=memory.total, available=memory.available, pressure="none")
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0

@@ -1,0 +1,1 @@
+"""Who runs: request states, waiting, gate. Decides only: no I/O, clock, thread, asyncio or llama_cpp."""
