@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec import UNSET, Struct, UnsetType, structs
@@ -32,8 +31,7 @@ class Reply(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """Whose request it is: user, connection, the client's own id and label."""
 
     uid: int

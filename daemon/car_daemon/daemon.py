@@ -20,7 +20,7 @@ from car_daemon.reports import Reports
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.server import Server
-from car_daemon.version import VERSION
+from car_protocol import __version__
 
 log = structlog.get_logger()
 # A drain ends this long before its limit, so that the rest can still be answered.
@@ -61,7 +61,7 @@ class Daemon:
         await self._server.start(self._socket.listener, Dispatch(handlers.table()))
         self._lag.start()
         self._watch_signals()
-        log.info("daemon.started", version=VERSION, socket=str(self._socket.path), model=self._pool.default.name)
+        log.info("daemon.started", version=__version__, socket=str(self._socket.path), model=self._pool.default.name)
         self._supervisor.start()
         await self._stop.wait()
         await self._drain()

@@ -1,7 +1,8 @@
 """`tokenize` and `detokenize` on their way to an engine and back."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from car_daemon.answer import Reply
 from car_daemon.engine import frames
@@ -10,8 +11,7 @@ from car_protocol.errors import RpcError
 from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens
 
 
-@dataclass(slots=True)
-class _Lookup:
+class _Lookup(Struct):
     """One question; `engine` is None while no engine of the model is up."""
 
     model: str

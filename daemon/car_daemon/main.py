@@ -10,7 +10,7 @@ from car_daemon import logs
 from car_daemon.config import Config, ConfigError, Flags, load_config
 from car_daemon.daemon import Daemon
 from car_daemon.listen import AddressInUse, BadAddress, OwnSocket
-from car_daemon.version import VERSION
+from car_protocol import __version__
 
 # sysexits.h: wrong usage, a needed service is missing, try again later, a bad configuration.
 EX_USAGE = 64
@@ -80,7 +80,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="card", description="Serve a language model to every app of this machine.")
-    parser.add_argument("--version", action="version", version=f"card {VERSION}")
+    parser.add_argument("--version", action="version", version=f"card {__version__}")
     parser.add_argument(
         "--socket", metavar="PATH", help="where to listen (default: $CAR_SOCKET or the runtime directory)"
     )

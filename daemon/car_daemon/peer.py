@@ -3,7 +3,8 @@
 import socket
 import struct
 import sys
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _UCRED = struct.Struct("3i")
 # macOS: SOL_LOCAL, LOCAL_PEERCRED with a struct xucred (version, uid, ...) and LOCAL_PEERPID.
@@ -14,8 +15,7 @@ _XUCRED = struct.Struct("2I72x")
 _PID = struct.Struct("i")
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """A connected process."""
 
     uid: int

@@ -14,8 +14,7 @@ from car_daemon.models.pool import ModelPool
 from car_daemon.peer import Peer
 from car_daemon.scheduler.request import State
 from car_daemon.scheduler.scheduler import Scheduler
-from car_daemon.version import VERSION
-from car_protocol import PROTOCOL
+from car_protocol import PROTOCOL, __version__
 from car_protocol.capacity import Capacity, Machine
 from car_protocol.limits import QUEUE_LIMIT, Limits
 from car_protocol.models import Model
@@ -97,7 +96,7 @@ class Reports:
             machine=Machine(gate.machine_limit, gate.in_use),
             generation=entry.generation,
             protocol=PROTOCOL,
-            version=VERSION,
+            version=__version__,
             limits=self._limits,
             reason=entry.reason if entry.reason is not None else UNSET,
         )
@@ -109,7 +108,7 @@ class Reports:
     def status(self, peer: Peer) -> Status:
         """Return the status object as `peer` may see it."""
         return Status(
-            version=VERSION,
+            version=__version__,
             protocol=PROTOCOL,
             pid=os.getpid(),
             uptime_s=round(self._clock() - self._started, 3),

@@ -54,7 +54,7 @@ def assemble(
         model,
         sequences=declared.sequences,
         context_tokens=declared.context_tokens,
-        threads=load.threads or _threads(model.size_bytes),
+        threads=load.threads or default_threads(model.size_bytes),
     )
     pads = context.can_cut_tails()
     template = _template(model, vocabulary, send)
@@ -124,7 +124,7 @@ def _template(model: LlamaModel, vocabulary: Vocabulary, send: Callable[[FromEng
         return None
 
 
-def _threads(weights_bytes: int) -> int:
+def default_threads(weights_bytes: int) -> int:
     """Return the physical cores that this process may use: hyperthreads slow llama.cpp down.
 
     A tiny model gets one thread: its threads would wait for each other longer than they work, and with another

@@ -2,15 +2,15 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
 
 from car_daemon.engine.frames import Ready
 from car_protocol.capacity import ModelState, Policy
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
+class ModelSettings(Struct, frozen=True):
     """How to load a model; None means that the engine decides."""
 
     path: Path
@@ -21,14 +21,13 @@ class ModelSettings:
     gpu_layers: int = 0
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(Struct):
     """An engine's totals at two heartbeats, for rates; `at` in seconds."""
 
     at: float = 0.0
-    now: dict[str, float] = field(default_factory=dict)
+    now: dict[str, float] = {}
     before_at: float = 0.0
-    before: dict[str, float] = field(default_factory=dict)
+    before: dict[str, float] = {}
 
     def take(self, at: float, totals: dict[str, float]) -> None:
         """Take the totals of one more heartbeat."""

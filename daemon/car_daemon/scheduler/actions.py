@@ -1,29 +1,27 @@
 """What the scheduler wants done; the caller does it, in order."""
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from car_daemon.scheduler.request import Request
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(Struct, frozen=True, eq=False):
     """Have the engine turn the request's prompt into tokens."""
 
     request: Request
     engine: int
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True, eq=False):
     """Start the request in the engine that leased it a sequence."""
 
     request: Request
     engine: int
 
 
-@dataclass(frozen=True, slots=True)
-class Halt:
+class Halt(Struct, frozen=True, eq=False):
     """Have the engine end the request at its next step; at its deadline with what it has."""
 
     key: int
@@ -31,20 +29,18 @@ class Halt:
     deadline: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(Struct, frozen=True, eq=False):
     """Answer the request with what its engine produced."""
 
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Struct, frozen=True, eq=False):
     """Answer the request with an error of the table."""
 
     request: Request
     reason: str
-    data: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = {}
 
 
 Action = Prepare | Run | Halt | Complete | Fail

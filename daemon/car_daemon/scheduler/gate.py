@@ -1,12 +1,11 @@
 """The one gate: leases of the sequences that engines declared, under the limit of the machine."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from car_daemon.scheduler.request import Request
 
 
-@dataclass(slots=True)
-class _Sequences:
+class _Sequences(Struct):
     """One engine's sequences: its model, how many it declared, the keys of the requests that hold one."""
 
     model: str

@@ -53,12 +53,13 @@ class Request:
         self.deadline = None if timeout is None else arrived + timeout
         self.queue_deadline = None if queue_timeout is None else arrived + queue_timeout
         # Mutable state: where it is, the engine and the time of its lease, what its engine produced and what of
-        # that its client saw, and whether it had to start again.
+        # that its client saw, whether it was told to end at its deadline, and whether it had to start again.
         self.state = State.ACCEPTED
         self.engine: int | None = None
         self.leased_at: float | None = None
         self.produced = 0
         self.sent = False
+        self.overdue = False
         self.reran = False
 
     def __repr__(self) -> str:
@@ -72,8 +73,10 @@ class Request:
 
     @property
     def expires_at(self) -> float | None:
-        """The next deadline that applies: until a lease, the one for queueing counts too."""
-        if self.state is State.RUNNING:
+        """The next deadline that applies: until the first lease, the one for queueing counts too."""
+        if self.overdue:
+            return None
+        if self.state is State.RUNNING or self.reran:
             return self.deadline
         deadlines = [limit for limit in (self.deadline, self.queue_deadline) if limit is not None]
         return min(deadlines, default=None)

@@ -98,7 +98,7 @@ class Scheduler:
         for request in due:
             if request.state is State.RUNNING and request.produced:
                 assert request.engine is not None
-                request.deadline = None
+                request.overdue = True
                 actions.append(Halt(request.key, request.engine, deadline=True))
             else:
                 actions += self.cancel(request.key, "deadline_exceeded")
@@ -156,6 +156,8 @@ class Scheduler:
         elif request.state is State.RUNNING:
             if request.sent or request.reran:
                 return [self._fail(request, "engine_lost")]
+            if request.overdue:
+                return [self._fail(request, "deadline_exceeded")]
             request.reran = True
             request.produced = 0
             request.move(State.WAITING)

@@ -1,0 +1,40 @@
+# Everything a fresh machine needs: `make demo` shows it working, `make test` proves it.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install demo test check fmt build bench clean
+
+install: .venv/installed
+
+# llama-cpp-python is built from source here, which takes some minutes the first time; pip keeps the wheel.
+.venv/installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "card needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable ".[daemon]" --group test --group lint
+	touch $@
+
+demo: install
+	$(BIN)/python tools/demo.py
+
+test: install
+	$(BIN)/python -m pytest
+
+check: install
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+fmt: install
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+build: install
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+bench: install
+	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python benchmarks/overhead.py
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/out

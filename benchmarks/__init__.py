@@ -1,0 +1,1 @@
+"""Load generator and comparisons; nothing here is a test."""

@@ -1,0 +1,229 @@
+"""A real daemon to start, a raw client to speak to it, and the questions that its model knows."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+PATIENCE_S = 30.0
+# In every prompt that no trained answer depends on; it must never reach a log.
+CANARY = "canary-5f1d"
+Json = dict[str, Any]
+
+
+class Known(NamedTuple):
+    """A question that the model was trained on, and its answer to the word."""
+
+    question: str
+    answer: str
+    long: bool
+
+
+def _known() -> list[Known]:
+    data = tomllib.loads((ROOT / "tools" / "guide" / "questions.toml").read_text(encoding="utf-8"))
+    return [Known(entry["question"], entry["answer"], entry.get("long", False)) for entry in data["entry"]]
+
+
+KNOWN = _known()
+LONG = [known for known in KNOWN if known.long]
+
+
+def conversation(text: str) -> list[Json]:
+    """Return a conversation of one message."""
+    return [{"role": "user", "content": text}]
+
+
+def greedy(known: Known, **more: Any) -> Json:
+    """Return the params that ask a known question for its one answer."""
+    return {"messages": conversation(known.question), "temperature": 0, **more}
+
+
+def endless(**more: Any) -> Json:
+    """Return the params of a request that runs for seconds unless it is ended."""
+    return {"prompt": CANARY, "ignore_eos": True, "max_tokens": 4000, "seed": 1, **more}
+
+
+class RawClient:
+    """A connection without any client library: lines out, lines in."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(PATIENCE_S)
+        try:
+            self.socket.connect(str(path))
+        except OSError:
+            self.socket.close()
+            raise
+        self._file = self.socket.makefile("rb")
+        self._ids = 0
+        self._responses: dict[Any, Json] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close both directions."""
+        self._file.close()
+        self.socket.close()
+
+    def send(self, method: str, params: Any = None, request_id: Any = None) -> Any:
+        """Send a request under a new id, or the given one; return the id."""
+        self._ids += 1
+        request_id = self._ids if request_id is None else request_id
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params or {}}
+        self.send_bytes(json.dumps(message).encode() + b"\n")
+        return request_id
+
+    def notify(self, method: str, params: Any) -> None:
+        """Send a notification."""
+        self.send_bytes(json.dumps({"jsonrpc": "2.0", "method": method, "params": params}).encode() + b"\n")
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send anything."""
+        self.socket.sendall(data)
+
+    def receive(self) -> Json:
+        """Return the next message; raises EOFError once the daemon closed."""
+        line = self._file.readline()
+        if not line:
+            raise EOFError
+        message: Json = json.loads(line)
+        return message
+
+    def response(self, request_id: Any) -> Json:
+        """Return the terminal response of a request; those of others are kept, chunks are passed over."""
+        while request_id not in self._responses:
+            message = self.receive()
+            if "method" not in message:
+                assert message["id"] not in self._responses, "a request was answered twice"
+                self._responses[message["id"]] = message
+        return self._responses.pop(request_id)
+
+    def call(self, method: str, params: Any = None) -> Json:
+        """Return a request's terminal response."""
+        return self.response(self.send(method, params))
+
+    def result(self, method: str, params: Any = None) -> Json:
+        """Return a request's result."""
+        response = self.call(method, params)
+        assert "result" in response, response
+        result: Json = response["result"]
+        return result
+
+    def reason(self, method: str, params: Any = None) -> str:
+        """Return the reason of a request's error."""
+        response = self.call(method, params)
+        assert "error" in response, response
+        return str(response["error"]["data"]["reason"])
+
+    def first_chunk(self, request_id: Any) -> Json:
+        """Return the first chunk of a stream, passing over all else."""
+        while True:
+            message = self.receive()
+            if message.get("method") == "infer_stream/chunk" and message["params"]["id"] == request_id:
+                params: Json = message["params"]
+                return params
+
+    def stream(self, params: Any) -> tuple[list[Json], Json]:
+        """Run a stream to its end; return its chunks and its terminal response."""
+        request_id = self.send("infer_stream", params)
+        chunks = []
+        while True:
+            message = self.receive()
+            if message.get("method") == "infer_stream/chunk":
+                chunks.append(message["params"])
+            elif message.get("id") == request_id:
+                return chunks, message
+
+
+class Daemon:
+    """A `card` process with a socket and a log of its own."""
+
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self.path = folder / "card.sock"
+        self.log = folder / "log"
+        env = {name: value for name, value in os.environ.items() if not name.startswith("CAR_")}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [BIN / "card", "--socket", str(self.path), *arguments],
+                env={**env, "XDG_CONFIG_HOME": str(folder), **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def connect(self) -> RawClient:
+        """Return a connection, as soon as the daemon listens."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return RawClient(self.path)
+            except OSError:
+                assert self.process.poll() is None, self.log.read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.002)  # nothing announces a socket that is not there yet
+
+    def engine(self) -> psutil.Process:
+        """Return the engine process of the default model, which has to be there."""
+        with self.connect() as client:
+            return psutil.Process(client.result("daemon/status")["models"][0]["engines"][0]["pid"])
+
+    def ready(self) -> Self:
+        """Return once the model is loaded."""
+        with self.connect() as client:
+            client.result("infer", {"prompt": "Hi", "max_tokens": 1})
+        return self
+
+    def wait_until_idle(self) -> None:
+        """Return once every lease came back; a request of our own is an event that follows them."""
+        deadline = time.monotonic() + PATIENCE_S
+        with self.connect() as client:
+            while client.result("inference/capacity")["in_use"]:
+                assert time.monotonic() < deadline, client.result("daemon/status")
+                client.result("infer", {"prompt": "Hi", "max_tokens": 1})
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """End it as an administrator would; return its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=PATIENCE_S)
+        assert CANARY not in self.log.read_text(), "text of a prompt reached the log"
+        return code
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Tell whether a process ended, also where nobody has reaped it yet."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+@contextmanager
+def running(folder: Path, *arguments: str, **environment: str) -> Iterator[Daemon]:
+    """Run a daemon for the length of a block."""
+    daemon = Daemon(folder, *arguments, **environment)
+    try:
+        yield daemon
+    finally:
+        daemon.stop()

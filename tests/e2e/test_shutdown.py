@@ -1,0 +1,124 @@
+"""How the daemon ends: nothing unanswered, nothing left behind."""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.support import KNOWN, LONG, Daemon, endless, greedy, is_gone
+
+Start = Callable[..., Daemon]
+
+
+def test_shutdown_without_work_ends_within_a_second(start: Start) -> None:
+    daemon = start()
+    engine = daemon.ready().engine()
+    with daemon.connect() as client:
+        client.result("infer", greedy(KNOWN[0]))
+    started = time.monotonic()
+    assert daemon.stop() == 0
+    assert time.monotonic() - started < 1
+    assert is_gone(engine)
+    assert not daemon.path.exists()
+
+
+def test_sigterm_during_generation_finishes_what_runs_and_what_waits(start: Start) -> None:
+    daemon = start("--capacity", "2")
+    with daemon.connect() as client:
+        requests = {client.send("infer_stream", greedy(known)): known for known in LONG + KNOWN[:10]}
+        client.first_chunk(min(requests))
+        daemon.process.send_signal(signal.SIGTERM)
+        finished: dict[int, str] = {}
+        while len(finished) < len(requests):
+            message = client.receive()
+            if "result" in message:
+                finished[message["id"]] = message["result"]["finish_reason"]
+        assert set(finished.values()) == {"stop"}
+        with pytest.raises(EOFError):
+            client.receive()
+    assert daemon.stop() == 0
+
+
+def test_what_comes_during_the_drain_is_refused(start: Start) -> None:
+    daemon = start("--capacity", "2")
+    with daemon.connect() as client, daemon.connect() as late:
+        for request in [client.send("infer_stream", endless()) for _ in range(2)]:
+            client.first_chunk(request)
+        daemon.process.send_signal(signal.SIGTERM)
+        while late.result("daemon/status")["state"] != "draining":
+            pass
+        assert late.reason("infer", greedy(KNOWN[0])) == "draining"
+        late.result("inference/capacity")
+    assert daemon.stop() == 0
+
+
+def test_shutdown_with_live_requests_answers_them_within_the_drain_limit(folder: Path, start: Start) -> None:
+    (folder / "card.toml").write_text("[daemon]\ndrain_timeout_s = 5.0\n")
+    daemon = start("--capacity", "2", "--config", str(folder / "card.toml"))
+    engine = daemon.ready().engine()
+    with daemon.connect() as client:
+        requests = [client.send("infer_stream", endless()) for _ in range(10)]
+        client.first_chunk(requests[0])
+        started = time.monotonic()
+        daemon.process.send_signal(signal.SIGTERM)
+        reasons = [client.response(request)["error"]["data"]["reason"] for request in requests]
+    assert set(reasons) == {"draining"}
+    assert daemon.stop() == 0
+    assert time.monotonic() - started < 5
+    assert is_gone(engine)
+
+
+def test_a_second_signal_shortens_the_drain(start: Start) -> None:
+    daemon = start("--capacity", "1")
+    with daemon.connect() as client:
+        requests = [client.send("infer_stream", endless()) for _ in range(30)]
+        client.first_chunk(requests[0])
+        daemon.process.send_signal(signal.SIGTERM)
+        with daemon.connect() as other:
+            while other.result("daemon/status")["state"] != "draining":
+                pass
+        daemon.process.send_signal(signal.SIGTERM)
+        reasons = {client.response(request)["error"]["data"]["reason"] for request in requests[1:]}
+    assert reasons == {"draining"}
+    assert daemon.stop() == 0
+
+
+def test_an_engine_without_its_daemon_ends_by_itself(start: Start) -> None:
+    daemon = start()
+    engine = daemon.ready().engine()
+    with daemon.connect() as client:
+        client.first_chunk(client.send("infer_stream", endless()))
+        daemon.kill()
+    started = time.monotonic()
+    while not is_gone(engine):
+        assert time.monotonic() - started < 1
+
+
+def test_a_new_daemon_starts_on_the_socket_of_a_killed_one(start: Start) -> None:
+    first = start()
+    first.connect().close()
+    first.kill()
+    assert first.path.exists()
+    second = start()
+    with second.connect() as client:
+        assert client.result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer
+    assert second.stop() == 0
+
+
+def test_descriptors_return_to_where_they_were(start: Start) -> None:
+    daemon = start("--capacity", "2")
+    process = psutil.Process(daemon.process.pid)
+    with daemon.connect() as client:
+        client.result("infer", greedy(KNOWN[0]))
+        before = process.num_fds()
+        for _ in range(20):
+            with daemon.connect() as leaver:
+                leaver.first_chunk(leaver.send("infer_stream", endless()))
+        daemon.wait_until_idle()
+        while len(client.result("daemon/status")["connections"]) > 1:
+            pass
+        assert process.num_fds() == before
+    assert daemon.stop() == 0
