@@ -135,6 +135,8 @@ def _batch_entry(entry: bytes) -> Call | RpcError:
 def _decode_id(text: bytes) -> Id:
     try:
         value = msgspec.json.decode(text)
+    except msgspec.ValidationError as error:
+        raise RpcError("invalid_request") from error
     except NOT_JSON as error:
         raise RpcError("parse_error") from error
     if isinstance(value, str) and len(value.encode()) <= MAX_ID_BYTES:
@@ -154,6 +156,14 @@ def _why_undecodable(frame: bytes) -> RpcError:
 
 def _require_json(frame: bytes) -> None:
     try:
-        msgspec.json.decode(frame)
+        _parse(frame)
     except NOT_JSON as error:
         raise RpcError("parse_error") from error
+
+
+def _parse(frame: bytes) -> None:
+    try:
+        msgspec.json.decode(frame)
+    except msgspec.ValidationError:
+        # A number out of range: a JSON text all the same, where its syntax holds.
+        msgspec.json.decode(frame, type=Raw)

@@ -21,9 +21,7 @@ def describe() -> dict[str, Any]:
         "methods": [_method(name, method) for name, method in METHODS.items()],
         "components": {
             "schemas": components,
-            "errors": {
-                reason: {"code": kind.code, "message": kind.message} for reason, kind in REASONS.items()
-            },
+            "errors": {reason: {"code": kind.code, "message": kind.message} for reason, kind in REASONS.items()},
         },
     }
 

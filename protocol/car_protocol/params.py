@@ -18,8 +18,9 @@ _MAX_NAME = 128
 
 def decode_params(kind: type[T], text: bytes) -> T:
     """Decode and check params; raises RpcError `invalid_params` with `param`, or `parse_error`."""
+    text = text or b"{}"
     try:
-        return msgspec.json.decode(text or b"{}", type=kind)
+        return msgspec.json.decode(text, type=kind)
     except NOT_JSON as error:
         raise _fault(text, error) from error
 

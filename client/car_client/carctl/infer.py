@@ -1,0 +1,64 @@
+"""`carctl infer`: an answer on the terminal or into a pipe, as it comes."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import cast, get_args
+
+from car_client.carctl.terminal import AnswerWriter
+from car_client.client import Client
+from car_client.errors import CardError
+from car_client.options import InferOptions
+from car_client.stream import Stream
+from car_protocol.infer import Priority
+
+_OPTIONS = ("model", "max_tokens", "temperature", "seed", "stop", "priority", "timeout_ms")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("prompt", metavar="PROMPT", help="the text; - reads it from standard input")
+    parser.add_argument("--model", metavar="NAME", help="instead of the default model")
+    parser.add_argument("--max-tokens", type=int, metavar="N")
+    parser.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
+    parser.add_argument("--seed", type=int, metavar="N")
+    parser.add_argument("--stop", action="append", metavar="TEXT", help="end before this text (repeatable)")
+    parser.add_argument("--raw", action="store_true", help="the bare prompt, without the chat template")
+    parser.add_argument("--priority", choices=get_args(Priority))
+    parser.add_argument("--timeout-ms", type=int, metavar="MS", help="over queue, prefill and decode")
+
+
+def run(client: Client, options: Namespace) -> None:
+    """Stream the answer to standard output."""
+    writer = AnswerWriter(sys.stdout)
+    try:
+        with _ask(client, options) as stream:
+            for chunk in stream:
+                writer.write(chunk.text)
+    except KeyboardInterrupt:
+        writer.end()
+        raise
+    except CardError:
+        if writer.begun:
+            writer.end()
+        raise
+    writer.end()
+
+
+def _ask(client: Client, options: Namespace) -> Stream:
+    prompt = _prompt(options.prompt)
+    given = cast(InferOptions, {name: value for name in _OPTIONS if (value := getattr(options, name)) is not None})
+    if options.raw or not _chats(client, options.model):
+        return client.infer_stream(prompt, **given)
+    return client.infer_stream(messages=[{"role": "user", "content": prompt}], **given)
+
+
+def _prompt(argument: str) -> str:
+    if argument != "-":
+        return argument
+    # The line end that `echo` adds is nobody's question.
+    return sys.stdin.buffer.read().decode().removesuffix("\n")
+
+
+def _chats(client: Client, name: str | None) -> bool:
+    models = client.models()
+    return any("chat" in model.can for model in models if name == model.name or (not name and model.default))

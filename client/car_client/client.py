@@ -1,0 +1,139 @@
+"""The client for code without an event loop."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+from car_client import calls
+from car_client.calls import Ask
+from car_client.options import Conversation, InferOptions
+from car_client.paths import usable_paths
+from car_client.session import Exchange
+from car_client.stream import Stream
+from car_client.wire import Wire, open_wire
+from car_protocol.capacity import Capacity
+from car_protocol.infer import Answer
+from car_protocol.models import Model
+from car_protocol.status import Status
+
+T = TypeVar("T")
+
+
+class Client:
+    """One connection to the daemon, made on first use and again after a loss. Not thread-safe.
+
+    Without a daemon a request raises DaemonUnavailable at once; so does one whose connection is lost, and
+    nothing is sent twice.
+    """
+
+    def __init__(self, path: str | PathLike[str] | None = None) -> None:
+        self._paths = usable_paths(path)
+        # Mutable state: the connection, None before the first use.
+        self._wire: Wire | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def capacity(self) -> int:
+        """How many requests the default model runs at once, as the daemon declared it; 1 until it has."""
+        return info.capacity if (info := self.capacity_info) else 1
+
+    @property
+    def capacity_info(self) -> Capacity | None:
+        """The whole capacity object as last sent; None without a connection."""
+        if self._wire is None or not self._wire.open:
+            return None
+        self._wire.drain()
+        return self._wire.session.capacity_info
+
+    def connect(self) -> None:
+        """Connect and wait until the daemon has declared its capacity."""
+        self.read_capacity()
+
+    def close(self) -> None:
+        """End the connection; the next use makes another."""
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def infer(
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Conversation | None = None,
+        tokens: Sequence[int] | None = None,
+        **options: Unpack[InferOptions],
+    ) -> Answer:
+        """Return the answer to one of prompt, messages and tokens; an interrupt cancels the request."""
+        return self._ask(calls.infer("infer", prompt, messages, tokens, options))
+
+    def infer_stream(
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Conversation | None = None,
+        tokens: Sequence[int] | None = None,
+        **options: Unpack[InferOptions],
+    ) -> Stream:
+        """Return the answer as an iterator of chunks; it is sent with the first step."""
+        ask = calls.infer("infer_stream", prompt, messages, tokens, options)
+        return Stream(lambda: self._begin(ask))
+
+    def cancel(self, stream: Stream) -> None:
+        """Ask the daemon to end a stream: what it sent before still comes, then RequestCancelled."""
+        stream.cancel()
+
+    def tokenize(
+        self, text: str, *, model: str | None = None, add_special: bool = False, parse_special: bool = False
+    ) -> list[int]:
+        """Return the model's tokens for a text."""
+        return self._ask(calls.tokenize(text, model, add_special, parse_special)).tokens
+
+    def detokenize(self, tokens: Sequence[int], *, model: str | None = None, special: bool = False) -> str:
+        """Return the text of tokens; with `special` control tokens are written out."""
+        return self._ask(calls.detokenize(tokens, model, special)).text
+
+    def models(self) -> list[Model]:
+        """Return what the daemon can serve, the default model first."""
+        return self._ask(calls.models()).models
+
+    def status(self) -> Status:
+        """Return what the daemon is doing now."""
+        return self._ask(calls.status())
+
+    def read_capacity(self, model: str | None = None) -> Capacity:
+        """Ask for a model's capacity now, with the counts of this moment."""
+        return self._ask(calls.capacity(model))
+
+    def call(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Call any method and return its result as plain data."""
+        return self._ask(Ask(method, dict(params or {}), object))
+
+    def _begin(self, ask: Ask[Any]) -> tuple[Wire, Exchange]:
+        wire = self._connected()
+        return wire, wire.session.begin(ask.method, ask.params)
+
+    def _ask(self, ask: Ask[T]) -> T:
+        wire, exchange = self._begin(ask)
+        try:
+            wire.send(exchange.frame)
+            wire.wait(exchange)
+        except BaseException:
+            wire.cancel(exchange)
+            raise
+        return exchange.read(ask.result)
+
+    def _connected(self) -> Wire:
+        if self._wire is not None and self._wire.open:
+            self._wire.drain()
+        if self._wire is None or not self._wire.open:
+            self.close()
+            self._wire = open_wire(self._paths)
+        return self._wire

@@ -1,0 +1,86 @@
+"""A session over a blocking socket."""
+
+import contextlib
+import socket
+from pathlib import Path
+
+from car_client.errors import ContractBroken
+from car_client.paths import unavailable
+from car_client.session import Exchange, Session
+
+_READ_BYTES = 256 * 1024
+
+
+class Wire:
+    """One connection to the daemon, used by one thread."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self.session = Session()
+        # Mutable state: whether the daemon may still be there.
+        self.open = True
+        self.send(self.session.greet().frame)
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame; where the daemon has left, reading tells what it said before."""
+        with contextlib.suppress(ConnectionError):
+            self._socket.sendall(frame)
+
+    def cancel(self, exchange: Exchange) -> None:
+        """Ask the daemon to end a request, unless it has ended."""
+        if self.open and (frame := self.session.cancel(exchange)):
+            self.send(frame)
+
+    def wait(self, exchange: Exchange) -> None:
+        """Read until there is something to take."""
+        while exchange.idle:
+            self._receive()
+
+    def drain(self) -> None:
+        """Take in what has come already, without waiting."""
+        self._socket.setblocking(False)
+        try:
+            while self.open:
+                self._receive()
+        except BlockingIOError:
+            pass
+        finally:
+            self._socket.setblocking(True)
+
+    def close(self) -> None:
+        """End the connection; the daemon cancels what is in flight."""
+        self.open = False
+        self._socket.close()
+        self.session.lose()
+
+    def _receive(self) -> None:
+        try:
+            data = self._socket.recv(_READ_BYTES)
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._lose(None)
+            return
+        try:
+            self.session.receive(data)
+        except ContractBroken as error:
+            self._lose(error)
+
+    def _lose(self, error: ContractBroken | None) -> None:
+        self.open = False
+        self.session.lose(error)
+
+
+def open_wire(paths: list[Path]) -> Wire:
+    """Connect to the first path that answers; raises DaemonUnavailable."""
+    failures = {}
+    for path in paths:
+        connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connecting.connect(str(path))
+        except OSError as error:
+            connecting.close()
+            failures[path] = error
+        else:
+            return Wire(connecting)
+    raise unavailable(paths, failures)

@@ -1,0 +1,1 @@
+"""The client against a fake daemon on a real socket."""

@@ -1,0 +1,239 @@
+"""The blocking client: the same promises without an event loop."""
+
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from car_client import (
+    Client,
+    ContractBroken,
+    DaemonUnavailable,
+    LimitReached,
+    ModelUnavailable,
+    RequestCancelled,
+)
+from car_client.wire import open_wire
+from car_protocol.errors import RpcError
+from tests.client.fake_daemon import FakeDaemon, once_asked
+from tests.client.samples import ANSWER
+
+
+@pytest.fixture
+def endless(daemon: FakeDaemon) -> FakeDaemon:
+    """A daemon whose streams fall silent after one chunk."""
+    daemon.silent_after = 1
+    return daemon
+
+
+def cancelled(daemon: FakeDaemon) -> bool:
+    """Tell whether the daemon was asked to end its first stream, waiting for it."""
+    asked = daemon.wait_for("infer_stream")
+    daemon.wait_for("$/cancelRequest")
+    return bool(daemon.params("$/cancelRequest") == {"id": asked.id})
+
+
+def interrupt() -> None:
+    """Do what Ctrl-C does to the main thread."""
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def test_every_method_returns_its_typed_result(daemon: FakeDaemon) -> None:
+    with Client(daemon.path) as client:
+        assert client.infer("Hi", max_tokens=5).text == "Hello"
+        assert client.tokenize("abc") == [1, 2, 3]
+        assert client.detokenize([1, 2, 3], special=True) == "abc"
+        assert client.models()[0].can == ["chat"]
+        assert client.status().queue.healthy
+        assert client.read_capacity("guide").declared == 4
+        assert client.call("detokenize", {"tokens": []}) == {"text": "abc"}
+    assert daemon.accepted == 1
+
+
+def test_capacity_is_one_until_the_daemon_answered(daemon: FakeDaemon) -> None:
+    with Client(daemon.path) as client:
+        assert (client.capacity, client.capacity_info) == (1, None)
+        client.connect()
+        assert client.capacity == 4
+
+
+def test_a_notification_refreshes_the_capacity(daemon: FakeDaemon) -> None:
+    with Client(daemon.path) as client:
+        client.connect()
+        daemon.declare(2)
+        assert client.capacity == 2
+
+
+def test_capacity_is_one_again_after_a_loss(daemon: FakeDaemon) -> None:
+    with Client(daemon.path) as client:
+        client.connect()
+        daemon.drop()
+        daemon.wait_until_gone()
+        assert (client.capacity, client.capacity_info) == (1, None)
+
+
+def test_the_next_request_after_a_loss_connects_again(daemon: FakeDaemon) -> None:
+    with Client(daemon.path) as client:
+        client.connect()
+        daemon.drop()
+        daemon.wait_until_gone()
+        assert client.infer("Hi").text == "Hello"
+    assert daemon.accepted == 2
+
+
+def test_a_closed_client_connects_again(daemon: FakeDaemon) -> None:
+    client = Client(daemon.path)
+    client.connect()
+    client.close()
+    client.close()
+    assert client.infer("Hi").text == "Hello"
+    client.close()
+
+
+def test_a_connection_lost_in_flight_is_an_error_and_nothing_is_sent_twice(daemon: FakeDaemon) -> None:
+    daemon.silent.add("infer")
+    with (
+        Client(daemon.path) as client,
+        once_asked(daemon, "infer", daemon.drop),
+        pytest.raises(DaemonUnavailable, match="lost"),
+    ):
+        client.infer("Hi")
+    assert [call.method for call in daemon.calls].count("infer") == 1
+
+
+def test_no_daemon_is_an_error_at_once(path: Path) -> None:
+    with Client(path) as client:
+        assert client.capacity == 1
+        with pytest.raises(DaemonUnavailable) as caught:
+            client.infer("Hi")
+    assert caught.value.tried == (path,)
+
+
+def test_a_path_without_a_listener_is_an_error(path: Path) -> None:
+    path.write_text("no socket")
+    with Client(path) as client, pytest.raises(DaemonUnavailable, match="not a socket"):
+        client.connect()
+
+
+def test_the_second_path_is_tried_when_the_first_is_dead(daemon: FakeDaemon) -> None:
+    wire = open_wire([daemon.path.parent / "nothing", daemon.path])
+    wire.close()
+
+
+def test_a_refused_connection_says_why(daemon: FakeDaemon) -> None:
+    daemon.refusal = RpcError("limit", limit="max_connections", value=1024)
+    daemon.silent.add("infer")
+    with Client(daemon.path) as client, pytest.raises(LimitReached):
+        client.infer("Hi")
+
+
+def test_an_error_raises_the_class_of_its_reason(daemon: FakeDaemon) -> None:
+    daemon.answers["infer"] = RpcError("model_unavailable", lacks="images")
+    with Client(daemon.path) as client, pytest.raises(ModelUnavailable) as caught:
+        client.infer("Hi")
+    assert caught.value.data["lacks"] == "images"
+
+
+def test_a_daemon_that_breaks_the_contract_is_left(daemon: FakeDaemon) -> None:
+    daemon.raw_answer = b"nonsense\n"
+    with Client(daemon.path) as client:
+        with pytest.raises(ContractBroken):
+            client.infer("Hi")
+        daemon.raw_answer = None
+        assert client.infer("Hi").text == "Hello"
+
+
+def test_megabytes_go_and_come_whole(daemon: FakeDaemon) -> None:
+    text = "é\n" * 500_000
+    daemon.answers["infer"] = ANSWER | {"text": text}
+    with Client(daemon.path) as client:
+        assert client.infer(text).text == text
+
+
+def test_a_stream_yields_the_chunks_and_then_has_the_answer(daemon: FakeDaemon) -> None:
+    with Client(daemon.path) as client:
+        stream = client.infer_stream("Hi")
+        assert [chunk.text for chunk in stream] == ["Hel", "lo"]
+        assert stream.answer is not None
+        assert stream.answer.chunks == 2
+        assert list(stream) == []
+    assert "$/cancelRequest" not in [call.method for call in daemon.calls]
+
+
+def test_break_cancels(endless: FakeDaemon) -> None:
+    with Client(endless.path) as client:
+        for chunk in client.infer_stream("Hi"):
+            assert chunk.text == "Hel"
+            break
+        assert cancelled(endless)
+
+
+def test_leaving_the_block_cancels(endless: FakeDaemon) -> None:
+    with Client(endless.path) as client:
+        with client.infer_stream("Hi"):
+            pass
+        assert cancelled(endless)
+
+
+def test_closing_cancels_and_ends_the_iteration(endless: FakeDaemon) -> None:
+    with Client(endless.path) as client:
+        stream = client.infer_stream("Hi")
+        next(stream)
+        stream.close()
+        assert cancelled(endless)
+        assert list(stream) == []
+
+
+def test_cancel_ends_the_stream_with_its_error(endless: FakeDaemon) -> None:
+    with Client(endless.path) as client:
+        stream = client.infer_stream("Hi")
+        next(stream)
+        client.cancel(stream)
+        with pytest.raises(RequestCancelled):
+            next(stream)
+
+
+def test_a_stream_never_begun_does_not_even_connect(endless: FakeDaemon) -> None:
+    with Client(endless.path) as client:
+        client.infer_stream("Hi").close()
+    assert endless.accepted == 0
+
+
+def test_a_gap_is_an_error_and_cancels(endless: FakeDaemon) -> None:
+    endless.pieces, endless.silent_after = ["a", "b"], 2
+    endless.numbers[1] = 2
+    with Client(endless.path) as client:
+        stream = client.infer_stream("Hi")
+        assert next(stream).text == "a"
+        with pytest.raises(ContractBroken):
+            next(stream)
+        assert cancelled(endless)
+
+
+def test_a_missing_chunk_at_the_end_is_an_error(daemon: FakeDaemon) -> None:
+    daemon.claimed = 3
+    with Client(daemon.path) as client, pytest.raises(ContractBroken):
+        list(client.infer_stream("Hi"))
+
+
+def test_two_streams_may_be_read_in_turns(daemon: FakeDaemon) -> None:
+    with Client(daemon.path) as client:
+        pairs = zip(client.infer_stream("one"), client.infer_stream("two"), strict=True)
+        assert [(one.text, two.text) for one, two in pairs] == [("Hel", "Hel"), ("lo", "lo")]
+
+
+def test_an_interrupt_cancels_a_request_at_the_daemon(daemon: FakeDaemon) -> None:
+    daemon.silent.add("infer")
+    with Client(daemon.path) as client:
+        with once_asked(daemon, "infer", interrupt), pytest.raises(KeyboardInterrupt):
+            client.infer("Hi")
+        daemon.wait_for("$/cancelRequest")
+        assert client.tokenize("still usable") == [1, 2, 3]
+
+
+def test_an_interrupt_cancels_a_stream_at_the_daemon(endless: FakeDaemon) -> None:
+    with Client(endless.path) as client:
+        with once_asked(endless, "infer_stream", interrupt), pytest.raises(KeyboardInterrupt):
+            list(client.infer_stream("Hi"))
+        assert cancelled(endless)

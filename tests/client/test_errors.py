@@ -1,0 +1,53 @@
+"""The error tree and its table."""
+
+import pickle
+
+import pytest
+
+from car_client.errors import (
+    BY_REASON,
+    CardError,
+    DaemonUnavailable,
+    InvalidParams,
+    RequestError,
+    from_object,
+)
+from car_protocol.errors import REASONS, RpcError
+
+# Defects of a client or of the daemon: nobody catches them one by one.
+PLAIN = {"parse_error", "invalid_request", "method_not_found", "internal_error"}
+
+
+def test_every_reason_has_a_class_or_is_meant_to_have_none() -> None:
+    assert set(BY_REASON) | PLAIN == set(REASONS)
+    assert not set(BY_REASON) & PLAIN
+
+
+def test_no_two_reasons_share_a_class() -> None:
+    assert len(set(BY_REASON.values())) == len(BY_REASON)
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_an_error_carries_what_the_daemon_said(reason: str) -> None:
+    error = from_object(RpcError(reason, started=True, retry_after_ms=5).as_object())
+    assert type(error) is BY_REASON.get(reason, RequestError)
+    assert isinstance(error, CardError)
+    assert (error.reason, error.code, error.started) == (reason, REASONS[reason].code, True)
+    assert (error.retryable, error.retry_after_ms) == (REASONS[reason].retryable, 5)
+    assert REASONS[reason].message in str(error)
+
+
+def test_invalid_params_names_the_member() -> None:
+    error = from_object(RpcError("invalid_params", param="top_k").as_object())
+    assert isinstance(error, InvalidParams)
+    assert error.param == "top_k"
+    assert str(error).startswith("top_k: ")
+
+
+@pytest.mark.parametrize(
+    "error", [from_object(RpcError("invalid_params", param="seed").as_object()), DaemonUnavailable("gone")]
+)
+def test_errors_cross_process_borders(error: CardError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)

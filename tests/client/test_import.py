@@ -1,0 +1,50 @@
+"""What importing the client costs, and what it brings along."""
+
+import subprocess
+import sys
+
+LIMIT_MS = 70
+OUTSIDERS = ("asyncio", "uvloop", "psutil", "structlog", "numpy", "jinja2", "llama_cpp", "car_daemon", "rich")
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a fresh interpreter."""
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
+
+
+def test_the_import_brings_msgspec_the_standard_library_and_nothing_else() -> None:
+    code = "import sys; before = set(sys.modules); import car_client; print(*(set(sys.modules) - before))"
+    packages = {name.partition(".")[0] for name in python("-c", code).stdout.split()}
+    # msgspec itself takes typing_extensions where it is installed.
+    ours = {"car_client", "car_protocol", "msgspec", "typing_extensions"}
+    assert packages - ours <= sys.stdlib_module_names
+    assert not packages & set(OUTSIDERS)
+
+
+def test_the_command_line_brings_no_event_loop() -> None:
+    code = "import sys, car_client.carctl.main; print(*sys.modules)"
+    loaded = {name.partition(".")[0] for name in python("-c", code).stdout.split()}
+    assert not loaded & set(OUTSIDERS)
+
+
+def test_the_import_takes_little_processor_time() -> None:
+    assert min(_import_ms() for _ in range(5)) < LIMIT_MS
+
+
+def test_the_asyncio_half_is_there_when_asked_for() -> None:
+    code = "from car_client import AsyncClient, AsyncStream; import sys; print('asyncio' in sys.modules)"
+    assert python("-c", code).stdout == "True\n"
+
+
+def test_every_promised_name_is_there() -> None:
+    python("-W", "error", "-c", "import car_client; [getattr(car_client, name) for name in car_client.__all__]")
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    code = "import car_client; print(hasattr(car_client, 'Nothing'))"
+    assert python("-c", code).stdout == "False\n"
+
+
+def _import_ms() -> float:
+    code = "import time; begun = time.process_time(); import car_client; print(time.process_time() - begun)"
+    return float(python("-c", code).stdout) * 1000

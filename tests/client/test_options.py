@@ -1,0 +1,43 @@
+"""The typed options say what the daemon's definition says."""
+
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from car_client.options import InferOptions
+from car_protocol.infer import InferParams
+
+QUESTION = {"prompt", "tokens", "messages"}
+# Its values are free-form: the daemon keeps them as JSON text, a caller gives plain data.
+FREE_FORM = {"_meta"}
+
+
+def required_type(hint: Any) -> Any:
+    """Return the type without None, since an option that is absent is left out."""
+    if get_origin(hint) in (Union, UnionType):
+        members = [member for member in get_args(hint) if member is not type(None)]
+        return Union[tuple(members)]  # noqa: UP007 - built from a list
+    return hint
+
+
+def defined() -> dict[str, Any]:
+    """Return the types of the request's members by their names on the wire."""
+    hints = get_type_hints(InferParams)
+    fields = msgspec.structs.fields(InferParams)
+    return {field.encode_name: required_type(hints[field.name]) for field in fields}
+
+
+def test_the_options_are_the_members_of_the_request() -> None:
+    assert set(InferOptions.__annotations__) == set(defined()) - QUESTION
+
+
+def test_the_options_have_the_types_of_the_request() -> None:
+    hints = get_type_hints(InferOptions)
+    of_request = defined()
+    different = {name for name, hint in hints.items() if hint != of_request[name]}
+    assert different == FREE_FORM
+
+
+def test_every_option_may_be_left_out() -> None:
+    assert not InferOptions.__required_keys__

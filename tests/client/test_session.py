@@ -1,0 +1,211 @@
+"""The sans-I/O session: what it sends, and where what it receives belongs."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from car_client import session as session_module
+from car_client.errors import ContractBroken, DaemonUnavailable, LimitReached, Overloaded, RequestError
+from car_client.session import Exchange, Session
+from car_protocol.errors import RpcError
+from car_protocol.infer import Answer
+from car_protocol.text import Text
+from tests.client.samples import ANSWER, capacity
+
+
+def frame(**members: Any) -> bytes:
+    """Return one message as a daemon sends it."""
+    return msgspec.json.encode({"jsonrpc": "2.0", **members}) + b"\n"
+
+
+def chunk(exchange: Exchange, seq: int, text: str = "a") -> bytes:
+    """Return one chunk of a stream."""
+    return frame(method="infer_stream/chunk", params={"id": exchange.id, "seq": seq, "text": text})
+
+
+def end(exchange: Exchange, chunks: int) -> bytes:
+    """Return the answer that ends a stream."""
+    return frame(id=exchange.id, result=ANSWER | {"chunks": chunks})
+
+
+def test_a_request_is_one_line_of_json_rpc() -> None:
+    exchange = Session().begin("tokenize", {"text": "a\nb"})
+    assert exchange.frame == b'{"jsonrpc":"2.0","method":"tokenize","id":1,"params":{"text":"a\\nb"}}\n'
+
+
+def test_ids_are_never_used_twice() -> None:
+    session = Session()
+    assert len({session.begin("models/list", None).id for _ in range(100)}) == 100
+
+
+def test_answers_in_any_order_reach_their_own_requests() -> None:
+    session = Session()
+    first, second = session.begin("detokenize", {}), session.begin("detokenize", {})
+    session.receive(frame(id=second.id, result={"text": "second"}) + frame(id=first.id, result={"text": "first"}))
+    assert first.read(Text).text == "first"
+    assert second.read(Text).text == "second"
+
+
+def test_an_answer_may_come_byte_by_byte() -> None:
+    session = Session()
+    exchange = session.begin("detokenize", {})
+    for byte in frame(id=exchange.id, result={"text": "é"}):
+        assert exchange.idle
+        session.receive(bytes([byte]))
+    assert exchange.read(Text).text == "é"
+
+
+def test_an_error_raises_the_class_of_its_reason() -> None:
+    session = Session()
+    exchange = session.begin("infer", {})
+    error = RpcError("overloaded", why="queue full", retry_after_ms=40).as_object()
+    session.receive(frame(id=exchange.id, error=msgspec.to_builtins(error)))
+    with pytest.raises(Overloaded) as caught:
+        exchange.read(Answer)
+    assert caught.value.retry_after_ms == 40
+
+
+def test_capacity_is_one_before_the_answer_and_the_answer_after_it() -> None:
+    session = Session()
+    greeting = session.greet()
+    assert (session.capacity, session.capacity_info, session.greeted) == (1, None, False)
+    session.receive(frame(id=greeting.id, result=capacity(6)))
+    assert (session.capacity, session.greeted) == (6, True)
+
+
+def test_a_notification_refreshes_the_capacity() -> None:
+    session = Session()
+    session.receive(frame(id=session.greet().id, result=capacity(6)))
+    session.receive(frame(method="inference/capacity_changed", params=capacity(2, generation=1)))
+    assert session.capacity == 2
+
+
+def test_a_lost_connection_fails_what_is_in_flight_and_forgets_the_capacity() -> None:
+    session = Session()
+    session.receive(frame(id=session.greet().id, result=capacity(6)))
+    exchange = session.begin("infer", {})
+    session.lose()
+    assert session.capacity == 1
+    with pytest.raises(DaemonUnavailable):
+        exchange.read(Answer)
+
+
+def test_a_request_after_the_loss_fails_at_once() -> None:
+    session = Session()
+    session.lose()
+    assert not session.begin("infer", {}).idle
+
+
+def test_what_the_daemon_said_before_it_closed_is_the_reason() -> None:
+    session = Session()
+    exchange = session.begin("infer", {})
+    error = RpcError("limit", limit="max_connections", value=1024).as_object()
+    session.receive(frame(id=None, error=msgspec.to_builtins(error)))
+    session.lose()
+    with pytest.raises(LimitReached) as caught:
+        exchange.read(Answer)
+    assert caught.value.data["limit"] == "max_connections"
+
+
+def test_chunks_come_out_in_order_and_the_answer_proves_that_none_is_missing() -> None:
+    session = Session()
+    stream = session.begin("infer_stream", {})
+    session.receive(chunk(stream, 0, "Hel") + chunk(stream, 1, "lo") + end(stream, 2))
+    assert [piece.text for piece in stream.chunks] == ["Hel", "lo"]
+    assert stream.read_stream().chunks == 2
+
+
+@pytest.mark.parametrize("numbers", [[1], [0, 2], [0, 0], [0, 1, 1], [0, 2, 1]])
+def test_a_gap_between_chunks_fails_the_stream(numbers: list[int]) -> None:
+    session = Session()
+    stream = session.begin("infer_stream", {})
+    session.receive(b"".join(chunk(stream, number) for number in numbers) + end(stream, len(numbers)))
+    with pytest.raises(ContractBroken):
+        stream.read_stream()
+
+
+@pytest.mark.parametrize("claimed", [0, 1, 3])
+def test_another_count_of_chunks_fails_the_stream(claimed: int) -> None:
+    session = Session()
+    stream = session.begin("infer_stream", {})
+    session.receive(chunk(stream, 0) + chunk(stream, 1) + end(stream, claimed))
+    with pytest.raises(ContractBroken):
+        stream.read_stream()
+
+
+def test_cancelling_names_the_request_and_an_ended_one_needs_none() -> None:
+    session = Session()
+    exchange = session.begin("infer", {})
+    assert session.cancel(exchange) == b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}\n'
+    session.receive(frame(id=exchange.id, result=ANSWER))
+    assert session.cancel(exchange) == b""
+
+
+def test_a_frame_that_the_daemon_would_refuse_is_not_sent() -> None:
+    session = Session()
+    with pytest.raises(LimitReached) as caught:
+        session.begin("infer", {"prompt": "a" * 8 * 1024 * 1024})
+    assert caught.value.data["value"] == 8 * 1024 * 1024
+    assert session.begin("infer", {"prompt": "a" * 8 * 1024 * 1000}).idle
+
+
+def test_the_declared_frame_limit_counts() -> None:
+    session = Session()
+    declared = capacity()
+    declared["limits"]["max_frame_bytes"] = 100
+    session.receive(frame(id=session.greet().id, result=declared))
+    with pytest.raises(LimitReached):
+        session.begin("infer", {"prompt": "a" * 100})
+
+
+def test_unknown_notifications_members_and_ids_do_no_harm() -> None:
+    session = Session()
+    exchange = session.begin("detokenize", {})
+    session.receive(frame(method="models/progress", params={"id": 1}) + frame(id="x", result={}))
+    session.receive(frame(id=exchange.id, result={"text": "a", "new": 1}, later=True))
+    assert exchange.read(Text).text == "a"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"nonsense\n",
+        b"[]\n",
+        b'{"id":1.5}\n',
+        b"\xff\n",
+        b"[" * 100_000 + b"\n",
+        frame(method="infer_stream/chunk", params={"id": 1}),
+        frame(method="inference/capacity_changed", params={}),
+    ],
+)
+def test_a_frame_that_is_no_message_breaks_the_contract(line: bytes) -> None:
+    session = Session()
+    session.begin("infer_stream", {})
+    with pytest.raises(ContractBroken):
+        session.receive(line)
+
+
+def test_a_frame_without_end_breaks_the_contract() -> None:
+    session = Session()
+    with pytest.raises(ContractBroken):
+        session.receive(b"a" * (session_module.MAX_INCOMING_BYTES + 2))
+
+
+@pytest.mark.parametrize("members", [{}, {"result": {"txt": 1}}, {"result": []}])
+def test_a_result_of_another_shape_fails_only_its_request(members: dict[str, Any]) -> None:
+    session = Session()
+    bad, good = session.begin("detokenize", {}), session.begin("detokenize", {})
+    session.receive(frame(id=bad.id, **members) + frame(id=good.id, result={"text": "a"}))
+    with pytest.raises(ContractBroken):
+        bad.read(Text)
+    assert good.read(Text).text == "a"
+
+
+def test_an_error_without_data_is_a_plain_request_error() -> None:
+    session = Session()
+    exchange = session.begin("infer", {})
+    session.receive(frame(id=exchange.id, error={"code": -32000, "message": "what"}))
+    with pytest.raises(RequestError, match="what") as caught:
+        exchange.read(Answer)
+    assert (caught.value.code, caught.value.reason, caught.value.retryable) == (-32000, "", False)

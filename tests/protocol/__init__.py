@@ -1,0 +1,1 @@
+"""The wire contract: frames, envelope, params, errors, socket path."""

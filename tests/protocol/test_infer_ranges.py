@@ -1,0 +1,174 @@
+"""The ranges of the request object: each bound is taken, one beyond it is refused by name."""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from msgspec import inspect
+
+from car_protocol.errors import RpcError
+from car_protocol.infer import InferParams
+from car_protocol.params import decode_params
+
+QUESTION = {"prompt", "tokens", "messages"}
+
+
+class Case(NamedTuple):
+    """One value of one member."""
+
+    member: str
+    value: Any
+    good: bool
+
+
+def plain(kind: inspect.Type) -> inspect.Type:
+    """Return what a type is beside None and without its description; of several kinds the list."""
+    if isinstance(kind, inspect.Metadata):
+        return plain(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        kinds = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
+        return plain(next((each for each in kinds if isinstance(each, inspect.ListType)), kinds[0]))
+    return kind
+
+
+def values(kind: inspect.Type) -> Iterator[tuple[Any, bool]]:
+    """Yield the values at and beyond a type's bounds, each with whether it is allowed."""
+    kind = plain(kind)
+    if isinstance(kind, inspect.IntType | inspect.FloatType):
+        yield from numbers(kind)
+    elif isinstance(kind, inspect.StrType):
+        for length, good in bounds(kind.min_length, kind.max_length):
+            yield "a" * length, good
+    elif isinstance(kind, inspect.ListType):
+        yield from lists(kind)
+    elif isinstance(kind, inspect.StructType):
+        for field in kind.fields:
+            for value, good in values(field.type):
+                yield {**sample(kind), field.encode_name: value}, good
+
+
+def numbers(kind: inspect.IntType | inspect.FloatType) -> Iterator[tuple[float, bool]]:
+    """Yield the bounds of a number and the nearest numbers beyond them."""
+    if isinstance(kind, inspect.IntType):
+        yield from bounds(kind.ge, kind.le)
+    else:
+        yield from bounds(kind.ge, kind.le, step=math.nextafter)
+
+
+def lists(kind: inspect.ListType) -> Iterator[tuple[list[Any], bool]]:
+    """Yield lists of bounded length, and lists of one item at its bounds."""
+    for length, good in bounds(kind.min_length, kind.max_length):
+        yield [sample(kind.item_type)] * length, good
+    for item, good in values(kind.item_type):
+        yield [item], good
+
+
+def next_integer(bound: int, towards: float) -> int:
+    """Return the next integer in a direction."""
+    return bound + 1 if towards > bound else bound - 1
+
+
+def bounds(lower: Any, upper: Any, step: Callable[[Any, float], Any] = next_integer) -> Iterator[tuple[Any, bool]]:
+    """Yield both bounds and what lies one step beyond them."""
+    if lower is not None:
+        yield lower, True
+        yield step(lower, -math.inf), False
+    if upper is not None:
+        yield upper, True
+        yield step(upper, math.inf), False
+
+
+def sample(kind: inspect.Type) -> Any:
+    """Return an allowed value."""
+    kind = plain(kind)
+    if isinstance(kind, inspect.IntType):
+        return 1
+    if isinstance(kind, inspect.ListType):
+        return [sample(kind.item_type)]
+    if isinstance(kind, inspect.StructType):
+        tag = {kind.tag_field: kind.tag} if kind.tag_field else {}
+        return tag | {field.encode_name: sample(field.type) for field in kind.fields}
+    return "a"
+
+
+def cases() -> list[Case]:
+    """Return every case that the definition of the request gives."""
+    kind = inspect.type_info(InferParams)
+    assert isinstance(kind, inspect.StructType)
+    return [Case(field.encode_name, *case) for field in kind.fields for case in values(field.type)]
+
+
+CASES = cases()
+
+
+def decode(case: Case) -> InferParams:
+    """Decode a request with the case's member."""
+    question = {} if case.member in QUESTION else {"prompt": "a"}
+    return decode_params(InferParams, msgspec.json.encode({**question, case.member: case.value}))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.good], ids=lambda case: case.member)
+def test_a_value_at_a_bound_is_taken(case: Case) -> None:
+    decode(case)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.good], ids=lambda case: case.member)
+def test_a_value_beyond_a_bound_is_refused_by_name(case: Case) -> None:
+    with pytest.raises(RpcError) as caught:
+        decode(case)
+    assert (caught.value.reason, caught.value.data) == ("invalid_params", {"param": case.member})
+
+
+@pytest.mark.parametrize(
+    ("member", "lowest", "highest"),
+    [
+        ("max_tokens", 1, 2**31 - 1),
+        ("temperature", 0, 5),
+        ("top_k", 0, 100_000),
+        ("top_p", 0, 1),
+        ("min_p", 0, 1),
+        ("typical_p", 0, 1),
+        ("repeat_penalty", 0.1, 10),
+        ("repeat_last_n", -1, 65_536),
+        ("presence_penalty", -10, 10),
+        ("frequency_penalty", -10, 10),
+        ("seed", 0, 2**32 - 2),
+        ("timeout_ms", 1, 86_400_000),
+        ("queue_timeout_ms", 1, 86_400_000),
+    ],
+)
+def test_the_bounds_are_those_of_the_contract(member: str, lowest: float, highest: float) -> None:
+    good = [case.value for case in CASES if case.member == member and case.good]
+    assert good == [lowest, highest]
+
+
+@pytest.mark.parametrize(("member", "lengths"), [("stop", {16}), ("messages", {1, 512}), ("tokens", {1})])
+def test_the_lengths_are_those_of_the_contract(member: str, lengths: set[int]) -> None:
+    good = {len(case.value) for case in CASES if case.member == member and case.good}
+    assert good - {1} == lengths - {1}
+
+
+@pytest.mark.parametrize(
+    ("member", "default"),
+    [
+        ("temperature", 0.8),
+        ("top_k", 40),
+        ("top_p", 0.95),
+        ("min_p", 0.05),
+        ("typical_p", 1),
+        ("repeat_penalty", 1),
+        ("repeat_last_n", 64),
+        ("presence_penalty", 0),
+        ("frequency_penalty", 0),
+        ("ignore_eos", False),
+        ("stop", []),
+        ("parse_special", False),
+        ("return_tokens", False),
+        ("priority", "latency_critical"),
+        ("wait", True),
+    ],
+)
+def test_the_defaults_are_those_of_the_contract(member: str, default: object) -> None:
+    assert getattr(decode_params(InferParams, b'{"prompt":"a"}'), member) == default
