@@ -2,16 +2,18 @@
 
 import difflib
 import os
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, structs
 
 from car_daemon import guide, logs
 from car_daemon.models.entry import ModelSettings
+from car_daemon.scheduler.pressure import PressureLimits
 from car_protocol.capacity import Policy
 from car_protocol.limits import Limits
 from car_protocol.socket_path import socket_path
@@ -21,6 +23,9 @@ LIMIT_VARIABLE = "CAR_INFERENCE_MAX_CONCURRENT"
 
 Positive = Annotated[int, Meta(ge=1)]
 Sequences = Annotated[int, Meta(ge=1, le=256)]
+
+
+DecidingPolicy = Literal["measured", "memory", "ram_tiers", "ram_per_8gb"]
 
 
 class ConfigError(Exception):
@@ -42,7 +47,10 @@ class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
 class CapacityTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[capacity]`; `sequences` is the limit of the machine."""
 
+    policy: DecidingPolicy = "measured"
     sequences: Positive | None = None
+    max_itl_ms: Positive = 150
+    reserve_bytes: Annotated[int, Meta(ge=0)] = 0
 
 
 class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,6 +69,7 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     default_model: str = GUIDE
     daemon: DaemonTable = field(default_factory=DaemonTable)
     capacity: CapacityTable = field(default_factory=CapacityTable)
+    pressure: PressureLimits = field(default_factory=PressureLimits)
     models: dict[str, ModelTable] = {}
 
 
@@ -87,6 +96,7 @@ class Config(Struct, frozen=True, kw_only=True):
     allow_uids: list[int]
     drain_timeout_s: float
     limits: Limits
+    pressure: PressureLimits
     machine_limit: int | None
     models: dict[str, ModelSettings]
     default_model: str
@@ -98,7 +108,7 @@ def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:
     file = _read(_config_path(flags, env))
     warnings: list[str] = []
     limit, source = _machine_limit(flags, env, file, warnings)
-    models, default = _models(flags, file, limit, source)
+    models, default = _models(flags, env, file, limit, source)
     daemon = file.daemon
     return Config(
         socket=socket_path(flags.socket or (None if env.get("CAR_SOCKET") else daemon.socket), env),
@@ -107,6 +117,7 @@ def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:
         allow_uids=list(daemon.allow_uids),
         drain_timeout_s=daemon.drain_timeout_s,
         limits=Limits(max_connections=daemon.max_connections, max_connections_per_uid=daemon.max_connections_per_uid),
+        pressure=file.pressure,
         machine_limit=limit,
         models=models,
         default_model=default,
@@ -142,6 +153,7 @@ def _check_keys(data: dict[str, Any], path: Path) -> None:
     """Refuse unknown keys by their full name, with the nearest that exists."""
     tables = {"": (data, ConfigFile), "daemon.": (data.get("daemon"), DaemonTable)}
     tables["capacity."] = (data.get("capacity"), CapacityTable)
+    tables["pressure."] = (data.get("pressure"), PressureLimits)
     models = data.get("models")
     for name, table in models.items() if isinstance(models, dict) else ():
         tables[f"models.{name}."] = (table, ModelTable)
@@ -171,7 +183,7 @@ def _machine_limit(
 
 
 def _models(
-    flags: Flags, file: ConfigFile, limit: int | None, source: Policy | None
+    flags: Flags, env: Mapping[str, str], file: ConfigFile, limit: int | None, source: Policy | None
 ) -> tuple[dict[str, ModelSettings], str]:
     """Return all entries and the default one's name; flags apply to the default one."""
     tables = {GUIDE: ModelTable(str(guide.PATH)), **file.models}
@@ -182,29 +194,43 @@ def _models(
             tables[default] = ModelTable(flags.model)
     if default not in tables:
         raise ConfigError(f"default_model: there is no model named {default}")
-    entries = {name: _settings(table, limit, source) for name, table in tables.items()}
+    curves = _cache_folder(env) / "curves"
+    entries = {name: _settings(table, file.capacity, limit, source, curves) for name, table in tables.items()}
     entries[default] = _with_flags(entries[default], flags)
     return entries, default
 
 
-def _settings(table: ModelTable, limit: int | None, source: Policy | None) -> ModelSettings:
-    sequences, policy = (limit, source) if limit is not None else (table.sequences, None)
+def _settings(
+    table: ModelTable, capacity: CapacityTable, limit: int | None, source: Policy | None, curves: Path
+) -> ModelSettings:
+    sequences = limit if limit is not None else table.sequences
+    policy: Policy = "config" if sequences is not None else capacity.policy
     return ModelSettings(
         path=Path(table.path).expanduser(),
         context_tokens=table.context_tokens,
         sequences=sequences,
-        policy=policy or ("config" if sequences is not None else None),
+        policy=source or policy,
+        max_itl_ms=capacity.max_itl_ms,
+        reserve_bytes=capacity.reserve_bytes,
+        curves=curves,
         threads=table.threads,
         gpu_layers=table.gpu_layers,
     )
 
 
+def _cache_folder(env: Mapping[str, str]) -> Path:
+    """Return where measurements are kept: the service manager's folder, else the user's."""
+    if given := env.get("CACHE_DIRECTORY"):
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "car"
+    return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "car"
+
+
 def _with_flags(settings: ModelSettings, flags: Flags) -> ModelSettings:
-    return ModelSettings(
-        path=settings.path,
+    return structs.replace(
+        settings,
         context_tokens=flags.context_tokens or settings.context_tokens,
-        sequences=settings.sequences,
-        policy=settings.policy,
         threads=flags.threads or settings.threads,
         gpu_layers=settings.gpu_layers if flags.gpu_layers is None else flags.gpu_layers,
     )

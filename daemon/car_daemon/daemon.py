@@ -12,10 +12,12 @@ from car_daemon.handlers import Handlers
 from car_daemon.inference import Inference
 from car_daemon.lag import LoopLag
 from car_daemon.listen import OwnSocket
+from car_daemon.memory import MemorySource, read_memory
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.link import launch
 from car_daemon.models.pool import ModelPool
 from car_daemon.models.supervisor import EngineSupervisor, Launcher
+from car_daemon.pressure_watch import PressureWatch
 from car_daemon.reports import Reports
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.scheduler import Scheduler
@@ -31,7 +33,13 @@ _CLOSE_PATIENCE_S = 1.0
 class Daemon:
     """Serves on a bound socket until it is told to stop or its default model fails."""
 
-    def __init__(self, config: Config, own_socket: OwnSocket, launcher: Launcher = launch) -> None:
+    def __init__(
+        self,
+        config: Config,
+        own_socket: OwnSocket,
+        launcher: Launcher = launch,
+        memory: MemorySource = read_memory,
+    ) -> None:
         clock = time.monotonic
         self._config = config
         self._socket = own_socket
@@ -48,7 +56,11 @@ class Daemon:
             clients=lambda: self._server,
             loop_lag_ms=lambda: self._lag.milliseconds,
             socket=str(own_socket.path),
+            read_memory=memory,
             clock=clock,
+        )
+        self._pressure = PressureWatch(
+            self._scheduler.gate, config.pressure, memory, self._pressure_changed, clock=clock
         )
         self._supervisor = EngineSupervisor(self._pool.default, launcher, self._inference, clock=clock)
         # Mutable state: set by signals and by the failure of the default model.
@@ -58,15 +70,17 @@ class Daemon:
     async def run(self) -> bool:
         """Serve; return False where the default model could not be loaded."""
         handlers = Handlers(self._inference, self._pool, self._reports)
-        await self._server.start(self._socket.listener, Dispatch(handlers.table()))
+        await self._server.start(self._socket.listener, Dispatch(handlers.table(), self._scheduler.totals.refuse))
         self._lag.start()
         self._watch_signals()
         log.info("daemon.started", version=__version__, socket=str(self._socket.path), model=self._pool.default.name)
         self._supervisor.start()
+        self._pressure.start()
         await self._stop.wait()
         await self._drain()
         await self._supervisor.stop()
         await self._server.close(_CLOSE_PATIENCE_S)
+        self._pressure.stop()
         self._lag.stop()
         log.info("daemon.stopped")
         return self._pool.default.state != "failed"
@@ -91,6 +105,11 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+
+    def _pressure_changed(self) -> None:
+        for entry in self._pool:
+            entry.capacity_changed()
+        self._inference.dispatch()
 
     def _model_changed(self, entry: ModelEntry) -> None:
         if entry.default and entry.state == "failed":

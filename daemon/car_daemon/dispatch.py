@@ -23,18 +23,24 @@ CANCEL = "$/cancelRequest"
 
 
 class Dispatch:
-    """Decodes params by the method table and calls the method's handler; errors become answers here."""
+    """Decodes params by the method table and calls the method's handler; errors become answers here.
 
-    def __init__(self, handlers: dict[str, Handler]) -> None:
+    `refused` hears of inference that never became a request of the scheduler.
+    """
+
+    def __init__(self, handlers: dict[str, Handler], refused: Callable[[], None]) -> None:
         if handlers.keys() != METHODS.keys():
             raise ValueError(f"handlers and methods differ: {sorted(handlers.keys() ^ METHODS.keys())}")
         self._handlers = handlers
+        self._refused = refused
 
     def call(self, connection: "Connection", call: Call, exchange: Exchange) -> None:
         """Carry out a request; the exchange is ended now or later."""
         try:
             result = self._handle(connection, call, exchange)
         except RpcError as error:
+            if (method := METHODS.get(call.method)) is not None and method.infers:
+                self._refused()
             exchange.error(error)
         except Exception as error:  # noqa: BLE001 - one failed call must not end the daemon
             # The text of an exception may hold input, and so may a traceback.

@@ -62,6 +62,10 @@ class Inference:
         """End a request in any state; unknown and finished ones are ignored."""
         self._do(self._scheduler.cancel(key, reason))
 
+    def dispatch(self) -> None:
+        """Start what may run now that capacity changed."""
+        self._do(self._scheduler.dispatch(self._clock()))
+
     def drain(self) -> None:
         """Refuse new requests; `idle` is set once the others are done."""
         self._scheduler.drain()

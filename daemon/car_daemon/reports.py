@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from car_daemon.answer import GrowingAnswer
 from car_daemon.inference import Inference
+from car_daemon.memory import MemorySource
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.pool import ModelPool
 from car_daemon.peer import Peer
@@ -61,6 +62,7 @@ class Reports:
         clients: Callable[[], Iterable[Client]],
         loop_lag_ms: Callable[[], float],
         socket: str,
+        read_memory: MemorySource,
         clock: Callable[[], float],
     ) -> None:
         self._scheduler = scheduler
@@ -70,6 +72,7 @@ class Reports:
         self._clients = clients
         self._loop_lag_ms = loop_lag_ms
         self._socket = socket
+        self._read_memory = read_memory
         self._clock = clock
         self._started = clock()
 
@@ -89,7 +92,7 @@ class Reports:
             queued=queued,
             queue_limit=QUEUE_LIMIT,
             policy=entry.ready.policy if entry.ready else None,
-            pressure="none",
+            pressure=gate.pressure,
             state=entry.state,
             model=entry.name,
             context_tokens=entry.ready.context_tokens if entry.ready else None,
@@ -121,7 +124,7 @@ class Reports:
             sequences=self._sequences(peer),
             connections=[_connection(client) for client in self._clients()],
             totals=self._totals(),
-            memory=_memory(),
+            memory=self._memory(),
         )
 
     def _model_facts(self, entry: ModelEntry) -> dict[str, Any]:
@@ -208,6 +211,10 @@ class Reports:
             client=owner.client if owner.client is not None else UNSET,
         )
 
+    def _memory(self) -> Memory:
+        reading = self._read_memory()
+        return Memory(total=reading.total, available=reading.available, pressure=self._scheduler.gate.pressure)
+
     def _totals(self) -> Totals:
         totals = self._scheduler.totals
         return Totals(
@@ -229,11 +236,6 @@ def _connection(client: Client) -> ConnectionStatus:
         tokens_served=client.tokens_served,
         client=client.label if client.label is not None else UNSET,
     )
-
-
-def _memory() -> Memory:
-    memory = psutil.virtual_memory()
-    return Memory(total=memory.total, available=memory.available, pressure="none")
 
 
 def _resident_bytes(pid: int) -> int:

@@ -12,18 +12,19 @@ from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens
 
 
 class Method(Struct, frozen=True):
-    """One method of the contract; a streaming one may not stand in a batch."""
+    """One method of the contract; a streaming one may not stand in a batch, inference counts in the totals."""
 
     summary: str
     params: type[Struct]
     result: Any
     streams: bool = False
+    infers: bool = False
 
 
 METHODS: dict[str, Method] = {
     "inference/capacity": Method("How many requests run at once, and why.", CapacityParams, Capacity),
-    "infer": Method("Answer a prompt in one piece.", InferParams, Answer),
-    "infer_stream": Method("Answer a prompt piece by piece.", InferParams, Answer, streams=True),
+    "infer": Method("Answer a prompt in one piece.", InferParams, Answer, infers=True),
+    "infer_stream": Method("Answer a prompt piece by piece.", InferParams, Answer, streams=True, infers=True),
     "$/cancelRequest": Method("Cancel a request of this connection.", CancelParams, Empty),
     "tokenize": Method("Cut text into the model's tokens.", TokenizeParams, Tokens),
     "detokenize": Method("Write tokens out as text.", DetokenizeParams, Text),

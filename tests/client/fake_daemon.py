@@ -72,7 +72,8 @@ class FakeDaemon:
         self.path = path
         # The knobs: results or errors by method; what a stream says, the numbers its chunks carry instead of
         # their own, after how many it falls silent, and how many it claims; methods that are not answered
-        # until cancelled; what every connection hears before it is closed; what it answers to everything.
+        # until cancelled; whether its model has a chat template; what every connection hears before it is closed;
+        # what it answers to everything.
         self.answers: dict[str, Any] = {
             "infer": ANSWER | {"text": "Hello"},
             "tokenize": {"tokens": [1, 2, 3]},
@@ -85,6 +86,7 @@ class FakeDaemon:
         self.silent_after: int | None = None
         self.claimed: int | None = None
         self.silent: set[str] = set()
+        self.chats = True
         self.refusal: RpcError | None = None
         self.raw_answer: bytes | None = None
         # Mutable state, guarded by the condition: the figure it declares, its connections, and what it was asked.
@@ -214,6 +216,8 @@ class FakeDaemon:
         elif call.method == "inference/capacity":
             peer.subscribed = True
             peer.send(Result(call.id, self._capacity_object()))
+        elif not self.chats and b'"messages"' in call.params:
+            self._reply(peer, call.id, RpcError("model_unavailable", lacks="chat_template"))
         elif call.method == "infer_stream" and call.method not in self.answers:
             self._stream(peer, call.id)
         else:

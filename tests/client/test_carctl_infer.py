@@ -8,7 +8,6 @@ import pytest
 from car_protocol.errors import RpcError
 from tests.client.command import carctl, carctl_on_pipe, carctl_on_terminal
 from tests.client.fake_daemon import FakeDaemon
-from tests.client.samples import model
 
 
 def test_a_pipe_gets_the_plain_text_and_one_line_end(daemon: FakeDaemon) -> None:
@@ -47,16 +46,10 @@ def test_a_model_that_can_chat_gets_a_conversation(daemon: FakeDaemon) -> None:
 
 
 def test_a_model_that_cannot_chat_gets_the_prompt(daemon: FakeDaemon) -> None:
-    daemon.answers["models/list"] = {"models": [model(can=()), model(name="other")]}
-    carctl("--socket", daemon.path, "infer", "Hi")
-    assert daemon.params("infer_stream") == {"prompt": "Hi"}
-
-
-def test_the_named_model_decides(daemon: FakeDaemon) -> None:
-    daemon.answers["models/list"] = {"models": [model(can=()), model(name="other")]}
-    carctl("--socket", daemon.path, "infer", "Hi", "--model", "other")
-    assert daemon.params("infer_stream")["messages"]
-    assert daemon.params("infer_stream")["model"] == "other"
+    daemon.chats = False
+    done = carctl("--socket", daemon.path, "infer", "Hi", "--model", "other")
+    assert (done.returncode, done.stdout) == (0, b"Hello\n")
+    assert daemon.params("infer_stream") == {"prompt": "Hi", "model": "other"}
 
 
 def test_raw_sends_the_bare_prompt_and_every_option_arrives(daemon: FakeDaemon) -> None:

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
@@ -161,6 +162,8 @@ class Daemon:
         self.path = folder / "card.sock"
         self.log = folder / "log"
         env = {name: value for name, value in os.environ.items() if not name.startswith("CAR_")}
+        # Cost curves are measured once for all daemons of this user's tests.
+        env["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir()) / f"card-tests-{os.getuid()}")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [BIN / "card", "--socket", str(self.path), *arguments],

@@ -6,7 +6,7 @@ from typing import cast, get_args
 
 from car_client.carctl.terminal import AnswerWriter
 from car_client.client import Client
-from car_client.errors import CardError
+from car_client.errors import CardError, ModelUnavailable
 from car_client.options import InferOptions
 from car_client.stream import Stream
 from car_protocol.infer import Priority
@@ -29,11 +29,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(client: Client, options: Namespace) -> None:
     """Stream the answer to standard output."""
+    prompt = _prompt(options.prompt)
     writer = AnswerWriter(sys.stdout)
     try:
-        with _ask(client, options) as stream:
-            for chunk in stream:
-                writer.write(chunk.text)
+        _answer(client, prompt, options, writer)
     except KeyboardInterrupt:
         writer.end()
         raise
@@ -44,12 +43,24 @@ def run(client: Client, options: Namespace) -> None:
     writer.end()
 
 
-def _ask(client: Client, options: Namespace) -> Stream:
-    prompt = _prompt(options.prompt)
+def _answer(client: Client, prompt: str, options: Namespace, writer: AnswerWriter) -> None:
+    """Ask as a conversation; a model without a chat template, which only it can tell, gets the bare prompt."""
     given = cast(InferOptions, {name: value for name in _OPTIONS if (value := getattr(options, name)) is not None})
-    if options.raw or not _chats(client, options.model):
-        return client.infer_stream(prompt, **given)
-    return client.infer_stream(messages=[{"role": "user", "content": prompt}], **given)
+    if not options.raw:
+        try:
+            _write(client.infer_stream(messages=[{"role": "user", "content": prompt}], **given), writer)
+        except ModelUnavailable as error:
+            if error.data.get("lacks") != "chat_template":
+                raise
+        else:
+            return
+    _write(client.infer_stream(prompt, **given), writer)
+
+
+def _write(stream: Stream, writer: AnswerWriter) -> None:
+    with stream:
+        for chunk in stream:
+            writer.write(chunk.text)
 
 
 def _prompt(argument: str) -> str:
@@ -57,8 +68,3 @@ def _prompt(argument: str) -> str:
         return argument
     # The line end that `echo` adds is nobody's question.
     return sys.stdin.buffer.read().decode().removesuffix("\n")
-
-
-def _chats(client: Client, name: str | None) -> bool:
-    models = client.models()
-    return any("chat" in model.can for model in models if name == model.name or (not name and model.default))

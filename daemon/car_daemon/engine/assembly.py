@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import jinja2
 import psutil
@@ -12,21 +13,28 @@ from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.capacity import Declared, Need, declare
+from car_daemon.engine.curve import Curve, identity_of, remembered
 from car_daemon.engine.frames import FromEngine, Load, Ready, Warned
 from car_daemon.engine.inbox import Inbox
 from car_daemon.engine.llama.context import LlamaContext
+from car_daemon.engine.llama.library import library_version
 from car_daemon.engine.llama.model import LlamaModel, silence
 from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.template import ChatTemplate
 from car_daemon.engine.llama.tokens import Vocabulary
+from car_daemon.engine.llama.trial import Trial
 from car_daemon.engine.loop import Command, EngineLoop
 from car_daemon.engine.preparer import Job, Preparer
 from car_daemon.engine.stepper import Stepper
+from car_daemon.memory import read_memory
 
 _TINY_WEIGHTS = 32 * 1024 * 1024
 _STEP_TARGET_S = 0.050
 # With nobody decoding a chunk may take this long; it bounds how long the next arrival or a cancel waits.
 _IDLE_TARGET_S = 0.200
+# The trial takes about this long, once a model, device and number of threads, and this share of the free memory.
+_TRIAL_S = 1.0
+_TRIAL_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,39 +57,62 @@ def assemble(
     silence()
     model = LlamaModel(load.path, gpu_layers=load.gpu_layers, progress=progress)
     vocabulary = Vocabulary(model)
-    declared = _declare(load, model, send)
-    context = LlamaContext(
-        model,
-        sequences=declared.sequences,
-        context_tokens=declared.context_tokens,
-        threads=load.threads or default_threads(model.size_bytes),
-    )
+    threads = load.threads or default_threads(model.size_bytes)
+    free_bytes = max(0, read_memory().available - load.reserve_bytes)
+    curve = _curve(load, model, threads, free_bytes)
+    declared = _declare(load, model, curve, free_bytes, send)
+    context = LlamaContext(model, sequences=declared.sequences, context_tokens=declared.context_tokens, threads=threads)
     pads = context.can_cut_tails()
     template = _template(model, vocabulary, send)
-    loop = _loop(context, vocabulary, commands, send, pads=pads)
+    loop = _loop(context, vocabulary, curve, commands, send, pads=pads)
     render = template.render if template else None
     preparer = Preparer(vocabulary, render, context.context_tokens, jobs, send)
+    kv_bytes = model.kv_bytes(context.context_tokens)
     ready = Ready(
         sequences=context.sequences,
         policy=declared.policy,
         context_tokens=context.context_tokens,
-        kv_bytes=model.kv_bytes(context.context_tokens) * context.sequences,
-        device="cpu" if load.gpu_layers == 0 else "gpu",
+        kv_bytes=kv_bytes * context.sequences,
+        device=_device(load),
         can=["generate", "chat"] if template else ["generate"],
-        inputs={"free_bytes": _free_bytes(), "kv_bytes_per_sequence": model.kv_bytes(context.context_tokens)},
+        inputs={
+            "free_bytes": free_bytes,
+            "kv_bytes_per_sequence": kv_bytes,
+            **{f"tokens_per_s_{rows}": round(rows / seconds, 1) for rows, seconds in sorted(curve.decode.items())},
+        },
     )
     return Engine(loop, preparer, ready)
 
 
-def _declare(load: Load, model: LlamaModel, send: Callable[[FromEngine], None]) -> Declared:
+def _device(load: Load) -> str:
+    return "cpu" if load.gpu_layers == 0 else "gpu"
+
+
+def _curve(load: Load, model: LlamaModel, threads: int, free_bytes: int) -> Curve:
+    """Return the model's cost curve, measured now or before."""
+
+    def measure() -> Curve:
+        memory = int(free_bytes * _TRIAL_SHARE)
+        return Trial(model, threads=threads, memory_bytes=memory, clock=time.perf_counter).measure(_TRIAL_S)
+
+    identity = identity_of(load.path, device=_device(load), threads=threads, library=library_version())
+    return remembered(Path(load.curves) if load.curves else None, identity, measure)
+
+
+def _declare(
+    load: Load, model: LlamaModel, curve: Curve, free_bytes: int, send: Callable[[FromEngine], None]
+) -> Declared:
     declared = declare(
         Need(
             kv_bytes_per_token=model.kv_bytes(1),
-            free_bytes=_free_bytes(),
+            free_bytes=free_bytes,
+            total_bytes=read_memory().total,
             trained_context=model.trained_context,
+            policy=load.policy,
+            curve=curve,
+            max_itl=load.max_itl_ms / 1000,
             context_tokens=load.context_tokens,
             sequences=load.sequences,
-            policy=load.policy,
         )
     )
     if declared.asked is not None:
@@ -92,12 +123,13 @@ def _declare(load: Load, model: LlamaModel, send: Callable[[FromEngine], None]) 
 def _loop(
     context: LlamaContext,
     vocabulary: Vocabulary,
+    curve: Curve,
     commands: Inbox[Command],
     send: Callable[[FromEngine], None],
     *,
     pads: bool,
 ) -> EngineLoop:
-    costs = StepCosts()
+    costs = StepCosts(curve.decode, curve.prefill)
     clock = time.perf_counter
     return EngineLoop(
         context=context,
@@ -134,7 +166,3 @@ def default_threads(weights_bytes: int) -> int:
         return 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
-
-
-def _free_bytes() -> int:
-    return int(psutil.virtual_memory().available)

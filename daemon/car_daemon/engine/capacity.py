@@ -1,11 +1,14 @@
 """Capacity is declared here and nowhere else: how many sequences run at once, and how long they are."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from car_daemon.engine.curve import Curve
 from car_protocol.capacity import Policy
 
 # llama.cpp's own bound on sequences of one context.
 MAX_SEQUENCES = 256
+_MOST_MEASURED = 32
 _MOST_BY_MEMORY = 8
 _DEFAULT_CONTEXT = 8192
 _LEAST_CONTEXT = 2048
@@ -14,23 +17,34 @@ _CELLS = 256
 # The KV cache's share of the memory that is free: by policy, and where a figure was given explicitly.
 _SHARE = 0.25
 _EXPLICIT_SHARE = 0.9
+# The fewest sequences that reach this share of the best measured throughput are declared.
+_NEARLY_BEST = 0.9
+# A machine sold with 16 GB shows a little less than 16 GiB, and more than 16 GB.
+_GB = 1000**3
+_MIB = 1024**2
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What decides capacity: KV cache in bytes per token, bytes free after the weights, what was asked."""
+    """What decides capacity: bytes of KV cache a token, bytes of memory, the cost curve, what was asked for.
+
+    `free_bytes` is what is left after the weights; `policy` says what gave `sequences`, or decides without it.
+    """
 
     kv_bytes_per_token: int
     free_bytes: int
+    total_bytes: int
     trained_context: int
+    policy: Policy
+    curve: Curve
+    max_itl: float
     context_tokens: int | None = None
     sequences: int | None = None
-    policy: Policy | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What an engine declares; `asked` is an explicit figure that memory did not allow."""
+    """What an engine declares; `asked` is a figure that memory did not allow."""
 
     sequences: int
     context_tokens: int
@@ -39,16 +53,54 @@ class Declared:
 
 
 def declare(need: Need) -> Declared:
-    """Decide sequences and context: an explicit figure as far as memory holds it, else by memory."""
+    """Decide sequences and context, by an explicit figure or by the policy, as far as memory holds them."""
     context = _context_tokens(need)
-    per_sequence = max(1, need.kv_bytes_per_token * context)
-    if need.sequences is None or need.policy is None:
-        fitting = int(need.free_bytes * _SHARE) // per_sequence
-        return Declared(_between(fitting, _MOST_BY_MEMORY), context, "memory")
-    fitting = int(need.free_bytes * _EXPLICIT_SHARE) // per_sequence
-    sequences = _between(min(need.sequences, fitting), MAX_SEQUENCES)
-    asked = need.sequences if sequences < need.sequences else None
-    return Declared(sequences, context, need.policy, asked)
+    if need.sequences is not None:
+        return _within_memory(need.sequences, need.policy, need, context)
+    measured = _by_curve(need, context) if need.policy == "measured" else None
+    if measured is not None:
+        return Declared(measured, context, "measured")
+    by_ram = _BY_RAM.get(need.policy)
+    if by_ram is not None:
+        return _within_memory(by_ram(need.total_bytes), need.policy, need, context)
+    return Declared(min(_fitting(need, context, _SHARE), _MOST_BY_MEMORY), context, "memory")
+
+
+def _by_curve(need: Need, context: int) -> int | None:
+    """Return the fewest sequences of nearly the best throughput; None where too little was measured."""
+    most = min(_fitting(need, context, _SHARE), _MOST_MEASURED)
+    throughput = {
+        rows: rows / seconds
+        for rows, seconds in need.curve.decode.items()
+        if rows == 1 or (rows <= most and seconds <= need.max_itl)
+    }
+    if len(need.curve.decode) < 2:
+        return None
+    return min(rows for rows, rate in throughput.items() if rate >= _NEARLY_BEST * max(throughput.values()))
+
+
+def _by_tiers(total_bytes: int) -> int:
+    """48 GB and more: 3 sequences; 16 and more: 2; else 1."""
+    return next((sequences for least, sequences in ((48, 3), (16, 2)) if total_bytes >= least * _GB), 1)
+
+
+def _per_8gb(total_bytes: int) -> int:
+    """One sequence for each 8192 MiB, at least 1, at most 8."""
+    return max(1, min(8, total_bytes // _MIB // 8192))
+
+
+_BY_RAM: dict[Policy, Callable[[int], int]] = {"ram_tiers": _by_tiers, "ram_per_8gb": _per_8gb}
+
+
+def _within_memory(asked: int, policy: Policy, need: Need, context: int) -> Declared:
+    sequences = min(asked, _fitting(need, context, _EXPLICIT_SHARE))
+    return Declared(sequences, context, policy, asked if sequences < asked else None)
+
+
+def _fitting(need: Need, context: int, share: float) -> int:
+    """Return how many sequences of this context a share of the free memory holds."""
+    fitting = int(need.free_bytes * share) // max(1, need.kv_bytes_per_token * context)
+    return max(1, min(fitting, MAX_SEQUENCES))
 
 
 def _context_tokens(need: Need) -> int:
@@ -61,7 +113,3 @@ def _context_tokens(need: Need) -> int:
 
 def _rounded(tokens: int) -> int:
     return -(-tokens // _CELLS) * _CELLS
-
-
-def _between(sequences: int, most: int) -> int:
-    return max(1, min(sequences, most))

@@ -12,12 +12,15 @@ _LENGTH_BYTES = 4
 
 
 class Load(Struct, frozen=True, tag=True, kw_only=True):
-    """First frame to an engine: the model to load and the figures that were given explicitly."""
+    """First frame to an engine: the model, how to decide capacity, where cost curves are kept."""
 
     path: str
     context_tokens: int | None
     sequences: int | None
-    policy: Policy | None
+    policy: Policy
+    max_itl_ms: int
+    reserve_bytes: int
+    curves: str | None
     threads: int | None
     gpu_layers: int
 
@@ -88,7 +91,7 @@ class Ready(Struct, frozen=True, tag=True, kw_only=True):
     kv_bytes: int
     device: str
     can: list[str]
-    inputs: dict[str, int]
+    inputs: dict[str, float]
 
 
 class LoadFailed(Struct, frozen=True, tag=True):

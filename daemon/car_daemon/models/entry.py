@@ -16,7 +16,10 @@ class ModelSettings(Struct, frozen=True):
     path: Path
     context_tokens: int | None = None
     sequences: int | None = None
-    policy: Policy | None = None
+    policy: Policy = "measured"
+    max_itl_ms: int = 150
+    reserve_bytes: int = 0
+    curves: Path | None = None
     threads: int | None = None
     gpu_layers: int = 0
 
@@ -78,9 +81,13 @@ class ModelEntry:
         self.state = state
         self.ready = ready
         self.reason = reason
-        self.generation += 1
         if ready is not None:
             self.loaded_at = self._wall_clock()
+        self.capacity_changed()
+
+    def capacity_changed(self) -> None:
+        """Count a change that clients see in the capacity object, and tell."""
+        self.generation += 1
         self._on_change(self)
 
     def touch(self) -> None:

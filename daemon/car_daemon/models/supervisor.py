@@ -99,6 +99,9 @@ class EngineSupervisor:
             context_tokens=settings.context_tokens,
             sequences=settings.sequences,
             policy=settings.policy,
+            max_itl_ms=settings.max_itl_ms,
+            reserve_bytes=settings.reserve_bytes,
+            curves=str(settings.curves) if settings.curves else None,
             threads=settings.threads,
             gpu_layers=settings.gpu_layers,
         )

@@ -3,6 +3,10 @@
 from msgspec import Struct, field
 
 from car_daemon.scheduler.request import Request
+from car_protocol.capacity import Pressure
+
+# What pressure leaves of the sequences; running work is never ended for it.
+_LEFT: dict[Pressure, float] = {"none": 1.0, "some": 0.75, "critical": 0.5}
 
 
 class _Sequences(Struct):
@@ -18,7 +22,8 @@ class Gate:
 
     def __init__(self, machine_limit: int | None = None) -> None:
         self.machine_limit = machine_limit
-        # Mutable state: the sequences of every engine that is up, by the engine's number.
+        # Mutable state: how short memory is, and the sequences of every engine that is up, by the engine's number.
+        self.pressure: Pressure = "none"
         self._engines: dict[int, _Sequences] = {}
 
     @property
@@ -61,7 +66,8 @@ class Gate:
     def capacity(self, model: str) -> int:
         """Return how many requests of the model may run at once now; 1 while no engine is up."""
         declared = self.declared(model) or 1
-        return max(1, declared if self.machine_limit is None else min(declared, self.machine_limit))
+        limited = declared if self.machine_limit is None else min(declared, self.machine_limit)
+        return max(1, int(limited * _LEFT[self.pressure]))
 
     def available(self, model: str) -> int:
         """Return how many more requests of the model would get a lease now."""

@@ -19,6 +19,11 @@ class Totals:
         """Requests that have no terminal answer yet."""
         return self.received - self.completed - self.failed - self.cancelled - self.rejected
 
+    def refuse(self) -> None:
+        """Count a request that was refused before the scheduler saw it."""
+        self.received += 1
+        self.rejected += 1
+
     def count_error(self, reason: str) -> None:
         """Count a request that ended with an error."""
         if reason == "cancelled":

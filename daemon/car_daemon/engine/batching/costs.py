@@ -1,6 +1,7 @@
-"""What a step costs, learned from the steps seen: decode by rows, prefill by tokens."""
+"""What a step costs, measured at first and learned from then on: decode by rows, prefill by tokens."""
 
 from bisect import bisect_left
+from collections.abc import Mapping
 
 CHUNKS = (16, 32, 64, 128, 256, 512)
 # How much of a new observation counts against what is known: costs grow with the context and drift with load.
@@ -14,11 +15,11 @@ _SLOPE = 0.4
 class CostCurve:
     """Seconds over a size, between the points seen; beyond them by the prior slope."""
 
-    def __init__(self, slope: float) -> None:
+    def __init__(self, slope: float, measured: Mapping[int, float]) -> None:
         self._slope = slope
         # Mutable state: the sizes seen, ascending, and what each of them costs.
-        self._sizes: list[int] = []
-        self._seconds: dict[int, float] = {}
+        self._sizes = sorted(measured)
+        self._seconds = dict(measured)
 
     def observe(self, size: int, seconds: float) -> None:
         """Take one measured step into account."""
@@ -48,11 +49,14 @@ class CostCurve:
 
 
 class StepCosts:
-    """The two curves that plan a step: one row of each of k sequences, and a chunk of one prompt."""
+    """The two curves that plan a step: one row of each of k sequences, and a chunk of one prompt.
 
-    def __init__(self) -> None:
-        self.decode = CostCurve(_SLOPE)
-        self.prefill = CostCurve(1.0)
+    They begin with what was measured, seconds by size, and follow the steps seen.
+    """
+
+    def __init__(self, decode: Mapping[int, float] | None = None, prefill: Mapping[int, float] | None = None) -> None:
+        self.decode = CostCurve(_SLOPE, decode or {})
+        self.prefill = CostCurve(1.0, prefill or {})
 
     def chunk_within(self, seconds: float, remaining: int, most: int) -> int:
         """Return how many prompt tokens to prefill in about `seconds`: all that remain, or a quantized chunk.

@@ -67,9 +67,13 @@ class LlamaContext:
         binding.llama_memory_clear(self._memory, True)
         return can
 
+    def synchronize(self) -> None:
+        """Return once the device is done with the last decode."""
+        binding.llama_synchronize(self._context)
+
     def close(self) -> None:
         """Free the context; the samplers have to be free already."""
-        binding.llama_synchronize(self._context)
+        self.synchronize()
         binding.llama_free(self._context)
 
     def _check(self, number: int) -> None:

@@ -3,9 +3,15 @@
 import ctypes
 from typing import Any
 
+import llama_cpp
 from llama_cpp import llama_cpp as binding
 
 _keeps_gil = ctypes.PyDLL(binding._lib._name)
+
+
+def library_version() -> str:
+    """Return the version of the binding, which pins that of llama.cpp."""
+    return str(llama_cpp.__version__)
 
 
 def quick(name: str) -> Any:
