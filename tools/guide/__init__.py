@@ -1,0 +1,1 @@
+"""Trains, writes and checks the built-in guide model."""
