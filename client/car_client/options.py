@@ -39,5 +39,8 @@ class InferOptions(TypedDict, total=False):
     timeout_ms: int
     queue_timeout_ms: int
     wait: bool
+    queue: bool
+    supersede: str
+    progress: bool
     client: str
     _meta: dict[str, Any]

@@ -10,7 +10,7 @@ from car_daemon.engine import frames
 from car_daemon.scheduler.request import Request
 from car_protocol.envelope import Id
 from car_protocol.errors import RpcError
-from car_protocol.infer import Answer, InferParams, Sampling, Timings
+from car_protocol.infer import Answer, InferParams, Progress, Sampling, Timings
 
 _MAX_SEED = 2**32 - 1
 
@@ -20,6 +20,10 @@ class Reply(Protocol):
 
     def chunk(self, text: str, tokens: list[int] | None) -> None:
         """Send one piece of a stream."""
+        ...
+
+    def progress(self, params: Progress) -> None:
+        """Send how far the request is."""
         ...
 
     def result(self, result: Struct) -> None:
@@ -32,9 +36,10 @@ class Reply(Protocol):
 
 
 class Owner(Struct, frozen=True):
-    """Whose request it is: user, connection, the client's own id and label."""
+    """Whose request it is: user, process, connection, the client's own id and label."""
 
     uid: int
+    pid: int
     connection: int
     id: Id
     client: str | None
@@ -68,7 +73,6 @@ class GrowingAnswer:
         self._chunks = 0
         self._first_token_at: float | None = None
         self.sequence: int | None = None
-        self.prompt_done = 0
         self._end: frames.End | None = None
 
     @property
@@ -112,8 +116,10 @@ class GrowingAnswer:
     def take(self, row: frames.Row) -> None:
         """Take what one step brought; a stream's text goes out at once."""
         self.sequence = row.sequence
-        self.prompt_done = row.prompt_done
         self._end = row.end
+        if self.params.progress and not row.sampled and row.end is None:
+            total = self.prompt_tokens
+            self._reply.progress(Progress(self.owner.id, "prefill", done=row.prompt_done, total=total))
         if row.sampled and self._first_token_at is None:
             self._first_token_at = self._clock()
         if not self._streams:
@@ -123,6 +129,10 @@ class GrowingAnswer:
             self.request.sent = True
             self._chunks += 1
             self._reply.chunk(row.text, row.tokens)
+
+    def queued(self, position: int, eta_ms: int | None) -> None:
+        """Tell the client where its request stands in the queue."""
+        self._reply.progress(Progress(self.owner.id, "queued", position=position, eta_ms=eta_ms))
 
     def complete(self) -> None:
         """Send the terminal response."""

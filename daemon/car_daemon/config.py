@@ -13,7 +13,9 @@ from msgspec import Meta, Struct, field, structs
 
 from car_daemon import guide, logs
 from car_daemon.models.entry import ModelSettings
+from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.pressure import PressureLimits
+from car_daemon.scheduler.scheduler import DEFAULT_AGE_AFTER_S
 from car_protocol.capacity import Policy
 from car_protocol.limits import Limits
 from car_protocol.socket_path import socket_path
@@ -53,6 +55,22 @@ class CapacityTable(Struct, frozen=True, forbid_unknown_fields=True):
     reserve_bytes: Annotated[int, Meta(ge=0)] = 0
 
 
+class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[queue]`."""
+
+    limit: Positive = QueueBounds().limit
+    max_bytes: Positive = QueueBounds().max_bytes
+    overflow: Overflow = "block"
+
+
+class SchedulerTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[scheduler]`; `saved_bytes` of host memory keep the cells of parked requests."""
+
+    step_target_ms: Positive = 50
+    age_after_s: Annotated[float, Meta(ge=0, le=86_400)] = DEFAULT_AGE_AFTER_S
+    saved_bytes: Annotated[int, Meta(ge=0)] = 512 * 1024 * 1024
+
+
 class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[models.NAME]`."""
 
@@ -69,6 +87,8 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     default_model: str = GUIDE
     daemon: DaemonTable = field(default_factory=DaemonTable)
     capacity: CapacityTable = field(default_factory=CapacityTable)
+    queue: QueueTable = field(default_factory=QueueTable)
+    scheduler: SchedulerTable = field(default_factory=SchedulerTable)
     pressure: PressureLimits = field(default_factory=PressureLimits)
     models: dict[str, ModelTable] = {}
 
@@ -96,6 +116,8 @@ class Config(Struct, frozen=True, kw_only=True):
     allow_uids: list[int]
     drain_timeout_s: float
     limits: Limits
+    queue: QueueBounds
+    age_after_s: float
     pressure: PressureLimits
     machine_limit: int | None
     models: dict[str, ModelSettings]
@@ -116,7 +138,14 @@ def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:
         log_format=flags.log_format or daemon.log_format,
         allow_uids=list(daemon.allow_uids),
         drain_timeout_s=daemon.drain_timeout_s,
-        limits=Limits(max_connections=daemon.max_connections, max_connections_per_uid=daemon.max_connections_per_uid),
+        limits=Limits(
+            max_connections=daemon.max_connections,
+            max_connections_per_uid=daemon.max_connections_per_uid,
+            queue_limit=file.queue.limit,
+            queue_max_bytes=file.queue.max_bytes,
+        ),
+        queue=QueueBounds(file.queue.limit, file.queue.max_bytes, file.queue.overflow),
+        age_after_s=file.scheduler.age_after_s,
         pressure=file.pressure,
         machine_limit=limit,
         models=models,
@@ -153,6 +182,8 @@ def _check_keys(data: dict[str, Any], path: Path) -> None:
     """Refuse unknown keys by their full name, with the nearest that exists."""
     tables = {"": (data, ConfigFile), "daemon.": (data.get("daemon"), DaemonTable)}
     tables["capacity."] = (data.get("capacity"), CapacityTable)
+    tables["queue."] = (data.get("queue"), QueueTable)
+    tables["scheduler."] = (data.get("scheduler"), SchedulerTable)
     tables["pressure."] = (data.get("pressure"), PressureLimits)
     models = data.get("models")
     for name, table in models.items() if isinstance(models, dict) else ():
@@ -195,23 +226,25 @@ def _models(
     if default not in tables:
         raise ConfigError(f"default_model: there is no model named {default}")
     curves = _cache_folder(env) / "curves"
-    entries = {name: _settings(table, file.capacity, limit, source, curves) for name, table in tables.items()}
+    entries = {name: _settings(table, file, limit, source, curves) for name, table in tables.items()}
     entries[default] = _with_flags(entries[default], flags)
     return entries, default
 
 
 def _settings(
-    table: ModelTable, capacity: CapacityTable, limit: int | None, source: Policy | None, curves: Path
+    table: ModelTable, file: ConfigFile, limit: int | None, source: Policy | None, curves: Path
 ) -> ModelSettings:
     sequences = limit if limit is not None else table.sequences
-    policy: Policy = "config" if sequences is not None else capacity.policy
+    policy: Policy = "config" if sequences is not None else file.capacity.policy
     return ModelSettings(
         path=Path(table.path).expanduser(),
         context_tokens=table.context_tokens,
         sequences=sequences,
         policy=source or policy,
-        max_itl_ms=capacity.max_itl_ms,
-        reserve_bytes=capacity.reserve_bytes,
+        max_itl_ms=file.capacity.max_itl_ms,
+        reserve_bytes=file.capacity.reserve_bytes,
+        saved_bytes=file.scheduler.saved_bytes,
+        step_target_ms=file.scheduler.step_target_ms,
         curves=curves,
         threads=table.threads,
         gpu_layers=table.gpu_layers,

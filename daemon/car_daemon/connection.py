@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
         if call.id is None:
             self._calls.notify(self, call)
             return
-        exchange = Exchange(call.id, end, self.send)
+        exchange = Exchange(call.id, len(call.params), end, self.send)
         if refusal := self._refusal(call.id):
             end(exchange, refusal)
             return

@@ -44,7 +44,7 @@ class Daemon:
         self._config = config
         self._socket = own_socket
         self._pool = ModelPool(config.models, config.default_model, on_change=self._model_changed)
-        self._scheduler = Scheduler(Gate(config.machine_limit))
+        self._scheduler = Scheduler(Gate(config.machine_limit), config.queue, age_after=config.age_after_s)
         self._inference = Inference(self._scheduler, self._pool, clock=clock)
         self._server = Server(config.limits, config.allow_uids)
         self._lag = LoopLag()

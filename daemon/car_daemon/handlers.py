@@ -83,6 +83,6 @@ class Handlers:
 
     def _start(self, connection: Connection, exchange: Exchange, params: InferParams, *, streams: bool) -> None:
         connection.label = params.client or connection.label
-        owner = Owner(connection.peer.uid, connection.number, exchange.id, params.client)
-        key = self._inference.infer(params, owner, exchange, streams=streams)
+        owner = Owner(connection.peer.uid, connection.peer.pid, connection.number, exchange.id, params.client)
+        key = self._inference.infer(params, owner, exchange, size=exchange.size, streams=streams)
         exchange.cancel = lambda reason: self._inference.cancel(key, reason)

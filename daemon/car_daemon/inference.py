@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import structlog
 
@@ -12,7 +13,7 @@ from car_daemon.lookups import Lookups
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.link import Engine
 from car_daemon.models.pool import ModelPool
-from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Prepare, Run
+from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
 from car_daemon.scheduler.request import Request
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.infer import InferParams
@@ -30,6 +31,16 @@ class Inference:
         self._clock = clock
         self._keys = count(1)
         self.lookups = Lookups(self._keys)
+        self._doers: dict[type[Action], Callable[[Any], None]] = {
+            Prepare: self._prepare,
+            Run: self._run,
+            Park: self._park,
+            Resume: self._resume,
+            Halt: self._halt,
+            Progress: self._progress,
+            Complete: self._complete,
+            Fail: self._fail,
+        }
         # Mutable state besides the above: answers on their way by key, engines by number, the next deadline.
         self.answers: dict[int, GrowingAnswer] = {}
         self._engines: dict[int, Engine] = {}
@@ -37,8 +48,8 @@ class Inference:
         self.idle = asyncio.Event()
         self.idle.set()
 
-    def infer(self, params: InferParams, owner: Owner, reply: Reply, *, streams: bool) -> int:
-        """Take a request; return the key that cancels it. Raises RpcError where no model can serve it."""
+    def infer(self, params: InferParams, owner: Owner, reply: Reply, *, size: int, streams: bool) -> int:
+        """Take a request of `size` bytes; return the key that cancels it. Raises RpcError if no model can serve it."""
         entry = self._pool.servable(params.model)
         now = self._clock()
         entry.touch()
@@ -46,21 +57,26 @@ class Inference:
             next(self._keys),
             entry.name,
             arrived=now,
+            client=(owner.uid, params.client if params.client is not None else owner.pid),
+            size=size,
             priority=params.priority,
             wait=params.wait,
+            queue=params.queue,
+            supersede=None if params.supersede is None else (owner.connection, params.supersede),
+            progress=params.progress,
             timeout=_seconds(params.timeout_ms),
             queue_timeout=_seconds(params.queue_timeout_ms),
         )
         self.answers[request.key] = GrowingAnswer(request, params, owner, reply, streams=streams, clock=self._clock)
         self.idle.clear()
-        self._do(self._scheduler.submit(request))
+        self._do(self._scheduler.submit(request, now))
         if request.expires_at is not None:
             self._arm()
         return request.key
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
         """End a request in any state; unknown and finished ones are ignored."""
-        self._do(self._scheduler.cancel(key, reason))
+        self._do(self._scheduler.cancel(key, self._clock(), reason))
 
     def dispatch(self) -> None:
         """Start what may run now that capacity changed."""
@@ -72,7 +88,7 @@ class Inference:
 
     def refuse_all(self, reason: str) -> None:
         """End everything in flight."""
-        self._do(self._scheduler.refuse_all(reason))
+        self._do(self._scheduler.refuse_all(reason, self._clock()))
 
     # What engines say and do, as the supervisors tell it.
 
@@ -88,9 +104,9 @@ class Inference:
             case frames.StepDone():
                 self._take_step(engine, message)
             case frames.Prepared():
-                if (answer := self.answers.get(message.key)) is not None:
-                    answer.prepared(message)
-                self._do(self._scheduler.prepared(message.key, self._clock()))
+                self._prepared(message)
+            case frames.Parked():
+                self._do(self._scheduler.parked(message.key, engine, self._clock()))
             case frames.Refused():
                 self._refused(message)
             case frames.TokenIds() | frames.PlainText():
@@ -100,21 +116,29 @@ class Inference:
         """Go on without an engine: its requests run again or are answered, its look-ups are answered."""
         self._engines.pop(engine, None)
         self.lookups.engine_lost(engine)
-        self._do(self._scheduler.engine_lost(engine))
+        self._do(self._scheduler.engine_lost(engine, self._clock()))
 
     def model_failed(self, entry: ModelEntry) -> None:
         """Answer everything that waits for a model that cannot be served."""
         self.lookups.model_failed(entry.name)
-        self._do(self._scheduler.model_failed(entry.name))
+        self._do(self._scheduler.model_failed(entry.name, self._clock()))
 
     def _take_step(self, engine: int, step: frames.StepDone) -> None:
+        now = self._clock()
         for row in step.rows:
             answer = self.answers.get(row.key)
             if answer is not None:
                 answer.take(row)
-            self._scheduler.advanced(row.key, row.sampled)
+            self._scheduler.advanced(row.key, row.prompt_done, row.sampled, now)
             if row.end is not None:
-                self._do(self._scheduler.ended(row.key, engine, self._clock(), failed=row.end.failed))
+                self._do(self._scheduler.ended(row.key, engine, now, failed=row.end.failed))
+
+    def _prepared(self, message: frames.Prepared) -> None:
+        answer = self.answers.get(message.key)
+        if answer is not None:
+            answer.prepared(message)
+            prompt_tokens = answer.prompt_tokens
+            self._do(self._scheduler.prepared(message.key, prompt_tokens, message.max_tokens, self._clock()))
 
     def _refused(self, message: frames.Refused) -> None:
         if not self.lookups.refused(message):
@@ -122,19 +146,27 @@ class Inference:
 
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
-            match action:
-                case Prepare():
-                    self._engines[action.engine].send(self.answers[action.request.key].as_prepare())
-                case Run():
-                    self._run(action)
-                case Halt():
-                    self._halt(action)
-                case Complete():
-                    self.answers.pop(action.request.key).complete()
-                case Fail():
-                    self.answers.pop(action.request.key).fail(action.reason, action.data)
+            self._doers[type(action)](action)
         if not self.answers:
             self.idle.set()
+
+    def _prepare(self, action: Prepare) -> None:
+        self._engines[action.engine].send(self.answers[action.request.key].as_prepare())
+
+    def _park(self, action: Park) -> None:
+        self._engines[action.engine].send(frames.Park(action.key))
+
+    def _resume(self, action: Resume) -> None:
+        self._engines[action.engine].send(frames.Resume(action.key))
+
+    def _progress(self, action: Progress) -> None:
+        self.answers[action.request.key].queued(action.position, action.eta_ms)
+
+    def _complete(self, action: Complete) -> None:
+        self.answers.pop(action.request.key).complete()
+
+    def _fail(self, action: Fail) -> None:
+        self.answers.pop(action.request.key).fail(action.reason, action.data)
 
     def _run(self, action: Run) -> None:
         request = action.request

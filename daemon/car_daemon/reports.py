@@ -17,7 +17,7 @@ from car_daemon.scheduler.request import State
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol import PROTOCOL, __version__
 from car_protocol.capacity import Capacity, Machine
-from car_protocol.limits import QUEUE_LIMIT, Limits
+from car_protocol.limits import Limits
 from car_protocol.models import Model
 from car_protocol.status import (
     ConnectionStatus,
@@ -32,7 +32,7 @@ from car_protocol.status import (
 
 # A class that holds this share of the queue's limit is unhealthy.
 _UNHEALTHY = 0.8
-_INT32_BYTES = 4
+_QUEUED = (State.ACCEPTED, State.PREPARING, State.WAITING)
 
 
 class Client(Protocol):
@@ -81,16 +81,15 @@ class Reports:
         gate = self._scheduler.gate
         capacity = gate.capacity(entry.name)
         leased = gate.leased(entry.name)
-        waiting = (State.ACCEPTED, State.PREPARING, State.WAITING)
-        queued = sum(r.model == entry.name and r.state in waiting for r in self._scheduler.requests.values())
+        requests = [request for request in self._scheduler.requests.values() if request.model == entry.name]
         return Capacity(
             capacity=capacity,
             declared=gate.declared(entry.name),
             in_use=leased,
             available=max(0, capacity - leased),
-            parked=0,
-            queued=queued,
-            queue_limit=QUEUE_LIMIT,
+            parked=sum(request.state is State.PARKED for request in requests),
+            queued=sum(request.state in _QUEUED for request in requests),
+            queue_limit=self._limits.queue_limit,
             policy=entry.ready.policy if entry.ready else None,
             pressure=gate.pressure,
             state=entry.state,
@@ -175,17 +174,20 @@ class Reports:
     def _kv_bytes_used(self, entry: ModelEntry) -> int:
         if entry.ready is None:
             return 0
-        cells = sum(a.prompt_done + a.request.produced for a in self._running() if a.request.model == entry.name)
+        cells = sum(
+            a.request.prompt_done + a.request.produced for a in self._running() if a.request.model == entry.name
+        )
         return cells * entry.ready.kv_bytes // (entry.ready.sequences * entry.ready.context_tokens)
 
     def _queue(self) -> Queue:
-        waiting = self._scheduler.waiting
-        counts = {"latency_critical": waiting.count("latency_critical"), "throughput": waiting.count("throughput")}
-        oldest = min((request.arrived for request in waiting), default=None)
+        queued = [request for request in self._scheduler.requests.values() if request.state in _QUEUED]
+        throughput = sum(request.priority == "throughput" for request in queued)
+        counts = {"latency_critical": len(queued) - throughput, "throughput": throughput}
+        oldest = min((request.arrived for request in queued), default=None)
         return Queue(
             **counts,
             oldest_wait_ms=0.0 if oldest is None else round((self._clock() - oldest) * 1000, 1),
-            healthy=max(counts.values()) < _UNHEALTHY * QUEUE_LIMIT,
+            healthy=max(counts.values()) < _UNHEALTHY * self._limits.queue_limit,
         )
 
     def _running(self) -> list[GrowingAnswer]:
@@ -205,7 +207,7 @@ class Reports:
             uid=owner.uid,
             connection=owner.connection,
             prompt_tokens=answer.prompt_tokens,
-            done_tokens=request.produced or answer.prompt_done,
+            done_tokens=request.produced or request.prompt_done,
             age_ms=round((self._clock() - request.arrived) * 1000, 1),
             id=owner.id if peer.uid in (0, owner.uid) else UNSET,
             client=owner.client if owner.client is not None else UNSET,

@@ -14,6 +14,7 @@ Penalty = Annotated[float, Meta(ge=-10, le=10)]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 MAX_STOP_BYTES = 256
 MAX_CLIENT_BYTES = 64
+MAX_SUPERSEDE_BYTES = 128
 
 
 class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag="text", tag_field="type"):
@@ -65,6 +66,9 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     timeout_ms: Milliseconds | None = None
     queue_timeout_ms: Milliseconds | None = None
     wait: bool = True
+    queue: bool = True
+    supersede: str | None = None
+    progress: bool = False
     client: str | None = None
     meta: dict[str, Raw] = field(name="_meta", default_factory=dict)
 
@@ -77,6 +81,8 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("`stop`: a stop string is too long")
         if self.client is not None and len(self.client.encode()) > MAX_CLIENT_BYTES:
             raise ValueError("`client`: the label is too long")
+        if self.supersede is not None and len(self.supersede.encode()) > MAX_SUPERSEDE_BYTES:
+            raise ValueError("`supersede`: the key is too long")
         if self.parse_special and self.prompt is None:
             raise ValueError("`parse_special`: goes with prompt only")
 
@@ -121,6 +127,17 @@ class Answer(Struct, frozen=True, kw_only=True):
     timings: Timings
     tokens: list[int] | UnsetType = UNSET
     chunks: int | UnsetType = UNSET
+
+
+class Progress(Struct, frozen=True, omit_defaults=True):
+    """The params of `infer_stream/progress`: position and milliseconds to go in the queue, or prompt tokens done."""
+
+    id: Id
+    phase: Literal["queued", "prefill"]
+    position: int | UnsetType = UNSET
+    eta_ms: int | UnsetType | None = UNSET
+    done: int | UnsetType = UNSET
+    total: int | UnsetType = UNSET
 
 
 class Chunk(Struct, frozen=True):

@@ -33,4 +33,5 @@ METHODS: dict[str, Method] = {
     "rpc.discover": Method("This table as an OpenRPC document.", Empty, dict[str, Any]),
 }
 CHUNK = "infer_stream/chunk"
+PROGRESS = "infer_stream/progress"
 CAPACITY_CHANGED = "inference/capacity_changed"

@@ -24,12 +24,12 @@ from car_daemon.engine.llama.template import ChatTemplate
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.engine.llama.trial import Trial
 from car_daemon.engine.loop import Command, EngineLoop
+from car_daemon.engine.parking import ParkingLot
 from car_daemon.engine.preparer import Job, Preparer
 from car_daemon.engine.stepper import Stepper
 from car_daemon.memory import read_memory
 
 _TINY_WEIGHTS = 32 * 1024 * 1024
-_STEP_TARGET_S = 0.050
 # With nobody decoding a chunk may take this long; it bounds how long the next arrival or a cancel waits.
 _IDLE_TARGET_S = 0.200
 # The trial takes about this long, once a model, device and number of threads, and this share of the free memory.
@@ -64,7 +64,7 @@ def assemble(
     context = LlamaContext(model, sequences=declared.sequences, context_tokens=declared.context_tokens, threads=threads)
     pads = context.can_cut_tails()
     template = _template(model, vocabulary, send)
-    loop = _loop(context, vocabulary, curve, commands, send, pads=pads)
+    loop = _loop(load, context, vocabulary, curve, commands, send, pads=pads)
     render = template.render if template else None
     preparer = Preparer(vocabulary, render, context.context_tokens, jobs, send)
     kv_bytes = model.kv_bytes(context.context_tokens)
@@ -121,6 +121,7 @@ def _declare(
 
 
 def _loop(
+    load: Load,
     context: LlamaContext,
     vocabulary: Vocabulary,
     curve: Curve,
@@ -137,8 +138,9 @@ def _loop(
         vocabulary=vocabulary,
         table=SequenceTable(context.sequences, context.context_tokens),
         planner=StepPlanner(
-            costs, context.batch_tokens, step_target=_STEP_TARGET_S, idle_target=_IDLE_TARGET_S, pads=pads
+            costs, context.batch_tokens, step_target=load.step_target_ms / 1000, idle_target=_IDLE_TARGET_S, pads=pads
         ),
+        lot=ParkingLot(context, load.saved_bytes),
         make_stepper=lambda sampler_of: Stepper(context, costs, sampler_of, context.context_tokens, clock),
         inbox=commands,
         send=send,

@@ -93,7 +93,7 @@ _BY_RAM: dict[Policy, Callable[[int], int]] = {"ram_tiers": _by_tiers, "ram_per_
 
 
 def _within_memory(asked: int, policy: Policy, need: Need, context: int) -> Declared:
-    sequences = min(asked, _fitting(need, context, _EXPLICIT_SHARE))
+    sequences = max(1, min(asked, _fitting(need, context, _EXPLICIT_SHARE)))
     return Declared(sequences, context, policy, asked if sequences < asked else None)
 
 
@@ -108,6 +108,7 @@ def _context_tokens(need: Need) -> int:
         return _rounded(need.context_tokens)
     wanted = min(need.trained_context, _DEFAULT_CONTEXT)
     affordable = int(need.free_bytes * _SHARE) // max(1, 2 * need.kv_bytes_per_token)
+    affordable -= affordable % _CELLS
     return _rounded(max(min(wanted, affordable), min(wanted, _LEAST_CONTEXT)))
 
 

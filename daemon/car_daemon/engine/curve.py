@@ -1,5 +1,6 @@
 """A measured cost curve: what steps of a model cost on this machine, and where it is kept."""
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable
@@ -54,4 +55,5 @@ def _keep(file: Path, curve: Curve) -> None:
         draft.write_bytes(msgspec.json.encode(curve))
         draft.replace(file)
     except OSError:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()

@@ -20,6 +20,8 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     policy: Policy
     max_itl_ms: int
     reserve_bytes: int
+    saved_bytes: int
+    step_target_ms: int
     curves: str | None
     threads: int | None
     gpu_layers: int
@@ -48,8 +50,20 @@ class Run(Struct, frozen=True, tag=True, kw_only=True):
     return_tokens: bool
 
 
+class Park(Struct, frozen=True, tag=True):
+    """Set a running request aside at the next step boundary and free its sequence."""
+
+    key: int
+
+
+class Resume(Struct, frozen=True, tag=True):
+    """Go on with a parked request, which holds a lease again."""
+
+    key: int
+
+
 class Halt(Struct, frozen=True, tag=True):
-    """End a running request at the next step boundary: cancelled, or with what it has at its deadline."""
+    """End a running or parked request at the next step boundary: cancelled, or at its deadline with what it has."""
 
     key: int
     deadline: bool
@@ -153,6 +167,12 @@ class Row(Struct, frozen=True, array_like=True):
     end: End | None = None
 
 
+class Parked(Struct, frozen=True, tag=True):
+    """A request was set aside; its sequence is free."""
+
+    key: int
+
+
 class StepDone(Struct, frozen=True, tag=True):
     """All rows of one step."""
 
@@ -175,8 +195,10 @@ class Warned(Struct, frozen=True, tag=True):
     facts: dict[str, Any]
 
 
-ToEngine = Load | Prepare | Run | Halt | Tokenize | Detokenize | Quit
-FromEngine = Loading | Ready | LoadFailed | Prepared | Refused | TokenIds | PlainText | StepDone | Heartbeat | Warned
+ToEngine = Load | Prepare | Run | Park | Resume | Halt | Tokenize | Detokenize | Quit
+About = Prepared | Refused | TokenIds | PlainText | StepDone | Parked
+FromEngine = Loading | Ready | LoadFailed | Heartbeat | Warned | About
+
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_to_engine = msgspec.msgpack.Decoder(ToEngine).decode

@@ -31,20 +31,25 @@ class Generation:
         self._max_tokens = run.max_tokens
         self._return_tokens = run.return_tokens
         self._vocabulary = vocabulary
-        self._prompt_tokens = prompt_tokens
+        self.prompt_tokens = prompt_tokens
         self._started = now
         # Mutable state: the text on its way, the tokens so far, when the first one came and why it ended.
         self._text = TextStream(run.stop)
-        self.produced = 0
+        self.history: list[int] = []
         self.tokens: list[int] | None = None
         self._first_token: float | None = None
         self.finish_reason: FinishReason | None = None
+
+    @property
+    def produced(self) -> int:
+        """Tokens sampled so far."""
+        return len(self.history)
 
     def take(self, token: int, now: float) -> str:
         """Count one sampled token at `now` (seconds) and return the text that it releases."""
         if self._first_token is None:
             self._first_token = now
-        self.produced += 1
+        self.history.append(token)
         self.tokens = [token] if self._return_tokens else None
         if token in self._vocabulary.ends:
             return self.finish("stop")
@@ -67,7 +72,7 @@ class Generation:
         return End(
             reason=self.finish_reason,
             stop=self._text.stopped_by,
-            usage=Usage(self._prompt_tokens, 0, self.produced),
+            usage=Usage(self.prompt_tokens, 0, self.produced),
             prefill_ms=(first - self._started) * 1000,
             decode_ms=(now - first) * 1000,
             failed=failed,

@@ -6,13 +6,18 @@ from typing import Protocol
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.frames import FromEngine, Halt, Quit, Refused, Row, Run, StepDone
+from car_daemon.engine.frames import FromEngine, Halt, Park, Parked, Quit, Refused, Resume, Row, Run, StepDone
 from car_daemon.engine.generation import Generation, Vocabulary
 from car_daemon.engine.inbox import Inbox
+from car_daemon.engine.parking import ParkingLot
 from car_daemon.engine.stepper import Context, Outcome, Stepper
 from car_protocol.infer import Sampling
 
-Command = Run | Halt | Quit
+Command = Run | Park | Resume | Halt | Quit
+
+
+# The sequence of a row about a request that was parked.
+NO_SEQUENCE = -1
 
 
 class Samplers(Protocol):
@@ -46,6 +51,7 @@ class EngineLoop:
         vocabulary: Vocabulary,
         table: SequenceTable,
         planner: StepPlanner,
+        lot: ParkingLot,
         make_stepper: Callable[[Callable[[Sequence], object]], Stepper],
         inbox: Inbox[Command],
         send: Callable[[FromEngine], None],
@@ -56,6 +62,7 @@ class EngineLoop:
         self._vocabulary = vocabulary
         self._table = table
         self._planner = planner
+        self._lot = lot
         self._stepper = make_stepper(self._sampler_of)
         self._inbox = inbox
         self._send = send
@@ -82,6 +89,10 @@ class EngineLoop:
             match command:
                 case Run():
                     self._start(command)
+                case Park():
+                    self._park(command)
+                case Resume():
+                    self._resume(command)
                 case Halt():
                     rows += self._halt(command)
                 case Quit():
@@ -104,12 +115,37 @@ class EngineLoop:
         self._running[sequence.number] = generation
         self._sequences[run.key] = sequence
 
+    def _park(self, park: Park) -> None:
+        sequence = self._sequences.pop(park.key, None)
+        if sequence is None:
+            return
+        self._lot.park(sequence, self._running.pop(sequence.number))
+        self._empty(sequence)
+        self._send(Parked(park.key))
+
+    def _resume(self, resume: Resume) -> None:
+        parked = self._lot.take(resume.key)
+        if parked is None:
+            return
+        sequence = self._table.start(parked.prompt)
+        if sequence is None:
+            raise RuntimeError("a parked request was leased a sequence that this engine does not have")
+        self._running[sequence.number] = parked.generation
+        self._sequences[resume.key] = sequence
+        self._lot.restore(parked, sequence)
+
     def _halt(self, halt: Halt) -> list[Row]:
         sequence = self._sequences.get(halt.key)
-        if sequence is None:
+        if sequence is not None:
+            text = self._running[sequence.number].finish("deadline") if halt.deadline else ""
+            return [self._release(sequence, text)]
+        parked = self._lot.take(halt.key)
+        if parked is None:
             return []
-        text = self._running[sequence.number].finish("deadline") if halt.deadline else ""
-        return [self._release(sequence, text)]
+        generation = parked.generation
+        text = generation.finish("deadline") if halt.deadline else ""
+        self._samplers.free(generation.sampler)
+        return [Row(halt.key, NO_SEQUENCE, text, 0, parked.cells, None, generation.end(self._clock()))]
 
     def _step(self) -> list[Row]:
         self.pulse.step += 1
@@ -127,14 +163,15 @@ class EngineLoop:
         return rows
 
     def _progress(self, sequence: Sequence) -> Row:
-        return Row(self._running[sequence.number].key, sequence.number, "", 0, sequence.cells)
+        generation = self._running[sequence.number]
+        return Row(generation.key, sequence.number, "", 0, min(sequence.cells, generation.prompt_tokens))
 
     def _advance(self, sequence: Sequence, token: int, now: float) -> Row:
         generation = self._running[sequence.number]
         text = generation.take(token, now)
         if generation.finish_reason is not None:
             return self._release(sequence, text, sampled=1, tokens=generation.tokens)
-        return Row(generation.key, sequence.number, text, 1, len(sequence.prompt), generation.tokens)
+        return Row(generation.key, sequence.number, text, 1, generation.prompt_tokens, generation.tokens)
 
     def _release(
         self,
@@ -148,11 +185,14 @@ class EngineLoop:
         generation = self._running.pop(sequence.number)
         del self._sequences[generation.key]
         end = generation.end(self._clock(), failed=failed)
-        done = min(sequence.cells, len(sequence.prompt))
-        self._context.cut(sequence.number, 0)
-        sequence.clear()
+        done = min(sequence.cells, generation.prompt_tokens)
+        self._empty(sequence)
         self._samplers.free(generation.sampler)
         return Row(generation.key, sequence.number, text, sampled, done, tokens, end)
+
+    def _empty(self, sequence: Sequence) -> None:
+        self._context.cut(sequence.number, 0)
+        sequence.clear()
 
     def _sampler_of(self, sequence: Sequence) -> object:
         return self._running[sequence.number].sampler

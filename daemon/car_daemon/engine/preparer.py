@@ -116,7 +116,10 @@ class Preparer:
         if self._render is None:
             raise Refusal("model_unavailable", lacks="chat_template")
         self._check_bytes(sum(len(message.text.encode()) for message in messages), max_tokens)
-        return self._render(messages)
+        tokens = self._render(messages)
+        if not tokens:
+            raise Refusal("invalid_params", param="messages")
+        return tokens
 
     def _tokenize(self, job: Tokenize) -> TokenIds:
         self._check_bytes(len(job.text.encode()), None)

@@ -19,8 +19,10 @@ from car_daemon.engine.frames import (
     Load,
     LoadFailed,
     Loading,
+    Park,
     Prepare,
     Quit,
+    Resume,
     Run,
     ToEngine,
     Tokenize,
@@ -84,7 +86,7 @@ class EngineProcess:
         for body in self._reader.feed(data):
             message: ToEngine = decode_to_engine(body)
             match message:
-                case Run() | Halt():
+                case Run() | Park() | Resume() | Halt():
                     self._commands.put(message)
                 case Prepare() | Tokenize() | Detokenize():
                     self._jobs.put(message)

@@ -101,10 +101,12 @@ class Stepper:
     def _decode(self, step: Step, outcome: Outcome) -> None:
         started = self._clock()
         batch, rows = self._decode_rows(step)
-        if not self._decoded(batch, step.decode, outcome):
-            return
+        decoded = self._decoded(batch, step.decode, outcome)
         for number, cells in rows.padding:
+            # A decode that failed may have done a part of its rows.
             self._context.cut(number, cells)
+        if not decoded:
+            return
         for sequence, row in rows.decode:
             sequence.commit(1)
             self._sample(sequence, row, outcome)
@@ -143,7 +145,9 @@ class Stepper:
             row += chunk.length
             completes = chunk.completes
             chunk.sequence.commit(chunk.length)
-            if completes:
+            if completes and chunk.sequence.known_token is not None:
+                chunk.sequence.accept(chunk.sequence.known_token)
+            elif completes:
                 self._sample(chunk.sequence, row, outcome)
         seconds = self._clock() - started
         self._costs.prefill.observe(len(batch.tokens), seconds)

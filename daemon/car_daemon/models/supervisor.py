@@ -101,6 +101,8 @@ class EngineSupervisor:
             policy=settings.policy,
             max_itl_ms=settings.max_itl_ms,
             reserve_bytes=settings.reserve_bytes,
+            saved_bytes=settings.saved_bytes,
+            step_target_ms=settings.step_target_ms,
             curves=str(settings.curves) if settings.curves else None,
             threads=settings.threads,
             gpu_layers=settings.gpu_layers,

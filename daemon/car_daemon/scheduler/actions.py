@@ -21,12 +21,34 @@ class Run(Struct, frozen=True, eq=False):
     engine: int
 
 
+class Park(Struct, frozen=True, eq=False):
+    """Have the engine set the request aside and free its sequence."""
+
+    key: int
+    engine: int
+
+
+class Resume(Struct, frozen=True, eq=False):
+    """Go on with a parked request in the engine that leased it a sequence again."""
+
+    key: int
+    engine: int
+
+
 class Halt(Struct, frozen=True, eq=False):
     """Have the engine end the request at its next step; at its deadline with what it has."""
 
     key: int
     engine: int
     deadline: bool = False
+
+
+class Progress(Struct, frozen=True, eq=False):
+    """Tell a waiter its position (0 is next) and the milliseconds until its turn, None where unknown."""
+
+    request: Request
+    position: int
+    eta_ms: int | None
 
 
 class Complete(Struct, frozen=True, eq=False):
@@ -43,4 +65,4 @@ class Fail(Struct, frozen=True, eq=False):
     data: dict[str, Any] = {}
 
 
-Action = Prepare | Run | Halt | Complete | Fail
+Action = Prepare | Run | Park | Resume | Halt | Progress | Complete | Fail

@@ -4,6 +4,9 @@ from enum import Enum
 
 from car_protocol.infer import Priority
 
+# Who a request is for: a user and a label of theirs, or the process that asked.
+Client = tuple[int, str | int]
+
 
 class State(Enum):
     """Where a request is."""
@@ -12,17 +15,20 @@ class State(Enum):
     PREPARING = "preparing"
     WAITING = "waiting"
     RUNNING = "running"
+    PARKED = "parked"
     ENDED = "ended"
 
 
-# Accepted: no engine to prepare it yet. Preparing: an engine turns its prompt into tokens. Waiting: prepared, for a
-# lease. Running: it holds a lease. Work goes back when an engine dies: what it prepared is kept, what it ran runs
+# Accepted: held back by a full queue, or no engine to prepare it yet. Preparing: an engine turns its prompt into
+# tokens. Waiting: prepared, for a lease. Running: it holds a lease. Parked: it gave its lease to a more urgent
+# request and waits for another. Work goes back when an engine dies: what it prepared is kept, what it ran runs
 # again, once, unless something of it was sent. Every state may end; nothing leaves the end.
 MOVES: dict[State, frozenset[State]] = {
     State.ACCEPTED: frozenset({State.PREPARING, State.ENDED}),
     State.PREPARING: frozenset({State.WAITING, State.ACCEPTED, State.ENDED}),
     State.WAITING: frozenset({State.RUNNING, State.ENDED}),
-    State.RUNNING: frozenset({State.WAITING, State.ENDED}),
+    State.RUNNING: frozenset({State.WAITING, State.PARKED, State.ENDED}),
+    State.PARKED: frozenset({State.RUNNING, State.WAITING, State.ENDED}),
     State.ENDED: frozenset(),
 }
 
@@ -32,7 +38,7 @@ class IllegalMove(Exception):
 
 
 class Request:
-    """What the scheduler knows of a request; times in seconds of the caller's clock."""
+    """What the scheduler knows of a request; times in seconds of the caller's clock, `size` in bytes."""
 
     def __init__(
         self,
@@ -40,27 +46,42 @@ class Request:
         model: str,
         *,
         arrived: float,
+        client: Client = (0, ""),
+        size: int = 0,
         priority: Priority = "latency_critical",
         wait: bool = True,
+        queue: bool = True,
         timeout: float | None = None,
         queue_timeout: float | None = None,
+        supersede: tuple[int, str] | None = None,
+        progress: bool = False,
     ) -> None:
         self.key = key
         self.model = model
+        self.client = client
+        self.size = size
         self.priority: Priority = priority
         self.wait = wait
+        self.queue = queue
+        self.supersede = supersede
+        self.progress = progress
         self.arrived = arrived
         self.deadline = None if timeout is None else arrived + timeout
         self.queue_deadline = None if queue_timeout is None else arrived + queue_timeout
-        # Mutable state: where it is, the engine and the time of its lease, what its engine produced and what of
-        # that its client saw, whether it was told to end at its deadline, and whether it had to start again.
+        # Mutable state: where it is, its tokens once prepared, the engine and time of its lease, what its engine
+        # did and what of that its client saw, its parkings, whether it had to start again, its last position.
         self.state = State.ACCEPTED
+        self.prompt_tokens = 0
+        self.max_tokens = 0
         self.engine: int | None = None
         self.leased_at: float | None = None
+        self.prompt_done = 0
         self.produced = 0
         self.sent = False
-        self.overdue = False
+        self.parking = False
+        self.parkings = 0
         self.reran = False
+        self.position: int | None = None
 
     def __repr__(self) -> str:
         return f"<Request {self.key} {self.model} {self.priority} {self.state.value}>"
@@ -71,12 +92,16 @@ class Request:
             raise IllegalMove(f"{self!r} cannot become {state.value}")
         self.state = state
 
+    def start_over(self) -> None:
+        """Forget what a dead engine did; it may happen once."""
+        self.reran = True
+        self.parking = False
+        self.produced = self.prompt_done = 0
+
     @property
     def expires_at(self) -> float | None:
         """The next deadline that applies: until the first lease, the one for queueing counts too."""
-        if self.overdue:
-            return None
-        if self.state is State.RUNNING or self.reran:
+        if self.leased_at is not None:
             return self.deadline
         deadlines = [limit for limit in (self.deadline, self.queue_deadline) if limit is not None]
         return min(deadlines, default=None)

@@ -2,74 +2,121 @@
 
 from typing import Any
 
-from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Prepare, Run
+from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Prepare, Resume, Run
+from car_daemon.scheduler.backlog import Backlog, QueueBounds
+from car_daemon.scheduler.fairness import Fairness
 from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.parking import plan_parking
+from car_daemon.scheduler.progress import plan_progress
+from car_daemon.scheduler.rate import ServiceRate
 from car_daemon.scheduler.request import Request, State
 from car_daemon.scheduler.totals import Totals
 from car_daemon.scheduler.waiting import Waiting
-from car_protocol.limits import QUEUE_LIMIT
+
+DEFAULT_AGE_AFTER_S = 30.0
+# A lease counts this many answer tokens in advance, so that one client does not get all that are free at once.
+_ADVANCE = 64
 
 
 class Scheduler:
     """Decides who runs. `now` is the caller's clock in seconds; actions have to be done in order."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(
+        self, gate: Gate, bounds: QueueBounds | None = None, *, age_after: float = DEFAULT_AGE_AFTER_S
+    ) -> None:
         self.gate = gate
-        self.waiting = Waiting()
+        self.backlog = Backlog(bounds or QueueBounds())
+        self.fairness = Fairness()
+        self.waiting = Waiting(self.fairness, age_after)
+        self.rate = ServiceRate()
         self.totals = Totals()
-        # Mutable state besides the above: requests without a terminal answer by key, the engine that serves each
-        # model, and whether new requests are refused.
+        # Mutable state besides the above: requests without a terminal answer by key, the newest request of each
+        # supersede key, the engine that serves each model, and whether new requests are refused.
         self.requests: dict[int, Request] = {}
+        self._newest: dict[tuple[int, str], Request] = {}
         self._engines: dict[str, int] = {}
         self.draining = False
 
-    def submit(self, request: Request) -> list[Action]:
-        """Take a new request; it is prepared at once where an engine is up."""
+    # What clients want.
+
+    def submit(self, request: Request, now: float) -> list[Action]:
+        """Take a new request; it is prepared at once where an engine is up and the queue has room."""
         self.totals.received += 1
         self.requests[request.key] = request
-        if self.draining:
-            return [self._fail(request, "draining")]
-        if not request.wait and not self._free_now(request):
-            return [self._refuse_busy(request)]
-        return self._prepare(request)
+        refusal = self._refusal(request, now)
+        if refusal is not None:
+            return [refusal]
+        return [*self._supersede(request, now), *self._enter(request, now), *self._settle(now)]
 
-    def prepared(self, key: int, now: float) -> list[Action]:
+    def cancel(self, key: int, now: float, reason: str = "cancelled") -> list[Action]:
+        """End a request in any state; its sequence comes back with `ended`."""
+        request = self.requests.get(key)
+        if request is None:
+            return []
+        return [*self._abandon(request, now, reason), *self._settle(now)]
+
+    def expire(self, now: float) -> list[Action]:
+        """End what is past its deadline: with an error before its first token, with what it has after it."""
+        due = [r for r in self.requests.values() if r.expires_at is not None and r.expires_at <= now]
+        actions: list[Action] = []
+        for request in due:
+            if request.produced and request.engine is not None:
+                request.deadline = None
+                actions.append(Halt(request.key, request.engine, deadline=True))
+            else:
+                actions += self._abandon(request, now, "deadline_exceeded")
+        return actions + self._settle(now)
+
+    def next_deadline(self) -> float | None:
+        """Return when `expire` has to be called next."""
+        deadlines = [request.expires_at for request in self.requests.values()]
+        return min((limit for limit in deadlines if limit is not None), default=None)
+
+    # What engines did.
+
+    def prepared(self, key: int, prompt_tokens: int, max_tokens: int, now: float) -> list[Action]:
         """Take note that a request can run: it waits for a lease now."""
         request = self.requests.get(key)
         if request is None or request.state is not State.PREPARING:
             return []
         if not request.wait and not self._free_now(request):
-            return [self._refuse_busy(request)]
-        request.move(State.WAITING)
-        request.engine = None
-        self.waiting.add(request)
-        return self.dispatch(now)
+            return [self._overloaded(request, "no free sequence", now)]
+        actions = self._make_room(request, now)
+        if request.state is State.PREPARING:
+            request.prompt_tokens, request.max_tokens = prompt_tokens, max_tokens
+            request.move(State.WAITING)
+            request.engine = None
+            self.waiting.add(request)
+        return actions + self._settle(now)
 
     def refused(self, key: int, reason: str, data: dict[str, Any], now: float) -> list[Action]:
         """Take note that an engine cannot run a request."""
         request = self.requests.get(key)
         if request is None:
             return []
-        self._release(request)
-        return [self._fail(request, reason, data), *self.dispatch(now)]
+        if request.engine is not None:
+            self.gate.release(request.engine, request.key)
+        return [self._fail(request, reason, now, data), *self._settle(now)]
 
-    def dispatch(self, now: float) -> list[Action]:
-        """Lease free sequences to waiting requests; a full model does not hold up the others."""
-        actions: list[Action] = []
-        for request in list(self.waiting):
-            engine = self.gate.try_lease(request)
-            if engine is not None:
-                self.waiting.remove(request)
-                request.move(State.RUNNING)
-                request.engine, request.leased_at = engine, now
-                actions.append(Run(request, engine))
-        return actions
-
-    def advanced(self, key: int, tokens: int) -> None:
-        """Take note of tokens that an engine sampled."""
+    def advanced(self, key: int, prompt_done: int, tokens: int, now: float) -> None:
+        """Take note of prompt tokens done in all and of answer tokens sampled now."""
         request = self.requests.get(key)
-        if request is not None:
-            request.produced += tokens
+        if request is None:
+            return
+        request.prompt_done = prompt_done
+        request.produced += tokens
+        if tokens and request.produced > _ADVANCE:
+            self.fairness.charge(request.client, tokens, now)
+
+    def parked(self, key: int, engine: int, now: float) -> list[Action]:
+        """Take note that an engine set a request aside: its lease is free."""
+        self.gate.release(engine, key)
+        request = self.requests.get(key)
+        if request is not None and request.engine == engine and request.state is State.RUNNING:
+            request.parking = False
+            request.move(State.PARKED)
+            self.waiting.add(request)
+        return self._settle(now)
 
     def ended(self, key: int, engine: int, now: float, *, failed: bool = False) -> list[Action]:
         """Take note that an engine is done with a request, whose sequence is empty again."""
@@ -77,37 +124,8 @@ class Scheduler:
         actions: list[Action] = []
         request = self.requests.get(key)
         if request is not None and request.engine == engine:
-            actions.append(self._fail(request, "internal_error") if failed else self._complete(request))
-        return actions + self.dispatch(now)
-
-    def cancel(self, key: int, reason: str = "cancelled") -> list[Action]:
-        """End a request in any state; its sequence comes back with `ended`."""
-        request = self.requests.get(key)
-        if request is None:
-            return []
-        engine = request.engine if request.state is State.RUNNING else None
-        actions: list[Action] = [self._fail(request, reason)]
-        if engine is not None:
-            actions.append(Halt(key, engine))
-        return actions
-
-    def expire(self, now: float) -> list[Action]:
-        """End what is past its deadline: with an error before its first token, with what it has after it."""
-        due = [r for r in self.requests.values() if r.expires_at is not None and r.expires_at <= now]
-        actions: list[Action] = []
-        for request in due:
-            if request.state is State.RUNNING and request.produced:
-                assert request.engine is not None
-                request.overdue = True
-                actions.append(Halt(request.key, request.engine, deadline=True))
-            else:
-                actions += self.cancel(request.key, "deadline_exceeded")
-        return actions
-
-    def next_deadline(self) -> float | None:
-        """Return when `expire` has to be called next."""
-        deadlines = [request.expires_at for request in self.requests.values()]
-        return min((limit for limit in deadlines if limit is not None), default=None)
+            actions.append(self._fail(request, "internal_error", now) if failed else self._complete(request, now))
+        return actions + self._settle(now)
 
     def engine_of(self, model: str) -> int | None:
         """Return the engine that serves a model; None while none is up."""
@@ -117,76 +135,182 @@ class Scheduler:
         """Take note of an engine that serves a model from now on."""
         self.gate.declare(engine, model, sequences)
         self._engines[model] = engine
-        arrived = [r for r in self.requests.values() if r.model == model and r.state is State.ACCEPTED]
-        actions = [action for request in arrived for action in self._prepare(request)]
-        return actions + self.dispatch(now)
+        arrived = [r for r in self.requests.values() if r.model == model and r in self.backlog]
+        return [*(action for request in arrived for action in self._prepare(request)), *self._settle(now)]
 
-    def engine_lost(self, engine: int) -> list[Action]:
+    def engine_lost(self, engine: int, now: float) -> list[Action]:
         """Take note of an engine's death: nothing of which nothing was sent is lost, once."""
         self.gate.withdraw(engine)
         self._engines = {model: number for model, number in self._engines.items() if number != engine}
         affected = [request for request in self.requests.values() if request.engine == engine]
-        return [action for request in affected for action in self._recover(request)]
+        return [*(action for request in affected for action in self._recover(request, now)), *self._settle(now)]
 
-    def model_failed(self, model: str) -> list[Action]:
+    def model_failed(self, model: str, now: float) -> list[Action]:
         """Refuse everything that waits for a model that cannot be served."""
         affected = [request for request in self.requests.values() if request.model == model]
-        return [self._fail(request, "model_unavailable") for request in affected]
+        return [*(self._fail(request, "model_unavailable", now) for request in affected), *self._settle(now)]
+
+    # What the daemon wants.
+
+    def dispatch(self, now: float) -> list[Action]:
+        """Start what may run, after capacity changed."""
+        return self._settle(now)
 
     def drain(self) -> None:
         """Refuse new requests from now on."""
         self.draining = True
 
-    def refuse_all(self, reason: str) -> list[Action]:
+    def refuse_all(self, reason: str, now: float) -> list[Action]:
         """End everything that is in flight with one reason."""
-        return [action for key in list(self.requests) for action in self.cancel(key, reason)]
+        in_flight = list(self.requests.values())
+        return [action for request in in_flight for action in self._abandon(request, now, reason)]
+
+    # Into the queue.
+
+    def _refusal(self, request: Request, now: float) -> Fail | None:
+        """Refuse what may not even wait."""
+        if self.draining:
+            return self._fail(request, "draining", now)
+        if not request.wait and not self._free_now(request):
+            return self._overloaded(request, "no free sequence", now)
+        refuses = self.backlog.bounds.overflow == "drop_newest" or not request.queue
+        if refuses and not self.backlog.fits(request):
+            return self._overloaded(request, "queue full", now)
+        return None
+
+    def _enter(self, request: Request, now: float) -> list[Action]:
+        """Count a request, or hold it back; under drop_oldest it may drop another only once it is prepared."""
+        if self.backlog.fits(request):
+            self.backlog.enter(request)
+        elif self.backlog.bounds.overflow == "block":
+            self.backlog.hold(request)
+            return []
+        elif self.engine_of(request.model) is None:
+            return self._make_room(request, now)
+        return self._prepare(request)
+
+    def _make_room(self, request: Request, now: float) -> list[Action]:
+        """Count a request that is not counted yet: drop others for it, or itself where it may drop none."""
+        actions: list[Action] = []
+        while request not in self.backlog:
+            if self.backlog.fits(request):
+                self.backlog.enter(request)
+            elif (victim := self.backlog.victim(request)) is not None:
+                actions += self._abandon(victim, now, "overloaded", self._overload_facts(victim, "dropped oldest"))
+            else:
+                return [*actions, self._overloaded(request, "queue full", now)]
+        return actions
+
+    def _supersede(self, request: Request, now: float) -> list[Action]:
+        if request.supersede is None:
+            return []
+        older = self._newest.get(request.supersede)
+        self._newest[request.supersede] = request
+        return [] if older is None else self._abandon(older, now, "cancelled", {"superseded": True})
 
     def _prepare(self, request: Request) -> list[Action]:
         engine = self._engines.get(request.model)
-        if engine is None:
+        if engine is None or request.state is not State.ACCEPTED:
             return []
         request.move(State.PREPARING)
         request.engine = engine
         return [Prepare(request, engine)]
 
-    def _recover(self, request: Request) -> list[Action]:
+    # Out of the queue.
+
+    def _settle(self, now: float) -> list[Action]:
+        """Lease what is free, let in what was held back, make room for what cannot wait, tell waiters."""
+        actions = self._lease(now)
+        while (request := self.backlog.next_held()) is not None:
+            actions += self._prepare(request)
+        actions += plan_parking(self.requests.values(), self.waiting)
+        actions += plan_progress(self.waiting, self.rate, self.gate, now)
+        return actions
+
+    def _lease(self, now: float) -> list[Action]:
+        """Lease free sequences in order; a full model does not hold up the others."""
+        actions: list[Action] = []
+        full: set[str] = set()
+        while (request := self.waiting.next(now, full)) is not None:
+            engine = self.gate.try_lease(request)
+            if engine is None:
+                full.add(request.model)
+            else:
+                actions.append(self._start(request, engine, now))
+        return actions
+
+    def _start(self, request: Request, engine: int, now: float) -> Action:
+        self.waiting.remove(request)
+        self.backlog.leave(request)
+        parked = request.state is State.PARKED
+        request.move(State.RUNNING)
+        request.engine = engine
+        request.leased_at = now if request.leased_at is None else request.leased_at
+        if parked:
+            return Resume(request.key, engine)
+        self.fairness.charge(request.client, request.prompt_tokens + _ADVANCE, now)
+        return Run(request, engine)
+
+    # To the end.
+
+    def _abandon(self, request: Request, now: float, reason: str, data: dict[str, Any] | None = None) -> list[Action]:
+        """Answer a request with an error and have its engine let go of it."""
+        engine = request.engine if request.state in (State.RUNNING, State.PARKED) else None
+        actions: list[Action] = [self._fail(request, reason, now, data)]
+        if engine is not None:
+            actions.append(Halt(request.key, engine))
+        return actions
+
+    def _recover(self, request: Request, now: float) -> list[Action]:
+        """Put a request of a dead engine back, once, unless its client saw something of it."""
         request.engine = None
         if request.state is State.PREPARING:
             request.move(State.ACCEPTED)
-        elif request.state is State.RUNNING:
-            if request.sent or request.reran:
-                return [self._fail(request, "engine_lost")]
-            if request.overdue:
-                return [self._fail(request, "deadline_exceeded")]
-            request.reran = True
-            request.produced = 0
-            request.move(State.WAITING)
-            self.waiting.add(request)
+            return []
+        if request.sent or request.reran:
+            return [self._fail(request, "engine_lost", now)]
+        request.move(State.WAITING)
+        request.start_over()
+        self.waiting.add(request)
+        self.backlog.enter(request)
         return []
 
     def _free_now(self, request: Request) -> bool:
         return self.gate.available(request.model) > sum(r.model == request.model for r in self.waiting)
 
-    def _refuse_busy(self, request: Request) -> Fail:
-        facts = {"policy": "block", "queued": len(self.waiting), "queue_limit": QUEUE_LIMIT}
-        return self._fail(request, "overloaded", {"why": "no free sequence", **facts})
+    def _overloaded(self, request: Request, why: str, now: float) -> Fail:
+        return self._fail(request, "overloaded", now, self._overload_facts(request, why))
 
-    def _complete(self, request: Request) -> Complete:
-        self._end(request)
+    def _overload_facts(self, request: Request, why: str) -> dict[str, Any]:
+        bounds = self.backlog.bounds
+        facts = {"why": why, "policy": bounds.overflow, "queued": len(self.backlog), "queue_limit": bounds.limit}
+        wait = self.rate.wait(len(self.backlog), self.gate.capacity(request.model))
+        return facts if wait is None else {**facts, "retry_after_ms": max(1, round(wait * 1000))}
+
+    def _complete(self, request: Request, now: float) -> Complete:
+        self._end(request, now)
         self.totals.completed += 1
         return Complete(request)
 
-    def _fail(self, request: Request, reason: str, data: dict[str, Any] | None = None) -> Fail:
-        self._end(request)
+    def _fail(self, request: Request, reason: str, now: float, data: dict[str, Any] | None = None) -> Fail:
+        self._end(request, now)
         self.totals.count_error(reason)
         return Fail(request, reason, data or {})
 
-    def _release(self, request: Request) -> None:
-        if request.engine is not None:
-            self.gate.release(request.engine, request.key)
-
-    def _end(self, request: Request) -> None:
+    def _end(self, request: Request, now: float) -> None:
         if request in self.waiting:
             self.waiting.remove(request)
+        self.backlog.leave(request)
+        if request.supersede is not None and self._newest.get(request.supersede) is request:
+            del self._newest[request.supersede]
+        if request.leased_at is not None:
+            self._account(request, now)
         request.move(State.ENDED)
         del self.requests[request.key]
+
+    def _account(self, request: Request, now: float) -> None:
+        """Take back what was counted in advance and not used, and learn how long a lease takes."""
+        assert request.leased_at is not None
+        self.fairness.charge(request.client, min(0, request.produced - _ADVANCE), now)
+        self.fairness.forget(now)
+        self.rate.observe(now - request.leased_at)

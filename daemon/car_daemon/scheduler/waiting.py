@@ -1,43 +1,60 @@
-"""Prepared requests that wait for a lease, in the order in which they may have one."""
+"""Requests that wait for a lease, in the order in which they may have one."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from car_daemon.scheduler.request import Request
+from car_daemon.scheduler.fairness import Fairness
+from car_daemon.scheduler.request import Request, State
 from car_protocol.infer import Priority
-
-_CLASSES: tuple[Priority, ...] = ("latency_critical", "throughput")
 
 
 class Waiting:
-    """Two classes, the first before the second; within a class by arrival."""
+    """Prepared and parked requests of both classes.
 
-    def __init__(self) -> None:
-        # Mutable state: the waiting requests of each class by key, in order of arrival.
-        self._classes: dict[Priority, dict[int, Request]] = {name: {} for name in _CLASSES}
+    Class first, where `throughput` work that waited `age_after` seconds counts as latency_critical; in a class what was
+    parked, then the client that was served least, then arrival.
+    """
+
+    def __init__(self, fairness: Fairness, age_after: float) -> None:
+        self._fairness = fairness
+        self._age_after = age_after
+        # Mutable state: the requests by key.
+        self._requests: dict[int, Request] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._classes.values()))
+        return len(self._requests)
 
     def __iter__(self) -> Iterator[Request]:
-        """Yield the requests in the order in which they may have a lease."""
-        for requests in self._classes.values():
-            yield from requests.values()
+        return iter(self._requests.values())
 
     def __contains__(self, request: Request) -> bool:
-        return request.key in self._classes[request.priority]
-
-    def count(self, priority: Priority) -> int:
-        """Return how many requests of one class wait."""
-        return len(self._classes[priority])
+        return request.key in self._requests
 
     def add(self, request: Request) -> None:
-        """Add a request by its arrival: one that comes back goes before those that came after it."""
-        requests = self._classes[request.priority]
-        came_back = bool(requests) and next(reversed(requests)) > request.key
-        requests[request.key] = request
-        if came_back:
-            self._classes[request.priority] = dict(sorted(requests.items()))
+        """Add a request."""
+        self._requests[request.key] = request
 
     def remove(self, request: Request) -> None:
         """Take a request out."""
-        del self._classes[request.priority][request.key]
+        del self._requests[request.key]
+
+    def count(self, priority: Priority) -> int:
+        """Return how many requests of one class wait for their first lease."""
+        return sum(r.priority == priority and r.state is State.WAITING for r in self)
+
+    def next(self, now: float, blocked: Collection[str] = ()) -> Request | None:
+        """Return who may have the next lease, those of `blocked` models left out."""
+        candidates = (request for request in self if request.model not in blocked)
+        return min(candidates, key=lambda request: self._rank(request, now), default=None)
+
+    def ordered(self, now: float) -> list[Request]:
+        """Return all in the order in which they may have a lease, if nothing changes."""
+        return sorted(self, key=lambda request: self._rank(request, now))
+
+    def _rank(self, request: Request, now: float) -> tuple[bool, bool, float, int]:
+        aged = now - request.arrived >= self._age_after
+        return (
+            request.priority == "throughput" and not aged,
+            request.state is not State.PARKED,
+            self._fairness.served(request.client, now),
+            request.key,
+        )

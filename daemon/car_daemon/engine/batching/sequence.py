@@ -17,10 +17,12 @@ class Sequence:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        # Mutable state: the request's prompt, its committed cells, the sampled token that is not in them yet.
+        # Mutable state: the tokens to prefill, the committed cells, the sampled token that is not in them yet, and
+        # the one that was sampled already when a parked request is computed again.
         self.prompt: Rows[int] = ()
         self.cells = 0
         self.next_token: int | None = None
+        self.known_token: int | None = None
         self.order = 0
 
     def __repr__(self) -> str:
@@ -53,8 +55,14 @@ class Sequence:
         """Take the sampled token that the next step decodes."""
         self.next_token = token
 
+    def restore(self, cells: int, next_token: int | None) -> None:
+        """Go on where a parked request was; its cells are back already."""
+        self.cells = cells
+        self.next_token = next_token
+
     def clear(self) -> None:
         """Forget the request; the caller has removed its cells."""
         self.prompt = ()
         self.cells = 0
         self.next_token = None
+        self.known_token = None

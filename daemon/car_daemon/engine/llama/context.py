@@ -13,6 +13,8 @@ _sample = quick("llama_sampler_sample")
 _seq_rm = quick("llama_memory_seq_rm")
 _seq_pos_max = quick("llama_memory_seq_pos_max")
 _FLASH_ATTENTION_AUTO = -1
+# No flag of llama_state_seq_*_ext: the whole state of a sequence.
+_WHOLE = 0
 # The longest prefill chunk; a decode batch may have more rows than that, one for every sequence.
 BATCH_TOKENS = 512
 
@@ -66,6 +68,27 @@ class LlamaContext:
         can = bool(_seq_rm(self._memory, 0, 1, -1)) and self.last_position(0) == 0
         binding.llama_memory_clear(self._memory, True)
         return can
+
+    def saved_size(self, number: int) -> int:
+        """Return the bytes that saving a sequence takes."""
+        self._check(number)
+        return int(binding.llama_state_seq_get_size_ext(self._context, number, _WHOLE))
+
+    def save(self, number: int) -> bytes:
+        """Return a sequence's cells."""
+        size = self.saved_size(number)
+        buffer = (ctypes.c_uint8 * size)()
+        written = binding.llama_state_seq_get_data_ext(self._context, buffer, size, number, _WHOLE)
+        if written != size:
+            raise RuntimeError(f"llama.cpp saved {written} of {size} bytes")
+        return bytes(buffer)
+
+    def restore(self, number: int, saved: bytes) -> bool:
+        """Put cells into an empty sequence, which may be another one; False where llama.cpp refuses."""
+        self._check(number)
+        buffer = (ctypes.c_uint8 * len(saved)).from_buffer_copy(saved)
+        read = binding.llama_state_seq_set_data_ext(self._context, buffer, len(saved), number, _WHOLE)
+        return int(read) == len(saved)
 
     def synchronize(self) -> None:
         """Return once the device is done with the last decode."""

@@ -9,14 +9,18 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from car_daemon.engine.llama.tokens import Vocabulary
+from car_daemon.engine.preparer import Refusal
 from car_protocol.infer import Message
 
 # Noncharacters, which no text should hold: two that the conversation does not hold mark its words.
 _MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 
 
-class TemplateError(Exception):
+class TemplateError(Refusal):
     """The template refuses this conversation."""
+
+    def __init__(self) -> None:
+        super().__init__("invalid_params", param="messages")
 
 
 class ChatTemplate:
@@ -55,6 +59,7 @@ class ChatTemplate:
             )
         except (
             jinja2.TemplateError,
+            AttributeError,
             TypeError,
             ValueError,
             ArithmeticError,

@@ -1,0 +1,80 @@
+"""The bounded queue: which requests count against it, and who is held back or dropped when it is full."""
+
+from collections import deque
+from typing import Literal
+
+from msgspec import Struct
+
+from car_daemon.scheduler.request import Request
+from car_protocol.limits import QUEUE_LIMIT, QUEUE_MAX_BYTES
+
+Overflow = Literal["block", "drop_newest", "drop_oldest"]
+_RANKS = {"latency_critical": 0, "throughput": 1}
+
+
+class QueueBounds(Struct, frozen=True):
+    """The most requests and bytes that may wait, over both classes, and what happens to more."""
+
+    limit: int = QUEUE_LIMIT
+    max_bytes: int = QUEUE_MAX_BYTES
+    overflow: Overflow = "block"
+
+
+class Backlog:
+    """Counts accepted, preparing and waiting requests; under `block` more are held outside, in order."""
+
+    def __init__(self, bounds: QueueBounds) -> None:
+        self.bounds = bounds
+        # Mutable state: the requests that count, their bytes, and those held back, in order of arrival.
+        self._counted: dict[int, Request] = {}
+        self._bytes = 0
+        self._held: deque[Request] = deque()
+
+    def __len__(self) -> int:
+        return len(self._counted)
+
+    def __contains__(self, request: Request) -> bool:
+        return request.key in self._counted
+
+    @property
+    def held(self) -> int:
+        """Requests held back outside the queue."""
+        return len(self._held)
+
+    def fits(self, request: Request) -> bool:
+        """Tell whether one more request is within the bounds; an empty queue takes any."""
+        fits_bytes = not self._counted or self._bytes + request.size <= self.bounds.max_bytes
+        return len(self._counted) < self.bounds.limit and fits_bytes
+
+    def enter(self, request: Request) -> None:
+        """Count a request."""
+        self._counted[request.key] = request
+        self._bytes += request.size
+
+    def leave(self, request: Request) -> None:
+        """Stop counting a request, or holding it."""
+        if self._counted.pop(request.key, None) is not None:
+            self._bytes -= request.size
+        elif request in self._held:
+            self._held.remove(request)
+
+    def hold(self, request: Request) -> None:
+        """Hold a request back until there is room."""
+        self._held.append(request)
+
+    def next_held(self) -> Request | None:
+        """Count and return the first request held back, if there is room for it now."""
+        if not self._held or not self.fits(self._held[0]):
+            return None
+        request = self._held.popleft()
+        self.enter(request)
+        return request
+
+    def victim(self, newcomer: Request) -> Request | None:
+        """Return who is dropped for a newcomer: the oldest of its class or the lower one, of any client."""
+        rank = _RANKS[newcomer.priority]
+        return min(
+            (request for request in self._counted.values() if _RANKS[request.priority] >= rank),
+            key=lambda request: request.key,
+            default=None,
+        )
