@@ -34,7 +34,8 @@ build: install
 
 bench: install
 	$(BIN)/python -m pip install --quiet --group bench
-	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.admission
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/out

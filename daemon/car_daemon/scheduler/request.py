@@ -69,7 +69,8 @@ class Request:
         self.deadline = None if timeout is None else arrived + timeout
         self.queue_deadline = None if queue_timeout is None else arrived + queue_timeout
         # Mutable state: where it is, its tokens once prepared, the engine and time of its lease, what its engine
-        # did and what of that its client saw, its parkings, whether it had to start again, its last position.
+        # did and what of that its client saw, whether it was told to end at its deadline, its parkings, whether it
+        # had to start again, its last position.
         self.state = State.ACCEPTED
         self.prompt_tokens = 0
         self.max_tokens = 0
@@ -78,8 +79,10 @@ class Request:
         self.prompt_done = 0
         self.produced = 0
         self.sent = False
+        self.overdue = False
         self.parking = False
         self.parkings = 0
+        self.yielded = False
         self.reran = False
         self.position: int | None = None
 
@@ -101,6 +104,8 @@ class Request:
     @property
     def expires_at(self) -> float | None:
         """The next deadline that applies: until the first lease, the one for queueing counts too."""
+        if self.overdue:
+            return None
         if self.leased_at is not None:
             return self.deadline
         deadlines = [limit for limit in (self.deadline, self.queue_deadline) if limit is not None]

@@ -61,7 +61,7 @@ class Scheduler:
         actions: list[Action] = []
         for request in due:
             if request.produced and request.engine is not None:
-                request.deadline = None
+                request.overdue = True
                 actions.append(Halt(request.key, request.engine, deadline=True))
             else:
                 actions += self._abandon(request, now, "deadline_exceeded")
@@ -80,7 +80,7 @@ class Scheduler:
         if request is None or request.state is not State.PREPARING:
             return []
         if not request.wait and not self._free_now(request):
-            return [self._overloaded(request, "no free sequence", now)]
+            return [self._overloaded(request, "no free sequence", now), *self._settle(now)]
         actions = self._make_room(request, now)
         if request.state is State.PREPARING:
             request.prompt_tokens, request.max_tokens = prompt_tokens, max_tokens
@@ -143,7 +143,12 @@ class Scheduler:
         self.gate.withdraw(engine)
         self._engines = {model: number for model, number in self._engines.items() if number != engine}
         affected = [request for request in self.requests.values() if request.engine == engine]
-        return [*(action for request in affected for action in self._recover(request, now)), *self._settle(now)]
+        actions = [action for request in affected for action in self._recover(request, now)]
+        for request in affected:
+            if request.state is State.ACCEPTED:
+                # It may not count yet: under drop_oldest it was to drop another once it is prepared.
+                actions += self._make_room(request, now)
+        return actions + self._settle(now)
 
     def model_failed(self, model: str, now: float) -> list[Action]:
         """Refuse everything that waits for a model that cannot be served."""
@@ -223,7 +228,7 @@ class Scheduler:
         actions = self._lease(now)
         while (request := self.backlog.next_held()) is not None:
             actions += self._prepare(request)
-        actions += plan_parking(self.requests.values(), self.waiting)
+        actions += plan_parking(self.requests.values(), self.waiting.ordered(now))
         actions += plan_progress(self.waiting, self.rate, self.gate, now)
         return actions
 
@@ -269,6 +274,8 @@ class Scheduler:
             return []
         if request.sent or request.reran:
             return [self._fail(request, "engine_lost", now)]
+        if request.overdue:
+            return [self._fail(request, "deadline_exceeded", now)]
         request.move(State.WAITING)
         request.start_over()
         self.waiting.add(request)

@@ -11,7 +11,7 @@ class Waiting:
     """Prepared and parked requests of both classes.
 
     Class first, where `throughput` work that waited `age_after` seconds counts as latency_critical; in a class what was
-    parked, then the client that was served least, then arrival.
+    parked for a higher one, then the client that was served least, then arrival.
     """
 
     def __init__(self, fairness: Fairness, age_after: float) -> None:
@@ -54,7 +54,7 @@ class Waiting:
         aged = now - request.arrived >= self._age_after
         return (
             request.priority == "throughput" and not aged,
-            request.state is not State.PARKED,
+            request.state is not State.PARKED or request.yielded,
             self._fairness.served(request.client, now),
             request.key,
         )
