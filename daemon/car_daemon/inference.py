@@ -108,7 +108,7 @@ class Inference:
             case frames.Parked():
                 self._do(self._scheduler.parked(message.key, engine, self._clock()))
             case frames.Refused():
-                self._refused(message)
+                self._refused(engine, message)
             case frames.TokenIds() | frames.PlainText():
                 self.lookups.answered(message)
 
@@ -140,9 +140,9 @@ class Inference:
             prompt_tokens = answer.prompt_tokens
             self._do(self._scheduler.prepared(message.key, prompt_tokens, message.max_tokens, self._clock()))
 
-    def _refused(self, message: frames.Refused) -> None:
+    def _refused(self, engine: int, message: frames.Refused) -> None:
         if not self.lookups.refused(message):
-            self._do(self._scheduler.refused(message.key, message.reason, message.data, self._clock()))
+            self._do(self._scheduler.refused(message.key, engine, message.reason, message.data, self._clock()))
 
     def _do(self, actions: list[Action]) -> None:
         for action in actions:

@@ -26,7 +26,7 @@ class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag="text", tag_
 class Message(Struct, frozen=True, forbid_unknown_fields=True):
     """One turn of a conversation."""
 
-    role: Annotated[str, Meta(min_length=1, max_length=32)]
+    role: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
     content: str | Annotated[list[TextPart], Meta(max_length=64)]
 
     @property
@@ -98,7 +98,7 @@ class Empty(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Usage(Struct, frozen=True):
-    """Tokens of one request; `completion_tokens` counts every sampled token, the end token excepted."""
+    """Tokens of one request; `completion_tokens` counts every sampled token, the one that ended it too."""
 
     prompt_tokens: int
     cached_tokens: int

@@ -89,14 +89,12 @@ class Scheduler:
             self.waiting.add(request)
         return actions + self._settle(now)
 
-    def refused(self, key: int, reason: str, data: dict[str, Any], now: float) -> list[Action]:
+    def refused(self, key: int, engine: int, reason: str, data: dict[str, Any], now: float) -> list[Action]:
         """Take note that an engine cannot run a request."""
+        self.gate.release(engine, key)
         request = self.requests.get(key)
-        if request is None:
-            return []
-        if request.engine is not None:
-            self.gate.release(request.engine, request.key)
-        return [self._fail(request, reason, now, data), *self._settle(now)]
+        ended = [] if request is None else [self._fail(request, reason, now, data)]
+        return [*ended, *self._settle(now)]
 
     def advanced(self, key: int, prompt_done: int, tokens: int, now: float) -> None:
         """Take note of prompt tokens done in all and of answer tokens sampled now."""
@@ -144,10 +142,8 @@ class Scheduler:
         self._engines = {model: number for model, number in self._engines.items() if number != engine}
         affected = [request for request in self.requests.values() if request.engine == engine]
         actions = [action for request in affected for action in self._recover(request, now)]
-        for request in affected:
-            if request.state is State.ACCEPTED:
-                # It may not count yet: under drop_oldest it was to drop another once it is prepared.
-                actions += self._make_room(request, now)
+        # What was being prepared may not count yet: under drop_oldest it was to drop another only after that.
+        actions += [action for r in affected if r.state is State.ACCEPTED for action in self._make_room(r, now)]
         return actions + self._settle(now)
 
     def model_failed(self, model: str, now: float) -> list[Action]:
@@ -272,10 +268,9 @@ class Scheduler:
         if request.state is State.PREPARING:
             request.move(State.ACCEPTED)
             return []
-        if request.sent or request.reran:
-            return [self._fail(request, "engine_lost", now)]
-        if request.overdue:
-            return [self._fail(request, "deadline_exceeded", now)]
+        lost = request.sent or request.reran
+        if lost or request.overdue:
+            return [self._fail(request, "engine_lost" if lost else "deadline_exceeded", now)]
         request.move(State.WAITING)
         request.start_over()
         self.waiting.add(request)

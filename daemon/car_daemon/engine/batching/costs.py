@@ -6,6 +6,8 @@ from collections.abc import Mapping
 CHUNKS = (16, 32, 64, 128, 256, 512)
 # How much of a new observation counts against what is known: costs grow with the context and drift with load.
 _WEIGHT = 0.2
+# One observation counts at most this much more than what was expected.
+_MOST_GROWTH = 2.0
 # Before anything is known a step is taken to cost this much per row, in seconds.
 _PRIOR = 0.010
 # The share of one row's cost that a second row is taken to add, until it was seen.
@@ -23,6 +25,9 @@ class CostCurve:
 
     def observe(self, size: int, seconds: float) -> None:
         """Take one measured step into account."""
+        if self._sizes:
+            # A stall of the machine says nothing about the size that met it.
+            seconds = min(seconds, _MOST_GROWTH * self.estimate(size))
         known = self._seconds.get(size)
         if known is None:
             self._sizes.insert(bisect_left(self._sizes, size), size)

@@ -1,0 +1,297 @@
+"""A ledger in place of llama.cpp, and an engine loop built on it."""
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.planner import StepPlanner
+from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.frames import End, FromEngine, Halt, Park, Parked, Refused, Resume, Row, Run, StepDone
+from car_daemon.engine.inbox import Inbox
+from car_daemon.engine.loop import Command, EngineLoop
+from car_daemon.engine.parking import ParkingLot
+from car_daemon.engine.stepper import Stepper
+from car_protocol.infer import Sampling
+
+END_TOKEN = 0
+TOKENS = 27
+# llama.cpp's codes after which a part of the batch may be in memory all the same.
+PARTIAL_CODES = frozenset({2, -2, -3})
+
+
+class WouldAbort(Exception):
+    """What would have ended the real process, or would have been a defect of the ledger's user."""
+
+
+class FakeClock:
+    """Seconds that pass with every look at the clock."""
+
+    def __init__(self, tick: float = 0.001) -> None:
+        self.now = 0.0
+        self.tick = tick
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+class FakeVocabulary:
+    """One letter a token; token 0 ends."""
+
+    pieces: Sequence[bytes] = (b"", *(bytes([97 + letter]) for letter in range(TOKENS - 1)))
+    ends = frozenset({END_TOKEN})
+
+
+class FakeSamplers:
+    """Samplers that have to be freed once, and are not used afterwards."""
+
+    def __init__(self) -> None:
+        self.alive: set[object] = set()
+
+    def build(self, sampling: Sampling, seed: int) -> object:
+        """Return a sampler."""
+        sampler = object()
+        self.alive.add(sampler)
+        return sampler
+
+    def free(self, sampler: object) -> None:
+        """Take it back."""
+        if sampler not in self.alive:
+            raise WouldAbort("a sampler was freed twice")
+        self.alive.remove(sampler)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The columns of one decode."""
+
+    tokens: list[int]
+    positions: list[int]
+    numbers: list[int]
+    outputs: list[bool]
+
+
+def next_token(history: list[int]) -> int:
+    """Return what this model says after some tokens; now and then it ends."""
+    mixed = 7
+    for token in history:
+        mixed = (mixed * 31 + token + 1) % 1_000_003
+    return END_TOKEN if mixed % 40 == 0 else 1 + mixed % (TOKENS - 1)
+
+
+def solo(prompt: list[int], max_tokens: int) -> list[int]:
+    """Return what the model samples for a prompt that has it for itself."""
+    sampled: list[int] = []
+    while len(sampled) < max_tokens and sampled[-1:] != [END_TOKEN]:
+        sampled.append(next_token(prompt + sampled))
+    return sampled
+
+
+class FakeContext:
+    """A ledger of every sequence's cells.
+
+    `codes` says which decodes fail (0 is the first), and how; `restores` whether saved cells can be put back.
+    """
+
+    def __init__(
+        self,
+        sequences: int = 4,
+        context_tokens: int = 64,
+        batch_tokens: int = 32,
+        *,
+        samplers: FakeSamplers | None = None,
+        codes: Mapping[int, int] | None = None,
+        restores: bool = True,
+    ) -> None:
+        self.context_tokens = context_tokens
+        self.batch_tokens = batch_tokens
+        self.samplers = samplers
+        self.codes = codes or {}
+        self.restores = restores
+        self.cells: list[list[int]] = [[] for _ in range(sequences)]
+        self.batches: list[Batch] = []
+        self._outputs: dict[int, tuple[int, int]] = {}
+
+    def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
+        """Add the rows to the cells, or fail as told."""
+        batch = Batch(list(tokens), list(positions), list(numbers), list(outputs))
+        code = self.codes.get(len(self.batches), 0)
+        self.batches.append(batch)
+        self._outputs = {}
+        self._check_shape(batch)
+        if code in PARTIAL_CODES:
+            self._write(batch, (len(tokens) + 1) // 2)
+        if code:
+            return code
+        if any(position >= self.context_tokens for position in positions):
+            return 1
+        self._write(batch, len(tokens))
+        self._outputs = {row: (numbers[row], positions[row]) for row, output in enumerate(outputs) if output}
+        return 0
+
+    def sample(self, sampler: object, row: int) -> int:
+        """Return the next token after an output row."""
+        if row not in self._outputs:
+            raise WouldAbort(f"row {row} has no logits")
+        if self.samplers is not None and sampler not in self.samplers.alive:
+            raise WouldAbort("the sampler was freed, or never built")
+        number, position = self._outputs[row]
+        return next_token(self.cells[number][: position + 1])
+
+    def cut(self, number: int, start: int) -> None:
+        """Drop the cells from `start` on."""
+        self._check_number(number)
+        del self.cells[number][start:]
+
+    def last_position(self, number: int) -> int:
+        """Return the last position in use."""
+        self._check_number(number)
+        return len(self.cells[number]) - 1
+
+    def saved_size(self, number: int) -> int:
+        """Return one byte a cell."""
+        self._check_number(number)
+        return len(self.cells[number])
+
+    def save(self, number: int) -> bytes:
+        """Copy a sequence out."""
+        self._check_number(number)
+        return bytes(self.cells[number])
+
+    def restore(self, number: int, saved: bytes) -> bool:
+        """Copy a sequence in, or refuse as told."""
+        self._check_number(number)
+        if self.cells[number]:
+            raise WouldAbort(f"sequence {number} is not empty")
+        if self.restores:
+            self.cells[number] = list(saved)
+        return self.restores
+
+    def _check_shape(self, batch: Batch) -> None:
+        if not 1 <= len(batch.tokens) <= self.batch_tokens:
+            raise WouldAbort(f"{len(batch.tokens)} rows in a batch of {self.batch_tokens}")
+        if batch.numbers != sorted(batch.numbers):
+            raise WouldAbort("sequences out of order are split")
+        for number in batch.numbers:
+            self._check_number(number)
+        if not len(batch.tokens) == len(batch.positions) == len(batch.numbers) == len(batch.outputs):
+            raise WouldAbort("columns of unequal length")
+
+    def _check_number(self, number: int) -> None:
+        if not 0 <= number < len(self.cells):
+            raise WouldAbort(f"there is no sequence {number}")
+
+    def _write(self, batch: Batch, rows: int) -> None:
+        for token, position, number in list(zip(batch.tokens, batch.positions, batch.numbers, strict=True))[:rows]:
+            if position != len(self.cells[number]):
+                raise WouldAbort(f"sequence {number} has a gap at {position}")
+            self.cells[number].append(token)
+
+
+def run_command(
+    key: int,
+    prompt: list[int],
+    max_tokens: int = 8,
+    *,
+    stop: list[str] | None = None,
+    return_tokens: bool = True,
+) -> Run:
+    """Return the frame that starts a request."""
+    return Run(
+        key=key,
+        tokens=array("i", prompt).tobytes(),
+        max_tokens=max_tokens,
+        sampling=Sampling(temperature=0.0),
+        seed=1,
+        stop=stop or [],
+        return_tokens=return_tokens,
+    )
+
+
+class FakeEngine:
+    """An engine loop over the ledger, and all that it reported by key."""
+
+    def __init__(
+        self, context: FakeContext, *, pads: bool = True, tick: float = 0.001, saved_bytes: int = 1000
+    ) -> None:
+        self.context = context
+        self.samplers = FakeSamplers()
+        context.samplers = self.samplers
+        self.table = SequenceTable(len(context.cells), context.context_tokens)
+        self.costs = StepCosts()
+        self.rows: dict[int, list[Row]] = {}
+        self.refused: list[Refused] = []
+        self.parked: list[int] = []
+        self.lot = ParkingLot(context, saved_bytes)
+        self.inbox: Inbox[Command] = Inbox()
+        clock = FakeClock(tick)
+        self.loop = EngineLoop(
+            context=context,
+            samplers=self.samplers,
+            vocabulary=FakeVocabulary(),
+            table=self.table,
+            planner=StepPlanner(self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=pads),
+            lot=self.lot,
+            make_stepper=lambda sampler_of: Stepper(context, self.costs, sampler_of, context.context_tokens, clock),
+            inbox=self.inbox,
+            send=self._hear,
+            clock=clock,
+        )
+
+    def turn(self, *commands: Command) -> bool:
+        """Let the loop do one turn."""
+        return self.loop.turn(list(commands))
+
+    def finish(self, turns: int = 1000) -> None:
+        """Let the loop turn until nothing has work."""
+        while self.table.busy and turns:
+            self.turn()
+            turns -= 1
+        assert not self.table.busy
+
+    def halt(self, key: int, *, deadline: bool = False) -> None:
+        """Let the loop do one turn in which a request is to end."""
+        self.turn(Halt(key, deadline))
+
+    def park(self, key: int) -> None:
+        """Let the loop do one turn in which a request is set aside."""
+        self.turn(Park(key))
+
+    def resume(self, key: int) -> None:
+        """Let the loop do one turn in which a request goes on."""
+        self.turn(Resume(key))
+
+    def number_of(self, key: int) -> int | None:
+        """Return the sequence that a request runs in; None where it is parked or done."""
+        sequence = self.loop._sequences.get(key)
+        return None if sequence is None else sequence.number
+
+    def ends(self, key: int) -> list[End]:
+        """Return the ends of a request: at most one."""
+        return [row.end for row in self.rows.get(key, []) if row.end is not None]
+
+    def text(self, key: int) -> str:
+        """Return a request's text so far."""
+        return "".join(row.text for row in self.rows.get(key, []))
+
+    def tokens(self, key: int) -> list[int]:
+        """Return a request's tokens so far."""
+        return [token for row in self.rows.get(key, []) for token in row.tokens or ()]
+
+    def _hear(self, message: FromEngine) -> None:
+        match message:
+            case StepDone():
+                self._take(message.rows)
+            case Refused():
+                self.refused.append(message)
+            case Parked():
+                assert not self.ends(message.key)
+                self.parked.append(message.key)
+            case _:
+                raise AssertionError(message)
+
+    def _take(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            assert not self.ends(row.key), f"request {row.key} had ended"
+            self.rows.setdefault(row.key, []).append(row)

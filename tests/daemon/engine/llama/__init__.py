@@ -1,0 +1,1 @@
+"""Tests against llama.cpp itself, on the built-in guide model."""

@@ -1,0 +1,42 @@
+"""The built-in guide model, loaded once."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from car_daemon.engine.llama.context import LlamaContext
+from car_daemon.engine.llama.model import LlamaModel, silence
+from car_daemon.engine.llama.tokens import Vocabulary
+from car_daemon.guide import PATH
+
+MakeContext = Callable[..., LlamaContext]
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[LlamaModel]:
+    """The weights."""
+    silence()
+    loaded = LlamaModel(str(PATH), gpu_layers=0, progress=lambda _: None)
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture(scope="session")
+def vocabulary(model: LlamaModel) -> Vocabulary:
+    """The model's tokens."""
+    return Vocabulary(model)
+
+
+@pytest.fixture
+def make_context(model: LlamaModel) -> Iterator[MakeContext]:
+    """Build contexts that are closed after the test."""
+    made: list[LlamaContext] = []
+
+    def make(sequences: int = 2, context_tokens: int = 256) -> LlamaContext:
+        # Two threads wait for each other longer than they work on so small a model.
+        made.append(LlamaContext(model, sequences=sequences, context_tokens=context_tokens, threads=1))
+        return made[-1]
+
+    yield make
+    for context in made:
+        context.close()

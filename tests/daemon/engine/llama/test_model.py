@@ -1,0 +1,61 @@
+"""The weights and what the file says of them."""
+
+from pathlib import Path
+
+import pytest
+
+from car_daemon.engine.llama.model import LlamaModel, ModelError, silence
+from car_daemon.guide import PATH
+
+
+def load(path: Path) -> LlamaModel:
+    silence()
+    return LlamaModel(str(path), gpu_layers=0, progress=lambda _: None)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"GGUF", b"GGUF\x03\0\0\0" + b"\0" * 16])
+def test_a_file_that_is_no_model_is_an_error(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(content)
+    with pytest.raises(ModelError):
+        load(file)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelError):
+        load(tmp_path / "missing.gguf")
+
+
+def test_a_truncated_model_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(PATH.read_bytes()[:100_000])
+    with pytest.raises(ModelError):
+        load(file)
+
+
+def test_the_error_of_a_bad_file_does_not_quote_its_path(tmp_path: Path) -> None:
+    file = tmp_path / "secret.gguf"
+    file.write_bytes(b"not a model")
+    with pytest.raises(ModelError) as error:
+        load(file)
+    assert "secret" not in str(error.value)
+
+
+def test_loading_tells_how_far_it_is() -> None:
+    heard: list[float] = []
+    LlamaModel(str(PATH), gpu_layers=0, progress=heard.append).close()
+    assert heard == sorted(heard)
+    assert heard[-1] == 1.0
+
+
+def test_the_guide_model_says_what_it_is(model: LlamaModel) -> None:
+    assert model.trained_context == 4096
+    assert 0 < model.size_bytes <= PATH.stat().st_size
+    assert model.chat_template is not None
+    assert model.metadata("general.architecture") == "llama"
+    assert model.metadata("there.is.no.such.key") is None
+
+
+def test_the_kv_cache_grows_with_the_context(model: LlamaModel) -> None:
+    assert model.kv_bytes(1) > 0
+    assert model.kv_bytes(512) == 512 * model.kv_bytes(1)

@@ -1,0 +1,61 @@
+"""Text into tokens and back."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from car_daemon.engine.llama.tokens import Vocabulary
+
+
+@settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_any_text_comes_back_as_it_was(vocabulary: Vocabulary, text: str) -> None:
+    tokens = vocabulary.tokenize(text, add_special=False, parse_special=False)
+    assert vocabulary.detokenize(tokens, special=False) == text
+    assert all(0 <= token < vocabulary.size for token in tokens)
+
+
+@pytest.mark.parametrize("text", ["", "a", "é€😀", "one  two\n\n three", "\0", "x" * 5000])
+def test_a_text_is_the_sum_of_its_pieces(vocabulary: Vocabulary, text: str) -> None:
+    tokens = vocabulary.tokenize(text, add_special=False, parse_special=False)
+    assert b"".join(vocabulary.pieces[token] for token in tokens) == text.encode()
+
+
+def test_the_begin_token_is_added_where_it_was_asked_for(vocabulary: Vocabulary) -> None:
+    plain = vocabulary.tokenize("hi", add_special=False, parse_special=False)
+    begun = vocabulary.tokenize("hi", add_special=True, parse_special=False)
+    assert begun == ([vocabulary.begin, *plain] if vocabulary.adds_begin else plain)
+
+
+def test_a_control_token_in_text_is_one_token_only_when_parsed(vocabulary: Vocabulary) -> None:
+    assert vocabulary.specials
+    for special in vocabulary.specials:
+        parsed = vocabulary.tokenize(special, add_special=False, parse_special=True)
+        plain = vocabulary.tokenize(special, add_special=False, parse_special=False)
+        assert len(parsed) == 1
+        assert vocabulary.text_of(parsed[0]) == special
+        assert parsed[0] not in plain
+        assert vocabulary.detokenize(plain, special=False) == special
+
+
+def test_control_tokens_are_written_out_only_where_asked(vocabulary: Vocabulary) -> None:
+    (token,) = vocabulary.tokenize(vocabulary.specials[0], add_special=False, parse_special=True)
+    assert vocabulary.detokenize([token], special=False) == ""
+    assert vocabulary.detokenize([token], special=True) == vocabulary.specials[0]
+
+
+def test_bytes_that_are_no_text_are_replaced(vocabulary: Vocabulary) -> None:
+    tokens = vocabulary.tokenize("€", add_special=False, parse_special=False)
+    assert len(tokens) > 1
+    assert "\ufffd" in vocabulary.detokenize(tokens[:1], special=False)
+
+
+def test_there_is_an_end_token_and_no_text_for_none(vocabulary: Vocabulary) -> None:
+    assert vocabulary.ends
+    assert all(0 <= end < vocabulary.size for end in vocabulary.ends)
+    assert vocabulary.text_of(-1) == vocabulary.text_of(vocabulary.size) == ""
+
+
+def test_no_piece_is_longer_than_the_longest(vocabulary: Vocabulary) -> None:
+    assert vocabulary.longest_piece >= max(map(len, vocabulary.pieces))
+    assert len(vocabulary.pieces) == vocabulary.size

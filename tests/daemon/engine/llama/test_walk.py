@@ -1,0 +1,174 @@
+"""A small random walk through the real engine: every answer is the one that its prompt has alone."""
+
+import tomllib
+from array import array
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.planner import StepPlanner
+from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.frames import End, FromEngine, Halt, Park, Resume, Run, StepDone
+from car_daemon.engine.inbox import Inbox
+from car_daemon.engine.llama.context import LlamaContext
+from car_daemon.engine.llama.model import LlamaModel
+from car_daemon.engine.llama.sampling import SamplerChains
+from car_daemon.engine.llama.template import ChatTemplate
+from car_daemon.engine.llama.tokens import Vocabulary
+from car_daemon.engine.loop import Command, EngineLoop
+from car_daemon.engine.parking import ParkingLot
+from car_daemon.engine.stepper import Stepper
+from car_protocol.infer import Message, Sampling
+from tests.daemon.engine.fakes import FakeClock
+from tests.daemon.engine.llama.conftest import MakeContext
+
+QUESTIONS = Path(__file__).parents[4] / "tools" / "guide" / "questions.toml"
+SEQUENCES = 4
+MAX_TOKENS = 60
+
+
+class RealEngine:
+    """An engine loop on llama.cpp, turned by hand; a step takes `tick` seconds by its clock."""
+
+    def __init__(self, context: LlamaContext, vocabulary: Vocabulary, *, tick: float, saved_bytes: int) -> None:
+        self.context = context
+        self.table = SequenceTable(context.sequences, context.context_tokens)
+        self.tokens: dict[int, list[int]] = {}
+        self.ends: dict[int, End] = {}
+        costs, clock = StepCosts(), FakeClock(tick)
+        self.loop = EngineLoop(
+            context=context,
+            samplers=SamplerChains(vocabulary, context.context_tokens),
+            vocabulary=vocabulary,
+            table=self.table,
+            planner=StepPlanner(costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=True),
+            lot=ParkingLot(context, saved_bytes),
+            make_stepper=lambda sampler_of: Stepper(context, costs, sampler_of, context.context_tokens, clock),
+            inbox=Inbox(),
+            send=self._hear,
+            clock=clock,
+        )
+
+    def turn(self, *commands: Command) -> None:
+        """Let the loop do one turn and check that memory holds what was committed."""
+        self.loop.turn(list(commands))
+        for sequence in self.table.sequences:
+            assert self.context.last_position(sequence.number) == sequence.cells - 1
+
+    def finish(self) -> None:
+        """Let all that runs end."""
+        for _ in range(10_000):
+            if not self.table.busy:
+                return
+            self.turn()
+        raise AssertionError
+
+    def _hear(self, message: FromEngine) -> None:
+        if isinstance(message, StepDone):
+            for row in message.rows:
+                assert row.key not in self.ends
+                self.tokens.setdefault(row.key, []).extend(row.tokens or ())
+                if row.end is not None:
+                    self.ends[row.key] = row.end
+
+
+def run_command(key: int, prompt: list[int]) -> Run:
+    return Run(
+        key=key,
+        tokens=array("i", prompt).tobytes(),
+        max_tokens=MAX_TOKENS,
+        sampling=Sampling(temperature=0.0),
+        seed=1,
+        stop=[],
+        return_tokens=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def entries() -> list[dict[str, str]]:
+    """Some of what the guide model was taught."""
+    taught: list[dict[str, str]] = tomllib.loads(QUESTIONS.read_text(encoding="utf-8"))["entry"]
+    return taught[:12]
+
+
+@pytest.fixture(scope="module")
+def prompts(model: LlamaModel, vocabulary: Vocabulary, entries: list[dict[str, str]]) -> list[list[int]]:
+    """Trained questions as conversations: some alone, some after others, so that their lengths differ."""
+    assert model.chat_template is not None
+    template = ChatTemplate(model.chat_template, vocabulary)
+    made = []
+    for place, entry in enumerate(entries):
+        before = entries[: place % 3]
+        messages = [
+            message
+            for earlier in before
+            for message in (Message("user", earlier["question"]), Message("assistant", earlier["answer"]))
+        ]
+        made.append(template.render([*messages, Message("user", entry["question"])]))
+    return made
+
+
+@pytest.fixture
+def answers(prompts: list[list[int]], make_context: MakeContext, vocabulary: Vocabulary) -> list[list[int]]:
+    """What every prompt is answered with when it is alone."""
+    engine = RealEngine(make_context(1, 1024), vocabulary, tick=0.0001, saved_bytes=0)
+    for key, prompt in enumerate(prompts):
+        engine.turn(run_command(key, prompt))
+        engine.finish()
+    return [engine.tokens[key] for key in range(len(prompts))]
+
+
+def test_a_question_alone_is_answered_as_it_was_taught(
+    entries: list[dict[str, str]], answers: list[list[int]], vocabulary: Vocabulary
+) -> None:
+    for entry, answer in list(zip(entries, answers, strict=True))[::3]:
+        text = vocabulary.detokenize(answer, special=False).strip()
+        assert text
+        assert entry["answer"].startswith(text)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_answer_is_the_one_it_has_alone(
+    seed: int, prompts: list[list[int]], answers: list[list[int]], make_context: MakeContext, vocabulary: Vocabulary
+) -> None:
+    random = Random(seed)
+    engine = RealEngine(
+        make_context(SEQUENCES, 1024),
+        vocabulary,
+        tick=random.choice([0.0005, 0.01, 0.05]),
+        saved_bytes=random.choice([0, 10**9]),
+    )
+    asked: dict[int, int] = {}
+    active: list[int] = []
+    aside: list[int] = []
+    halted: set[int] = set()
+    for _ in range(300):
+        active = [key for key in active if key not in engine.ends]
+        kind = random.choice(["run", "run", "park", "resume", "halt", *[""] * 8])
+        commands: list[Command] = []
+        if kind == "run" and len(active) < SEQUENCES:
+            key = len(asked)
+            asked[key] = random.randrange(len(prompts))
+            active.append(key)
+            commands = [run_command(key, prompts[asked[key]])]
+        elif kind == "park" and active:
+            aside.append(active.pop(random.randrange(len(active))))
+            commands = [Park(aside[-1])]
+        elif kind == "resume" and aside and len(active) < SEQUENCES:
+            active.append(aside.pop(0))
+            commands = [Resume(active[-1])]
+        elif kind == "halt" and active and random.random() < 0.5:
+            key = active.pop(random.randrange(len(active)))
+            halted.add(key)
+            commands = [Halt(key, deadline=False)]
+        engine.turn(*commands)
+    while aside:
+        engine.finish()
+        engine.turn(Resume(aside.pop()))
+    engine.finish()
+    for key, place in asked.items():
+        tokens = engine.tokens.get(key, [])
+        assert tokens == (answers[place][: len(tokens)] if key in halted else answers[place])
+    assert all(engine.context.last_position(number) == -1 for number in range(SEQUENCES))

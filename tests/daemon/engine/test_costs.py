@@ -1,0 +1,114 @@
+"""What a step is taken to cost, and how much prompt fits a time."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from car_daemon.engine.batching.costs import CHUNKS, StepCosts
+
+SIZES = st.integers(1, 600)
+SECONDS = st.floats(0.0001, 10.0)
+
+
+def test_nothing_seen_yet_costs_more_with_every_row() -> None:
+    curve = StepCosts().decode
+    estimates = [curve.estimate(size) for size in range(1, 20)]
+    assert estimates == sorted(estimates)
+    assert estimates[0] > 0
+
+
+def test_the_first_observation_is_believed() -> None:
+    curve = StepCosts().decode
+    curve.observe(4, 0.2)
+    assert curve.estimate(4) == 0.2
+
+
+def test_later_observations_move_the_estimate_by_a_part() -> None:
+    curve = StepCosts().decode
+    curve.observe(4, 0.2)
+    curve.observe(4, 0.3)
+    assert curve.estimate(4) == pytest.approx(0.22)
+
+
+def test_between_two_sizes_the_estimate_is_between_theirs() -> None:
+    curve = StepCosts().decode
+    curve.observe(4, 0.2)
+    curve.observe(8, 0.6)
+    assert curve.estimate(6) == pytest.approx(0.4)
+
+
+def test_below_the_smallest_size_seen_the_estimate_is_its_own() -> None:
+    curve = StepCosts().decode
+    curve.observe(8, 0.6)
+    assert curve.estimate(1) == 0.6
+
+
+def test_beyond_the_largest_size_seen_the_estimate_grows_by_the_slope() -> None:
+    curve = StepCosts().prefill
+    curve.observe(16, 0.1)
+    assert curve.estimate(32) == pytest.approx(0.2)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.tuples(SIZES, SECONDS)), SIZES)
+def test_an_estimate_is_never_below_all_that_was_seen(seen: list[tuple[int, float]], size: int) -> None:
+    curve = StepCosts().decode
+    for known, seconds in seen:
+        curve.observe(known, seconds)
+    assert curve.estimate(size) >= min((seconds for _, seconds in seen), default=0.0) * 0.999
+
+
+def prefill_costs(seconds_a_token: float) -> StepCosts:
+    costs = StepCosts()
+    for size in (1, 512):
+        costs.prefill.observe(size, seconds_a_token * size)
+    return costs
+
+
+def test_a_rest_that_fits_the_time_is_taken_whole() -> None:
+    assert prefill_costs(0.001).chunk_within(0.1, 77, 512) == 77
+
+
+@pytest.mark.parametrize(("seconds", "chunk"), [(0.017, 16), (0.063, 32), (0.1, 64), (0.3, 256), (9.0, 512)])
+def test_a_chunk_is_the_largest_quantum_that_fits_the_time(seconds: float, chunk: int) -> None:
+    assert prefill_costs(0.001).chunk_within(seconds, 4000, 512) == chunk
+
+
+def test_without_any_time_a_chunk_is_the_smallest_quantum() -> None:
+    assert prefill_costs(0.001).chunk_within(0.0, 4000, 512) == 16
+
+
+def test_a_batch_below_the_smallest_quantum_bounds_the_chunk() -> None:
+    assert prefill_costs(0.001).chunk_within(0.0, 4000, 8) == 8
+    assert prefill_costs(0.001).chunk_within(9.0, 4000, 8) == 8
+
+
+def test_a_rest_below_the_smallest_quantum_is_taken_whole_without_any_time() -> None:
+    assert prefill_costs(0.001).chunk_within(0.0, 5, 512) == 5
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.tuples(SIZES, SECONDS), max_size=6), SECONDS, st.integers(1, 9000), st.integers(1, 512))
+def test_a_chunk_is_a_quantum_or_the_rest_and_within_the_batch(
+    seen: list[tuple[int, float]], seconds: float, remaining: int, most: int
+) -> None:
+    costs = StepCosts()
+    for size, cost in seen:
+        costs.prefill.observe(size, cost)
+    chunk = costs.chunk_within(seconds, remaining, most)
+    assert 1 <= chunk <= min(remaining, most)
+    assert chunk in (*CHUNKS, remaining) or chunk == most < CHUNKS[0]
+    assert chunk >= min(CHUNKS[0], remaining, most)
+
+
+def test_what_was_measured_before_is_known_from_the_start() -> None:
+    costs = StepCosts({1: 0.01, 8: 0.03}, {16: 0.02})
+    assert (costs.decode.estimate(8), costs.prefill.estimate(16)) == (0.03, 0.02)
+
+
+def test_a_stall_of_the_machine_does_not_make_a_size_dear_for_ever() -> None:
+    costs = StepCosts({1: 0.01, 8: 0.03}, {16: 0.02, 64: 0.05})
+    costs.prefill.observe(128, 7.0)
+    assert costs.prefill.estimate(128) <= 0.2
+    costs.prefill.observe(64, 7.0)
+    assert costs.prefill.estimate(64) <= 0.06

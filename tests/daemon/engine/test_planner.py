@@ -1,0 +1,183 @@
+"""Which rows make up a step."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.planner import Step, StepPlanner
+from car_daemon.engine.batching.table import SequenceTable
+
+CONTEXT = 4096
+
+
+def costs_of(decode: dict[int, float] | None = None, prefill: float = 0.001) -> StepCosts:
+    """Return costs of decode steps by rows, and of prefill in seconds a token."""
+    costs = StepCosts()
+    for rows, seconds in (decode or {1: 0.010, 8: 0.024}).items():
+        costs.decode.observe(rows, seconds)
+    for size in (1, 512):
+        costs.prefill.observe(size, prefill * size)
+    return costs
+
+
+def planner_of(costs: StepCosts | None = None, *, batch_tokens: int = 512, pads: bool = True) -> StepPlanner:
+    return StepPlanner(costs or costs_of(), batch_tokens, step_target=0.05, idle_target=0.2, pads=pads)
+
+
+def table_of(*prompts: int | None, decoding: int = 10, count: int = 0) -> SequenceTable:
+    """Return sequences: None is idle, 0 decodes, a number has that many prompt tokens to prefill."""
+    table = SequenceTable(max(count, len(prompts)), CONTEXT)
+    for _ in prompts:
+        table.start([1] * CONTEXT)
+    for sequence, prompt in zip(table.sequences, prompts, strict=False):
+        order = sequence.order
+        sequence.clear()
+        if prompt == 0:
+            sequence.start([1] * decoding, order)
+            sequence.commit(decoding)
+            sequence.accept(2)
+        elif prompt:
+            sequence.start([1] * prompt, order)
+    return table
+
+
+def chunks(step: Step) -> list[tuple[int, int]]:
+    return [(chunk.sequence.number, chunk.length) for chunk in step.prefill]
+
+
+def numbers(step: Step) -> list[int]:
+    return [sequence.number for sequence in step.decode]
+
+
+def test_an_idle_table_has_an_empty_step() -> None:
+    step = planner_of().plan(table_of(None, None))
+    assert (step.decode, step.padding, step.prefill) == ([], [], [])
+
+
+def test_every_decoder_is_in_the_step() -> None:
+    assert numbers(planner_of().plan(table_of(0, None, 0, 30, 0))) == [0, 2, 4]
+
+
+def test_a_hole_between_decoders_is_padded_where_one_run_costs_less() -> None:
+    assert planner_of().plan(table_of(0, 0, None, 0, None, None)).padding == [2]
+
+
+def test_sequences_outside_the_decoders_get_no_padding() -> None:
+    assert planner_of().plan(table_of(None, 0, 0, None)).padding == []
+
+
+def test_a_prefilling_sequence_in_a_hole_is_padded_as_well() -> None:
+    assert planner_of().plan(table_of(0, 30, 0)).padding == [1]
+
+
+def test_a_hole_that_costs_more_filled_than_open_stays_open() -> None:
+    costs = costs_of({1: 0.001, 3: 0.1})
+    assert planner_of(costs).plan(table_of(0, None, 0)).padding == []
+
+
+def test_a_hole_with_a_full_sequence_in_it_is_not_padded() -> None:
+    table = table_of(0, None, None, 0)
+    table.sequences[2].cells = CONTEXT
+    assert planner_of().plan(table).padding == []
+
+
+def test_a_full_sequence_in_one_hole_leaves_the_padding_of_another() -> None:
+    table = table_of(0, None, 0, None, 0)
+    table.sequences[1].cells = CONTEXT
+    assert planner_of().plan(table).padding == [3]
+
+
+def test_a_model_that_cannot_drop_a_tail_gets_no_padding() -> None:
+    assert planner_of(pads=False).plan(table_of(0, None, 0)).padding == []
+
+
+def test_padding_does_not_outgrow_the_batch() -> None:
+    assert planner_of(batch_tokens=2).plan(table_of(0, None, 0)).padding == []
+
+
+def test_with_nobody_decoding_a_prompt_gets_the_time_of_an_idle_engine() -> None:
+    assert chunks(planner_of().plan(table_of(4000))) == [(0, 128)]
+
+
+def test_beside_a_decoder_a_prompt_gets_the_rest_of_the_step() -> None:
+    assert chunks(planner_of().plan(table_of(0, 4000))) == [(1, 32)]
+
+
+def test_beside_slow_decoders_a_prompt_gets_as_long_as_they_take() -> None:
+    assert chunks(planner_of(costs_of({1: 0.100})).plan(table_of(0, 4000))) == [(1, 64)]
+
+
+def test_a_prompt_gets_the_smallest_chunk_even_where_there_is_no_time() -> None:
+    assert chunks(planner_of(costs_of(prefill=1.0)).plan(table_of(0, 4000))) == [(1, 16)]
+
+
+def test_a_short_prompt_is_prefilled_whole() -> None:
+    step = planner_of().plan(table_of(7))
+    assert chunks(step) == [(0, 7)]
+    assert step.prefill[0].completes
+
+
+def test_a_chunk_in_the_middle_of_a_prompt_does_not_complete_it() -> None:
+    assert not planner_of().plan(table_of(4000)).prefill[0].completes
+
+
+def test_equal_chunks_of_neighbours_share_a_step() -> None:
+    assert chunks(planner_of().plan(table_of(20, 20, 20))) == [(0, 20), (1, 20), (2, 20)]
+
+
+def test_only_consecutive_sequences_share_a_step() -> None:
+    assert chunks(planner_of().plan(table_of(20, None, 20))) == [(0, 20)]
+
+
+def test_chunks_of_unequal_length_do_not_share_a_step() -> None:
+    assert chunks(planner_of().plan(table_of(20, 12))) == [(0, 20)]
+
+
+def test_a_longer_neighbour_shares_with_a_chunk_of_the_same_length() -> None:
+    assert chunks(planner_of().plan(table_of(20, 30))) == [(0, 20), (1, 20)]
+
+
+def test_shared_chunks_stay_within_the_time() -> None:
+    costs = costs_of(prefill=0.005)
+    assert chunks(planner_of(costs).plan(table_of(16, 16, 16, 16))) == [(0, 16), (1, 16)]
+
+
+def test_shared_chunks_stay_within_the_batch() -> None:
+    assert chunks(planner_of(batch_tokens=40).plan(table_of(16, 16, 16))) == [(0, 16), (1, 16)]
+
+
+def test_two_prompts_take_turns() -> None:
+    planner, table = planner_of(), table_of(4000, None, 4000)
+    assert [chunks(planner.plan(table))[0][0] for _ in range(4)] == [0, 2, 0, 2]
+
+
+def test_a_third_prompt_waits_for_one_of_the_first_two() -> None:
+    planner, table = planner_of(), table_of(4000, None, 4000, None, 4000)
+    assert {chunks(planner.plan(table))[0][0] for _ in range(6)} == {0, 2}
+    table.sequences[0].clear()
+    assert {chunks(planner.plan(table))[0][0] for _ in range(6)} == {2, 4}
+
+
+PROMPTS = st.lists(st.one_of(st.none(), st.just(0), st.integers(1, 600)), min_size=1, max_size=8)
+
+
+@settings(derandomize=True, deadline=None)
+@given(PROMPTS, st.sampled_from([8, 16, 40, 512]), st.floats(0.0001, 0.1), st.floats(0.0001, 0.1))
+def test_a_step_holds_every_decoder_and_stays_within_the_batch(
+    prompts: list[int | None], batch_tokens: int, decode: float, prefill: float
+) -> None:
+    table = table_of(*prompts)
+    step = planner_of(costs_of({1: decode, 8: 2 * decode}, prefill), batch_tokens=batch_tokens).plan(table)
+    assert step.decode == table.decoding
+    assert not set(step.padding) & set(numbers(step))
+    assert len(step.decode) + len(step.padding) <= batch_tokens
+    assert sum(chunk.length for chunk in step.prefill) <= batch_tokens
+    assert len({chunk.length for chunk in step.prefill}) <= 1
+    run = [chunk.sequence.number for chunk in step.prefill]
+    assert run == list(range(run[0], run[0] + len(run))) if run else not table.prefilling
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 8, 15])
+def test_a_batch_below_the_smallest_chunk_is_not_exceeded(batch_tokens: int) -> None:
+    assert chunks(planner_of(batch_tokens=batch_tokens).plan(table_of(100))) == [(0, batch_tokens)]

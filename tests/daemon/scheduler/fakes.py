@@ -1,0 +1,263 @@
+"""The scheduler's surroundings: clients that count their answers, engines that obey in any order."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
+from car_daemon.scheduler.backlog import QueueBounds
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.request import Client, Request
+from car_daemon.scheduler.scheduler import Scheduler
+from car_protocol.infer import Priority
+
+Shape = tuple[str, int, object]
+PROMPT_TOKENS = 10
+
+
+def shapes(actions: Iterable[Action]) -> list[Shape]:
+    """Return actions as plain tuples: name, key, and its engine, reason, position or None."""
+    return [_shape(action) for action in actions]
+
+
+def _shape(action: Action) -> Shape:
+    match action:
+        case Prepare() | Run():
+            return type(action).__name__.lower(), action.request.key, action.engine
+        case Park() | Resume():
+            return type(action).__name__.lower(), action.key, action.engine
+        case Halt():
+            return "halt at deadline" if action.deadline else "halt", action.key, action.engine
+        case Progress():
+            return "progress", action.request.key, action.position
+        case Complete():
+            return "complete", action.request.key, None
+        case Fail():
+            return "fail", action.request.key, action.reason
+
+
+def failure(actions: Iterable[Action]) -> Fail:
+    """Return the one error among actions."""
+    (fail,) = (action for action in actions if isinstance(action, Fail))
+    return fail
+
+
+@dataclass
+class FakeEngine:
+    """An engine that does what it is told and reports when the test says so.
+
+    `running` holds a lease each, `to_park` is the part of them that was told to park, `parked` was set aside; of both
+    those `halted` end as soon as the test says so.
+    """
+
+    number: int
+    model: str
+    sequences: int
+    preparing: set[int] = field(default_factory=set)
+    running: set[int] = field(default_factory=set)
+    to_park: set[int] = field(default_factory=set)
+    parked: set[int] = field(default_factory=set)
+    halted: set[int] = field(default_factory=set)
+
+    @property
+    def may_end(self) -> list[int]:
+        """The requests whose end may be reported next."""
+        return sorted(self.running | (self.parked & self.halted))
+
+    def prepare(self, key: int) -> None:
+        """Take a prompt."""
+        assert key not in self.preparing
+        self.preparing.add(key)
+
+    def run(self, key: int) -> None:
+        """Start a request; more than declared would be a defect of the gate."""
+        assert key not in self.running | self.parked
+        assert len(self.running) < self.sequences
+        self.running.add(key)
+
+    def park(self, key: int) -> None:
+        """Remember to set a request aside; one that has ended is ignored."""
+        if key in self.running:
+            self.to_park.add(key)
+
+    def resume(self, key: int) -> None:
+        """Go on with a request that was set aside."""
+        assert len(self.running) < self.sequences
+        self.parked.remove(key)
+        self.running.add(key)
+
+    def halt(self, key: int) -> None:
+        """Remember to end a request; one that has ended is ignored."""
+        if key in self.running | self.parked:
+            self.halted.add(key)
+
+    def set_aside(self, key: int) -> None:
+        """Empty the sequence of a request that goes on later."""
+        self.to_park.remove(key)
+        self.running.remove(key)
+        self.parked.add(key)
+
+    def end(self, key: int) -> None:
+        """Empty the sequence of a request."""
+        assert key in self.may_end
+        for keys in (self.running, self.to_park, self.parked, self.halted):
+            keys.discard(key)
+
+
+class World:
+    """A scheduler with its engines and clients; every method is one event and does what comes of it."""
+
+    def __init__(self, machine_limit: int | None = None, bounds: QueueBounds | None = None) -> None:
+        self.gate = Gate(machine_limit)
+        self.scheduler = Scheduler(self.gate, bounds)
+        self.now = 0.0
+        self.engines: dict[int, FakeEngine] = {}
+        self.requests: dict[int, Request] = {}
+        self.endings: dict[int, list[str]] = {}
+        self.positions: dict[int, list[int]] = {}
+        self.fails: list[Fail] = []
+        self.prepared_keys: set[int] = set()
+        self.engines_started = 0
+
+    def engine_of(self, model: str) -> FakeEngine | None:
+        """Return the engine that is up for a model."""
+        return next((engine for engine in self.engines.values() if engine.model == model), None)
+
+    def submit(
+        self,
+        model: str = "m",
+        *,
+        client: Client = (0, ""),
+        size: int = 0,
+        priority: Priority = "latency_critical",
+        wait: bool = True,
+        queue: bool = True,
+        timeout: float | None = None,
+        queue_timeout: float | None = None,
+        supersede: tuple[int, str] | None = None,
+        progress: bool = False,
+    ) -> Request:
+        """Let a client ask; keys ascend by arrival."""
+        request = Request(
+            len(self.requests) + 1,
+            model,
+            arrived=self.now,
+            client=client,
+            size=size,
+            priority=priority,
+            wait=wait,
+            queue=queue,
+            timeout=timeout,
+            queue_timeout=queue_timeout,
+            supersede=supersede,
+            progress=progress,
+        )
+        self.requests[request.key] = request
+        self.endings[request.key] = []
+        self.positions[request.key] = []
+        self.do(self.scheduler.submit(request, self.now))
+        return request
+
+    def run_one(
+        self,
+        engine: FakeEngine,
+        *,
+        client: Client = (0, ""),
+        priority: Priority = "latency_critical",
+        timeout: float | None = None,
+        queue_timeout: float | None = None,
+        progress: bool = False,
+    ) -> Request:
+        """Let a request come and be prepared."""
+        request = self.submit(
+            engine.model,
+            client=client,
+            priority=priority,
+            timeout=timeout,
+            queue_timeout=queue_timeout,
+            progress=progress,
+        )
+        self.prepare(engine, request.key)
+        return request
+
+    def start_engine(self, model: str = "m", sequences: int = 2) -> FakeEngine:
+        """Let an engine become ready."""
+        self.engines_started += 1
+        engine = FakeEngine(self.engines_started, model, sequences)
+        self.engines[engine.number] = engine
+        self.do(self.scheduler.engine_ready(engine.number, model, sequences, self.now))
+        return engine
+
+    def lose_engine(self, engine: FakeEngine) -> None:
+        """Kill an engine with all that it holds."""
+        del self.engines[engine.number]
+        self.do(self.scheduler.engine_lost(engine.number, self.now))
+
+    def fail_model(self, model: str) -> None:
+        """Give up on a model."""
+        self.do(self.scheduler.model_failed(model, self.now))
+
+    def prepare(self, engine: FakeEngine, key: int) -> None:
+        """Let an engine report a prompt as prepared."""
+        engine.preparing.remove(key)
+        self.prepared_keys.add(key)
+        self.do(self.scheduler.prepared(key, PROMPT_TOKENS, 8, self.now))
+
+    def refuse(self, engine: FakeEngine, key: int, reason: str = "context_exceeded") -> None:
+        """Let an engine refuse a prompt."""
+        engine.preparing.remove(key)
+        self.do(self.scheduler.refused(key, engine.number, reason, {}, self.now))
+
+    def advance(self, key: int, tokens: int = 1, *, streams: bool = False) -> None:
+        """Let an engine report tokens; those of a stream are sent at once."""
+        if streams and key in self.scheduler.requests:
+            self.requests[key].sent = True
+        self.scheduler.advanced(key, PROMPT_TOKENS, tokens, self.now)
+
+    def set_aside(self, engine: FakeEngine, key: int) -> None:
+        """Let an engine report a request as parked."""
+        engine.set_aside(key)
+        self.do(self.scheduler.parked(key, engine.number, self.now))
+
+    def end(self, engine: FakeEngine, key: int, *, failed: bool = False) -> None:
+        """Let an engine report the end of a request."""
+        engine.end(key)
+        self.do(self.scheduler.ended(key, engine.number, self.now, failed=failed))
+
+    def cancel(self, key: int) -> None:
+        """Let a client change its mind."""
+        self.do(self.scheduler.cancel(key, self.now))
+
+    def pass_time(self, seconds: float) -> None:
+        """Let the clock and the deadlines run."""
+        self.now += seconds
+        self.do(self.scheduler.expire(self.now))
+
+    def do(self, actions: Iterable[Action]) -> None:
+        """Carry out what the scheduler decided; it never asks for anything that cannot be done."""
+        for action in actions:
+            match action:
+                case Prepare() | Run() | Progress() | Complete() | Fail():
+                    assert not self.endings[action.request.key], f"{action.request!r} has its answer already"
+                    self._about(action)
+                case Park():
+                    self.engines[action.engine].park(action.key)
+                case Resume():
+                    self.engines[action.engine].resume(action.key)
+                case Halt():
+                    self.engines[action.engine].halt(action.key)
+
+    def _about(self, action: Prepare | Run | Progress | Complete | Fail) -> None:
+        key = action.request.key
+        match action:
+            case Prepare():
+                self.engines[action.engine].prepare(key)
+            case Run():
+                assert key in self.prepared_keys
+                self.engines[action.engine].run(key)
+            case Progress():
+                self.positions[key].append(action.position)
+            case Complete():
+                self.endings[key].append("completed")
+            case Fail():
+                self.endings[key].append(action.reason)
+                self.fails.append(action)

@@ -1,0 +1,184 @@
+"""The bounded queue: who counts, who is held back and who is dropped."""
+
+import pytest
+
+from car_daemon.scheduler.backlog import Backlog, Overflow, QueueBounds
+from car_daemon.scheduler.request import State
+from tests.daemon.scheduler.fakes import World
+
+
+def world_with(overflow: Overflow, limit: int = 2, max_bytes: int = 100) -> World:
+    return World(bounds=QueueBounds(limit, max_bytes, overflow))
+
+
+def why(world: World) -> list[tuple[int, object]]:
+    """Return who was refused or dropped, and why."""
+    return [(fail.request.key, fail.data["why"]) for fail in world.fails]
+
+
+def test_an_empty_queue_takes_a_request_of_any_size() -> None:
+    world = world_with("drop_newest")
+    world.submit(size=1000)
+    assert world.endings[1] == []
+
+
+def test_running_work_does_not_count() -> None:
+    world = world_with("drop_newest", limit=1)
+    engine = world.start_engine(sequences=2)
+    for _ in range(2):
+        world.run_one(engine)
+    assert len(world.scheduler.backlog) == 0
+    world.submit()
+    assert len(world.scheduler.backlog) == 1
+
+
+def test_requests_that_wait_for_a_load_count() -> None:
+    world = world_with("drop_newest")
+    for _ in range(3):
+        world.submit()
+    assert why(world) == [(3, "queue full")]
+
+
+def test_bytes_count_as_well() -> None:
+    world = world_with("drop_newest", limit=10)
+    world.submit(size=60)
+    world.submit(size=50)
+    world.submit(size=40)
+    assert why(world) == [(2, "queue full")]
+
+
+def test_who_is_refused_learns_the_policy_and_both_numbers() -> None:
+    world = world_with("drop_newest", limit=1)
+    world.submit()
+    world.submit()
+    assert world.fails[0].data == {"why": "queue full", "policy": "drop_newest", "queued": 1, "queue_limit": 1}
+
+
+def test_after_a_first_lease_ended_who_is_refused_learns_when_to_come_back() -> None:
+    world = world_with("drop_newest", limit=1)
+    engine = world.start_engine(sequences=1)
+    world.run_one(engine)
+    world.now = 2.0
+    world.end(engine, 1)
+    world.run_one(engine)
+    world.submit()
+    world.submit()
+    assert world.fails[0].data["retry_after_ms"] == 4000
+
+
+def test_a_full_queue_blocks_by_holding_requests_back_in_order() -> None:
+    world = world_with("block")
+    engine = world.start_engine(sequences=1)
+    for _ in range(3):
+        world.run_one(engine)
+    held = [world.submit() for _ in range(2)]
+    assert [request.state for request in held] == [State.ACCEPTED] * 2
+    assert (len(world.scheduler.backlog), world.scheduler.backlog.held) == (2, 2)
+    world.end(engine, 1)
+    assert engine.preparing == {4}
+    assert (len(world.scheduler.backlog), world.scheduler.backlog.held) == (2, 1)
+
+
+def test_a_request_that_does_not_want_to_be_held_back_is_refused() -> None:
+    world = world_with("block", limit=1)
+    world.submit()
+    world.submit(queue=False)
+    assert why(world) == [(2, "queue full")]
+
+
+def test_a_held_request_can_be_cancelled() -> None:
+    world = world_with("block", limit=1)
+    for _ in range(3):
+        world.submit()
+    world.cancel(2)
+    assert world.scheduler.backlog.held == 1
+    world.cancel(1)
+    assert world.scheduler.backlog.held == 0
+    assert world.start_engine().preparing == {3}
+
+
+def test_the_refusal_of_a_request_lets_in_who_was_held_back() -> None:
+    world = world_with("block", limit=1)
+    engine = world.start_engine()
+    world.submit()
+    world.submit()
+    world.refuse(engine, 1)
+    assert engine.preparing == {2}
+
+
+def test_a_request_that_would_have_to_wait_lets_in_who_was_held_back() -> None:
+    world = world_with("block", limit=2)
+    engine = world.start_engine(sequences=1)
+    world.submit()
+    world.submit(wait=False)
+    world.submit()
+    world.prepare(engine, 1)
+    assert engine.preparing == {2, 3}
+    world.submit()
+    assert world.scheduler.backlog.held == 1
+    world.prepare(engine, 2)
+    assert world.endings[2] == ["overloaded"]
+    assert engine.preparing == {3, 4}
+
+
+def test_under_drop_oldest_a_newcomer_drops_the_oldest_waiter() -> None:
+    world = world_with("drop_oldest")
+    for _ in range(3):
+        world.submit()
+    assert why(world) == [(1, "dropped oldest")]
+    assert world.scheduler.totals.rejected == 1
+
+
+def test_under_drop_oldest_a_newcomer_drops_nobody_before_it_was_prepared() -> None:
+    world = world_with("drop_oldest", limit=1)
+    engine = world.start_engine(sequences=1)
+    world.run_one(engine)
+    world.run_one(engine)
+    world.submit()
+    assert world.endings[2] == []
+    world.refuse(engine, 3)
+    assert world.endings[2] == []
+    world.submit()
+    world.prepare(engine, 4)
+    assert world.endings[2] == ["overloaded"]
+    assert world.endings[1] == [], "running work is never dropped"
+
+
+@pytest.mark.parametrize("engine_up", [False, True])
+def test_under_drop_oldest_a_higher_class_is_never_dropped(engine_up: bool) -> None:
+    world = world_with("drop_oldest", limit=1)
+    engine = world.start_engine(sequences=0) if engine_up else None
+    urgent = world.submit()
+    other = world.submit(priority="throughput")
+    if engine:
+        world.prepare(engine, urgent.key)
+        world.prepare(engine, other.key)
+    assert why(world) == [(other.key, "queue full")]
+
+
+def test_a_newcomer_of_the_higher_class_drops_the_lower() -> None:
+    world = world_with("drop_oldest", limit=1)
+    world.submit(priority="throughput")
+    world.submit()
+    assert why(world) == [(1, "dropped oldest")]
+
+
+def test_a_newcomer_that_was_being_prepared_when_its_engine_died_is_not_forgotten() -> None:
+    world = world_with("drop_oldest", limit=1)
+    engine = world.start_engine(sequences=0)
+    world.run_one(engine)
+    world.submit()
+    world.lose_engine(engine)
+    assert world.start_engine().preparing == set(world.scheduler.requests) == {2}
+    assert why(world) == [(1, "dropped oldest")]
+
+
+def test_leaving_twice_counts_once() -> None:
+    world = World()
+    request = world.submit(size=10)
+    backlog = Backlog(QueueBounds())
+    backlog.enter(request)
+    backlog.leave(request)
+    backlog.leave(request)
+    assert len(backlog) == 0
+    assert request not in backlog

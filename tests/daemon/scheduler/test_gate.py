@@ -1,0 +1,113 @@
+"""Leases, per engine and under the limit of the machine."""
+
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.request import Request
+
+
+def request(key: int, model: str = "m") -> Request:
+    return Request(key, model, arrived=0.0)
+
+
+def gate_with(*engines: tuple[int, str, int], limit: int | None = None) -> Gate:
+    gate = Gate(limit)
+    for number, model, sequences in engines:
+        gate.declare(number, model, sequences)
+    return gate
+
+
+def test_no_lease_is_given_while_no_engine_of_the_model_is_up() -> None:
+    gate = gate_with((1, "other", 4))
+    assert gate.try_lease(request(1)) is None
+    assert gate.available("m") == 0
+    assert gate.declared("m") is None
+
+
+def test_capacity_is_one_while_no_engine_is_up() -> None:
+    assert gate_with().capacity("m") == 1
+
+
+def test_available_counts_down_from_two_to_none() -> None:
+    gate = gate_with((1, "m", 2))
+    seen = [gate.available("m")]
+    for key in (1, 2):
+        assert gate.try_lease(request(key)) == 1
+        seen.append(gate.available("m"))
+    assert seen == [2, 1, 0]
+    assert gate.try_lease(request(3)) is None
+
+
+def test_a_released_lease_is_free_again() -> None:
+    gate = gate_with((1, "m", 1))
+    gate.try_lease(request(1))
+    gate.release(1, 1)
+    assert gate.available("m") == 1
+    assert gate.try_lease(request(2)) == 1
+
+
+def test_releasing_what_is_not_held_changes_nothing() -> None:
+    gate = gate_with((1, "m", 2))
+    gate.try_lease(request(1))
+    gate.release(1, 99)
+    gate.release(7, 1)
+    assert gate.in_use == 1
+
+
+def test_a_lease_that_is_released_twice_frees_one_sequence() -> None:
+    gate = gate_with((1, "m", 2))
+    gate.try_lease(request(1))
+    gate.try_lease(request(2))
+    gate.release(1, 1)
+    gate.release(1, 1)
+    assert gate.available("m") == 1
+
+
+def test_models_have_their_own_sequences() -> None:
+    gate = gate_with((1, "a", 1), (2, "b", 1))
+    assert gate.try_lease(request(1, "a")) == 1
+    assert gate.try_lease(request(2, "b")) == 2
+    assert (gate.leased("a"), gate.leased("b"), gate.in_use) == (1, 1, 2)
+
+
+def test_the_replicas_of_a_model_add_up() -> None:
+    gate = gate_with((1, "m", 1), (2, "m", 2))
+    assert gate.declared("m") == 3
+    assert sorted(filter(None, (gate.try_lease(request(key)) for key in range(4)))) == [1, 2, 2]
+
+
+def test_a_withdrawn_engine_takes_its_leases_with_it() -> None:
+    gate = gate_with((1, "m", 2))
+    gate.try_lease(request(1))
+    gate.withdraw(1)
+    gate.withdraw(1)
+    assert gate.in_use == 0
+    assert gate.declared("m") is None
+
+
+def test_the_machine_limit_holds_over_all_models() -> None:
+    gate = gate_with((1, "a", 4), (2, "b", 4), limit=3)
+    leases = [gate.try_lease(request(key, model)) for key, model in enumerate("ababab")]
+    assert leases == [1, 2, 1, None, None, None]
+    assert gate.available("a") == gate.available("b") == 0
+
+
+def test_a_machine_limit_of_one_serializes_the_machine() -> None:
+    gate = gate_with((1, "a", 4), (2, "b", 4), limit=1)
+    assert gate.try_lease(request(1, "a")) == 1
+    assert gate.try_lease(request(2, "b")) is None
+    gate.release(1, 1)
+    assert gate.try_lease(request(2, "b")) == 2
+
+
+def test_capacity_is_what_was_declared_under_the_machine_limit() -> None:
+    assert gate_with((1, "m", 8), limit=3).capacity("m") == 3
+    assert gate_with((1, "m", 2), limit=3).capacity("m") == 2
+    assert gate_with((1, "m", 8)).capacity("m") == 8
+
+
+def test_a_limit_that_shrinks_below_what_runs_leaves_nothing_available() -> None:
+    gate = gate_with((1, "m", 4))
+    for key in range(3):
+        gate.try_lease(request(key))
+    gate.machine_limit = 2
+    assert gate.available("m") == 0
+    assert gate.in_use == 3

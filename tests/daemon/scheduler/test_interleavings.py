@@ -1,0 +1,273 @@
+"""Random walks of clients, engines and the clock: what scheduler.md promises holds after every event."""
+
+from collections import Counter
+from itertools import chain
+from typing import TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from car_daemon.scheduler.backlog import QueueBounds
+from car_daemon.scheduler.request import Request, State
+from car_protocol.infer import Priority
+from tests.daemon.scheduler.fakes import FakeEngine, World
+
+MODELS = ("a", "b")
+TIMEOUTS = st.none() | st.floats(0.5, 5.0)
+CHOICES = st.integers(0, 2**16)
+FAILED = ("deadline_exceeded", "engine_lost", "internal_error")
+CLASSES: tuple[Priority, ...] = ("latency_critical", "throughput")
+PRIORITIES = st.sampled_from(CLASSES)
+OVERFLOWS = st.sampled_from(["block", "drop_newest", "drop_oldest"])
+T = TypeVar("T")
+
+
+def pick(candidates: list[T], choice: int) -> T | None:
+    """Return one of the candidates, None where there are none."""
+    return candidates[choice % len(candidates)] if candidates else None
+
+
+class Interleavings(RuleBasedStateMachine):
+    """One rule for every event that the scheduler can hear of."""
+
+    @initialize(
+        limit=st.none() | st.integers(1, 3),
+        bounds=st.builds(QueueBounds, st.integers(1, 6), st.just(10), OVERFLOWS),
+        sequences=st.lists(st.integers(1, 3), max_size=2),
+    )
+    def begin(self, limit: int | None, bounds: QueueBounds, sequences: list[int]) -> None:
+        self.world = World(limit, bounds)
+        self.clients: list[list[int]] = [[], [], []]
+        for model, count in zip(MODELS, sequences, strict=False):
+            self.world.start_engine(model, count)
+
+    # What clients do.
+
+    @rule(
+        model=st.sampled_from(MODELS),
+        priority=PRIORITIES,
+        size=st.integers(0, 12),
+        wait=st.integers(0, 4),
+        queue=st.integers(0, 4),
+        timeout=TIMEOUTS,
+        queue_timeout=TIMEOUTS,
+        client=st.integers(0, 2),
+        supersede=st.integers(0, 6),
+        prepared=st.booleans(),
+    )
+    def submit(
+        self,
+        model: str,
+        priority: Priority,
+        size: int,
+        wait: int,
+        queue: int,
+        timeout: float | None,
+        queue_timeout: float | None,
+        client: int,
+        supersede: int,
+        prepared: bool,
+    ) -> None:
+        request = self.world.submit(
+            model,
+            client=(client, "label"),
+            size=size,
+            priority=priority,
+            wait=bool(wait),
+            queue=bool(queue),
+            timeout=timeout,
+            queue_timeout=queue_timeout,
+            supersede=None if supersede else (client, "key"),
+            progress=prepared,
+        )
+        self.clients[client].append(request.key)
+        self.take_stages(request.key, int(prepared))
+
+    @rule(wanted=st.lists(st.tuples(st.sampled_from(MODELS), PRIORITIES), min_size=2, max_size=5))
+    def submit_many(self, wanted: list[tuple[str, Priority]]) -> None:
+        for model, priority in wanted:
+            self.take_stages(self.world.submit(model, priority=priority).key, 2)
+
+    @rule(choice=CHOICES)
+    def cancel(self, choice: int) -> None:
+        key = pick(list(self.world.scheduler.requests), choice)
+        if key is not None:
+            self.world.cancel(key)
+
+    @rule(client=st.integers(0, 9))
+    def disconnect(self, client: int) -> None:
+        for key in self.clients[client] if client < len(self.clients) else ():
+            self.world.cancel(key)
+
+    @rule(model=st.sampled_from(MODELS), stages=st.integers(0, 3))
+    def a_request_that_is_cancelled_leaves_no_trace(self, model: str, stages: int) -> None:
+        # A queue that is full may drop another for it, and one that parks another does leave a trace.
+        if not self.world.scheduler.backlog.fits(Request(0, model, arrived=0.0)):
+            return
+        before = self.leases_and_waiting()
+        request = self.world.submit(model, priority="throughput")
+        self.take_stages(request.key, stages)
+        self.world.cancel(request.key)
+        engine = self.world.engine_of(model)
+        if engine is not None and request.key in engine.running:
+            self.world.end(engine, request.key)
+        assert self.leases_and_waiting() == before
+        if engine is not None and request.key in engine.preparing:
+            self.world.prepare(engine, request.key)
+            assert self.leases_and_waiting() == before
+
+    def take_stages(self, key: int, stages: int) -> None:
+        engine = self.world.engine_of(self.world.requests[key].model)
+        if engine is not None and stages > 0 and key in engine.preparing:
+            self.world.prepare(engine, key)
+        if engine is not None and stages > 1 and key in engine.running:
+            self.world.advance(key, stages)
+
+    def leases_and_waiting(self) -> tuple[object, ...]:
+        world = self.world
+        leases = [sorted(engine.running) for engine in world.engines.values()]
+        waiting = sorted(request.key for request in world.scheduler.waiting)
+        available = [world.gate.available(model) for model in MODELS]
+        backlog = (len(world.scheduler.backlog), world.scheduler.backlog.held)
+        return leases, waiting, available, backlog, world.gate.in_use, world.scheduler.totals.in_flight
+
+    # What engines do.
+
+    @rule(model=st.sampled_from(MODELS), sequences=st.integers(1, 3))
+    def engine_ready(self, model: str, sequences: int) -> None:
+        if self.world.engine_of(model) is None:
+            self.world.start_engine(model, sequences)
+
+    @rule(choice=CHOICES, refused=st.integers(0, 9))
+    def prepared(self, choice: int, refused: int) -> None:
+        jobs = [(engine, key) for engine in self.world.engines.values() for key in sorted(engine.preparing)]
+        job = pick(jobs, choice)
+        if job is not None and refused:
+            self.world.prepare(*job)
+        elif job is not None:
+            self.world.refuse(*job)
+
+    @rule(choice=CHOICES, tokens=st.integers(1, 3), streams=st.booleans())
+    def advanced(self, choice: int, tokens: int, streams: bool) -> None:
+        running = [key for engine in self.world.engines.values() for key in sorted(engine.running)]
+        key = pick(running, choice)
+        if key is not None:
+            self.world.advance(key, tokens, streams=streams)
+
+    @rule(choice=CHOICES, failed=st.integers(0, 9))
+    def ended(self, choice: int, failed: int) -> None:
+        job = pick([(engine, key) for engine in self.world.engines.values() for key in engine.may_end], choice)
+        if job is not None:
+            self.world.end(*job, failed=not failed)
+
+    @rule(choice=CHOICES)
+    def set_aside(self, choice: int) -> None:
+        told = [(engine, key) for engine in self.world.engines.values() for key in sorted(engine.to_park)]
+        job = pick(told, choice)
+        if job is not None:
+            self.world.set_aside(*job)
+
+    @rule(choice=CHOICES, likely=st.booleans())
+    def engine_lost(self, choice: int, likely: bool) -> None:
+        engine = pick(list(self.world.engines.values()), choice)
+        if engine is not None and likely:
+            self.world.lose_engine(engine)
+
+    @rule(model=st.sampled_from(MODELS), unlikely=st.integers(0, 3))
+    def model_failed(self, model: str, unlikely: int) -> None:
+        if not unlikely and self.world.engine_of(model) is None:
+            self.world.fail_model(model)
+
+    @rule(seconds=st.floats(0.1, 2.0))
+    def pass_time(self, seconds: float) -> None:
+        self.world.pass_time(seconds)
+
+    # What holds after each of them.
+
+    @invariant()
+    def leases_are_what_runs_and_never_more_than_declared(self) -> None:
+        gate = self.world.gate
+        for model in MODELS:
+            engine = self.world.engine_of(model)
+            assert gate.leased(model) == (len(engine.running) if engine else 0)
+            assert gate.leased(model) <= (gate.declared(model) or 0)
+        assert gate.machine_limit is None or gate.in_use <= gate.machine_limit
+
+    @invariant()
+    def every_request_has_its_one_answer_or_is_in_flight(self) -> None:
+        world = self.world
+        for key, endings in world.endings.items():
+            assert len(endings) == (key not in world.scheduler.requests)
+            assert (world.requests[key].state is State.ENDED) == bool(endings)
+
+    @invariant()
+    def the_totals_add_up(self) -> None:
+        totals, endings = self.world.scheduler.totals, Counter(chain.from_iterable(self.world.endings.values()))
+        assert totals.received == len(self.world.requests)
+        assert totals.in_flight == len(self.world.scheduler.requests)
+        assert totals.completed == endings["completed"]
+        assert totals.cancelled == endings["cancelled"]
+        assert totals.failed == sum(endings[reason] for reason in FAILED)
+        assert totals.rejected == endings.total() - totals.completed - totals.cancelled - totals.failed
+
+    @invariant()
+    def nothing_waits_while_a_lease_is_free_for_it(self) -> None:
+        for request in self.world.scheduler.waiting:
+            assert request.state in (State.WAITING, State.PARKED)
+            assert self.world.gate.available(request.model) == 0
+
+    @invariant()
+    def nothing_is_forgotten_before_the_queue(self) -> None:
+        backlog = self.world.scheduler.backlog
+        held = [r for r in self.world.scheduler.requests.values() if r.state is State.ACCEPTED and r not in backlog]
+        assert len(held) == backlog.held
+        assert not held or not backlog.fits(held[0])
+        idle = [r for r in self.world.scheduler.requests.values() if r.state is State.ACCEPTED and r in backlog]
+        assert all(self.world.engine_of(request.model) is None for request in idle)
+
+    @invariant()
+    def the_queue_is_bounded(self) -> None:
+        backlog = self.world.scheduler.backlog
+        came_back = sum(request.reran for request in self.world.scheduler.requests.values())
+        assert len(backlog) <= backlog.bounds.limit + came_back
+
+    @invariant()
+    def running_work_is_never_dropped(self) -> None:
+        for fail in self.world.fails:
+            if fail.reason == "overloaded":
+                assert fail.request.leased_at is None or fail.request.reran
+
+    @invariant()
+    def nothing_is_parked_more_than_twice(self) -> None:
+        assert all(request.parkings <= 2 for request in self.world.requests.values())
+
+    def teardown(self) -> None:
+        """With engines that stay up and work that ends, everything ends."""
+        if not hasattr(self, "world"):
+            return
+        for model in MODELS:
+            self.engine_ready(model, 1)
+        for _ in range(3 * len(self.world.requests) + 1):
+            for engine in self.world.engines.values():
+                self.settle(engine)
+        assert not self.world.scheduler.requests
+        assert not len(self.world.scheduler.waiting)
+        assert len(self.world.scheduler.backlog) == self.world.scheduler.backlog.held == 0
+        assert self.world.gate.in_use == 0
+        assert self.world.scheduler.next_deadline() is None
+        assert not any(engine.running | engine.parked for engine in self.world.engines.values())
+        self.every_request_has_its_one_answer_or_is_in_flight()
+        self.the_totals_add_up()
+
+    def settle(self, engine: FakeEngine) -> None:
+        for key in sorted(engine.preparing):
+            self.world.prepare(engine, key)
+        for key in sorted(engine.to_park):
+            self.world.set_aside(engine, key)
+        for key in engine.may_end:
+            self.world.end(engine, key)
+
+
+Interleavings.TestCase.settings = settings(derandomize=True, deadline=None, max_examples=150, stateful_step_count=40)
+TestInterleavings = Interleavings.TestCase

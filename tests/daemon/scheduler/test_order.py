@@ -1,0 +1,85 @@
+"""Fairness, supersede and what waiters are told, through the scheduler."""
+
+from car_daemon.scheduler.request import Request
+from tests.daemon.scheduler.fakes import World, failure
+
+ONE, OTHER = (0, "one"), (0, "other")
+
+
+def test_the_client_that_was_served_least_goes_next() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    for client in (ONE, ONE, OTHER):
+        world.run_one(engine, client=client)
+    world.end(engine, 1)
+    assert engine.running == {3}
+
+
+def test_one_client_does_not_get_all_leases_that_are_free_at_once() -> None:
+    world = World()
+    for client in (ONE, ONE, OTHER):
+        world.submit(client=client)
+    engine = world.start_engine(sequences=0)
+    for key in (1, 2, 3):
+        world.prepare(engine, key)
+    world.gate.declare(engine.number, "m", 2)
+    engine.sequences = 2
+    world.do(world.scheduler.dispatch(0.0))
+    assert engine.running == {1, 3}
+
+
+def test_long_answers_count_against_their_client() -> None:
+    world = World()
+    engine = world.start_engine(sequences=2)
+    world.run_one(engine, client=ONE)
+    world.run_one(engine, client=OTHER)
+    world.advance(1, 500)
+    for client in (ONE, OTHER):
+        world.run_one(engine, client=client)
+    world.end(engine, 2)
+    assert 4 in engine.running
+
+
+def test_a_newer_request_with_the_same_key_cancels_the_older() -> None:
+    world = World()
+    world.submit(supersede=(1, "search"))
+    world.submit(supersede=(1, "other"))
+    world.submit(supersede=(2, "search"))
+    world.submit(supersede=(1, "search"))
+    assert world.endings == {1: ["cancelled"], 2: [], 3: [], 4: []}
+    assert world.fails[0].data == {"superseded": True}
+
+
+def test_a_superseded_request_that_runs_lets_go_of_its_sequence() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    world.prepare(engine, world.submit(supersede=(1, "search")).key)
+    world.prepare(engine, world.submit(supersede=(1, "search")).key)
+    world.end(engine, 1)
+    assert engine.running == {2}
+
+
+def test_a_request_that_was_refused_supersedes_nothing() -> None:
+    world = World()
+    world.submit(supersede=(1, "search"))
+    request = Request(9, "m", arrived=0.0, wait=False, supersede=(1, "search"))
+    assert failure(world.scheduler.submit(request, 0.0)).request is request
+    assert world.endings[1] == []
+
+
+def test_waiters_that_asked_are_told_their_position_when_it_changes() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    for _ in range(3):
+        world.run_one(engine, progress=True)
+    assert world.positions == {1: [], 2: [0], 3: [1]}
+    world.end(engine, 1)
+    assert world.positions == {1: [], 2: [0], 3: [1, 0]}
+
+
+def test_waiters_that_did_not_ask_are_told_nothing() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    for _ in range(3):
+        world.run_one(engine)
+    assert world.positions == {1: [], 2: [], 3: []}

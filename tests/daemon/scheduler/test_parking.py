@@ -1,0 +1,192 @@
+"""Running throughput makes room for what cannot wait, and goes on afterwards."""
+
+from car_daemon.scheduler.request import State
+from tests.daemon.scheduler.fakes import FakeEngine, World, shapes
+
+
+def busy_world(sequences: int = 1, running: int | None = None) -> tuple[World, FakeEngine]:
+    """Return a world whose engine is full of throughput work."""
+    world = World()
+    engine = world.start_engine(sequences=sequences)
+    for _ in range(sequences if running is None else running):
+        world.run_one(engine, priority="throughput")
+    return world, engine
+
+
+def test_urgent_work_without_a_lease_parks_running_throughput() -> None:
+    world, engine = busy_world()
+    urgent = world.run_one(engine)
+    assert engine.to_park == {1}
+    assert urgent.state is State.WAITING
+    world.set_aside(engine, 1)
+    assert (engine.running, engine.parked) == ({2}, {1})
+    assert world.requests[1].state is State.PARKED
+
+
+def test_a_parked_request_goes_on_when_a_lease_is_free() -> None:
+    world, engine = busy_world()
+    world.run_one(engine)
+    world.set_aside(engine, 1)
+    world.end(engine, 2)
+    assert (engine.running, engine.parked) == ({1}, set())
+    world.end(engine, 1)
+    assert world.endings == {1: ["completed"], 2: ["completed"]}
+
+
+def test_a_parked_request_goes_before_waiting_throughput() -> None:
+    world, engine = busy_world()
+    world.run_one(engine, priority="throughput")
+    world.run_one(engine)
+    world.set_aside(engine, 1)
+    world.end(engine, 3)
+    assert engine.running == {1}
+
+
+def test_the_one_with_the_least_to_lose_is_parked() -> None:
+    world, engine = busy_world(3)
+    for key, tokens in ((1, 9), (2, 3), (3, 6)):
+        world.advance(key, tokens)
+    world.run_one(engine)
+    assert engine.to_park == {2}
+
+
+def test_one_request_is_parked_for_each_that_cannot_wait() -> None:
+    world, engine = busy_world(3)
+    world.run_one(engine)
+    world.run_one(engine)
+    assert len(engine.to_park) == 2
+
+
+def test_nothing_is_parked_where_a_sequence_is_free() -> None:
+    world, engine = busy_world(2, running=1)
+    world.run_one(engine)
+    assert not engine.to_park
+
+
+def test_throughput_parks_nothing_and_urgent_work_is_never_parked() -> None:
+    world, engine = busy_world()
+    world.run_one(engine, priority="throughput")
+    assert not engine.to_park
+    other = World()
+    engine = other.start_engine(sequences=1)
+    other.run_one(engine)
+    other.run_one(engine)
+    assert not engine.to_park
+
+
+def test_work_of_another_model_is_not_parked() -> None:
+    world, engine = busy_world()
+    full = world.start_engine("other", sequences=0)
+    world.run_one(full)
+    assert not engine.to_park
+
+
+def test_a_request_is_parked_twice_and_then_stays() -> None:
+    world, engine = busy_world()
+    for _ in range(2):
+        urgent = world.run_one(engine)
+        world.set_aside(engine, 1)
+        world.end(engine, urgent.key)
+    assert world.requests[1].state is State.RUNNING
+    world.run_one(engine)
+    assert not engine.to_park
+
+
+def test_a_request_that_ends_before_it_is_set_aside_gives_up_its_lease() -> None:
+    world, engine = busy_world()
+    world.run_one(engine)
+    world.end(engine, 1)
+    assert world.endings[1] == ["completed"]
+    assert engine.running == {2}
+
+
+def test_a_request_that_is_cancelled_before_it_is_set_aside_is_gone() -> None:
+    world, engine = busy_world()
+    world.run_one(engine)
+    world.cancel(1)
+    world.set_aside(engine, 1)
+    assert engine.running == {2}
+    world.end(engine, 1)
+    assert world.endings[1] == ["cancelled"]
+    assert world.gate.in_use == 1
+
+
+def test_a_parked_request_whose_deadline_passes_gives_what_it_has() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    world.run_one(engine, priority="throughput", timeout=5.0)
+    world.advance(1)
+    world.run_one(engine)
+    world.set_aside(engine, 1)
+    world.now = 5.0
+    actions = world.scheduler.expire(5.0)
+    assert shapes(actions) == [("halt at deadline", 1, engine.number)]
+    world.do(actions)
+    world.end(engine, 1)
+    assert world.endings[1] == ["completed"]
+    assert engine.running == {2}
+
+
+def test_a_parked_request_runs_again_when_its_engine_dies() -> None:
+    world, engine = busy_world()
+    world.run_one(engine)
+    world.advance(2, streams=True)
+    world.set_aside(engine, 1)
+    world.lose_engine(engine)
+    assert world.endings == {1: [], 2: []} or world.endings[2] == ["engine_lost"]
+    assert world.requests[1].state is State.WAITING
+    following = world.start_engine(sequences=2)
+    assert 1 in following.running
+
+
+def test_a_parked_stream_of_which_something_was_sent_is_lost_with_its_engine() -> None:
+    world, engine = busy_world()
+    world.advance(1, streams=True)
+    world.run_one(engine)
+    world.set_aside(engine, 1)
+    world.lose_engine(engine)
+    assert world.endings[1] == ["engine_lost"]
+
+
+ONE, OTHER = (0, "one"), (0, "other")
+
+
+def test_a_client_with_several_leases_yields_one_to_a_client_with_none() -> None:
+    world = World()
+    engine = world.start_engine(sequences=2)
+    for client in (ONE, ONE, OTHER):
+        world.run_one(engine, client=client)
+    assert len(engine.to_park) == 1
+    (yielded,) = engine.to_park
+    world.set_aside(engine, yielded)
+    assert 3 in engine.running
+    assert world.requests[yielded].yielded
+
+
+def test_a_client_with_one_lease_yields_nothing() -> None:
+    world = World()
+    engine = world.start_engine(sequences=2)
+    for client in (ONE, OTHER, (0, "third")):
+        world.run_one(engine, client=client)
+    assert not engine.to_park
+
+
+def test_a_client_that_holds_a_lease_gets_no_second_by_parking() -> None:
+    world = World()
+    engine = world.start_engine(sequences=3)
+    for client in (ONE, ONE, OTHER, OTHER):
+        world.run_one(engine, client=client)
+    assert not engine.to_park
+
+
+def test_a_request_that_yielded_waits_for_its_turn_by_fairness() -> None:
+    world = World()
+    engine = world.start_engine(sequences=2)
+    for client in (ONE, ONE, OTHER, OTHER):
+        world.run_one(engine, client=client)
+    (yielded,) = engine.to_park
+    world.advance(yielded, 500)
+    world.set_aside(engine, yielded)
+    assert 3 in engine.running
+    world.end(engine, 3)
+    assert 4 in engine.running

@@ -1,0 +1,75 @@
+"""The level of memory pressure: up at once, down after ten calm seconds."""
+
+import pytest
+
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.pressure import PressureGauge, PressureLimits
+from car_daemon.scheduler.request import Request
+
+
+@pytest.mark.parametrize(
+    ("available", "some", "full", "level"),
+    [
+        (50, 0, 0, "none"),
+        (10, 10, 10, "none"),
+        (9.9, 0, 0, "some"),
+        (50, 10.1, 0, "some"),
+        (4.9, 0, 0, "critical"),
+        (50, 0, 10.1, "critical"),
+        (9, 90, 11, "critical"),
+    ],
+)
+def test_each_reading_has_its_level(available: float, some: float, full: float, level: str) -> None:
+    gauge = PressureGauge(PressureLimits())
+    changed = gauge.update(available, some, full, now=0)
+    assert changed is (level != "none")
+    assert str(gauge.level) == level
+
+
+def test_a_level_is_left_only_after_ten_calm_seconds() -> None:
+    gauge = PressureGauge(PressureLimits())
+    gauge.update(1, 0, 0, now=0)
+    assert not gauge.update(50, 0, 0, now=1)
+    assert not gauge.update(50, 0, 0, now=10.9)
+    assert gauge.level == "critical"
+    assert gauge.update(50, 0, 0, now=11)
+    assert gauge.level == "none"
+
+
+def test_one_bad_reading_begins_the_calm_anew() -> None:
+    gauge = PressureGauge(PressureLimits())
+    gauge.update(8, 0, 0, now=0)
+    gauge.update(50, 0, 0, now=1)
+    gauge.update(8, 0, 0, now=9)
+    assert not gauge.update(50, 0, 0, now=12)
+    assert not gauge.update(50, 0, 0, now=21.9)
+    assert gauge.update(50, 0, 0, now=22)
+
+
+def test_a_calmer_level_that_is_not_calm_takes_the_place_of_the_worse_one() -> None:
+    gauge = PressureGauge(PressureLimits())
+    gauge.update(1, 0, 0, now=0)
+    gauge.update(8, 0, 0, now=1)
+    assert gauge.update(8, 0, 0, now=11)
+    assert gauge.level == "some"
+
+
+@pytest.mark.parametrize(("level", "capacity"), [("none", 8), ("some", 6), ("critical", 4)])
+def test_pressure_lowers_the_one_value_and_ends_nothing(level: str, capacity: int) -> None:
+    gate = Gate()
+    gate.declare(1, "m", 8)
+    for key in range(8):
+        assert gate.try_lease(Request(key, "m", arrived=0)) == 1
+    gate.pressure = level  # type: ignore[assignment]  # the parameters are levels
+    assert gate.capacity("m") == capacity
+    assert gate.leased("m") == 8
+    gate.release(1, 0)
+    assert (gate.try_lease(Request(9, "m", arrived=0)) == 1) == (capacity == 8)
+
+
+def test_capacity_is_never_below_one() -> None:
+    gate = Gate()
+    gate.declare(1, "m", 1)
+    gate.pressure = "critical"
+    assert gate.capacity("m") == 1
+    assert gate.try_lease(Request(1, "m", arrived=0)) == 1

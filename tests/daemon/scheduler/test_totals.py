@@ -1,0 +1,32 @@
+"""Counters that add up."""
+
+import pytest
+
+from car_daemon.scheduler.totals import Totals
+from car_protocol.errors import REASONS
+
+
+def test_nothing_was_counted_at_first() -> None:
+    totals = Totals()
+    assert (totals.received, totals.completed, totals.failed, totals.cancelled, totals.rejected) == (0, 0, 0, 0, 0)
+    assert totals.in_flight == 0
+
+
+def test_what_has_no_answer_yet_is_in_flight() -> None:
+    totals = Totals()
+    totals.received = 5
+    totals.completed = 1
+    totals.count_error("cancelled")
+    totals.count_error("draining")
+    assert totals.in_flight == 2
+
+
+@pytest.mark.parametrize("reason", sorted(REASONS))
+def test_every_error_of_the_table_counts_once(reason: str) -> None:
+    totals = Totals()
+    totals.received = 1
+    totals.count_error(reason)
+    assert totals.in_flight == 0
+    failed = {"deadline_exceeded", "engine_lost", "slow_reader", "internal_error"}
+    expected = (reason in failed, reason == "cancelled", reason not in failed | {"cancelled"})
+    assert (totals.failed, totals.cancelled, totals.rejected) == expected

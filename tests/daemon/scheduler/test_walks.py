@@ -1,0 +1,70 @@
+"""The rules of the interleavings on long, dense walks: these find what short ones cannot, but shrink nothing."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from car_daemon.scheduler.backlog import QueueBounds
+from tests.daemon.scheduler.test_interleavings import CLASSES, MODELS, Interleavings
+
+
+def walk(seed: int, events: int) -> None:
+    """Take one walk, with every event as likely as it is in a busy daemon."""
+    random = Random(seed)
+    machine = Interleavings()
+    bounds = QueueBounds(random.randint(1, 6), 10, random.choice(["block", "drop_newest", "drop_oldest"]))
+    machine.begin(random.choice([None, 1, 2, 3]), bounds, [random.randint(1, 3), random.randint(1, 3)])
+    rules: list[tuple[int, Callable[[], None]]] = [
+        (6, lambda: machine.submit_many([(random.choice(MODELS), random.choice(CLASSES)) for _ in range(2)])),
+        (6, lambda: submit_any(machine, random)),
+        (9, lambda: machine.prepared(random.randrange(100), random.randrange(10))),
+        (3, lambda: machine.advanced(random.randrange(100), 2, random.random() < 0.2)),
+        (5, lambda: machine.ended(random.randrange(100), random.randrange(10))),
+        (5, lambda: machine.set_aside(random.randrange(100))),
+        (3, lambda: machine.cancel(random.randrange(100))),
+        (1, lambda: machine.disconnect(random.randrange(3))),
+        (2, lambda: machine.a_request_that_is_cancelled_leaves_no_trace(random.choice(MODELS), random.randrange(4))),
+        (1, lambda: machine.engine_lost(random.randrange(100), True)),
+        (3, lambda: machine.engine_ready(random.choice(MODELS), random.randint(1, 3))),
+        (1, lambda: machine.model_failed(random.choice(MODELS), random.randrange(3))),
+        (1, lambda: machine.pass_time(random.random())),
+    ]
+    steps = [step for weight, step in rules for _ in range(weight)]
+    for _ in range(events):
+        random.choice(steps)()
+        check(machine)
+    machine.teardown()
+
+
+def submit_any(machine: Interleavings, random: Random) -> None:
+    """Submit a request with any options."""
+    machine.submit(
+        random.choice(MODELS),
+        random.choice(CLASSES),
+        random.randrange(12),
+        random.randrange(5),
+        random.randrange(5),
+        random.choice([None, 2.0]),
+        random.choice([None, 1.0]),
+        random.randrange(3),
+        random.randrange(5),
+        random.random() < 0.5,
+    )
+
+
+def check(machine: Interleavings) -> None:
+    """Check every invariant."""
+    machine.leases_are_what_runs_and_never_more_than_declared()
+    machine.every_request_has_its_one_answer_or_is_in_flight()
+    machine.the_totals_add_up()
+    machine.nothing_waits_while_a_lease_is_free_for_it()
+    machine.nothing_is_forgotten_before_the_queue()
+    machine.the_queue_is_bounded()
+    machine.running_work_is_never_dropped()
+    machine.nothing_is_parked_more_than_twice()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_everything_holds_on_a_long_walk(seed: int) -> None:
+    walk(seed, events=120)

@@ -1,0 +1,105 @@
+"""Memory pressure moves the one value while everything runs; the memory is injected, the rest is real."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from car_client import AsyncClient
+from car_daemon.config import Flags, load_config
+from car_daemon.daemon import Daemon
+from car_daemon.listen import OwnSocket
+from car_daemon.memory import MemoryReading
+from car_protocol.infer import Message
+from tests.e2e.support import KNOWN
+
+GIB = 2**30
+
+
+class Memory:
+    """As much memory as the test says; `read_at` is when it was looked at last after a change."""
+
+    def __init__(self) -> None:
+        self._reading = MemoryReading(16 * GIB, 8 * GIB)
+        self.read_at = 0.0
+        self._changed = True
+
+    def set(self, available: int, some: float = 0.0) -> None:
+        self._reading = MemoryReading(16 * GIB, available, some)
+        self._changed = True
+
+    def __call__(self) -> MemoryReading:
+        if self._changed:
+            self.read_at = time.monotonic()
+            self._changed = False
+        return self._reading
+
+
+@pytest.fixture
+async def served(folder: Path) -> AsyncIterator[tuple[Memory, Path]]:
+    """A daemon in this process, with a calm of half a second."""
+    (folder / "card.toml").write_text("[pressure]\ncalm_s = 0.5\n[capacity]\nsequences = 8\n")
+    flags = Flags(config=str(folder / "card.toml"), socket=str(folder / "card.sock"))
+    config = load_config(flags, {"XDG_CACHE_HOME": str(folder)})
+    memory = Memory()
+    own_socket = OwnSocket(config.socket)
+    daemon = Daemon(config, own_socket, memory=memory)
+    running = asyncio.create_task(daemon.run())
+    yield memory, config.socket
+    daemon.stop()
+    assert await running
+    own_socket.close()
+
+
+async def capacity_becomes(client: AsyncClient, capacity: int) -> None:
+    """Return once the client's cached figure is that; it changes only by what the daemon pushes."""
+    async with asyncio.timeout(10):
+        while client.capacity != capacity:
+            await client.tokenize("a request of our own, since the cache has no event")
+
+
+async def test_pressure_lowers_and_restores_capacity_and_harms_no_running_request(
+    served: tuple[Memory, Path],
+) -> None:
+    memory, path = served
+    async with AsyncClient(path) as client:
+        known = KNOWN[:8]
+        answers = [
+            asyncio.create_task(client.infer(messages=[Message("user", one.question)], temperature=0)) for one in known
+        ]
+        await capacity_becomes(client, 8)
+        memory.set(available=GIB)
+        await capacity_becomes(client, 6)
+        assert time.monotonic() - memory.read_at < 0.1
+        memory.set(available=GIB // 2)
+        await capacity_becomes(client, 4)
+        assert client.capacity_info is not None
+        assert (client.capacity_info.pressure, client.capacity_info.declared) == ("critical", 8)
+        assert [(await one).text for one in answers] == [one.answer for one in known]
+        memory.set(available=8 * GIB)
+        await capacity_becomes(client, 8)
+        assert client.capacity_info.pressure == "none"
+
+
+async def test_stalled_tasks_are_pressure_too(served: tuple[Memory, Path]) -> None:
+    memory, path = served
+    async with AsyncClient(path) as client:
+        await client.infer("Hi", max_tokens=1)
+        await capacity_becomes(client, 8)
+        memory.set(available=8 * GIB, some=11.0)
+        await capacity_becomes(client, 6)
+
+
+async def test_under_pressure_requests_beyond_the_lowered_capacity_wait(served: tuple[Memory, Path]) -> None:
+    memory, path = served
+    async with AsyncClient(path) as client:
+        await client.infer("Hi", max_tokens=1)
+        memory.set(available=GIB // 2)
+        await capacity_becomes(client, 4)
+        running = [asyncio.create_task(client.infer("Hi", ignore_eos=True, max_tokens=400)) for _ in range(6)]
+        most = 0
+        while not all(one.done() for one in running):
+            most = max(most, (await client.read_capacity()).in_use)
+        assert most == 4
