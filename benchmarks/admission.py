@@ -130,4 +130,5 @@ def _say(what: str, value: float, *more: float) -> None:
     print(f"{what:75} {value:9.2f}{extra}", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -133,6 +133,7 @@ class Stepper:
 
     def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:
         started = self._clock()
+        depth = max(chunk.sequence.cells for chunk in chunks)
         batch = _Batch()
         for chunk in chunks:
             sequence = chunk.sequence
@@ -150,7 +151,7 @@ class Stepper:
             elif completes:
                 self._sample(chunk.sequence, row, outcome)
         seconds = self._clock() - started
-        self._costs.prefill.observe(len(batch.tokens), seconds)
+        self._costs.prefill.observe(len(batch.tokens), seconds, depth)
         self._count("prefill", len(batch.tokens), seconds)
         outcome.prefilled += chunks
 

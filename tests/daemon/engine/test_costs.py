@@ -111,4 +111,22 @@ def test_a_stall_of_the_machine_does_not_make_a_size_dear_for_ever() -> None:
     costs.prefill.observe(128, 7.0)
     assert costs.prefill.estimate(128) <= 0.2
     costs.prefill.observe(64, 7.0)
-    assert costs.prefill.estimate(64) <= 0.06
+    assert costs.prefill.estimate(64) <= 0.061
+
+
+def test_a_chunk_deep_in_a_prompt_costs_more_and_the_begin_of_the_next_one_does_not() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06, 256: 0.25})
+    for depth in range(256, 4096, 16):
+        costs.prefill.observe(16, 0.02 + 16 * depth * 2e-6, depth)
+    assert costs.prefill.estimate(16, 4000) == pytest.approx(0.02 + 16 * 4000 * 2e-6, rel=0.05)
+    assert costs.prefill.estimate(64, 0) == 0.06
+    assert costs.chunk_within(0.06, 1000, 512, depth=0) == 64
+    assert costs.chunk_within(0.06, 1000, 512, depth=1000) == 16
+
+
+def test_where_attention_costs_most_the_smallest_chunk_is_halved() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06})
+    for _ in range(50):
+        costs.prefill.observe(16, 0.2, 4000)
+    assert costs.chunk_within(0.03, 1000, 512, depth=4000) == 8
+    assert costs.chunk_within(0.03, 1000, 512, depth=100) == 16

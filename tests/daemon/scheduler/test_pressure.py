@@ -22,8 +22,7 @@ from car_daemon.scheduler.request import Request
 def test_each_reading_has_its_level(available: float, some: float, full: float, level: str) -> None:
     gauge = PressureGauge(PressureLimits())
     changed = gauge.update(available, some, full, now=0)
-    assert changed is (level != "none")
-    assert str(gauge.level) == level
+    assert (changed, str(gauge.level)) == (level != "none", level)
 
 
 def test_a_level_is_left_only_after_ten_calm_seconds() -> None:
@@ -31,7 +30,7 @@ def test_a_level_is_left_only_after_ten_calm_seconds() -> None:
     gauge.update(1, 0, 0, now=0)
     assert not gauge.update(50, 0, 0, now=1)
     assert not gauge.update(50, 0, 0, now=10.9)
-    assert gauge.level == "critical"
+    assert str(gauge.level) == "critical"
     assert gauge.update(50, 0, 0, now=11)
     assert gauge.level == "none"
 

@@ -8,6 +8,10 @@ CHUNKS = (16, 32, 64, 128, 256, 512)
 _WEIGHT = 0.2
 # One observation counts at most this much more than what was expected.
 _MOST_GROWTH = 2.0
+# Below this many cells a chunk counts as the begin of a prompt.
+_SHALLOW = 256
+# A chunk that costs this much more than at the begin of a prompt is deep in it.
+_DEEP = 3.0
 # Before anything is known a step is taken to cost this much per row, in seconds.
 _PRIOR = 0.010
 # The share of one row's cost that a second row is taken to add, until it was seen.
@@ -53,22 +57,52 @@ class CostCurve:
         return self._seconds[last] * (1 + self._slope * (size - last) / (1 + self._slope * (last - 1)))
 
 
-class StepCosts:
-    """The two curves that plan a step: one row of each of k sequences, and a chunk of one prompt.
+class PrefillCosts:
+    """Seconds of a chunk by its tokens and its depth: the cells before it, which every token attends to."""
 
-    They begin with what was measured, seconds by size, and follow the steps seen.
+    def __init__(self, measured: Mapping[int, float]) -> None:
+        # Mutable state: the curve of chunks at the begin of a prompt, and what a token costs for each cell before it.
+        self._shallow = CostCurve(1.0, measured)
+        self._seconds_per_pair = 0.0
+
+    def observe(self, tokens: int, seconds: float, depth: int = 0) -> None:
+        """Take one measured chunk into account."""
+        if depth < _SHALLOW:
+            self._shallow.observe(tokens, seconds)
+            return
+        per_pair = max(0.0, seconds - self._shallow.estimate(tokens)) / (tokens * depth)
+        if self._seconds_per_pair:
+            per_pair = min(per_pair, _MOST_GROWTH * self._seconds_per_pair)
+        self._seconds_per_pair += _WEIGHT * (per_pair - self._seconds_per_pair)
+
+    def estimate(self, tokens: int, depth: int = 0) -> float:
+        """Return the expected seconds of a chunk."""
+        return self._shallow.estimate(tokens) + self._seconds_per_pair * tokens * depth
+
+
+class StepCosts:
+    """What plans a step: the cost of one row of each of k sequences, and of a chunk of one prompt.
+
+    Both begin with what was measured, seconds by size, and follow the steps seen.
     """
 
     def __init__(self, decode: Mapping[int, float] | None = None, prefill: Mapping[int, float] | None = None) -> None:
         self.decode = CostCurve(_SLOPE, decode or {})
-        self.prefill = CostCurve(1.0, prefill or {})
+        self.prefill = PrefillCosts(prefill or {})
 
-    def chunk_within(self, seconds: float, remaining: int, most: int) -> int:
+    def chunk_within(self, seconds: float, remaining: int, most: int, depth: int = 0) -> int:
         """Return how many prompt tokens to prefill in about `seconds`: all that remain, or a quantized chunk.
 
         Equal sizes let llama.cpp reuse its graph; below the smallest chunk a prompt would never end.
         """
-        if remaining <= most and self.prefill.estimate(remaining) <= seconds:
+        cost = self.prefill.estimate
+        if remaining <= most and cost(remaining, depth) <= seconds:
             return remaining
-        affordable = [size for size in CHUNKS if size <= most and self.prefill.estimate(size) <= seconds]
-        return min(remaining, max(affordable, default=min(CHUNKS[0], most)))
+        affordable = [size for size in CHUNKS if size <= most and cost(size, depth) <= seconds]
+        return min(remaining, max(affordable, default=min(self._least_chunk(depth), most)))
+
+    def _least_chunk(self, depth: int) -> int:
+        """Half the smallest chunk where attention is what costs: half of it then takes little more than half."""
+        least = CHUNKS[0]
+        deep = self.prefill.estimate(least, depth) > _DEEP * self.prefill.estimate(least)
+        return least // 2 if deep else least

@@ -79,7 +79,7 @@ class StepPlanner:
         lead = turns[self._turn % len(turns)]
         self._turn += 1
         seconds = self._prefill_seconds(rows)
-        length = self._costs.chunk_within(seconds, lead.remaining, self._batch_tokens)
+        length = self._costs.chunk_within(seconds, lead.remaining, self._batch_tokens, lead.cells)
         return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, table)]
 
     def _prefill_seconds(self, rows: int) -> float:
@@ -99,7 +99,7 @@ class StepPlanner:
         run = [lead]
         for sequence in above + below:
             tokens = (len(run) + 1) * length
-            if tokens > self._batch_tokens or self._costs.prefill.estimate(tokens) > seconds:
+            if tokens > self._batch_tokens or self._costs.prefill.estimate(tokens, lead.cells) > seconds:
                 break
             run.append(sequence)
         return sorted(run, key=lambda sequence: sequence.number)
