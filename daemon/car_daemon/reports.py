@@ -101,6 +101,7 @@ class Reports:
             version=__version__,
             limits=self._limits,
             reason=entry.reason if entry.reason is not None else UNSET,
+            inputs=entry.ready.inputs if entry.ready else UNSET,
         )
 
     def model(self, entry: ModelEntry) -> Model:

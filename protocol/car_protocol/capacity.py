@@ -26,7 +26,7 @@ class Machine(Struct, frozen=True):
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
-    """The capacity object; counts are sequences or requests."""
+    """The capacity object; counts are sequences or requests, `inputs` are the figures that the policy decided by."""
 
     capacity: int
     declared: int | None
@@ -46,3 +46,4 @@ class Capacity(Struct, frozen=True, kw_only=True):
     version: str
     limits: Limits
     reason: str | UnsetType = UNSET
+    inputs: dict[str, float] | UnsetType = UNSET

@@ -35,6 +35,12 @@ def capacity(figure: int = 4, generation: int = 0) -> dict[str, Any]:
         "protocol": "1",
         "version": "0.1.0",
         "limits": msgspec.to_builtins(Limits()),
+        "inputs": {
+            "free_bytes": 2**33,
+            "kv_bytes_per_sequence": 2**25,
+            "tokens_per_s_8": 320.4,
+            "tokens_per_s_1": 175.0,
+        },
     }
 
 

@@ -68,10 +68,12 @@ def test_capacity_shows_every_figure(daemon: FakeDaemon) -> None:
         "in use": "1",
         "available": "3",
         "parked": "0",
-        "queued": "2 of 64",
+        "queued": "2 latency-critical, 0 throughput of 64",
         "pressure": "none",
         "state": "ready",
         "model": "guide, 2048 tokens per sequence",
+        "memory": "8192 MiB free, 32 MiB a sequence",
+        "measured": "1: 175, 8: 320 tokens/s",
         "machine": "limit none, 1 in use",
     }
 

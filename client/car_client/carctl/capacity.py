@@ -6,6 +6,10 @@ from car_client.carctl.document import print_result
 from car_client.carctl.terminal import clipped
 from car_client.client import Client
 from car_protocol.capacity import Capacity
+from car_protocol.status import Queue
+
+_MIB = 1024**2
+_RATE = "tokens_per_s_"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -18,11 +22,12 @@ def run(client: Client, options: Namespace) -> None:
     if options.json:
         print_result(client, "inference/capacity")
         return
-    for name, value in describe(client.read_capacity()).items():
+    status = client.status()
+    for name, value in describe(status.capacity, status.queue).items():
         print(clipped(f"{name:<11}{value}"))
 
 
-def describe(capacity: Capacity) -> dict[str, str]:
+def describe(capacity: Capacity, queue: Queue) -> dict[str, str]:
     """Return the figures by the words they are shown under."""
     machine = capacity.machine
     return {
@@ -31,12 +36,30 @@ def describe(capacity: Capacity) -> dict[str, str]:
         "in use": str(capacity.in_use),
         "available": str(capacity.available),
         "parked": str(capacity.parked),
-        "queued": f"{capacity.queued} of {capacity.queue_limit}",
+        "queued": (
+            f"{queue.latency_critical} latency-critical, {queue.throughput} throughput of {capacity.queue_limit}"
+        ),
         "pressure": capacity.pressure,
         "state": f"{capacity.state}, {capacity.reason}" if capacity.reason else capacity.state,
         "model": f"{capacity.model}, {_or(capacity.context_tokens, 'unknown')} tokens per sequence",
+        "memory": _memory(capacity),
+        "measured": _measured(capacity),
         "machine": f"limit {_or(machine.limit, 'none')}, {machine.in_use} in use",
     }
+
+
+def _memory(capacity: Capacity) -> str:
+    inputs = capacity.inputs or {}
+    if "free_bytes" not in inputs:
+        return "unknown until the model is loaded"
+    return f"{inputs['free_bytes'] / _MIB:.0f} MiB free, {inputs['kv_bytes_per_sequence'] / _MIB:.0f} MiB a sequence"
+
+
+def _measured(capacity: Capacity) -> str:
+    """Name the tokens/s that were measured, by the sequences that decoded at once."""
+    inputs = capacity.inputs or {}
+    rates = {int(name.removeprefix(_RATE)): rate for name, rate in inputs.items() if name.startswith(_RATE)}
+    return ", ".join(f"{rows}: {rates[rows]:.0f}" for rows in sorted(rates)) + " tokens/s" if rates else "nothing"
 
 
 def _or(figure: int | None, otherwise: str) -> str:
