@@ -12,6 +12,12 @@ from msgspec import Struct
 from car_daemon.engine.frames import FrameReader, FromEngine, decode_from_engine, encode_frame
 
 _KILL_AFTER_S = 1.0
+_ENVIRONMENT = {
+    # llama.cpp's assertion handler would fork a debugger before the process may die.
+    "GGML_NO_BACKTRACE": "1",
+    # Threads that wait for each other give their core to another program soon: docs/decisions/0007.
+    "GOMP_SPINCOUNT": "1000",
+}
 
 
 class Engine(Protocol):
@@ -116,8 +122,7 @@ async def launch(hear: Callable[[FromEngine], None]) -> Engine:
             str(theirs.fileno()),
             pass_fds=(theirs.fileno(),),
             stdin=asyncio.subprocess.DEVNULL,
-            # llama.cpp's assertion handler would fork a debugger before the process may die.
-            env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+            env=_ENVIRONMENT | os.environ,
             # A Ctrl-C in the daemon's terminal is the daemon's to handle.
             start_new_session=True,
         )

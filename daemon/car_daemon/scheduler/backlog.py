@@ -1,7 +1,7 @@
 """The bounded queue: which requests count against it, and who is held back or dropped when it is full."""
 
 from collections import deque
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -69,6 +69,12 @@ class Backlog:
         request = self._held.popleft()
         self.enter(request)
         return request
+
+    def overload_facts(self, why: str, wait: float | None) -> dict[str, Any]:
+        """Return the data of an `overloaded` error; `wait` is in seconds, None where unknown."""
+        bounds = self.bounds
+        facts = {"why": why, "policy": bounds.overflow, "queued": len(self), "queue_limit": bounds.limit}
+        return facts if wait is None else {**facts, "retry_after_ms": max(1, round(wait * 1000))}
 
     def victim(self, newcomer: Request) -> Request | None:
         """Return who is dropped for a newcomer: the oldest of its class or the lower one, of any client."""

@@ -54,6 +54,10 @@ class Gate:
         if engine in self._engines:
             self._engines[engine].leased.discard(key)
 
+    def leased_keys(self) -> list[int]:
+        """Return the keys of the requests that hold a lease."""
+        return [key for engine in self._engines.values() for key in engine.leased]
+
     def declared(self, model: str) -> int | None:
         """Return the sequences that the model's engines declared; None while none is up."""
         declared = [engine.declared for engine in self._engines.values() if engine.model == model]

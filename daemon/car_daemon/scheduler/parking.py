@@ -1,42 +1,55 @@
 """Which running work makes room for requests that find no lease."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from car_daemon.scheduler.actions import Park
 from car_daemon.scheduler.request import Client, Request, State
+from car_daemon.scheduler.waiting import Waiting
 
 # After that many a request stays where it is: it has been moved around enough.
 _MOST_PARKINGS = 2
 _RANKS = {"latency_critical": 0, "throughput": 1}
 
 
-def plan_parking(requests: Collection[Request], waiting: Iterable[Request]) -> list[Park]:
-    """Return who is parked for the waiters, which come in the order in which they may have a lease.
+def plan_parking(leased: Collection[Request], waiting: Waiting, now: float) -> list[Park]:
+    """Return which of the `leased` requests are parked for waiters, in the order in which these may have a lease.
 
     A waiter takes the place of work of a lower class; or, where its client holds no lease, of work of its own class
     whose client holds several. Parked requests wait for a lease too, but nobody is parked for them.
     """
-    running = [request for request in requests if request.state is State.RUNNING]
-    on_the_way = Counter(request.model for request in running if request.parking)
+    running = [request for request in leased if request.state is State.RUNNING]
     leases = Counter(request.client for request in running if not request.parking)
+    if not any(waiter.state is State.WAITING and _hopeful(waiter, running, leases) for waiter in waiting):
+        return []
+    on_the_way = Counter(request.model for request in running if request.parking)
     actions = []
-    for waiter in waiting:
+    for waiter in waiting.ordered(now):
         if waiter.state is not State.WAITING:
             continue
         if on_the_way[waiter.model]:
             on_the_way[waiter.model] -= 1
-            continue
-        victim = min(
-            (request for request in running if _may_replace(waiter, request, leases)),
-            key=lambda request: (-_RANKS[request.priority], request.prompt_done + request.produced),
-            default=None,
-        )
-        if victim is not None:
+        elif (victim := _victim(waiter, running, leases)) is not None:
             leases[victim.client] -= 1
             leases[waiter.client] += 1
             actions.append(_park(victim, waiter))
     return actions
+
+
+def _hopeful(waiter: Request, running: list[Request], leases: Counter[Client]) -> bool:
+    """Tell in short whether anybody could be parked for a waiter: most waiters have no such hope."""
+    if waiter.priority == "latency_critical" and any(request.priority == "throughput" for request in running):
+        return True
+    return not leases[waiter.client] and max(leases.values(), default=0) > 1
+
+
+def _victim(waiter: Request, running: list[Request], leases: Counter[Client]) -> Request | None:
+    """Return who is parked for a waiter: of the lowest class, with the fewest tokens in its cells."""
+    return min(
+        (request for request in running if _may_replace(waiter, request, leases)),
+        key=lambda request: (-_RANKS[request.priority], request.prompt_done + request.produced),
+        default=None,
+    )
 
 
 def _may_replace(waiter: Request, request: Request, leases: Counter[Client]) -> bool:

@@ -224,14 +224,14 @@ class Scheduler:
         actions = self._lease(now)
         while (request := self.backlog.next_held()) is not None:
             actions += self._prepare(request)
-        actions += plan_parking(self.requests.values(), self.waiting.ordered(now))
+        actions += plan_parking(self._leased(), self.waiting, now)
         actions += plan_progress(self.waiting, self.rate, self.gate, now)
         return actions
 
     def _lease(self, now: float) -> list[Action]:
         """Lease free sequences in order; a full model does not hold up the others."""
         actions: list[Action] = []
-        full: set[str] = set()
+        full = {model for model in self._engines if self.gate.available(model) <= 0}
         while (request := self.waiting.next(now, full)) is not None:
             engine = self.gate.try_lease(request)
             if engine is None:
@@ -239,6 +239,9 @@ class Scheduler:
             else:
                 actions.append(self._start(request, engine, now))
         return actions
+
+    def _leased(self) -> list[Request]:
+        return [self.requests[key] for key in self.gate.leased_keys() if key in self.requests]
 
     def _start(self, request: Request, engine: int, now: float) -> Action:
         self.waiting.remove(request)
@@ -284,10 +287,8 @@ class Scheduler:
         return self._fail(request, "overloaded", now, self._overload_facts(request, why))
 
     def _overload_facts(self, request: Request, why: str) -> dict[str, Any]:
-        bounds = self.backlog.bounds
-        facts = {"why": why, "policy": bounds.overflow, "queued": len(self.backlog), "queue_limit": bounds.limit}
         wait = self.rate.wait(len(self.backlog), self.gate.capacity(request.model))
-        return facts if wait is None else {**facts, "retry_after_ms": max(1, round(wait * 1000))}
+        return self.backlog.overload_facts(why, wait)
 
     def _complete(self, request: Request, now: float) -> Complete:
         self._end(request, now)
