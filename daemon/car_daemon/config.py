@@ -23,7 +23,9 @@ from car_protocol.socket_path import socket_path
 GUIDE = "guide"
 LIMIT_VARIABLE = "CAR_INFERENCE_MAX_CONCURRENT"
 
-Positive = Annotated[int, Meta(ge=1)]
+MAX_THREADS = 1024
+_MOST_DIGITS = 10
+Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Sequences = Annotated[int, Meta(ge=1, le=256)]
 
 
@@ -77,8 +79,8 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     context_tokens: Positive | None = None
     sequences: Sequences | None = None
-    threads: Positive | None = None
-    gpu_layers: int = 0
+    threads: Annotated[int, Meta(ge=1, le=MAX_THREADS)] | None = None
+    gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = 0
 
 
 class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -159,7 +161,7 @@ def _config_path(flags: Flags, env: Mapping[str, str]) -> Path | None:
         return Path(flags.config)
     home = Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     candidates = (home / "car" / "card.toml", Path("/etc/car/card.toml"))
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if os.path.isfile(path)), None)
 
 
 def _read(path: Path | None) -> ConfigFile:
@@ -203,7 +205,7 @@ def _machine_limit(
     given = env.get(LIMIT_VARIABLE)
     if given is not None:
         text = given.strip()
-        if text.isascii() and text.isdigit() and int(text) > 0:
+        if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) > 0:
             return int(text), "env"
         warnings.append(f"{LIMIT_VARIABLE} is not a positive integer and is ignored")
     if flags.capacity is not None:
@@ -237,7 +239,7 @@ def _settings(
     sequences = limit if limit is not None else table.sequences
     policy: Policy = "config" if sequences is not None else file.capacity.policy
     return ModelSettings(
-        path=Path(table.path).expanduser(),
+        path=_expanded(table.path),
         context_tokens=table.context_tokens,
         sequences=sequences,
         policy=source or policy,
@@ -249,6 +251,13 @@ def _settings(
         threads=table.threads,
         gpu_layers=table.gpu_layers,
     )
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"path: there is no such user as in {path}") from error
 
 
 def _cache_folder(env: Mapping[str, str]) -> Path:

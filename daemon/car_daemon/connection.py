@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
 
     def _watch_frame(self, *, restart: bool) -> None:
         """Time out a frame that was begun and does not end; an idle connection lives for ever."""
-        if restart:
+        if restart or not self._framer.pending:
             self._forget_frame()
         if self._framer.pending and self._frame_timer is None and not self._closing:
             seconds = self._limits.frame_timeout_ms / 1000

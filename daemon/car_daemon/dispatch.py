@@ -38,6 +38,8 @@ class Dispatch:
         """Carry out a request; the exchange is ended now or later."""
         try:
             result = self._handle(connection, call, exchange)
+            if result is not None:
+                exchange.result(result)
         except RpcError as error:
             if (method := METHODS.get(call.method)) is not None and method.infers:
                 self._refused()
@@ -46,9 +48,6 @@ class Dispatch:
             # The text of an exception may hold input, and so may a traceback.
             log.error("call.failed", method=call.method, error=type(error).__name__)  # noqa: TRY400
             exchange.error(RpcError("internal_error"))
-        else:
-            if result is not None:
-                exchange.result(result)
 
     def notify(self, connection: "Connection", call: Call) -> None:
         """Carry out a notification: only a cancellation has an effect, and nothing is ever answered."""

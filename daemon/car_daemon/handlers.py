@@ -1,5 +1,6 @@
 """What each method does."""
 
+from functools import cache
 from typing import Any
 
 from car_daemon.answer import Owner
@@ -10,11 +11,16 @@ from car_daemon.inference import Inference
 from car_daemon.models.pool import ModelPool
 from car_daemon.reports import Reports
 from car_protocol.capacity import Capacity, CapacityParams
-from car_protocol.infer import CancelParams, Empty, InferParams
+from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
 from car_protocol.models import Models
 from car_protocol.openrpc import describe
 from car_protocol.status import Status
 from car_protocol.text import DetokenizeParams, TokenizeParams
+
+
+@cache
+def _described() -> dict[str, Any]:
+    return describe()
 
 
 class Handlers:
@@ -63,23 +69,27 @@ class Handlers:
 
     def tokenize(self, _connection: Connection, exchange: Exchange, params: TokenizeParams) -> None:
         """Have text cut into tokens."""
-        self._inference.lookups.tokenize(self._pool.servable(params.model).name, params, exchange)
+        lookups = self._inference.lookups
+        key = lookups.tokenize(self._pool.servable(params.model).name, params, exchange)
+        exchange.cancel = lambda reason: lookups.cancel(key, reason)
 
     def detokenize(self, _connection: Connection, exchange: Exchange, params: DetokenizeParams) -> None:
         """Have tokens written out."""
-        self._inference.lookups.detokenize(self._pool.servable(params.model).name, params, exchange)
+        lookups = self._inference.lookups
+        key = lookups.detokenize(self._pool.servable(params.model).name, params, exchange)
+        exchange.cancel = lambda reason: lookups.cancel(key, reason)
 
-    def models(self, _connection: Connection, _exchange: Exchange, _params: Empty) -> Models:
+    def models(self, _connection: Connection, _exchange: Exchange, _params: NoParams) -> Models:
         """List the models."""
         return Models([self._reports.model(entry) for entry in self._pool])
 
-    def status(self, connection: Connection, _exchange: Exchange, _params: Empty) -> Status:
+    def status(self, connection: Connection, _exchange: Exchange, _params: NoParams) -> Status:
         """Describe the daemon to this peer."""
         return self._reports.status(connection.peer)
 
-    def discover(self, _connection: Connection, _exchange: Exchange, _params: Empty) -> dict[str, Any]:
+    def discover(self, _connection: Connection, _exchange: Exchange, _params: NoParams) -> dict[str, Any]:
         """Describe the contract."""
-        return describe()
+        return _described()
 
     def _start(self, connection: Connection, exchange: Exchange, params: InferParams, *, streams: bool) -> None:
         connection.label = params.client or connection.label

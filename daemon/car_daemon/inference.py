@@ -1,6 +1,7 @@
 """Carries out what the scheduler decides: frames to engines, answers to clients, timers for deadlines."""
 
 import asyncio
+import math
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -45,6 +46,7 @@ class Inference:
         self.answers: dict[int, GrowingAnswer] = {}
         self._engines: dict[int, Engine] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._armed_for = math.inf
         self.idle = asyncio.Event()
         self.idle.set()
 
@@ -70,7 +72,7 @@ class Inference:
         self.answers[request.key] = GrowingAnswer(request, params, owner, reply, streams=streams, clock=self._clock)
         self.idle.clear()
         self._do(self._scheduler.submit(request, now))
-        if request.expires_at is not None:
+        if request.expires_at is not None and request.expires_at < self._armed_for:
             self._arm()
         return request.key
 
@@ -87,7 +89,8 @@ class Inference:
         self._scheduler.drain()
 
     def refuse_all(self, reason: str) -> None:
-        """End everything in flight."""
+        """End everything in flight, look-ups too."""
+        self.lookups.refuse_all(reason)
         self._do(self._scheduler.refuse_all(reason, self._clock()))
 
     # What engines say and do, as the supervisors tell it.
@@ -193,6 +196,7 @@ class Inference:
             self._timer.cancel()
             self._timer = None
         due = self._scheduler.next_deadline()
+        self._armed_for = math.inf if due is None else due
         if due is not None:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, due - self._clock()), self._expire)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from car_protocol.socket_path import MAX_PATH_BYTES, fits
 
 _PRIVATE_DIRECTORY = 0o700
+_FOR_OTHER_USERS = 0o666
 _OTHERS_MAY_WRITE = 0o022
 # Everything but reading and writing by the owner.
 _SOCKET_UMASK = 0o177
@@ -24,10 +25,12 @@ class BadAddress(Exception):
 
 
 class OwnSocket:
-    """A bound socket with the lock that makes it ours."""
+    """A bound socket with the lock that makes it ours; other users can reach a `shared` one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, shared: bool = False) -> None:
         self.path = path
+        if not path.name:
+            raise BadAddress(f"{path} is no place for a socket: give --socket the path of a file to make")
         if not fits(path):
             raise BadAddress(f"the socket path {path} is longer than {MAX_PATH_BYTES} bytes: choose a shorter --socket")
         _check_directory(path.parent)
@@ -37,6 +40,9 @@ class OwnSocket:
         except BaseException:
             os.close(self._lock)
             raise
+        if shared:
+            # Whoever may connect is decided by the peer's user, before a byte is read.
+            path.chmod(_FOR_OTHER_USERS)
         self._identity = _identity(path)
 
     def close(self) -> None:

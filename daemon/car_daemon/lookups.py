@@ -29,19 +29,30 @@ class Lookups:
         self._open: dict[int, _Lookup] = {}
         self._engines: dict[str, tuple[int, Engine]] = {}
 
-    def tokenize(self, model: str, params: TokenizeParams, reply: Reply) -> None:
-        """Have text cut into tokens."""
+    def tokenize(self, model: str, params: TokenizeParams, reply: Reply) -> int:
+        """Have text cut into tokens; return the key that cancels it."""
         key = next(self._keys)
-        self._ask(model, frames.Tokenize(key, params.text, params.add_special, params.parse_special), reply)
+        return self._ask(model, frames.Tokenize(key, params.text, params.add_special, params.parse_special), reply)
 
-    def detokenize(self, model: str, params: DetokenizeParams, reply: Reply) -> None:
-        """Have tokens written out."""
-        self._ask(model, frames.Detokenize(next(self._keys), params.tokens, params.special), reply)
+    def detokenize(self, model: str, params: DetokenizeParams, reply: Reply) -> int:
+        """Have tokens written out; return the key that cancels it."""
+        return self._ask(model, frames.Detokenize(next(self._keys), params.tokens, params.special), reply)
 
     def answered(self, message: frames.TokenIds | frames.PlainText) -> None:
-        """Pass an engine's answer on."""
-        lookup = self._open.pop(message.key)
-        lookup.reply.result(Tokens(message.tokens) if isinstance(message, frames.TokenIds) else Text(message.text))
+        """Pass an engine's answer on, if it is still wanted."""
+        lookup = self._open.pop(message.key, None)
+        if lookup is not None:
+            answer = Tokens(message.tokens) if isinstance(message, frames.TokenIds) else Text(message.text)
+            lookup.reply.result(answer)
+
+    def cancel(self, key: int, reason: str = "cancelled") -> None:
+        """Answer a question with an error; unknown and finished ones are ignored."""
+        if key in self._open:
+            self._end([key], reason)
+
+    def refuse_all(self, reason: str) -> None:
+        """Answer every open question with an error."""
+        self._end(list(self._open), reason)
 
     def refused(self, message: frames.Refused) -> bool:
         """Pass an engine's refusal on; False where it is about no question."""
@@ -67,10 +78,11 @@ class Lookups:
         """Answer what waited for a model that cannot be served."""
         self._end([key for key, lookup in self._open.items() if lookup.model == model], "model_unavailable")
 
-    def _ask(self, model: str, message: frames.Tokenize | frames.Detokenize, reply: Reply) -> None:
+    def _ask(self, model: str, message: frames.Tokenize | frames.Detokenize, reply: Reply) -> int:
         lookup = self._open[message.key] = _Lookup(model, message, reply)
         if model in self._engines:
             self._send(lookup, *self._engines[model])
+        return message.key
 
     def _send(self, lookup: _Lookup, engine: int, link: Engine) -> None:
         lookup.engine = engine

@@ -1,13 +1,14 @@
 """The `card` command: arguments in, exit code out."""
 
 import argparse
+import contextlib
 import sys
 from typing import NoReturn, get_args
 
 import uvloop
 
 from car_daemon import logs
-from car_daemon.config import Config, ConfigError, Flags, load_config
+from car_daemon.config import MAX_THREADS, Config, ConfigError, Flags, load_config
 from car_daemon.daemon import Daemon
 from car_daemon.listen import AddressInUse, BadAddress, OwnSocket
 from car_protocol import __version__
@@ -18,6 +19,7 @@ EX_UNAVAILABLE = 69
 EX_TEMPFAIL = 75
 EX_CONFIG = 78
 _MAX_PORTABLE_INT = 2**31 - 1
+_MOST_DIGITS = 10
 
 
 def main() -> NoReturn:
@@ -33,7 +35,7 @@ def run(arguments: list[str]) -> int:
         missing = _missing_model(config)
         if missing is not None:
             return _complain(EX_UNAVAILABLE, missing)
-        own_socket = OwnSocket(config.socket)
+        own_socket = OwnSocket(config.socket, shared=bool(config.allow_uids))
     except ConfigError as error:
         return _complain(EX_CONFIG, str(error))
     except BadAddress as error:
@@ -63,8 +65,10 @@ async def _run(config: Config, own_socket: OwnSocket) -> bool:
 
 def _missing_model(config: Config) -> str | None:
     path = config.models[config.default_model].path
-    if path.is_file():
-        return None
+    # A path that may not be looked at is as good as missing.
+    with contextlib.suppress(OSError):
+        if path.is_file():
+            return None
     return f"there is no model file {path}: give --model the path of a GGUF file"
 
 
@@ -92,16 +96,30 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--capacity", type=_positive, metavar="N", help="requests that may run at once on this machine")
     parser.add_argument("--context-tokens", type=_positive, metavar="N", help="tokens of context of each request")
+    parser.add_argument("--threads", type=_threads, metavar="N", help="threads of the engine (default: physical cores)")
     parser.add_argument(
-        "--threads", type=_positive, metavar="N", help="threads of the engine (default: physical cores)"
+        "--gpu-layers", type=_layers, metavar="N", help="layers to put on the GPU, -1 for all (default: 0)"
     )
-    parser.add_argument("--gpu-layers", type=int, metavar="N", help="layers to put on the GPU, -1 for all (default: 0)")
     parser.add_argument("--log-level", choices=get_args(logs.Level), help="default: info")
     parser.add_argument("--log-format", choices=get_args(logs.Format), help="default: console")
     return parser
 
 
 def _positive(text: str) -> int:
-    if text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_PORTABLE_INT:
+    return _integer(text, 1, _MAX_PORTABLE_INT, "a positive integer")
+
+
+def _threads(text: str) -> int:
+    return _integer(text, 1, MAX_THREADS, f"a positive integer of at most {MAX_THREADS}")
+
+
+def _layers(text: str) -> int:
+    return _integer(text, -1, _MAX_PORTABLE_INT, "a number of layers, or -1 for all")
+
+
+def _integer(text: str, least: int, most: int, what: str) -> int:
+    """Read an integer; a text too long to be one is not even converted."""
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS and least <= int(text) <= most:
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
+    raise argparse.ArgumentTypeError(f"{text[:_MOST_DIGITS]!r} is not {what}")

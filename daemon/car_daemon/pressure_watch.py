@@ -35,8 +35,8 @@ class PressureWatch:
 
     def start(self) -> None:
         """Watch from now on, in the running event loop."""
-        self.look()
         self._timer = asyncio.get_running_loop().call_later(_PERIOD_S, self.start)
+        self.look()
 
     def stop(self) -> None:
         """Stop watching."""
@@ -45,14 +45,18 @@ class PressureWatch:
 
     def look(self) -> None:
         """Take one reading and pass a change on."""
-        reading = self._read_memory()
+        try:
+            reading = self._read_memory()
+        except OSError as error:
+            log.warning("memory.unreadable", error=type(error).__name__)
+            return
         percent = 100 * reading.available / reading.total
         if not self._gauge.update(percent, reading.some_percent, reading.full_percent, self._clock()):
             return
         self._gate.pressure = self._gauge.level
         log.warning(
             "memory.pressure",
-            level=self._gauge.level,
+            pressure=self._gauge.level,
             available_percent=round(percent, 1),
             some_percent=reading.some_percent,
             full_percent=reading.full_percent,

@@ -5,13 +5,14 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from car_protocol.limits import Limits
+from car_protocol.meta import Params
 
 Policy = Literal["env", "flag", "config", "measured", "memory", "ram_tiers", "ram_per_8gb"]
 Pressure = Literal["none", "some", "critical"]
 ModelState = Literal["unloaded", "loading", "ready", "draining", "failed"]
 
 
-class CapacityParams(Struct, frozen=True, forbid_unknown_fields=True):
+class CapacityParams(Params, frozen=True, kw_only=True):
     """Which model's capacity; `subscribe` starts or ends `inference/capacity_changed`."""
 
     model: str | None = None

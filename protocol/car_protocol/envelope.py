@@ -10,7 +10,7 @@ from car_protocol.errors import ErrorObject, RpcError
 from car_protocol.limits import MAX_BATCH, MAX_ID_BYTES, MAX_ID_INTEGER
 
 Id = str | int
-_INTEGER = re.compile(rb"-?(0|[1-9][0-9]*)")
+_INTEGER = re.compile(rb"0|-?[1-9][0-9]*")
 _ABSENT = Raw(b"")
 
 

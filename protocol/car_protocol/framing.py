@@ -50,7 +50,7 @@ class LineFramer:
             if len(frame) > self.limit:
                 self._overflow()
                 break
-            if frame.strip():
+            if frame.strip(b" \t\r"):
                 frames.append(frame)
         return frames
 

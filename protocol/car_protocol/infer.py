@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from car_protocol.envelope import Id
+from car_protocol.meta import Params
 
 Priority = Literal["latency_critical", "throughput"]
 FinishReason = Literal["stop", "length", "deadline"]
@@ -70,6 +71,7 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     supersede: str | None = None
     progress: bool = False
     client: str | None = None
+    # As in Params: of two bases with members a Struct can have only one.
     meta: dict[str, Raw] = field(name="_meta", default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,14 +89,18 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("`parse_special`: goes with prompt only")
 
 
-class CancelParams(Struct, frozen=True, forbid_unknown_fields=True):
+class CancelParams(Params, frozen=True, kw_only=True):
     """Which request of this connection to cancel."""
 
     id: Id
 
 
-class Empty(Struct, frozen=True, forbid_unknown_fields=True):
+class NoParams(Params, frozen=True):
     """No members."""
+
+
+class Empty(Struct, frozen=True):
+    """A result without members."""
 
 
 class Usage(Struct, frozen=True):

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from car_protocol.capacity import Capacity, CapacityParams
-from car_protocol.infer import Answer, CancelParams, Empty, InferParams
+from car_protocol.infer import Answer, CancelParams, Empty, InferParams, NoParams
 from car_protocol.models import Models
 from car_protocol.status import Status
 from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens
@@ -28,9 +28,9 @@ METHODS: dict[str, Method] = {
     "$/cancelRequest": Method("Cancel a request of this connection.", CancelParams, Empty),
     "tokenize": Method("Cut text into the model's tokens.", TokenizeParams, Tokens),
     "detokenize": Method("Write tokens out as text.", DetokenizeParams, Text),
-    "models/list": Method("List what the daemon can serve.", Empty, Models),
-    "daemon/status": Method("What the daemon is doing now.", Empty, Status),
-    "rpc.discover": Method("This table as an OpenRPC document.", Empty, dict[str, Any]),
+    "models/list": Method("List what the daemon can serve.", NoParams, Models),
+    "daemon/status": Method("What the daemon is doing now.", NoParams, Status),
+    "rpc.discover": Method("This table as an OpenRPC document.", NoParams, dict[str, Any]),
 }
 CHUNK = "infer_stream/chunk"
 PROGRESS = "infer_stream/progress"

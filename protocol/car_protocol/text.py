@@ -5,9 +5,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from car_protocol.infer import TokenId
+from car_protocol.meta import Params
 
 
-class TokenizeParams(Struct, frozen=True, forbid_unknown_fields=True):
+class TokenizeParams(Params, frozen=True, kw_only=True):
     """The text to cut into tokens."""
 
     text: str
@@ -22,7 +23,7 @@ class Tokens(Struct, frozen=True):
     tokens: list[int]
 
 
-class DetokenizeParams(Struct, frozen=True, forbid_unknown_fields=True):
+class DetokenizeParams(Params, frozen=True, kw_only=True):
     """The tokens to write out; with `special` control tokens too."""
 
     tokens: Annotated[list[TokenId], Meta(max_length=1_000_000)]

@@ -433,3 +433,33 @@ def test_every_policy_declares_by_its_name(folder: Path, policy: str) -> None:
         capacity = client.result("inference/capacity")
     assert capacity["policy"] == policy
     assert capacity["capacity"] == capacity["declared"] >= 1
+
+
+# Queues.
+
+
+def test_a_class_that_holds_four_fifths_of_the_queue_is_unhealthy(start: Start, folder: Path) -> None:
+    daemon = start("--capacity", "1", *queue_config(folder, "[queue]\nlimit = 5\n"))
+    with daemon.ready().connect() as client:
+        holders = fill(client, 1)
+        health = []
+        for _ in range(4):
+            client.send("infer", greedy(KNOWN[0], priority="throughput"))
+            health.append(client.result("daemon/status")["queue"]["healthy"])
+        status = client.result("daemon/status")
+        assert health == [True, True, True, False]
+        assert (status["queue"]["throughput"], status["queue"]["latency_critical"]) == (4, 0)
+        assert status["totals"]["in_flight"] == 5
+        cancel(client, holders)
+
+
+def test_streams_go_through_the_same_queue_and_priority_as_single_answers(small: RawClient) -> None:
+    holders = fill(small, 2)
+    kinds = ["infer_stream", "infer"] * 3
+    requests = [small.send(kind, greedy(known)) for kind, known in zip(kinds, KNOWN[:6], strict=True)]
+    background = small.send("infer_stream", greedy(LONG[0], priority="throughput"))
+    assert small.result("inference/capacity")["queued"] == 7
+    small.result("tokenize", {"text": "what is answered after it is prepared after it"})
+    cancel(small, holders)
+    waits = [small.response(request)["result"]["timings"]["queue_ms"] for request in [*requests, background]]
+    assert waits[-1] == max(waits)

@@ -1,6 +1,7 @@
 """Memory pressure moves the one value while everything runs; the memory is injected, the rest is real."""
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from car_client import AsyncClient
 from car_daemon.config import Flags, load_config
 from car_daemon.daemon import Daemon
 from car_daemon.listen import OwnSocket
-from car_daemon.memory import MemoryReading
+from car_daemon.memory import MemoryReading, read_memory
 from car_protocol.infer import Message
 from tests.e2e.support import KNOWN
 
@@ -103,3 +104,44 @@ async def test_under_pressure_requests_beyond_the_lowered_capacity_wait(served: 
         while not all(one.done() for one in running):
             most = max(most, (await client.read_capacity()).in_use)
         assert most == 4
+
+
+BALLAST = """
+import mmap, sys
+ballast = mmap.mmap(-1, int(sys.argv[1]))
+for page in range(0, len(ballast), 4096):
+    ballast[page] = 1
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_real_memory_that_another_program_takes_lowers_capacity_until_it_gives_it_back(folder: Path) -> None:
+    before = read_memory()
+    percent = 100 * before.available / before.total
+    (folder / "card.toml").write_text(
+        f"[pressure]\ncalm_s = 0.5\nsome_available = {percent - 3}\ncritical_available = 1\n"
+        "some_stalled = 100\ncritical_stalled = 100\n[capacity]\nsequences = 8\n"
+    )
+    config = load_config(
+        Flags(config=str(folder / "card.toml"), socket=str(folder / "card.sock")), {"XDG_CACHE_HOME": str(folder)}
+    )
+    own_socket = OwnSocket(config.socket)
+    daemon = Daemon(config, own_socket)
+    running = asyncio.create_task(daemon.run())
+    async with AsyncClient(config.socket) as client:
+        await capacity_becomes(client, 8)
+        other = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-c", BALLAST, str(before.total * 6 // 100)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert other.stdout is not None
+        assert await other.stdout.readline() == b"held\n"
+        await capacity_becomes(client, 6)
+        await other.communicate(b"")
+        await capacity_becomes(client, 8)
+    daemon.stop()
+    assert await running
+    own_socket.close()

@@ -1,5 +1,6 @@
 """How the daemon ends: nothing unanswered, nothing left behind."""
 
+import resource
 import signal
 import time
 from collections.abc import Callable
@@ -122,3 +123,37 @@ def test_descriptors_return_to_where_they_were(start: Start) -> None:
             pass
         assert process.num_fds() == before
     assert daemon.stop() == 0
+
+
+def test_a_lookup_that_an_engine_never_answers_is_answered_by_the_drain(start: Start) -> None:
+    daemon = start("--capacity", "1")
+    engine = daemon.ready().engine()
+    with daemon.connect() as client:
+        engine.suspend()
+        lookup = client.send("tokenize", {"text": "Hi"})
+        request = client.send("infer", greedy(KNOWN[0]))
+        client.result("inference/capacity")
+        daemon.process.send_signal(signal.SIGTERM)
+        with daemon.connect() as other:
+            while other.result("daemon/status")["state"] != "draining":
+                pass
+        daemon.process.send_signal(signal.SIGTERM)
+        reasons = [client.response(one)["error"]["data"]["reason"] for one in (lookup, request)]
+    assert reasons == ["draining", "draining"]
+    assert daemon.stop() == 0
+    assert is_gone(engine)
+
+
+def test_an_engine_starts_again_also_with_a_thousand_connections(start: Start, folder: Path) -> None:
+    (folder / "card.toml").write_text("[daemon]\nmax_connections = 3000\nmax_connections_per_uid = 2000\n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    try:
+        daemon = start("--capacity", "1", "--config", str(folder / "card.toml")).ready()
+        clients = [daemon.connect() for _ in range(1100)]
+        daemon.engine().kill()
+        assert clients[-1].result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer
+        for client in clients:
+            client.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

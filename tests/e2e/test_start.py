@@ -206,3 +206,36 @@ def test_the_socket_is_private_from_its_first_moment(folder: Path) -> None:
     with running(folder) as daemon:
         daemon.connect().close()
         assert daemon.path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--socket", "/"], 64),
+        (["--socket", "."], 64),
+        (["--capacity", "9" * 5000], 64),
+        (["--gpu-layers", "9" * 30], 64),
+        (["--threads", "2147483647"], 64),
+        (["--model", "a" * 300], 69),
+    ],
+)
+def test_figures_and_paths_that_nothing_can_hold_are_one_line_too(
+    folder: Path, arguments: list[str], code: int
+) -> None:
+    given = arguments if arguments[0] == "--socket" else ["--socket", str(folder / "card.sock"), *arguments]
+    ended = start(*given)
+    assert_refused(ended, code)
+    assert len(ended.stderr) < 1000
+
+
+def test_a_limit_of_five_thousand_digits_is_ignored(folder: Path) -> None:
+    with running(folder, CAR_INFERENCE_MAX_CONCURRENT="9" * 5000) as daemon, daemon.ready().connect() as client:
+        assert client.result("inference/capacity")["policy"] == "measured"
+        assert client.result("tokenize", {"text": "a", "_meta": {"anything": [1]}})["tokens"]
+
+
+def test_users_that_are_allowed_reach_the_socket(folder: Path) -> None:
+    (folder / "card.toml").write_text("[daemon]\nallow_uids = [65534]\n")
+    with running(folder, "--config", str(folder / "card.toml")) as daemon:
+        daemon.connect().close()
+        assert daemon.path.stat().st_mode & 0o777 == 0o666

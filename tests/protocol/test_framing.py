@@ -127,3 +127,7 @@ def test_no_more_than_the_limit_is_ever_held_or_delivered(pieces: list[bytes], l
         assert all(len(frame) <= limit for frame in framer.feed(piece))
         # The one byte more may be the carriage return of a line end.
         assert framer.pending <= limit + 1
+
+
+def test_a_line_of_other_white_space_is_a_frame_that_is_no_json() -> None:
+    assert LineFramer().feed(b"\x0c\n \t\r\n\x0b\n") == [b"\x0c", b"\x0b"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from car_protocol.capacity import CapacityParams
 from car_protocol.errors import RpcError
-from car_protocol.infer import CancelParams, Empty, InferParams
+from car_protocol.infer import CancelParams, InferParams, NoParams
 from car_protocol.params import decode_params, invalid_param
 from car_protocol.text import DetokenizeParams, TokenizeParams
 
@@ -65,7 +65,7 @@ def fault(kind: type[msgspec.Struct], text: bytes) -> str:
         (CancelParams, b"{}", "id"),
         (CancelParams, b'{"id":1.5}', "id"),
         (CancelParams, b'{"id":null}', "id"),
-        (Empty, b'{"a":1}', "a"),
+        (NoParams, b'{"a":1}', "a"),
         (TokenizeParams, b"{}", "text"),
         (TokenizeParams, b'{"text":"a","add_special":0}', "add_special"),
         (DetokenizeParams, b'{"tokens":[-1]}', "tokens"),
@@ -97,7 +97,7 @@ def test_limits_in_bytes_count_bytes() -> None:
 
 
 def test_absent_params_are_an_empty_object() -> None:
-    assert decode_params(Empty, b"") == Empty()
+    assert decode_params(NoParams, b"") == NoParams()
     assert decode_params(CapacityParams, b"") == CapacityParams()
 
 
@@ -116,7 +116,7 @@ def test_a_message_s_text_is_that_of_its_parts() -> None:
 
 def test_a_name_is_cut_before_it_goes_into_an_error() -> None:
     name = "a" * 1000
-    assert fault(Empty, msgspec.json.encode({name: 1})) == "a" * 128
+    assert fault(NoParams, msgspec.json.encode({name: 1})) == "a" * 128
     assert invalid_param(name).data == {"param": "a" * 128}
 
 

@@ -115,6 +115,8 @@ def _declare(
             sequences=load.sequences,
         )
     )
+    if load.context_tokens is not None and declared.context_tokens < load.context_tokens:
+        send(Warned("context.lowered", {"asked": load.context_tokens, "declared": declared.context_tokens}))
     if declared.asked is not None:
         send(Warned("capacity.lowered", {"asked": declared.asked, "declared": declared.sequences}))
     return declared

@@ -105,7 +105,8 @@ def _fitting(need: Need, context: int, share: float) -> int:
 
 def _context_tokens(need: Need) -> int:
     if need.context_tokens is not None:
-        return _rounded(need.context_tokens)
+        holds = int(need.free_bytes * _EXPLICIT_SHARE) // max(1, need.kv_bytes_per_token)
+        return min(_rounded(need.context_tokens), max(_CELLS, holds - holds % _CELLS))
     wanted = min(need.trained_context, _DEFAULT_CONTEXT)
     affordable = int(need.free_bytes * _SHARE) // max(1, 2 * need.kv_bytes_per_token)
     affordable -= affordable % _CELLS

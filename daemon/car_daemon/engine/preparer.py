@@ -90,6 +90,8 @@ class Preparer:
                     return PlainText(job.key, self._tokenizer.detokenize(job.tokens, special=job.special))
         except Refusal as refusal:
             return Refused(job.key, refusal.reason, refusal.data)
+        except Exception:  # noqa: BLE001 - one prompt must not end the engine under all others
+            return Refused(job.key, "internal_error", {})
 
     def _prepare(self, job: Prepare) -> Prepared:
         tokens = self._prompt_tokens(job)

@@ -70,10 +70,19 @@ class EngineProcess:
         """Read commands until the daemon says quit or closes; return the exit code."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         faulthandler.enable()
+        try:
+            return self._intake()
+        except OSError:
+            # The daemon was killed: its end of the socket is gone.
+            return 0
+
+    def _intake(self) -> int:
+        poll = select.poll()
+        poll.register(self._daemon, select.POLLIN)
         beat = time.monotonic()
         while True:
             timeout = max(0.0, beat + _HEARTBEAT_S - time.monotonic())
-            if select.select([self._daemon], [], [], timeout)[0]:
+            if poll.poll(timeout * 1000):
                 data = self._daemon.recv(_READ_BYTES)
                 if not data or not self._handle(data):
                     return 0

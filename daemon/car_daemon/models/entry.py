@@ -101,5 +101,5 @@ class ModelEntry:
         """Bytes of the model file; None where it is missing."""
         try:
             return self.settings.path.stat().st_size
-        except OSError:
+        except (OSError, ValueError):
             return None

@@ -8,7 +8,7 @@ from typing import Protocol
 import structlog
 
 from car_daemon.engine.frames import FromEngine, Heartbeat, Load, LoadFailed, Loading, Ready, Warned
-from car_daemon.models.entry import ModelEntry
+from car_daemon.models.entry import Counters, ModelEntry
 from car_daemon.models.link import Engine
 
 log = structlog.get_logger()
@@ -62,6 +62,9 @@ class EngineSupervisor:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self._end_engine()
+
+    async def _end_engine(self) -> None:
         if self._engine is not None:
             await self._engine.stop()
             self._engine = None
@@ -69,7 +72,13 @@ class EngineSupervisor:
     async def _live(self) -> None:
         backoff = _FIRST_BACKOFF_S
         while True:
-            was_ready = await self._one_life()
+            try:
+                was_ready = await self._one_life()
+            except (OSError, ValueError, OverflowError) as error:
+                # No process, no descriptor, or a figure that no frame holds: as good as a death.
+                log.error("engine.launch_failed", model=self._entry.name, error=type(error).__name__)  # noqa: TRY400
+                was_ready = False
+                await self._end_engine()
             if self._entry.state == "failed":
                 return
             backoff = _FIRST_BACKOFF_S if was_ready else min(2 * backoff, _LONGEST_BACKOFF_S)
@@ -88,6 +97,7 @@ class EngineSupervisor:
         was_ready = self._entry.state == "ready"
         self._engine = None
         self._entry.pid = None
+        self._entry.counters = Counters()
         self._audience.engine_lost(number)
         log.warning("engine.ended", model=self._entry.name, engine=number)
         return was_ready

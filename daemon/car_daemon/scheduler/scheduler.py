@@ -46,7 +46,7 @@ class Scheduler:
         refusal = self._refusal(request, now)
         if refusal is not None:
             return [refusal]
-        return [*self._supersede(request, now), *self._enter(request, now), *self._settle(now)]
+        return [*self._enter(request, now), *self._settle(now)]
 
     def cancel(self, key: int, now: float, reason: str = "cancelled") -> list[Action]:
         """End a request in any state; its sequence comes back with `ended`."""
@@ -83,6 +83,7 @@ class Scheduler:
             return [self._overloaded(request, "no free sequence", now), *self._settle(now)]
         actions = self._make_room(request, now)
         if request.state is State.PREPARING:
+            actions += self._supersede(request, now)
             request.prompt_tokens, request.max_tokens = prompt_tokens, max_tokens
             request.move(State.WAITING)
             request.engine = None
@@ -205,8 +206,7 @@ class Scheduler:
     def _supersede(self, request: Request, now: float) -> list[Action]:
         if request.supersede is None:
             return []
-        older = self._newest.get(request.supersede)
-        self._newest[request.supersede] = request
+        older, self._newest[request.supersede] = self._newest.get(request.supersede), request
         return [] if older is None else self._abandon(older, now, "cancelled", {"superseded": True})
 
     def _prepare(self, request: Request) -> list[Action]:
@@ -268,8 +268,9 @@ class Scheduler:
     def _recover(self, request: Request, now: float) -> list[Action]:
         """Put a request of a dead engine back, once, unless its client saw something of it."""
         request.engine = None
-        if request.state is State.PREPARING:
+        if request.state is State.PREPARING and not request.reran:
             request.move(State.ACCEPTED)
+            request.reran = True
             return []
         lost = request.sent or request.reran
         if lost or request.overdue:

@@ -42,12 +42,19 @@ def test_long_answers_count_against_their_client() -> None:
 
 def test_a_newer_request_with_the_same_key_cancels_the_older() -> None:
     world = World()
-    world.submit(supersede=(1, "search"))
-    world.submit(supersede=(1, "other"))
-    world.submit(supersede=(2, "search"))
-    world.submit(supersede=(1, "search"))
+    engine = world.start_engine()
+    for key in ((1, "search"), (1, "other"), (2, "search"), (1, "search")):
+        world.prepare(engine, world.submit(supersede=key).key)
     assert world.endings == {1: ["cancelled"], 2: [], 3: [], 4: []}
     assert world.fails[0].data == {"superseded": True}
+
+
+def test_a_newer_request_that_is_refused_supersedes_nothing() -> None:
+    world = World()
+    engine = world.start_engine()
+    world.prepare(engine, world.submit(supersede=(1, "search")).key)
+    world.refuse(engine, world.submit(supersede=(1, "search")).key)
+    assert world.endings == {1: [], 2: ["context_exceeded"]}
 
 
 def test_a_superseded_request_that_runs_lets_go_of_its_sequence() -> None:

@@ -1,0 +1,93 @@
+"""Look-ups of text: answered once, by the engine, by a cancellation or by an end."""
+
+from itertools import count
+
+from msgspec import Struct
+
+from car_daemon.engine.frames import PlainText, Refused, TokenIds, Tokenize
+from car_daemon.lookups import Lookups
+from car_protocol.errors import RpcError
+from car_protocol.infer import Progress
+from car_protocol.text import DetokenizeParams, TokenizeParams
+
+
+class Answers:
+    """Collects the answers of one question."""
+
+    def __init__(self) -> None:
+        self.all: list[Struct | str] = []
+
+    def chunk(self, text: str, tokens: list[int] | None) -> None:
+        raise AssertionError("a look-up does not stream")
+
+    def progress(self, params: Progress) -> None:
+        raise AssertionError("a look-up has no progress")
+
+    def result(self, result: Struct) -> None:
+        self.all.append(result)
+
+    def error(self, error: RpcError) -> None:
+        self.all.append(error.reason)
+
+
+class Link:
+    """An engine that remembers what it was asked."""
+
+    pid = 1
+
+    def __init__(self) -> None:
+        self.asked: list[Struct] = []
+
+    def send(self, message: Struct) -> None:
+        self.asked.append(message)
+
+    async def wait(self) -> None:
+        raise AssertionError("nobody waits here")
+
+    async def stop(self) -> None:
+        raise AssertionError("nobody stops here")
+
+
+def test_a_question_for_a_loading_model_is_asked_when_it_is_ready() -> None:
+    lookups, answers, link = Lookups(count(1)), Answers(), Link()
+    lookups.tokenize("m", TokenizeParams(text="Hi"), answers)
+    lookups.engine_ready("m", 1, link)
+    assert link.asked == [Tokenize(1, "Hi", False, False)]
+    lookups.answered(TokenIds(1, [7]))
+    assert [str(answer) for answer in answers.all] == ["Tokens(tokens=[7])"]
+
+
+def test_a_cancelled_question_is_answered_once_and_a_late_answer_is_dropped() -> None:
+    lookups, answers = Lookups(count(1)), Answers()
+    lookups.engine_ready("m", 1, Link())
+    key = lookups.detokenize("m", DetokenizeParams(tokens=[1]), answers)
+    lookups.cancel(key)
+    lookups.cancel(key)
+    lookups.answered(PlainText(key, "late"))
+    assert not lookups.refused(Refused(key, "invalid_params", {}))
+    assert answers.all == ["cancelled"]
+
+
+def test_a_drain_answers_every_open_question() -> None:
+    lookups, waiting, asked = Lookups(count(1)), Answers(), Answers()
+    lookups.tokenize("loading", TokenizeParams(text="a"), waiting)
+    lookups.engine_ready("m", 1, Link())
+    lookups.tokenize("m", TokenizeParams(text="b"), asked)
+    lookups.refuse_all("draining")
+    assert (waiting.all, asked.all) == (["draining"], ["draining"])
+
+
+def test_a_question_is_not_asked_again_of_the_engine_after_the_one_that_died() -> None:
+    lookups, answers, second = Lookups(count(1)), Answers(), Link()
+    lookups.engine_ready("m", 1, Link())
+    lookups.tokenize("m", TokenizeParams(text="a"), answers)
+    lookups.engine_lost(1)
+    lookups.engine_ready("m", 2, second)
+    assert (answers.all, second.asked) == (["engine_lost"], [])
+
+
+def test_a_failed_model_answers_what_waited_for_it() -> None:
+    lookups, answers = Lookups(count(1)), Answers()
+    lookups.tokenize("m", TokenizeParams(text="a"), answers)
+    lookups.model_failed("m")
+    assert answers.all == ["model_unavailable"]
