@@ -39,6 +39,10 @@ class Calls(Protocol):
         """Carry out a notification."""
         ...
 
+    def refused(self, call: Call) -> None:
+        """Hear of a request that the connection itself refused."""
+        ...
+
 
 class Registry(Protocol):
     """Who keeps the connections; `admit` returns why a peer is refused, None where it is not."""
@@ -163,6 +167,7 @@ class Connection(asyncio.Protocol):
             return
         exchange = Exchange(call.id, len(call.params), end, self.send)
         if refusal := self._refusal(call.id):
+            self._calls.refused(call)
             end(exchange, refusal)
             return
         self.in_flight[call.id] = exchange
@@ -191,6 +196,8 @@ class Connection(asyncio.Protocol):
 
         for entry in batch.entries:
             if refusal := entry_refusal(entry):
+                if isinstance(entry, Call):
+                    self._calls.refused(entry)
                 answers.add(refusal)
             elif isinstance(entry, Call):
                 self._call(entry, end)

@@ -25,14 +25,14 @@ CANCEL = "$/cancelRequest"
 class Dispatch:
     """Decodes params by the method table and calls the method's handler; errors become answers here.
 
-    `refused` hears of inference that never became a request of the scheduler.
+    `count_refused` hears of inference that never became a request of the scheduler.
     """
 
-    def __init__(self, handlers: dict[str, Handler], refused: Callable[[], None]) -> None:
+    def __init__(self, handlers: dict[str, Handler], count_refused: Callable[[], None]) -> None:
         if handlers.keys() != METHODS.keys():
             raise ValueError(f"handlers and methods differ: {sorted(handlers.keys() ^ METHODS.keys())}")
         self._handlers = handlers
-        self._refused = refused
+        self._count_refused = count_refused
 
     def call(self, connection: "Connection", call: Call, exchange: Exchange) -> None:
         """Carry out a request; the exchange is ended now or later."""
@@ -41,13 +41,18 @@ class Dispatch:
             if result is not None:
                 exchange.result(result)
         except RpcError as error:
-            if (method := METHODS.get(call.method)) is not None and method.infers:
-                self._refused()
+            self.refused(call)
             exchange.error(error)
         except Exception as error:  # noqa: BLE001 - one failed call must not end the daemon
             # The text of an exception may hold input, and so may a traceback.
             log.error("call.failed", method=call.method, error=type(error).__name__)  # noqa: TRY400
             exchange.error(RpcError("internal_error"))
+
+    def refused(self, call: Call) -> None:
+        """Count a request that was refused before the scheduler saw it."""
+        method = METHODS.get(call.method)
+        if method is not None and method.infers:
+            self._count_refused()
 
     def notify(self, connection: "Connection", call: Call) -> None:
         """Carry out a notification: only a cancellation has an effect, and nothing is ever answered."""

@@ -109,6 +109,11 @@ class RawClient:
         message: Json = json.loads(line)
         return message
 
+    def receive_batch(self) -> list[Json]:
+        """Return the next line, which is the array of a batch's answers."""
+        answers: list[Json] = json.loads(self._file.readline())
+        return answers
+
     def response(self, request_id: Any) -> Json:
         """Return the terminal response of a request; those of others are kept, chunks are passed over."""
         while request_id not in self._responses:

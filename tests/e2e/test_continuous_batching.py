@@ -1,5 +1,6 @@
 """What a continuous-batching server promises, each promise a test by its name."""
 
+import json
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -170,3 +171,20 @@ def test_totals_add_up_at_every_reading(small: RawClient) -> None:
         totals = small.result("daemon/status")["totals"]
         assert totals["received"] == sum(totals.values()) - totals["received"]
     small.notify("$/cancelRequest", {"id": doomed})
+
+
+def test_requests_that_the_connection_itself_refuses_count_as_rejected(daemon: Daemon) -> None:
+    daemon.wait_until_idle()
+    with daemon.connect() as client:
+        before = client.result("daemon/status")["totals"]
+        first = client.send("infer", endless(), request_id="same")
+        client.send("infer", greedy(KNOWN[0]), request_id="same")
+        assert client.receive()["error"]["code"] == -32600
+        entry = {"jsonrpc": "2.0", "id": 1, "method": "infer_stream", "params": greedy(KNOWN[0])}
+        client.send_bytes(json.dumps([entry]).encode() + b"\n")
+        client.receive_batch()
+        client.notify("$/cancelRequest", {"id": first})
+        client.response(first)
+        after = client.result("daemon/status")["totals"]
+    assert after["rejected"] - before["rejected"] == 2
+    assert after["received"] - before["received"] == 3
