@@ -41,9 +41,6 @@ class Engine(Protocol):
         ...
 
 
-Launch = Callable[[Callable[[FromEngine], None]], "asyncio.Future[Engine]"]
-
-
 class EngineLink(asyncio.Protocol):
     """The daemon's end of an engine's socket; calls `hear` for every frame in order."""
 
