@@ -69,15 +69,13 @@ class Handlers:
 
     def tokenize(self, _connection: Connection, exchange: Exchange, params: TokenizeParams) -> None:
         """Have text cut into tokens."""
-        lookups = self._inference.lookups
-        key = lookups.tokenize(self._pool.servable(params.model).name, params, exchange)
-        exchange.cancel = lambda reason: lookups.cancel(key, reason)
+        model = self._pool.servable(params.model).name
+        self._cancellable(exchange, self._inference.lookups.tokenize(model, params, exchange))
 
     def detokenize(self, _connection: Connection, exchange: Exchange, params: DetokenizeParams) -> None:
         """Have tokens written out."""
-        lookups = self._inference.lookups
-        key = lookups.detokenize(self._pool.servable(params.model).name, params, exchange)
-        exchange.cancel = lambda reason: lookups.cancel(key, reason)
+        model = self._pool.servable(params.model).name
+        self._cancellable(exchange, self._inference.lookups.detokenize(model, params, exchange))
 
     def models(self, _connection: Connection, _exchange: Exchange, _params: NoParams) -> Models:
         """List the models."""
@@ -90,6 +88,9 @@ class Handlers:
     def discover(self, _connection: Connection, _exchange: Exchange, _params: NoParams) -> dict[str, Any]:
         """Describe the contract."""
         return _described()
+
+    def _cancellable(self, exchange: Exchange, key: int) -> None:
+        exchange.cancel = lambda reason: self._inference.lookups.cancel(key, reason)
 
     def _start(self, connection: Connection, exchange: Exchange, params: InferParams, *, streams: bool) -> None:
         connection.label = params.client or connection.label

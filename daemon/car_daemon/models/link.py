@@ -53,8 +53,7 @@ class EngineLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         # uvloop's transports are no subclass of asyncio's.
-        transport = cast(asyncio.Transport, transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Pass on the frames that came."""

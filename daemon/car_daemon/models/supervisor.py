@@ -47,9 +47,8 @@ class EngineSupervisor:
         self._launch = launch
         self._audience = audience
         self._clock = clock
-        # Mutable state: the task that runs the lives, the number of the present one and its link.
+        # Mutable state: the task that runs the lives, and the engine of the present one.
         self._task: asyncio.Task[None] | None = None
-        self._number = 0
         self._engine: Engine | None = None
 
     def start(self) -> None:
@@ -68,6 +67,7 @@ class EngineSupervisor:
         if self._engine is not None:
             await self._engine.stop()
             self._engine = None
+            self._entry.pid = None
 
     async def _live(self) -> None:
         backoff = _FIRST_BACKOFF_S
@@ -89,7 +89,7 @@ class EngineSupervisor:
 
     async def _one_life(self) -> bool:
         """Run one engine process to its end; tell whether it ever became ready."""
-        self._number = number = next(_numbers)
+        number = next(_numbers)
         self._engine = engine = await self._launch(lambda message: self._hear(number, message))
         self._entry.pid = engine.pid
         engine.send(self._load())

@@ -5,11 +5,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from car_daemon.scheduler.request import Request
+from car_daemon.scheduler.request import RANKS, Request
 from car_protocol.limits import QUEUE_LIMIT, QUEUE_MAX_BYTES
 
 Overflow = Literal["block", "drop_newest", "drop_oldest"]
-_RANKS = {"latency_critical": 0, "throughput": 1}
 
 
 class QueueBounds(Struct, frozen=True):
@@ -78,9 +77,9 @@ class Backlog:
 
     def victim(self, newcomer: Request) -> Request | None:
         """Return who is dropped for a newcomer: the oldest of its class or the lower one, of any client."""
-        rank = _RANKS[newcomer.priority]
+        rank = RANKS[newcomer.priority]
         return min(
-            (request for request in self._counted.values() if _RANKS[request.priority] >= rank),
+            (request for request in self._counted.values() if RANKS[request.priority] >= rank),
             key=lambda request: request.key,
             default=None,
         )

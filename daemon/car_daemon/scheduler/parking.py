@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Collection
 
 from car_daemon.scheduler.actions import Park
-from car_daemon.scheduler.request import Client, Request, State
+from car_daemon.scheduler.request import RANKS, Client, Request, State
 from car_daemon.scheduler.waiting import Waiting
 
 # After that many a request stays where it is: it has been moved around enough.
 _MOST_PARKINGS = 2
-_RANKS = {"latency_critical": 0, "throughput": 1}
 
 
 def plan_parking(leased: Collection[Request], waiting: Waiting, now: float) -> list[Park]:
@@ -47,7 +46,7 @@ def _victim(waiter: Request, running: list[Request], leases: Counter[Client]) ->
     """Return who is parked for a waiter: of the lowest class, with the fewest tokens in its cells."""
     return min(
         (request for request in running if _may_replace(waiter, request, leases)),
-        key=lambda request: (-_RANKS[request.priority], request.prompt_done + request.produced),
+        key=lambda request: (-RANKS[request.priority], request.prompt_done + request.produced),
         default=None,
     )
 
@@ -55,7 +54,7 @@ def _victim(waiter: Request, running: list[Request], leases: Counter[Client]) ->
 def _may_replace(waiter: Request, request: Request, leases: Counter[Client]) -> bool:
     if request.model != waiter.model or request.parking or request.parkings >= _MOST_PARKINGS:
         return False
-    lower = _RANKS[request.priority] - _RANKS[waiter.priority]
+    lower = RANKS[request.priority] - RANKS[waiter.priority]
     fairer = not lower and not leases[waiter.client] and leases[request.client] > 1
     return lower > 0 or fairer
 

@@ -4,6 +4,8 @@ from enum import Enum
 
 from car_protocol.infer import Priority
 
+# The lower the rank, the more urgent the class.
+RANKS: dict[Priority, int] = {"latency_critical": 0, "throughput": 1}
 # Who a request is for: a user and a label of theirs, or the process that asked.
 Client = tuple[int, str | int]
 
