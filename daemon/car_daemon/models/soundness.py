@@ -1,0 +1,93 @@
+"""Whether a model file may be handed to an engine, checked in plain Python by its header alone."""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from car_daemon.models.cursor import Cursor
+from car_daemon.models.gguf import Header, read_header
+from car_daemon.models.hyperparameters import Hyperparameters
+from car_daemon.models.tensors import check_tensors, count_parameters
+from car_daemon.models.unsound import Reason, UnsoundModel, refuse
+from car_daemon.models.vocabulary import check_vocabulary
+
+_NAME_CHARACTERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the header says of a sound model; None or 0 where it says nothing."""
+
+    architecture: str | None
+    name: str | None
+    size_bytes: int
+    tensor_bytes: int
+    parameters: int
+    file_type: int | None
+    vocabulary: int | None
+    context_length: int
+    embedding_length: int
+    block_count: int
+    has_chat_template: bool
+    parts: int
+
+
+def check(path: Path) -> Facts:
+    """Return the facts of a sound file; raises UnsoundModel. Later parts of a split model are sound by themselves."""
+    with _open(path) as file:
+        cursor = Cursor(file, os.fstat(file.fileno()).st_size)
+        header = read_header(cursor)
+        tensor_bytes = check_tensors(header, cursor.size)
+        parts = _whole(header, "split.count") or 1
+        refuse(Reason.NO_TENSORS, when=not header.tensors and parts == 1)
+        architecture = _architecture(header)
+        sizes = Hyperparameters(header, cursor, architecture or "")
+        sizes.check()
+        return Facts(
+            architecture=architecture,
+            name=_text(header, "general.name"),
+            size_bytes=cursor.size,
+            tensor_bytes=tensor_bytes,
+            parameters=count_parameters(header),
+            file_type=_whole(header, "general.file_type"),
+            vocabulary=check_vocabulary(header, cursor),
+            context_length=sizes.most("context_length"),
+            embedding_length=sizes.most("embedding_length"),
+            block_count=sizes.most("block_count"),
+            has_chat_template="tokenizer.chat_template" in header.values,
+            parts=parts,
+        )
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a regular file; anything else is refused without waiting for it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except (OSError, ValueError):
+        raise UnsoundModel(Reason.UNREADABLE) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnsoundModel(Reason.NOT_A_FILE)
+    return open(descriptor, "rb", buffering=0)
+
+
+def _architecture(header: Header) -> str | None:
+    """Return the architecture's name; only later parts of a split model go without."""
+    name = _text(header, "general.architecture")
+    if name is None and "general.architecture" not in header.values and _whole(header, "split.no"):
+        return None
+    if not name or len(name) > _NAME_CHARACTERS or not name.isascii() or not name.isprintable():
+        raise UnsoundModel(Reason.ARCHITECTURE)
+    return name
+
+
+def _text(header: Header, key: str) -> str | None:
+    value = header.values.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _whole(header: Header, key: str) -> int | None:
+    value = header.values.get(key)
+    return value if type(value) is int else None

@@ -1,0 +1,55 @@
+"""Why a model file is refused: a table of fixed texts, none of which quotes the file."""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Everything that can be wrong with a model file."""
+
+    UNREADABLE = "the file cannot be read"
+    NOT_A_FILE = "this is not a regular file"
+    NOT_GGUF = "the file is not a GGUF"
+    BYTE_ORDER = "the file is written in the other byte order"
+    VERSION = "this GGUF version is not supported"
+    CUT_SHORT = "the file is cut short"
+    COUNTS = "counts do not fit the file"
+    TOO_LARGE = "the header is too large"
+    KEY = "a key is malformed"
+    KEY_TWICE = "a key is given twice"
+    VALUE_TYPE = "a value has an unknown type"
+    VALUE = "a value is malformed"
+    NESTED = "an array holds arrays"
+    ALIGNMENT = "the alignment is impossible"
+    ARCHITECTURE = "the architecture is not named"
+    NO_TENSORS = "the file holds no tensors"
+    TENSOR_NAME = "a tensor's name is malformed"
+    TENSOR_TWICE = "a tensor is given twice"
+    TENSOR_TYPE = "a tensor has an unknown type"
+    UNUSABLE_TYPE = "a tensor has a type that nothing computes with"
+    SHAPE = "a tensor's shape is impossible"
+    UNALIGNED = "a tensor is not aligned"
+    OUTSIDE = "a tensor lies outside the file"
+    OVERLAP = "tensors overlap"
+    TOKENIZER = "the tokenizer's tables disagree"
+    SAME_TEXT = "two tokens have the same text"
+    SPECIAL = "a special token is not in the vocabulary"
+    NO_VOCABULARY = "the model has no vocabulary"
+    BYTES = "the vocabulary cannot spell every text"
+    HYPERPARAMETER = "a size of the model is impossible"
+    HEADS = "the numbers of attention heads disagree"
+    EXPERTS = "the numbers of experts disagree"
+    ROPE = "the scaling of positions is unknown"
+
+
+class UnsoundModel(Exception):
+    """The file must not be loaded; the message is the reason's fixed text."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+def refuse(reason: Reason, *, when: bool) -> None:
+    """Raise UnsoundModel when something is so."""
+    if when:
+        raise UnsoundModel(reason)

@@ -1,0 +1,1 @@
+"""Tests of the models: their files, and what is known of them."""
