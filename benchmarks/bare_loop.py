@@ -7,11 +7,24 @@ import time
 
 from benchmarks.workload import Workload, read_arguments
 from car_daemon.engine.assembly import default_threads
+from car_daemon.engine.frames import Run
+from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel, silence
+from car_daemon.engine.llama.sampler import Sampler
 from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.tokens import Vocabulary
-from car_protocol.infer import Sampling
+from car_protocol.sampling import Sampling
+
+_RUN = Run(
+    key=0,
+    tokens=b"",
+    max_tokens=1,
+    sampling=Sampling(temperature=0, ignore_eos=True),
+    seed=1,
+    stop=[],
+    return_tokens=False,
+)
 
 
 def main() -> None:
@@ -22,8 +35,10 @@ def main() -> None:
     context = LlamaContext(
         model, sequences=workload.streams, context_tokens=1024, threads=default_threads(model.size_bytes)
     )
-    chains = SamplerChains(Vocabulary(model), context.context_tokens)
-    samplers = [chains.build(Sampling(temperature=0, ignore_eos=True), 1) for _ in range(workload.streams)]
+    vocabulary = Vocabulary(model)
+    constraints = Constraints(vocabulary.pieces, vocabulary.ends, vocabulary.control)
+    chains = SamplerChains(vocabulary, constraints, context.context_tokens)
+    samplers = [chains.build(_RUN, []) for _ in range(workload.streams)]
     _round(context, samplers, workload, turn=-1)
     started = time.perf_counter()
     for turn in range(workload.rounds):
@@ -31,7 +46,7 @@ def main() -> None:
     print(workload.tokens / (time.perf_counter() - started))
 
 
-def _round(context: LlamaContext, samplers: list[object], workload: Workload, turn: int) -> None:
+def _round(context: LlamaContext, samplers: list[Sampler], workload: Workload, turn: int) -> None:
     streams = range(workload.streams)
     prompts = [workload.prompt(stream, turn) for stream in streams]
     size = workload.prompt_tokens

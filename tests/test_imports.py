@@ -19,7 +19,7 @@ RULES: list[tuple[Path, tuple[str, ...], Path | None]] = [
     (DAEMON, ("car_client",), None),
     (DAEMON, ("llama_cpp",), DAEMON / "engine" / "llama"),
     (DAEMON / "scheduler", PURE, None),
-    (DAEMON / "engine" / "batching", PURE, None),
+    (DAEMON / "engine" / "batching", tuple(name for name in PURE if name != "numpy"), None),
     (DAEMON / "scheduler", ("car_daemon.engine", "car_daemon.models"), None),
     (DAEMON / "engine", ("car_daemon.scheduler", "car_daemon.models", "asyncio"), None),
 ]

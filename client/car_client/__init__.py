@@ -23,8 +23,8 @@ from car_client.errors import (
 )
 from car_client.options import InferOptions
 from car_client.stream import Stream
+from car_protocol.answer import Answer, Chunk
 from car_protocol.capacity import Capacity
-from car_protocol.infer import Answer, Chunk
 
 if TYPE_CHECKING:
     from car_client.async_client import AsyncClient

@@ -13,8 +13,8 @@ from car_client.connection import Reply
 from car_client.link import Link, Pause
 from car_client.options import Conversation, InferOptions
 from car_client.paths import usable_paths
+from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity
-from car_protocol.infer import Answer
 from car_protocol.models import Model
 from car_protocol.status import Status
 

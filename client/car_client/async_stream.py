@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from car_client.connection import Reply
-from car_protocol.infer import Answer, Chunk
+from car_protocol.answer import Answer, Chunk
 
 
 class AsyncStream(AsyncIterator[Chunk]):

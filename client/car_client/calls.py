@@ -6,8 +6,8 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from car_client.options import Conversation, InferOptions
+from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity
-from car_protocol.infer import Answer
 from car_protocol.models import Models
 from car_protocol.status import Status
 from car_protocol.text import Text, Tokens

@@ -12,8 +12,8 @@ from car_client.paths import usable_paths
 from car_client.session import Exchange
 from car_client.stream import Stream
 from car_client.wire import Wire, open_wire
+from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity
-from car_protocol.infer import Answer
 from car_protocol.models import Model
 from car_protocol.status import Status
 

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
-from car_protocol.infer import Message, Priority
+from car_protocol.conversation import Message, ReasoningMode, Tool, ToolChoice
+from car_protocol.infer import Priority
+from car_protocol.sampling import Dry, Mirostat, Xtc
 
 
 class Turn(TypedDict):
@@ -28,10 +30,22 @@ class InferOptions(TypedDict, total=False):
     top_p: float
     min_p: float
     typical_p: float
+    top_n_sigma: float
+    xtc: Xtc
+    dry: Dry
+    mirostat: Mirostat
     repeat_penalty: float
     repeat_last_n: int
     presence_penalty: float
     frequency_penalty: float
+    logit_bias: dict[str, float]
+    grammar: str
+    json_schema: dict[str, Any]
+    logprobs: int
+    tools: list[Tool]
+    tool_choice: ToolChoice
+    reasoning: ReasoningMode
+    template_args: dict[str, Any]
     parse_special: bool
     seed: int
     return_tokens: bool
@@ -41,6 +55,8 @@ class InferOptions(TypedDict, total=False):
     wait: bool
     queue: bool
     supersede: str
+    session: str
+    cache_prompt: bool
     progress: bool
     client: str
     _meta: dict[str, Any]

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from car_client.errors import CardError, ContractBroken, DaemonUnavailable, from_object
+from car_protocol.answer import Answer, Chunk
 from car_protocol.capacity import Capacity
 from car_protocol.envelope import NOT_JSON, Id, Incoming, Request, decode_incoming, encode_message
 from car_protocol.errors import RpcError
 from car_protocol.framing import LineFramer
-from car_protocol.infer import Answer, Chunk
 from car_protocol.limits import MAX_FRAME_BYTES
 from car_protocol.methods import CAPACITY_CHANGED, CHUNK
 

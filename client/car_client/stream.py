@@ -6,7 +6,7 @@ from typing import Self
 
 from car_client.session import Exchange
 from car_client.wire import Wire
-from car_protocol.infer import Answer, Chunk
+from car_protocol.answer import Answer, Chunk
 
 
 class Stream(Iterator[Chunk]):

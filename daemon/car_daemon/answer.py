@@ -4,13 +4,15 @@ import secrets
 from collections.abc import Callable
 from typing import Protocol
 
-from msgspec import UNSET, Struct, UnsetType, structs
+from msgspec import UNSET, Struct, structs
 
 from car_daemon.engine import frames
-from car_daemon.scheduler.request import Request
+from car_daemon.scheduler.request import Fault, Request
+from car_protocol.answer import Answer, Progress, Timings
 from car_protocol.envelope import Id
 from car_protocol.errors import RpcError
-from car_protocol.infer import Answer, InferParams, Progress, Sampling, Timings
+from car_protocol.infer import InferParams
+from car_protocol.sampling import Sampling
 
 _MAX_SEED = 2**32 - 1
 
@@ -18,7 +20,7 @@ _MAX_SEED = 2**32 - 1
 class Reply(Protocol):
     """Where an answer goes; exactly one of `result` and `error` is called, once."""
 
-    def chunk(self, text: str, tokens: list[int] | None) -> None:
+    def chunk(self, text: str, extra: frames.Extra | None) -> None:
         """Send one piece of a stream."""
         ...
 
@@ -65,11 +67,10 @@ class GrowingAnswer:
         self._streams = streams
         self._clock = clock
         self.seed = params.seed if params.seed is not None else secrets.randbelow(_MAX_SEED)
-        # Mutable state: the prepared prompt, what was produced, how far the engine is and how it ended.
-        self.prompt: bytes = b""
-        self.max_tokens = 0
+        # Mutable state: the prepared form, what was produced, how far the engine is and how it ended.
+        self._prepared = frames.Prepared(request.key, b"", 0)
         self._texts: list[str] = []
-        self._tokens: list[int] = []
+        self._extras: list[frames.Extra] = []
         self._chunks = 0
         self._first_token_at: float | None = None
         self.sequence: int | None = None
@@ -78,7 +79,17 @@ class GrowingAnswer:
     @property
     def prompt_tokens(self) -> int:
         """Tokens of the prepared prompt."""
-        return len(self.prompt) // 4
+        return len(self._prepared.tokens) // 4
+
+    @property
+    def fault(self) -> Fault | None:
+        """The error that the engine ended it with."""
+        if self._end is None or self._end.fault is None:
+            return None
+        if self._end.fault == "decode":
+            return Fault("internal_error", {})
+        bound_by = [name for name in ("grammar", "json_schema") if getattr(self.params, name) is not None]
+        return Fault("invalid_params", {"param": [*bound_by, "tools"][0]})
 
     def as_prepare(self) -> frames.Prepare:
         """Return the frame that has the prompt prepared."""
@@ -87,30 +98,41 @@ class GrowingAnswer:
             key=self.request.key,
             prompt=params.prompt,
             tokens=params.tokens,
-            messages=params.messages,
+            chat=_chat(params),
             parse_special=params.parse_special,
             max_tokens=params.max_tokens,
+            sampling=_sampling(params),
+            grammar=params.grammar,
+            json_schema=params.json_schema,
         )
+
+    @property
+    def _namespace(self) -> str | None:
+        """Whose cached cells may be used: those of the same user and session."""
+        return f"{self.owner.uid}:{self.params.session or ''}" if self.params.cache_prompt else None
 
     def prepared(self, message: frames.Prepared) -> None:
         """Keep the prepared form: an engine's death costs a waiting request nothing."""
-        self.prompt = message.tokens
-        self.max_tokens = message.max_tokens
+        self._prepared = message
 
     def as_run(self) -> frames.Run:
         """Return the frame that starts the request, from its beginning."""
         self._texts.clear()
-        self._tokens.clear()
+        self._extras.clear()
         self._first_token_at = None
-        sampling = {name: getattr(self.params, name) for name in Sampling.__struct_fields__}
+        prepared = self._prepared
         return frames.Run(
             key=self.request.key,
-            tokens=self.prompt,
-            max_tokens=self.max_tokens,
-            sampling=Sampling(**sampling),
+            tokens=prepared.tokens,
+            max_tokens=prepared.max_tokens,
+            sampling=_sampling(self.params),
             seed=self.seed,
             stop=self.params.stop,
             return_tokens=self.params.return_tokens,
+            logprobs=self.params.logprobs,
+            constraint=prepared.constraint,
+            reading=prepared.reading,
+            namespace=self._namespace,
         )
 
     def take(self, row: frames.Row) -> None:
@@ -124,11 +146,12 @@ class GrowingAnswer:
             self._first_token_at = self._clock()
         if not self._streams:
             self._texts.append(row.text)
-            self._tokens += row.tokens or ()
-        elif row.text or row.tokens:
+            if row.extra is not None:
+                self._extras.append(row.extra)
+        elif row.text or row.extra is not None:
             self.request.sent = True
             self._chunks += 1
-            self._reply.chunk(row.text, row.tokens)
+            self._reply.chunk(row.text, row.extra)
 
     def queued(self, position: int, eta_ms: int | None) -> None:
         """Tell the client where its request stands in the queue."""
@@ -158,8 +181,15 @@ class GrowingAnswer:
         )
         if self._streams:
             return structs.replace(answer, chunks=self._chunks)
-        tokens: list[int] | UnsetType = self._tokens if self.params.return_tokens else UNSET
-        return structs.replace(answer, text="".join(self._texts), tokens=tokens)
+        extras = self._extras
+        return structs.replace(
+            answer,
+            text="".join(self._texts),
+            reasoning="".join(extra.reasoning for extra in extras) or UNSET,
+            tool_calls=[call for extra in extras for call in extra.tool_calls] or UNSET,
+            tokens=[token for extra in extras for token in extra.tokens] if self.params.return_tokens else UNSET,
+            logprobs=UNSET if self.params.logprobs is None else [each for extra in extras for each in extra.logprobs],
+        )
 
     def _timings(self, end: frames.End) -> Timings:
         arrived = self.request.arrived
@@ -173,6 +203,22 @@ class GrowingAnswer:
             decode_ms=round(end.decode_ms, 3),
             total_ms=_ms(now - arrived),
         )
+
+
+def _sampling(params: InferParams) -> Sampling:
+    return Sampling(**{name: getattr(params, name) for name in Sampling.__struct_fields__})
+
+
+def _chat(params: InferParams) -> frames.Chat | None:
+    if params.messages is None:
+        return None
+    return frames.Chat(
+        messages=params.messages,
+        tools=params.tools if params.tool_choice != "none" else [],
+        tool_choice=params.tool_choice,
+        template_args=params.template_args,
+        reasoning=params.reasoning,
+    )
 
 
 def _ms(seconds: float) -> float:

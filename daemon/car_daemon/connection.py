@@ -10,6 +10,7 @@ from car_daemon.batch import BatchAnswers, entry_refusal
 from car_daemon.exchange import Exchange
 from car_daemon.hangup import HangupWatcher
 from car_daemon.peer import Peer, peer_of
+from car_protocol.answer import Answer
 from car_protocol.envelope import (
     Batch,
     Call,
@@ -21,7 +22,6 @@ from car_protocol.envelope import (
 )
 from car_protocol.errors import RpcError
 from car_protocol.framing import LineFramer
-from car_protocol.infer import Answer
 from car_protocol.limits import Limits
 
 # A client that reads nothing may have this many times `max_output_bytes` waiting, in answers, before it is dropped.

@@ -5,9 +5,10 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
+from car_daemon.engine.frames import Extra
+from car_protocol.answer import Chunk, Progress
 from car_protocol.envelope import Failure, Id, Notification, Result, encode_message
 from car_protocol.errors import RpcError
-from car_protocol.infer import Chunk, Progress
 from car_protocol.methods import CHUNK, PROGRESS
 
 
@@ -30,10 +31,10 @@ class Exchange:
         self.cancel: Callable[[str], None] | None = None
         self._sequence = 0
 
-    def chunk(self, text: str, tokens: list[int] | None) -> None:
+    def chunk(self, text: str, extra: Extra | None) -> None:
         """Send one piece of a stream."""
         if not self._ended:
-            params = Chunk(self.id, self._sequence, text, tokens if tokens is not None else UNSET)
+            params = _chunk(self.id, self._sequence, text, extra)
             self._sequence += 1
             self._send(encode_message(Notification(CHUNK, params)))
 
@@ -54,3 +55,17 @@ class Exchange:
         if not self._ended:
             self._ended = True
             self._end(self, response)
+
+
+def _chunk(request_id: Id, sequence: int, text: str, extra: Extra | None) -> Chunk:
+    if extra is None:
+        return Chunk(id=request_id, seq=sequence, text=text)
+    return Chunk(
+        id=request_id,
+        seq=sequence,
+        text=text,
+        reasoning=extra.reasoning or UNSET,
+        tool_calls=extra.tool_calls or UNSET,
+        tokens=extra.tokens or UNSET,
+        logprobs=extra.logprobs or UNSET,
+    )

@@ -132,9 +132,10 @@ class Inference:
             answer = self.answers.get(row.key)
             if answer is not None:
                 answer.take(row)
-            self._scheduler.advanced(row.key, row.prompt_done, row.sampled, now)
+            self._scheduler.advanced(row.key, row.prompt_done, row.sampled, now, row.cached)
             if row.end is not None:
-                self._do(self._scheduler.ended(row.key, engine, now, failed=row.end.failed))
+                fault = answer.fault if answer is not None else None
+                self._do(self._scheduler.ended(row.key, engine, now, fault))
 
     def _prepared(self, message: frames.Prepared) -> None:
         answer = self.answers.get(message.key)

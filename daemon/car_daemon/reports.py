@@ -166,9 +166,9 @@ class Reports:
             batch_size=round(counters.delta("decode_tokens") / steps, 2) if steps else 0.0,
             decode_tokens_per_s=round(counters.rate("decode_tokens"), 1),
             prefill_tokens_per_s=round(counters.rate("prefill_tokens"), 1),
-            cache_hits=0,
-            cached_tokens=0,
-            evicted_sequences=0,
+            cache_hits=counters.total("cache_hits"),
+            cached_tokens=counters.total("cached_tokens"),
+            evicted_sequences=counters.total("evicted_sequences"),
             utilisation=round(min(1.0, counters.rate("decode_s") + counters.rate("prefill_s")), 3),
         )
 

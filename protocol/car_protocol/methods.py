@@ -4,8 +4,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity, CapacityParams
-from car_protocol.infer import Answer, CancelParams, Empty, InferParams, NoParams
+from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
 from car_protocol.models import Models
 from car_protocol.status import Status
 from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens

@@ -11,7 +11,7 @@ from car_protocol.errors import RpcError
 T = TypeVar("T", bound=msgspec.Struct)
 # msgspec ends its messages with the path of the fault (`$.stop[0]`); without one they name it in backticks.
 # The messages of our own checks begin with the member.
-_PATH = re.compile(r" - at `\$\.(\w+)[^`]*`$")
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.(\w+)[^`]*`$")
 _NAMED = re.compile(r"(?:unknown field|required field|^) ?`([^`]*)`")
 _MAX_NAME = 128
 

@@ -8,8 +8,8 @@ import pytest
 from car_client import session as session_module
 from car_client.errors import ContractBroken, DaemonUnavailable, LimitReached, Overloaded, RequestError
 from car_client.session import Exchange, Session
+from car_protocol.answer import Answer
 from car_protocol.errors import RpcError
-from car_protocol.infer import Answer
 from car_protocol.text import Text
 from tests.client.samples import ANSWER, capacity
 

@@ -4,10 +4,10 @@ from itertools import count
 
 from msgspec import Struct
 
-from car_daemon.engine.frames import PlainText, Refused, TokenIds, Tokenize
+from car_daemon.engine.frames import Extra, PlainText, Refused, TokenIds, Tokenize
 from car_daemon.lookups import Lookups
+from car_protocol.answer import Progress
 from car_protocol.errors import RpcError
-from car_protocol.infer import Progress
 from car_protocol.text import DetokenizeParams, TokenizeParams
 
 
@@ -17,7 +17,7 @@ class Answers:
     def __init__(self) -> None:
         self.all: list[Struct | str] = []
 
-    def chunk(self, text: str, tokens: list[int] | None) -> None:
+    def chunk(self, text: str, extra: Extra | None) -> None:
         raise AssertionError("a look-up does not stream")
 
     def progress(self, params: Progress) -> None:

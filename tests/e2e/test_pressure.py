@@ -13,7 +13,7 @@ from car_daemon.config import Flags, load_config
 from car_daemon.daemon import Daemon
 from car_daemon.listen import OwnSocket
 from car_daemon.memory import MemoryReading, read_memory
-from car_protocol.infer import Message
+from car_protocol.conversation import Message
 from tests.e2e.support import KNOWN
 
 GIB = 2**30

@@ -13,6 +13,14 @@ from car_protocol.infer import InferParams
 from car_protocol.params import decode_params
 
 QUESTION = {"prompt", "tokens", "messages"}
+MESSAGES = [{"role": "user", "content": "a"}]
+TOOLS = [{"type": "function", "function": {"name": "a"}}]
+# What some members need beside them.
+COMPANY: dict[str, dict[str, Any]] = {
+    "tools": {"messages": MESSAGES},
+    "template_args": {"messages": MESSAGES},
+    "tool_choice": {"messages": MESSAGES, "tools": TOOLS},
+}
 
 
 class Case(NamedTuple):
@@ -41,8 +49,10 @@ def values(kind: inspect.Type) -> Iterator[tuple[Any, bool]]:
     elif isinstance(kind, inspect.StrType):
         for length, good in bounds(kind.min_length, kind.max_length):
             yield "a" * length, good
-    elif isinstance(kind, inspect.ListType):
+    elif isinstance(kind, inspect.ListType | inspect.VarTupleType):
         yield from lists(kind)
+    elif isinstance(kind, inspect.DictType):
+        yield from mappings(kind)
     elif isinstance(kind, inspect.StructType):
         for field in kind.fields:
             for value, good in values(field.type):
@@ -57,12 +67,20 @@ def numbers(kind: inspect.IntType | inspect.FloatType) -> Iterator[tuple[float, 
         yield from bounds(kind.ge, kind.le, step=math.nextafter)
 
 
-def lists(kind: inspect.ListType) -> Iterator[tuple[list[Any], bool]]:
+def lists(kind: inspect.ListType | inspect.VarTupleType) -> Iterator[tuple[list[Any], bool]]:
     """Yield lists of bounded length, and lists of one item at its bounds."""
     for length, good in bounds(kind.min_length, kind.max_length):
         yield [sample(kind.item_type)] * length, good
     for item, good in values(kind.item_type):
         yield [item], good
+
+
+def mappings(kind: inspect.DictType) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Yield objects of bounded size, and objects of one member at its bounds."""
+    for size, good in bounds(kind.min_length, kind.max_length):
+        yield {str(number): sample(kind.value_type) for number in range(size)}, good
+    for value, good in values(kind.value_type):
+        yield {"1": value}, good
 
 
 def next_integer(bound: int, towards: float) -> int:
@@ -85,7 +103,15 @@ def sample(kind: inspect.Type) -> Any:
     kind = plain(kind)
     if isinstance(kind, inspect.IntType):
         return 1
-    if isinstance(kind, inspect.ListType):
+    if isinstance(kind, inspect.FloatType):
+        return 1.0
+    if isinstance(kind, inspect.LiteralType):
+        return kind.values[0]
+    if isinstance(kind, inspect.BoolType):
+        return True
+    if isinstance(kind, inspect.DictType):
+        return {}
+    if isinstance(kind, inspect.ListType | inspect.VarTupleType):
         return [sample(kind.item_type)]
     if isinstance(kind, inspect.StructType):
         tag = {kind.tag_field: kind.tag} if kind.tag_field else {}
@@ -105,7 +131,7 @@ CASES = cases()
 
 def decode(case: Case) -> InferParams:
     """Decode a request with the case's member."""
-    question = {} if case.member in QUESTION else {"prompt": "a"}
+    question = {} if case.member in QUESTION else COMPANY.get(case.member, {"prompt": "a"})
     return decode_params(InferParams, msgspec.json.encode({**question, case.member: case.value}))
 
 
@@ -130,6 +156,8 @@ def test_a_value_beyond_a_bound_is_refused_by_name(case: Case) -> None:
         ("top_p", 0, 1),
         ("min_p", 0, 1),
         ("typical_p", 0, 1),
+        ("top_n_sigma", -1, 100),
+        ("logprobs", 0, 20),
         ("repeat_penalty", 0.1, 10),
         ("repeat_last_n", -1, 65_536),
         ("presence_penalty", -10, 10),
@@ -158,6 +186,15 @@ def test_the_lengths_are_those_of_the_contract(member: str, lengths: set[int]) -
         ("top_p", 0.95),
         ("min_p", 0.05),
         ("typical_p", 1),
+        ("top_n_sigma", -1),
+        ("xtc", None),
+        ("dry", None),
+        ("mirostat", None),
+        ("logit_bias", {}),
+        ("logprobs", None),
+        ("tool_choice", "auto"),
+        ("reasoning", "auto"),
+        ("template_args", {}),
         ("repeat_penalty", 1),
         ("repeat_last_n", 64),
         ("presence_penalty", 0),
@@ -172,3 +209,110 @@ def test_the_lengths_are_those_of_the_contract(member: str, lengths: set[int]) -
 )
 def test_the_defaults_are_those_of_the_contract(member: str, default: object) -> None:
     assert getattr(decode_params(InferParams, b'{"prompt":"a"}'), member) == default
+
+
+@pytest.mark.parametrize(
+    ("member", "inner", "lowest", "highest"),
+    [
+        ("xtc", "probability", 0, 1),
+        ("xtc", "threshold", 0, 1),
+        ("dry", "multiplier", 0, 10),
+        ("dry", "base", 1, 10),
+        ("dry", "allowed_length", 0, 1000),
+        ("dry", "penalty_last_n", -1, 65_536),
+        ("mirostat", "tau", 0, 20),
+        ("mirostat", "eta", 0, 1),
+    ],
+)
+def test_the_bounds_of_inner_members_are_those_of_the_contract(
+    member: str, inner: str, lowest: float, highest: float
+) -> None:
+    kind = inspect.type_info(InferParams)
+    assert isinstance(kind, inspect.StructType)
+    outer = plain(next(field.type for field in kind.fields if field.encode_name == member))
+    assert isinstance(outer, inspect.StructType)
+    bounded = next(field.type for field in outer.fields if field.encode_name == inner)
+    assert [value for value, good in values(bounded) if good] == [lowest, highest]
+
+
+@pytest.mark.parametrize(("lowest", "highest", "size"), [(-100, 100, 1024)])
+def test_the_bounds_of_biases_are_those_of_the_contract(lowest: float, highest: float, size: int) -> None:
+    good = [case.value for case in CASES if case.member == "logit_bias" and case.good]
+    assert [len(value) for value in good] == [size, 1, 1]
+    assert [value["1"] for value in good[1:]] == [lowest, highest]
+
+
+@pytest.mark.parametrize("key", ["", "-1", "01", "1.0", "a", "12345678901"])
+def test_a_bias_for_what_is_no_token_is_refused_by_name(key: str) -> None:
+    with pytest.raises(RpcError) as caught:
+        decode(Case("logit_bias", {key: 1}, good=False))
+    assert caught.value.data == {"param": "logit_bias"}
+
+
+@pytest.mark.parametrize("version", [0, 3, 1.5, "1"])
+def test_a_mirostat_that_does_not_exist_is_refused_by_name(version: object) -> None:
+    with pytest.raises(RpcError) as caught:
+        decode(Case("mirostat", {"version": version}, good=False))
+    assert caught.value.data == {"param": "mirostat"}
+
+
+def chain(levels: int) -> dict[str, Any]:
+    """Return an object inside which objects nest, `levels` of them in all."""
+    value: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        value = {"a": value}
+    return value
+
+
+FREE_FORM: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "json_schema": lambda value: value,
+    "template_args": lambda value: value,
+    "tools": lambda value: [{"type": "function", "function": {"name": "a", "parameters": value}}],
+}
+
+
+@pytest.mark.parametrize("member", FREE_FORM)
+def test_a_free_form_member_may_nest_64_deep(member: str) -> None:
+    decode(Case(member, FREE_FORM[member](chain(64)), good=True))
+
+
+@pytest.mark.parametrize("member", FREE_FORM)
+def test_a_free_form_member_that_nests_deeper_is_refused_by_name(member: str) -> None:
+    with pytest.raises(RpcError) as caught:
+        decode(Case(member, FREE_FORM[member](chain(65)), good=False))
+    assert caught.value.data == {"param": member}
+
+
+def test_a_number_in_a_free_form_member_that_overflows_a_double_is_refused_by_name() -> None:
+    with pytest.raises(RpcError) as caught:
+        decode_params(InferParams, b'{"prompt":"a","json_schema":{"minimum":1e999}}')
+    assert (caught.value.reason, caught.value.data) == ("invalid_params", {"param": "json_schema"})
+
+
+@pytest.mark.parametrize(
+    ("params", "param"),
+    [
+        ({"prompt": "a", "grammar": "a", "json_schema": {}}, "json_schema"),
+        ({"prompt": "a", "tools": TOOLS}, "tools"),
+        ({"prompt": "a", "template_args": {"a": 1}}, "template_args"),
+        ({"messages": MESSAGES, "tool_choice": "required"}, "tool_choice"),
+        ({"messages": MESSAGES, "tools": TOOLS, "tool_choice": {"name": "b"}}, "tool_choice"),
+        ({"messages": MESSAGES, "tools": TOOLS, "tool_choice": "required", "grammar": "a"}, "tool_choice"),
+        ({"messages": [{"role": "user"}]}, "messages"),
+        ({"messages": [{"role": "assistant", "tool_calls": []}]}, "messages"),
+        ({"prompt": "a", "grammar": "a" * (256 * 1024 + 1)}, "grammar"),
+        ({"prompt": "a", "stop": ["\u00e9" * 129]}, "stop"),
+        ({"prompt": "a", "client": "\u00e9" * 33}, "client"),
+        ({"prompt": "a", "supersede": "\u00e9" * 65}, "supersede"),
+    ],
+)
+def test_a_wrong_combination_or_size_is_refused_by_name(params: dict[str, Any], param: str) -> None:
+    with pytest.raises(RpcError) as caught:
+        decode_params(InferParams, msgspec.json.encode(params))
+    assert (caught.value.reason, caught.value.data) == ("invalid_params", {"param": param})
+
+
+def test_a_message_may_be_tool_calls_alone() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "a", "arguments": "{}"}}
+    params = {"messages": [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [call]}]}
+    assert decode_params(InferParams, msgspec.json.encode(params)).messages is not None

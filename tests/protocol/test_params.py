@@ -44,7 +44,7 @@ def fault(kind: type[msgspec.Struct], text: bytes) -> str:
         (InferParams, b'{"tokens":{}}', "tokens"),
         (InferParams, b'{"messages":[{"role":"user"}]}', "messages"),
         (InferParams, b'{"messages":[{"role":"user","content":1}]}', "messages"),
-        (InferParams, b'{"messages":[{"role":"user","content":"a","name":"b"}]}', "messages"),
+        (InferParams, b'{"messages":[{"role":"user","content":"a","nick":"b"}]}', "messages"),
         (InferParams, b'{"messages":[{"role":"user","content":[{"type":"audio"}]}]}', "messages"),
         (InferParams, b'{"messages":[{"role":"user","content":[{"type":"text"}]}]}', "messages"),
         (InferParams, b"{}", "prompt"),

@@ -14,10 +14,14 @@ from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.capacity import Declared, Need, declare
 from car_daemon.engine.curve import Curve, identity_of, remembered
+from car_daemon.engine.draws import Draws
+from car_daemon.engine.form import Forms
 from car_daemon.engine.frames import FromEngine, Load, Ready, Warned
+from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.inbox import Inbox
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.library import library_version
+from car_daemon.engine.llama.likelihood import Likelihood
 from car_daemon.engine.llama.model import LlamaModel, silence
 from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.template import ChatTemplate
@@ -25,7 +29,9 @@ from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.engine.llama.trial import Trial
 from car_daemon.engine.loop import Command, EngineLoop
 from car_daemon.engine.parking import ParkingLot
+from car_daemon.engine.prefix_cache import PrefixCache
 from car_daemon.engine.preparer import Job, Preparer
+from car_daemon.engine.saved_cells import SavedCells
 from car_daemon.engine.stepper import Stepper
 from car_daemon.memory import read_memory
 
@@ -62,11 +68,13 @@ def assemble(
     curve = _curve(load, model, threads, free_bytes)
     declared = _declare(load, model, curve, free_bytes, send)
     context = LlamaContext(model, sequences=declared.sequences, context_tokens=declared.context_tokens, threads=threads)
-    pads = context.can_cut_tails()
+    cuts_tails = context.can_cut_tails()
     template = _template(model, vocabulary, send)
-    loop = _loop(load, context, vocabulary, curve, commands, send, pads=pads)
-    render = template.render if template else None
-    preparer = Preparer(vocabulary, render, context.context_tokens, jobs, send)
+    constraints = Constraints(vocabulary.pieces, vocabulary.ends, vocabulary.control)
+    samplers = SamplerChains(vocabulary, constraints, context.context_tokens)
+    loop = _loop(load, context, vocabulary, samplers, curve, commands, send, cuts_tails=cuts_tails)
+    forms = Forms(constraints.compile, vocabulary.token_of)
+    preparer = Preparer(vocabulary, template, forms, samplers.warm, context.context_tokens, jobs, send)
     kv_bytes = model.kv_bytes(context.context_tokens)
     ready = Ready(
         sequences=context.sequences,
@@ -126,24 +134,33 @@ def _loop(
     load: Load,
     context: LlamaContext,
     vocabulary: Vocabulary,
+    samplers: SamplerChains,
     curve: Curve,
     commands: Inbox[Command],
     send: Callable[[FromEngine], None],
     *,
-    pads: bool,
+    cuts_tails: bool,
 ) -> EngineLoop:
     costs = StepCosts(curve.decode, curve.prefill)
     clock = time.perf_counter
+    table = SequenceTable(context.sequences, context.context_tokens)
+    saved = SavedCells(load.saved_bytes)
     return EngineLoop(
-        context=context,
-        samplers=SamplerChains(vocabulary, context.context_tokens),
+        samplers=samplers,
         vocabulary=vocabulary,
-        table=SequenceTable(context.sequences, context.context_tokens),
+        table=table,
+        cache=PrefixCache(context, table, saved, reuses=cuts_tails),
         planner=StepPlanner(
-            costs, context.batch_tokens, step_target=load.step_target_ms / 1000, idle_target=_IDLE_TARGET_S, pads=pads
+            costs,
+            context.batch_tokens,
+            step_target=load.step_target_ms / 1000,
+            idle_target=_IDLE_TARGET_S,
+            pads=cuts_tails,
         ),
-        lot=ParkingLot(context, load.saved_bytes),
-        make_stepper=lambda sampler_of: Stepper(context, costs, sampler_of, context.context_tokens, clock),
+        lot=ParkingLot(context, saved),
+        make_stepper=lambda sampler_of: Stepper(
+            context, costs, Draws(context, sampler_of, Likelihood(vocabulary).of, clock), context.context_tokens, clock
+        ),
         inbox=commands,
         send=send,
         clock=clock,

@@ -1,12 +1,15 @@
 """The frames between daemon and engine: a 4-byte length, then one msgpack Struct."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from car_daemon.engine.output.format import Tags, ToolStyle
+from car_protocol.answer import FinishReason, Logprob, Usage
 from car_protocol.capacity import Policy
-from car_protocol.infer import FinishReason, Message, Sampling, Usage
+from car_protocol.conversation import Message, ReasoningMode, Tool, ToolCall, ToolChoice
+from car_protocol.sampling import Sampling
 
 _LENGTH_BYTES = 4
 
@@ -27,19 +30,41 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     gpu_layers: int
 
 
+class Chat(Struct, frozen=True, kw_only=True):
+    """What a chat template is given; `tools` is empty where none may be called."""
+
+    messages: list[Message]
+    tools: list[Tool] = []
+    tool_choice: ToolChoice = "auto"
+    template_args: dict[str, Any] = {}
+    reasoning: ReasoningMode = "auto"
+
+
 class Prepare(Struct, frozen=True, tag=True, kw_only=True):
-    """Turn a prompt into tokens and check that it fits."""
+    """Turn a prompt into tokens, compile its grammar and check that all of it fits the model."""
 
     key: int
     prompt: str | None
     tokens: list[int] | None
-    messages: list[Message] | None
+    chat: Chat | None
     parse_special: bool
     max_tokens: int | None
+    sampling: Sampling
+    grammar: str | None
+    json_schema: dict[str, Any] | None
+
+
+class Reading(Struct, frozen=True, array_like=True):
+    """How an answer is read: the tags of its thoughts, whether it starts in one, its calls, control tokens to show."""
+
+    thinking: Tags | None = None
+    inside: bool = False
+    tools: ToolStyle | None = None
+    markers: tuple[str, ...] = ()
 
 
 class Run(Struct, frozen=True, tag=True, kw_only=True):
-    """Run a prepared request that holds a lease; `tokens` are int32 values."""
+    """Run a prepared request that holds a lease; without a namespace it neither uses nor leaves cached cells."""
 
     key: int
     tokens: bytes
@@ -48,6 +73,10 @@ class Run(Struct, frozen=True, tag=True, kw_only=True):
     seed: int
     stop: list[str]
     return_tokens: bool
+    logprobs: int | None = None
+    constraint: str = ""
+    reading: Reading = Reading()
+    namespace: str | None = None
 
 
 class Park(Struct, frozen=True, tag=True):
@@ -115,11 +144,13 @@ class LoadFailed(Struct, frozen=True, tag=True):
 
 
 class Prepared(Struct, frozen=True, tag=True):
-    """A request that can run; `tokens` are int32 values."""
+    """A request that can run: int32 tokens, the compiled grammar that binds it (empty: none), how to read it."""
 
     key: int
     tokens: bytes
     max_tokens: int
+    constraint: str = ""
+    reading: Reading = Reading()
 
 
 class Refused(Struct, frozen=True, tag=True):
@@ -144,27 +175,40 @@ class PlainText(Struct, frozen=True, tag=True):
     text: str
 
 
+Fault = Literal["decode", "constraint"]
+
+
 class End(Struct, frozen=True, array_like=True):
-    """How a request ended; `reason` None means cancelled, `failed` that the decode went wrong under it."""
+    """How a request ended; `reason` None means cancelled, or that of `fault` went wrong under it."""
 
     reason: FinishReason | None
     stop: str | None
     usage: Usage
     prefill_ms: float
     decode_ms: float
-    failed: bool = False
+    fault: Fault | None = None
+
+
+class Extra(Struct, frozen=True, array_like=True):
+    """What a step brought beside text, to the few requests that get more than text."""
+
+    tokens: list[int] = []
+    logprobs: list[Logprob] = []
+    reasoning: str = ""
+    tool_calls: list[ToolCall] = []
 
 
 class Row(Struct, frozen=True, array_like=True):
-    """What one step brought one request: text that may be sent, tokens sampled, prompt tokens done."""
+    """What one step brought one request: text, tokens sampled, prompt tokens done, those of them that were cached."""
 
     key: int
     sequence: int
     text: str
     sampled: int
     prompt_done: int
-    tokens: list[int] | None = None
+    extra: Extra | None = None
     end: End | None = None
+    cached: int = 0
 
 
 class Parked(Struct, frozen=True, tag=True):

@@ -6,12 +6,14 @@ from typing import Protocol
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.frames import FromEngine, Halt, Park, Parked, Quit, Refused, Resume, Row, Run, StepDone
-from car_daemon.engine.generation import Generation, Vocabulary
+from car_daemon.engine.draws import Draw
+from car_daemon.engine.frames import Fault, FromEngine, Halt, Park, Parked, Quit, Refused, Resume, Row, Run, StepDone
+from car_daemon.engine.generation import NOTHING, BoundSampler, Generation, Vocabulary
 from car_daemon.engine.inbox import Inbox
+from car_daemon.engine.output.reader import Output
 from car_daemon.engine.parking import ParkingLot
-from car_daemon.engine.stepper import Context, Outcome, Stepper
-from car_protocol.infer import Sampling
+from car_daemon.engine.prefix_cache import PrefixCache
+from car_daemon.engine.stepper import Outcome, Stepper
 
 Command = Run | Park | Resume | Halt | Quit
 
@@ -21,14 +23,10 @@ NO_SEQUENCE = -1
 
 
 class Samplers(Protocol):
-    """Builds and frees the sampler of one request."""
+    """Builds the sampler of one request."""
 
-    def build(self, sampling: Sampling, seed: int) -> object:
-        """Return a sampler that `Context.sample` takes."""
-        ...
-
-    def free(self, sampler: object) -> None:
-        """Give the sampler's memory back."""
+    def build(self, run: Run, prompt: list[int]) -> BoundSampler:
+        """Return a sampler, which is closed once. Raises ConstraintError."""
         ...
 
 
@@ -46,21 +44,21 @@ class EngineLoop:
     def __init__(
         self,
         *,
-        context: Context,
         samplers: Samplers,
         vocabulary: Vocabulary,
         table: SequenceTable,
+        cache: PrefixCache,
         planner: StepPlanner,
         lot: ParkingLot,
-        make_stepper: Callable[[Callable[[Sequence], object]], Stepper],
+        make_stepper: Callable[[Callable[[Sequence], BoundSampler]], Stepper],
         inbox: Inbox[Command],
         send: Callable[[FromEngine], None],
         clock: Callable[[], float],
     ) -> None:
-        self._context = context
         self._samplers = samplers
         self._vocabulary = vocabulary
         self._table = table
+        self._cache = cache
         self._planner = planner
         self._lot = lot
         self._stepper = make_stepper(self._sampler_of)
@@ -74,8 +72,8 @@ class EngineLoop:
 
     @property
     def counters(self) -> dict[str, float]:
-        """Totals of the steps so far."""
-        return self._stepper.counters
+        """Totals of the steps and of the prefix cache so far."""
+        return {**self._stepper.counters, **self._cache.counters}
 
     def run(self) -> None:
         """Work until told to quit."""
@@ -85,6 +83,7 @@ class EngineLoop:
     def turn(self, commands: list[Command]) -> bool:
         """Apply commands, run one step and report it; False once told to quit."""
         rows: list[Row] = []
+        self._cache.settle()
         for command in commands:
             match command:
                 case Run():
@@ -105,12 +104,12 @@ class EngineLoop:
 
     def _start(self, run: Run) -> None:
         prompt = memoryview(run.tokens).cast("i").tolist()
-        sequence = self._table.start(prompt)
+        sequence = self._cache.start(prompt, run.namespace)
         if sequence is None:
             # The gate leased more than this engine declared: a defect, answered as one.
             self._send(Refused(run.key, "internal_error", {}))
             return
-        sampler = self._samplers.build(run.sampling, run.seed)
+        sampler = self._samplers.build(run, prompt)
         generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock())
         self._running[sequence.number] = generation
         self._sequences[run.key] = sequence
@@ -119,15 +118,18 @@ class EngineLoop:
         sequence = self._sequences.pop(park.key, None)
         if sequence is None:
             return
-        self._lot.park(sequence, self._running.pop(sequence.number))
-        self._empty(sequence)
+        generation = self._running.pop(sequence.number)
+        self._cached(sequence, generation)
+        self._lot.park(sequence, generation)
+        self._stepper.forget(sequence)
+        self._cache.leave(sequence)
         self._send(Parked(park.key))
 
     def _resume(self, resume: Resume) -> None:
         parked = self._lot.take(resume.key)
         if parked is None:
             return
-        sequence = self._table.start(parked.prompt)
+        sequence = self._cache.start(list(parked.prompt), None)
         if sequence is None:
             raise RuntimeError("a parked request was leased a sequence that this engine does not have")
         self._running[sequence.number] = parked.generation
@@ -137,19 +139,21 @@ class EngineLoop:
     def _halt(self, halt: Halt) -> list[Row]:
         sequence = self._sequences.get(halt.key)
         if sequence is not None:
-            text = self._running[sequence.number].finish("deadline") if halt.deadline else ""
-            return [self._release(sequence, text)]
+            generation = self._running[sequence.number]
+            return [self._release(sequence, generation.finish("deadline") if halt.deadline else NOTHING)]
         parked = self._lot.take(halt.key)
         if parked is None:
             return []
         generation = parked.generation
-        text = generation.finish("deadline") if halt.deadline else ""
-        self._samplers.free(generation.sampler)
-        return [Row(halt.key, NO_SEQUENCE, text, 0, parked.cells, None, generation.end(self._clock()))]
+        output = generation.finish("deadline") if halt.deadline else NOTHING
+        generation.sampler.close()
+        end = generation.end(self._clock())
+        return [Row(halt.key, NO_SEQUENCE, output.text, 0, parked.cells, generation.beside(output), end)]
 
     def _step(self) -> list[Row]:
         self.pulse.step += 1
         self.pulse.step_started = self._clock()
+        self._cache.settle()
         outcome = self._stepper.run(self._planner.plan(self._table))
         rows = self._report(outcome)
         self.pulse.step_started = None
@@ -158,41 +162,49 @@ class EngineLoop:
     def _report(self, outcome: Outcome) -> list[Row]:
         now = self._clock()
         rows = [self._progress(chunk.sequence) for chunk in outcome.prefilled if chunk.sequence.remaining]
-        rows += [self._advance(sequence, token, now) for sequence, token in outcome.sampled]
-        rows += [self._release(sequence, "", failed=True) for sequence in outcome.lost]
+        rows += [self._advance(draw, now) for draw in outcome.sampled]
+        rows += [self._release(sequence, NOTHING, fault="decode") for sequence in outcome.lost]
+        rows += [self._release(sequence, NOTHING, fault="constraint") for sequence in outcome.refused]
         return rows
 
     def _progress(self, sequence: Sequence) -> Row:
         generation = self._running[sequence.number]
-        return Row(generation.key, sequence.number, "", 0, min(sequence.cells, generation.prompt_tokens))
+        done = min(sequence.cells, generation.prompt_tokens)
+        return Row(generation.key, sequence.number, "", 0, done, cached=self._cached(sequence, generation))
 
-    def _advance(self, sequence: Sequence, token: int, now: float) -> Row:
-        generation = self._running[sequence.number]
-        text = generation.take(token, now)
+    def _advance(self, draw: Draw, now: float) -> Row:
+        generation = self._running[draw.sequence.number]
+        cached = self._cached(draw.sequence, generation)
+        output = generation.take(draw.token, now)
         if generation.finish_reason is not None:
-            return self._release(sequence, text, sampled=1, tokens=generation.tokens)
-        return Row(generation.key, sequence.number, text, 1, generation.prompt_tokens, generation.tokens)
+            return self._release(draw.sequence, output, draw)
+        extra = generation.beside(output, draw.token, draw.logprob)
+        number, prompt_tokens = draw.sequence.number, generation.prompt_tokens
+        return Row(generation.key, number, output.text, 1, prompt_tokens, extra, cached=cached)
 
     def _release(
-        self,
-        sequence: Sequence,
-        text: str,
-        *,
-        sampled: int = 0,
-        tokens: list[int] | None = None,
-        failed: bool = False,
+        self, sequence: Sequence, output: Output, draw: Draw | None = None, *, fault: Fault | None = None
     ) -> Row:
         generation = self._running.pop(sequence.number)
         del self._sequences[generation.key]
-        end = generation.end(self._clock(), failed=failed)
+        cached = self._cached(sequence, generation)
+        end = generation.end(self._clock(), fault=fault)
         done = min(sequence.cells, generation.prompt_tokens)
-        self._empty(sequence)
-        self._samplers.free(generation.sampler)
-        return Row(generation.key, sequence.number, text, sampled, done, tokens, end)
+        self._stepper.forget(sequence)
+        if fault == "decode":
+            self._cache.leave(sequence)
+        else:
+            self._cache.retire(sequence, generation.history)
+        generation.sampler.close()
+        sampled, token, logprob = (1, draw.token, draw.logprob) if draw is not None else (0, None, None)
+        extra = generation.beside(output, token, logprob)
+        return Row(generation.key, sequence.number, output.text, sampled, done, extra, end, cached)
 
-    def _empty(self, sequence: Sequence) -> None:
-        self._context.cut(sequence.number, 0)
-        sequence.clear()
+    def _cached(self, sequence: Sequence, generation: Generation) -> int:
+        """Return how many cells the request was spared since it was last asked."""
+        cached, sequence.cached = sequence.cached, 0
+        generation.cached_tokens += cached
+        return cached
 
-    def _sampler_of(self, sequence: Sequence) -> object:
+    def _sampler_of(self, sequence: Sequence) -> BoundSampler:
         return self._running[sequence.number].sampler

@@ -2,26 +2,12 @@
 
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
-from typing import Protocol
 
+from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.generation import Generation
-
-
-class SavingContext(Protocol):
-    """A context whose sequences can be copied out and back in."""
-
-    def saved_size(self, number: int) -> int:
-        """Return the bytes that saving a sequence takes."""
-        ...
-
-    def save(self, number: int) -> bytes:
-        """Return a sequence's cells."""
-        ...
-
-    def restore(self, number: int, saved: bytes) -> bool:
-        """Put cells into an empty sequence, which may be another one; False where llama.cpp refuses."""
-        ...
+from car_daemon.engine.prefix_cache import CellContext
+from car_daemon.engine.saved_cells import SavedCells
 
 
 @dataclass(slots=True)
@@ -30,36 +16,32 @@ class ParkedRequest:
 
     generation: Generation
     prompt: Rows[int]
+    prefix: Prefix | None
     cells: int
     next_token: int | None
     saved: bytes | None
 
 
 class ParkingLot:
-    """Keeps parked requests; their cells together take at most `limit` bytes."""
+    """Keeps parked requests; their cells have a claim on the memory for saved ones."""
 
-    def __init__(self, context: SavingContext, limit: int) -> None:
+    def __init__(self, context: CellContext, room: SavedCells) -> None:
         self._context = context
-        self._limit = limit
-        # Mutable state: the parked requests by key, and the bytes of their cells.
+        self._room = room
+        # Mutable state: the parked requests by key.
         self._parked: dict[int, ParkedRequest] = {}
-        self.saved_bytes = 0
 
     def park(self, sequence: Sequence, generation: Generation) -> None:
         """Keep a request; the caller empties its sequence."""
-        saved = None
-        if self.saved_bytes + self._context.saved_size(sequence.number) <= self._limit:
-            saved = self._context.save(sequence.number)
-            self.saved_bytes += len(saved)
         self._parked[generation.key] = ParkedRequest(
-            generation, sequence.prompt, sequence.cells, sequence.next_token, saved
+            generation, sequence.prompt, sequence.prefix, sequence.cells, sequence.next_token, self._saved(sequence)
         )
 
     def take(self, key: int) -> ParkedRequest | None:
         """Return a parked request and forget it."""
         parked = self._parked.pop(key, None)
         if parked is not None and parked.saved is not None:
-            self.saved_bytes -= len(parked.saved)
+            self._room.unpin(len(parked.saved))
         return parked
 
     def restore(self, parked: ParkedRequest, sequence: Sequence) -> None:
@@ -72,3 +54,12 @@ class ParkingLot:
             sequence.prompt = [*parked.prompt[: parked.generation.prompt_tokens], *history[:-1]]
         if history and sequence.next_token is None:
             sequence.known_token = history[-1]
+        sequence.prefix = parked.prefix
+
+    def _saved(self, sequence: Sequence) -> bytes | None:
+        # Logits that wait to be sampled cannot be saved: that request is computed again.
+        if sequence.held or not self._room.pin(size := self._context.saved_size(sequence.number)):
+            return None
+        saved = self._context.save(sequence.number)
+        assert len(saved) == size
+        return saved

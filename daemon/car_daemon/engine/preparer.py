@@ -4,18 +4,24 @@ from array import array
 from collections.abc import Callable
 from typing import Protocol
 
+from car_daemon.engine.form import Forms
 from car_daemon.engine.frames import (
+    Chat,
     Detokenize,
     FromEngine,
     PlainText,
     Prepare,
     Prepared,
+    Reading,
     Refused,
     TokenIds,
     Tokenize,
 )
 from car_daemon.engine.inbox import Inbox
-from car_protocol.infer import Message
+from car_daemon.engine.llama.template import Rendered
+from car_daemon.engine.output.format import Format
+from car_daemon.engine.refusal import Refusal
+from car_protocol.sampling import Sampling
 
 Job = Prepare | Tokenize | Detokenize
 _DEFAULT_MAX_TOKENS = 256
@@ -43,28 +49,41 @@ class Tokenizer(Protocol):
         ...
 
 
-class Refusal(Exception):
-    """Why a request cannot run: a reason of the error table and its data."""
+class Template(Protocol):
+    """A model's chat template."""
 
-    def __init__(self, reason: str, **data: object) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.data = data
+    @property
+    def takes_tools(self) -> bool:
+        """Whether it shows tools to the model."""
+        ...
+
+    @property
+    def format(self) -> Format:
+        """How the model writes thoughts and calls."""
+        ...
+
+    def render(self, chat: Chat) -> Rendered:
+        """Return the conversation's tokens; raises Refusal."""
+        ...
 
 
 class Preparer:
-    """Answers Prepare, Tokenize and Detokenize; `render` is None where the model has no chat template."""
+    """Answers Prepare, Tokenize and Detokenize; `warm` builds samplers' dear parts before the loop needs them."""
 
     def __init__(
         self,
         tokenizer: Tokenizer,
-        render: Callable[[list[Message]], list[int]] | None,
+        template: Template | None,
+        forms: Forms,
+        warm: Callable[[Sampling], None],
         context_tokens: int,
         inbox: Inbox[Job | None],
         send: Callable[[FromEngine], None],
     ) -> None:
         self._tokenizer = tokenizer
-        self._render = render
+        self._template = template
+        self._forms = forms
+        self._warm = warm
         self._context_tokens = context_tokens
         self._inbox = inbox
         self._send = send
@@ -94,34 +113,40 @@ class Preparer:
             return Refused(job.key, "internal_error", {})
 
     def _prepare(self, job: Prepare) -> Prepared:
-        tokens = self._prompt_tokens(job)
+        self._check_biases(job.sampling)
+        tokens, reading = self._prompt(job)
         room = self._context_tokens - len(tokens)
         if room < (job.max_tokens or 1):
             raise self._too_long(len(tokens), job.max_tokens)
         max_tokens = job.max_tokens or min(_DEFAULT_MAX_TOKENS, room)
-        return Prepared(job.key, array("i", tokens).tobytes(), max_tokens)
+        constraint = self._forms.of(job, reading)
+        self._warm(job.sampling)
+        return Prepared(job.key, array("i", tokens).tobytes(), max_tokens, constraint, reading)
 
-    def _prompt_tokens(self, job: Prepare) -> list[int]:
+    def _prompt(self, job: Prepare) -> tuple[list[int], Reading]:
         if job.tokens is not None:
             self._check_vocabulary(job.tokens)
-            return job.tokens
-        if job.messages is not None:
-            return self._conversation(job.messages, job.max_tokens)
+            return job.tokens, Reading()
+        if job.chat is not None:
+            return self._conversation(job.chat, job.max_tokens)
         text = job.prompt or ""
         self._check_bytes(len(text.encode()), job.max_tokens)
         tokens = self._tokenizer.tokenize(text, add_special=True, parse_special=job.parse_special)
         if not tokens:
             raise Refusal("invalid_params", param="prompt")
-        return tokens
+        return tokens, Reading()
 
-    def _conversation(self, messages: list[Message], max_tokens: int | None) -> list[int]:
-        if self._render is None:
+    def _conversation(self, chat: Chat, max_tokens: int | None) -> tuple[list[int], Reading]:
+        template = self._template
+        if template is None:
             raise Refusal("model_unavailable", lacks="chat_template")
-        self._check_bytes(sum(len(message.text.encode()) for message in messages), max_tokens)
-        tokens = self._render(messages)
-        if not tokens:
+        if chat.tools and not template.takes_tools:
+            raise Refusal("model_unavailable", lacks="tools")
+        self._check_bytes(_size(chat), max_tokens)
+        rendered = template.render(chat)
+        if not rendered.tokens:
             raise Refusal("invalid_params", param="messages")
-        return tokens
+        return rendered.tokens, _reading(chat, template.format, inside=rendered.inside)
 
     def _tokenize(self, job: Tokenize) -> TokenIds:
         self._check_bytes(len(job.text.encode()), None)
@@ -137,6 +162,10 @@ class Preparer:
         if any(token >= self._tokenizer.size for token in tokens):
             raise Refusal("invalid_params", param="tokens")
 
+    def _check_biases(self, sampling: Sampling) -> None:
+        if any(int(token) >= self._tokenizer.size for token in sampling.logit_bias):
+            raise Refusal("invalid_params", param="logit_bias")
+
     def _too_long(self, prompt_tokens: int | None, max_tokens: int | None) -> Refusal:
         return Refusal(
             "context_exceeded",
@@ -144,3 +173,15 @@ class Preparer:
             max_tokens=max_tokens,
             context_tokens=self._context_tokens,
         )
+
+
+def _reading(chat: Chat, form: Format, *, inside: bool) -> Reading:
+    thinking = form.thinking if chat.reasoning != "keep" else None
+    tools = form.tools if chat.tools else None
+    return Reading(thinking, inside and thinking is not None, tools, form.markers)
+
+
+def _size(chat: Chat) -> int:
+    """Return the bytes of text that a template has to show at least."""
+    contents = sum(len(message.text.encode()) for message in chat.messages)
+    return contents + sum(len(tool.function.description.encode()) for tool in chat.tools)

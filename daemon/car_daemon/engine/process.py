@@ -31,12 +31,13 @@ from car_daemon.engine.frames import (
 )
 from car_daemon.engine.inbox import Inbox
 from car_daemon.engine.loop import Command, EngineLoop
-from car_daemon.engine.preparer import Job, Preparer
+from car_daemon.engine.preparer import Job
 
 _HEARTBEAT_S = 1.0
 _READ_BYTES = 1 << 18
-# Regular expressions of some pre-tokenizers recurse with the text; this is virtual memory until it is used.
-_TOKENIZER_STACK = 1 << 30
+# Regular expressions of some pre-tokenizers recurse with the text, and the compiler of grammars with its rules; this
+# is virtual memory until it is used.
+_STACK = 1 << 30
 _PROGRESS_STEP = 0.05
 
 
@@ -69,6 +70,7 @@ class EngineProcess:
     def serve(self) -> int:
         """Read commands until the daemon says quit or closes; return the exit code."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.stack_size(_STACK)
         faulthandler.enable()
         try:
             return self._intake()
@@ -115,14 +117,9 @@ class EngineProcess:
             self._outbox.send(LoadFailed(str(error)))
             return
         self._loop = parts.loop
-        self._start_preparer(parts.preparer)
+        self._start("tokenizer", parts.preparer.run)
         self._outbox.send(parts.ready)
         parts.loop.run()
-
-    def _start_preparer(self, preparer: Preparer) -> None:
-        before = threading.stack_size(_TOKENIZER_STACK)
-        self._start("tokenizer", preparer.run)
-        threading.stack_size(before)
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
         """Run work in a thread; a failure of any thread ends the process."""

@@ -7,6 +7,7 @@ from typing import Protocol
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Chunk, Step
 from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.draws import Draw, Draws
 
 # The content of a padding row never matters: it asks for no logits and is removed after the step.
 _PADDING_TOKEN = 0
@@ -17,10 +18,6 @@ class Context(Protocol):
 
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
         """Decode one batch of rows; 0 where it is done, llama.cpp's code where it is not."""
-        ...
-
-    def sample(self, sampler: object, row: int) -> int:
-        """Return and accept the next token of an output row of the last decode."""
         ...
 
     def cut(self, number: int, start: int) -> None:
@@ -57,11 +54,12 @@ class _Batch:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a step brought: a token a sequence, chunks that were committed, sequences that were lost."""
+    """What a step brought: a token a sequence, chunks that were committed, sequences that cannot go on."""
 
-    sampled: list[tuple[Sequence, int]] = field(default_factory=list)
+    sampled: list[Draw] = field(default_factory=list)
     prefilled: list[Chunk] = field(default_factory=list)
     lost: list[Sequence] = field(default_factory=list)
+    refused: list[Sequence] = field(default_factory=list)
 
 
 class Stepper:
@@ -71,13 +69,13 @@ class Stepper:
         self,
         context: Context,
         costs: StepCosts,
-        sampler_of: Callable[[Sequence], object],
+        draws: Draws,
         context_tokens: int,
         clock: Callable[[], float],
     ) -> None:
         self._context = context
         self._costs = costs
-        self._sampler_of = sampler_of
+        self._draws = draws
         self._context_tokens = context_tokens
         self._clock = clock
         # Mutable state: totals since the start; times in seconds.
@@ -96,7 +94,13 @@ class Stepper:
             self._decode(step, outcome)
         if step.prefill:
             self._prefill(step.prefill, outcome)
+        draws, outcome.refused = self._draws.settle()
+        outcome.sampled += draws
         return outcome
+
+    def forget(self, sequence: Sequence) -> None:
+        """Drop what is kept for a sequence that ended or was parked."""
+        self._draws.forget(sequence)
 
     def _decode(self, step: Step, outcome: Outcome) -> None:
         started = self._clock()
@@ -170,9 +174,9 @@ class Stepper:
         return full or self._context.last_position(sequence.number) != sequence.cells - 1
 
     def _sample(self, sequence: Sequence, row: int, outcome: Outcome) -> None:
-        token = self._context.sample(self._sampler_of(sequence), row)
-        sequence.accept(token)
-        outcome.sampled.append((sequence, token))
+        draw = self._draws.take(sequence, row)
+        if draw is not None:
+            outcome.sampled.append(draw)
 
     def _count(self, kind: str, tokens: int, seconds: float) -> None:
         self.counters[f"{kind}_tokens"] += tokens

@@ -39,6 +39,10 @@ class Counters(Struct):
         self.before_at, self.before = self.at, self.now
         self.at, self.now = at, totals
 
+    def total(self, name: str) -> int:
+        """Return a total since the engine's start."""
+        return int(self.now.get(name, 0))
+
     def delta(self, name: str) -> float:
         """Return how much a total grew between the last two heartbeats."""
         return self.now.get(name, 0.0) - self.before.get(name, 0.0) if self.before else 0.0

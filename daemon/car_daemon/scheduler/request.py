@@ -1,6 +1,7 @@
 """One request on its way: its state, and the legal moves between states."""
 
 from enum import Enum
+from typing import Any, NamedTuple
 
 from car_protocol.infer import Priority
 
@@ -8,6 +9,13 @@ from car_protocol.infer import Priority
 RANKS: dict[Priority, int] = {"latency_critical": 0, "throughput": 1}
 # Who a request is for: a user and a label of theirs, or the process that asked.
 Client = tuple[int, str | int]
+
+
+class Fault(NamedTuple):
+    """What an engine ended a request with: a reason of the error table and its data."""
+
+    reason: str
+    data: dict[str, Any]
 
 
 class State(Enum):

@@ -9,7 +9,7 @@ from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.parking import plan_parking
 from car_daemon.scheduler.progress import plan_progress
 from car_daemon.scheduler.rate import ServiceRate
-from car_daemon.scheduler.request import Request, State
+from car_daemon.scheduler.request import Fault, Request, State
 from car_daemon.scheduler.totals import Totals
 from car_daemon.scheduler.waiting import Waiting
 
@@ -97,15 +97,15 @@ class Scheduler:
         ended = [] if request is None else [self._fail(request, reason, now, data)]
         return [*ended, *self._settle(now)]
 
-    def advanced(self, key: int, prompt_done: int, tokens: int, now: float) -> None:
-        """Take note of prompt tokens done in all and of answer tokens sampled now."""
+    def advanced(self, key: int, prompt_done: int, tokens: int, now: float, cached: int = 0) -> None:
+        """Take note of prompt tokens done in all, and of answer tokens sampled and prompt tokens found cached now."""
         request = self.requests.get(key)
         if request is None:
             return
         request.prompt_done = prompt_done
         request.produced += tokens
-        if tokens and request.produced > _ADVANCE:
-            self.fairness.charge(request.client, tokens, now)
+        if (served := (tokens if request.produced > _ADVANCE else 0) - cached) != 0:
+            self.fairness.charge(request.client, served, now)
 
     def parked(self, key: int, engine: int, now: float) -> list[Action]:
         """Take note that an engine set a request aside: its lease is free."""
@@ -117,14 +117,14 @@ class Scheduler:
             self.waiting.add(request)
         return self._settle(now)
 
-    def ended(self, key: int, engine: int, now: float, *, failed: bool = False) -> list[Action]:
+    def ended(self, key: int, engine: int, now: float, fault: Fault | None = None) -> list[Action]:
         """Take note that an engine is done with a request, whose sequence is empty again."""
         self.gate.release(engine, key)
-        actions: list[Action] = []
         request = self.requests.get(key)
-        if request is not None and request.engine == engine:
-            actions.append(self._fail(request, "internal_error", now) if failed else self._complete(request, now))
-        return actions + self._settle(now)
+        if request is None or request.engine != engine:
+            return self._settle(now)
+        end = self._complete(request, now) if fault is None else self._fail(request, fault.reason, now, fault.data)
+        return [end, *self._settle(now)]
 
     def engine_of(self, model: str) -> int | None:
         """Return the engine that serves a model; None while none is up."""

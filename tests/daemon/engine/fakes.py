@@ -6,13 +6,19 @@ from dataclasses import dataclass
 
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
+from car_daemon.engine.batching.sequence import Sequence as BatchSequence
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.frames import End, FromEngine, Halt, Park, Parked, Refused, Resume, Row, Run, StepDone
+from car_daemon.engine.draws import Draws
+from car_daemon.engine.frames import End, FromEngine, Halt, Park, Parked, Reading, Refused, Resume, Row, Run, StepDone
+from car_daemon.engine.grammar.constraint import ConstraintError
 from car_daemon.engine.inbox import Inbox
 from car_daemon.engine.loop import Command, EngineLoop
 from car_daemon.engine.parking import ParkingLot
+from car_daemon.engine.prefix_cache import PrefixCache
+from car_daemon.engine.saved_cells import SavedCells
 from car_daemon.engine.stepper import Stepper
-from car_protocol.infer import Sampling
+from car_protocol.answer import Logprob, TokenChoice
+from car_protocol.sampling import Sampling
 
 END_TOKEN = 0
 TOKENS = 27
@@ -36,30 +42,89 @@ class FakeClock:
         return self.now
 
 
+PIECES: Sequence[bytes] = (b"", *(bytes([97 + letter]) for letter in range(TOKENS - 1)))
+
+
 class FakeVocabulary:
     """One letter a token; token 0 ends."""
 
-    pieces: Sequence[bytes] = (b"", *(bytes([97 + letter]) for letter in range(TOKENS - 1)))
     ends = frozenset({END_TOKEN})
+
+    def showing(self, markers: tuple[str, ...]) -> Sequence[bytes]:
+        """Return the letters; there are no control tokens to show."""
+        return PIECES
+
+
+class FakeSampler:
+    """A sampler that is closed once; `allowed` are the tokens of its grammar, in turn, None where it has none."""
+
+    def __init__(self, logprobs: int | None = None, allowed: list[int] | None = None) -> None:
+        self.logprobs = logprobs
+        self.dormant = False
+        self.closed = False
+        self._allowed = allowed
+
+    @property
+    def bound(self) -> bool:
+        """Whether a grammar binds the next token."""
+        return self._allowed is not None and not self.dormant
+
+    @property
+    def complete(self) -> bool:
+        """Whether the grammar is at its end."""
+        return self.bound and not self._allowed
+
+    def choose(self, logits: "Logits") -> int:
+        """Return what the grammar wants next; it fails at a negative token."""
+        assert self._allowed
+        token = self._allowed.pop(0)
+        if token < 0:
+            raise ConstraintError
+        return token
+
+    def close(self) -> None:
+        """Take it back."""
+        if self.closed:
+            raise WouldAbort("a sampler was freed twice")
+        self.closed = True
 
 
 class FakeSamplers:
-    """Samplers that have to be freed once, and are not used afterwards."""
+    """Builds samplers; the constraint of a run is the letters that its grammar wants, `!` where it fails."""
 
     def __init__(self) -> None:
-        self.alive: set[object] = set()
+        self.built: list[FakeSampler] = []
 
-    def build(self, sampling: Sampling, seed: int) -> object:
+    @property
+    def alive(self) -> list[FakeSampler]:
+        """Return the samplers that are not closed."""
+        return [sampler for sampler in self.built if not sampler.closed]
+
+    def build(self, run: Run, prompt: list[int]) -> FakeSampler:
         """Return a sampler."""
-        sampler = object()
-        self.alive.add(sampler)
-        return sampler
+        allowed = [-1 if letter == "!" else ord(letter) - 96 for letter in run.constraint]
+        self.built.append(FakeSampler(run.logprobs, allowed if run.constraint else None))
+        return self.built[-1]
 
-    def free(self, sampler: object) -> None:
-        """Take it back."""
-        if sampler not in self.alive:
-            raise WouldAbort("a sampler was freed twice")
-        self.alive.remove(sampler)
+
+class Logits:
+    """The logits of a row: where it was, and whether they were copied before the next decode."""
+
+    def __init__(self, number: int, position: int) -> None:
+        self.number = number
+        self.position = position
+        self.copied = False
+
+    def copy(self) -> "Logits":
+        """Return logits that stay."""
+        kept = Logits(self.number, self.position)
+        kept.copied = True
+        return kept
+
+
+def likelihood(logits: Logits, token: int, count: int) -> Logprob:
+    """Say that every token was certain."""
+    return Logprob(token, chr(96 + token), 0.0, [TokenChoice(token, chr(96 + token), 0.0)] * count)
 
 
 @dataclass(frozen=True)
@@ -139,6 +204,12 @@ class FakeContext:
         number, position = self._outputs[row]
         return next_token(self.cells[number][: position + 1])
 
+    def logits(self, row: int) -> Logits:
+        """Return the logits of an output row."""
+        if row not in self._outputs:
+            raise WouldAbort(f"row {row} has no logits")
+        return Logits(*self._outputs[row])
+
     def cut(self, number: int, start: int) -> None:
         """Drop the cells from `start` on."""
         self._check_number(number)
@@ -189,6 +260,13 @@ class FakeContext:
             self.cells[number].append(token)
 
 
+def begin(table: SequenceTable, prompt: list[int]) -> BatchSequence:
+    """Start a prompt in the sequence whose turn it is."""
+    sequence = table.idle[0]
+    sequence.start(prompt, table.next_order())
+    return sequence
+
+
 def run_command(
     key: int,
     prompt: list[int],
@@ -196,6 +274,10 @@ def run_command(
     *,
     stop: list[str] | None = None,
     return_tokens: bool = True,
+    logprobs: int | None = None,
+    constraint: str = "",
+    reading: Reading | None = None,
+    namespace: str | None = None,
 ) -> Run:
     """Return the frame that starts a request."""
     return Run(
@@ -206,6 +288,10 @@ def run_command(
         seed=1,
         stop=stop or [],
         return_tokens=return_tokens,
+        logprobs=logprobs,
+        constraint=constraint,
+        reading=reading or Reading(),
+        namespace=namespace,
     )
 
 
@@ -223,17 +309,21 @@ class FakeEngine:
         self.rows: dict[int, list[Row]] = {}
         self.refused: list[Refused] = []
         self.parked: list[int] = []
-        self.lot = ParkingLot(context, saved_bytes)
+        self.saved = SavedCells(saved_bytes)
+        self.lot = ParkingLot(context, self.saved)
+        self.cache = PrefixCache(context, self.table, self.saved, reuses=pads)
         self.inbox: Inbox[Command] = Inbox()
         clock = FakeClock(tick)
         self.loop = EngineLoop(
-            context=context,
             samplers=self.samplers,
             vocabulary=FakeVocabulary(),
             table=self.table,
+            cache=self.cache,
             planner=StepPlanner(self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=pads),
             lot=self.lot,
-            make_stepper=lambda sampler_of: Stepper(context, self.costs, sampler_of, context.context_tokens, clock),
+            make_stepper=lambda sampler_of: Stepper(
+                context, self.costs, Draws(context, sampler_of, likelihood, clock), context.context_tokens, clock
+            ),
             inbox=self.inbox,
             send=self._hear,
             clock=clock,
@@ -277,7 +367,7 @@ class FakeEngine:
 
     def tokens(self, key: int) -> list[int]:
         """Return a request's tokens so far."""
-        return [token for row in self.rows.get(key, []) for token in row.tokens or ()]
+        return [token for row in self.rows.get(key, []) if row.extra is not None for token in row.extra.tokens]
 
     def _hear(self, message: FromEngine) -> None:
         match message:

@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_daemon.engine.frames import (
+    Chat,
     Detokenize,
     End,
+    Extra,
     FrameReader,
     FromEngine,
     Halt,
@@ -21,6 +23,7 @@ from car_daemon.engine.frames import (
     Prepare,
     Prepared,
     Quit,
+    Reading,
     Refused,
     Resume,
     Row,
@@ -33,20 +36,44 @@ from car_daemon.engine.frames import (
     decode_to_engine,
     encode_frame,
 )
-from car_protocol.infer import Message, TextPart, Usage
+from car_daemon.engine.output.format import Tags
+from car_protocol.answer import Logprob, TokenChoice, Usage
+from car_protocol.conversation import Function, FunctionCall, Message, NamedTool, TextPart, Tool, ToolCall
+from car_protocol.sampling import Dry, Mirostat, Sampling, Xtc
 from tests.daemon.engine.fakes import run_command
 
+CALL = ToolCall("1", FunctionCall("f", "{}"))
+READING = Reading(Tags("<think>", "</think>"), inside=True, tools="hermes", markers=("<think>",))
 TO_ENGINE: list[ToEngine] = [
     Prepare(
         key=1,
         prompt=None,
         tokens=None,
-        messages=[Message("user", "hi"), Message("user", [TextPart("€")])],
+        chat=Chat(
+            messages=[Message("user", "hi"), Message("user", [TextPart("€")]), Message("assistant", tool_calls=[CALL])],
+            tools=[Tool("function", Function("f", parameters={"type": "object"}))],
+            tool_choice=NamedTool("f"),
+            template_args={"deep": [None, {"a": 1.5}]},
+            reasoning="off",
+        ),
         parse_special=False,
         max_tokens=None,
+        sampling=Sampling(dry=Dry(1.0), xtc=Xtc(0.5, 0.1), mirostat=Mirostat(2), logit_bias={"1": -100.0}),
+        grammar=None,
+        json_schema={"enum": [1, None, "€"]},
     ),
-    Prepare(key=2**53, prompt="\0", tokens=None, messages=None, parse_special=True, max_tokens=2**31 - 1),
-    run_command(3, [0, 2**31 - 1], stop=["END"]),
+    Prepare(
+        key=2**53,
+        prompt="\0",
+        tokens=None,
+        chat=None,
+        parse_special=True,
+        max_tokens=2**31 - 1,
+        sampling=Sampling(),
+        grammar='root ::= "a"',
+        json_schema=None,
+    ),
+    run_command(3, [0, 2**31 - 1], stop=["END"], logprobs=0, constraint="start: A", reading=READING),
     Halt(4, deadline=True),
     Tokenize(5, "text", add_special=True, parse_special=False),
     Detokenize(6, [1, 2], special=True),
@@ -55,14 +82,15 @@ TO_ENGINE: list[ToEngine] = [
     Quit(),
 ]
 END = End("stop", "END", Usage(1, 2, 3), 1.5, 2.5)
+EXTRA = Extra([4], [Logprob(4, "a", -0.5, [TokenChoice(4, "a", -0.5)])], "hm", [CALL])
 FROM_ENGINE: list[FromEngine] = [
     Loading(0.5),
     LoadFailed("the file is not a model"),
-    Prepared(1, b"\x01\0\0\0", 8),
+    Prepared(1, b"\x01\0\0\0", 8, "start: A", READING),
     Refused(2, "context_exceeded", {"context_tokens": 256, "prompt_tokens": None}),
     TokenIds(3, [1, 2]),
     PlainText(4, "text"),
-    StepDone(7, [Row(1, 0, "a", 1, 5), Row(2, 3, "", 1, 9, [4], END)]),
+    StepDone(7, [Row(1, 0, "a", 1, 5), Row(2, 3, "", 1, 9, EXTRA, END)]),
     Parked(9),
     Heartbeat(8, 1.25, {"decode_steps": 3.0}),
     Warned("capacity.lowered", {"asked": 8}),

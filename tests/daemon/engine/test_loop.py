@@ -1,7 +1,7 @@
 """The loop: commands in, frames out, one turn at a time."""
 
 from car_daemon.engine.frames import Quit
-from tests.daemon.engine.fakes import END_TOKEN, FakeContext, FakeEngine, FakeVocabulary, run_command, solo
+from tests.daemon.engine.fakes import END_TOKEN, PIECES, FakeContext, FakeEngine, run_command, solo
 
 LENGTH = 8
 CANDIDATES = [[3 + number, 4, 5, 6][: 1 + number % 4] for number in range(20)]
@@ -10,7 +10,7 @@ PROMPTS = [prompt for prompt in CANDIDATES if END_TOKEN not in solo(prompt, 60)]
 
 
 def text_of(tokens: list[int]) -> str:
-    return b"".join(FakeVocabulary.pieces[token] for token in tokens).decode()
+    return b"".join(PIECES[token] for token in tokens).decode()
 
 
 def ending_prompt() -> list[int]:
@@ -25,7 +25,7 @@ def test_a_request_runs_to_its_length() -> None:
     assert engine.tokens(1) == solo(PROMPTS[0], LENGTH)
     assert engine.text(1) == text_of(solo(PROMPTS[0], LENGTH))
     (end,) = engine.ends(1)
-    assert (end.reason, end.failed) == ("length", False)
+    assert (end.reason, end.fault) == ("length", None)
     assert (end.usage.prompt_tokens, end.usage.completion_tokens) == (len(PROMPTS[0]), LENGTH)
 
 
@@ -77,7 +77,7 @@ def test_a_halted_request_ends_without_a_reason_and_leaves_nothing() -> None:
     engine.turn(run_command(1, PROMPTS[0], 50))
     engine.turn()
     engine.halt(1)
-    assert [(end.reason, end.failed) for end in engine.ends(1)] == [(None, False)]
+    assert [(end.reason, end.fault) for end in engine.ends(1)] == [(None, None)]
     assert not engine.table.busy
     assert not engine.samplers.alive
     assert engine.context.cells == [[], [], [], []]
@@ -145,7 +145,7 @@ def test_a_request_that_outgrows_its_sequence_fails_alone() -> None:
     engine = FakeEngine(FakeContext(context_tokens=4))
     engine.turn(run_command(1, PROMPTS[0], 50), run_command(2, PROMPTS[3], 3))
     engine.finish()
-    assert [(end.reason, end.failed) for end in engine.ends(1)] == [(None, True)]
+    assert [(end.reason, end.fault) for end in engine.ends(1)] == [(None, "decode")]
     assert engine.tokens(2) == solo(PROMPTS[3], 3)
 
 
@@ -153,7 +153,7 @@ def test_tokens_come_only_where_they_were_asked_for() -> None:
     engine = FakeEngine(FakeContext())
     engine.turn(run_command(1, PROMPTS[0], return_tokens=False))
     engine.finish()
-    assert all(row.tokens is None for row in engine.rows[1])
+    assert all(row.extra is None for row in engine.rows[1])
     assert sum(row.sampled for row in engine.rows[1]) == LENGTH
 
 

@@ -72,7 +72,7 @@ def test_a_parked_request_keeps_its_sampler_until_it_ends() -> None:
     (sampler,) = engine.samplers.alive
     engine.park(1)
     engine.resume(1)
-    assert engine.samplers.alive == {sampler}
+    assert engine.samplers.alive == [sampler]
     engine.finish()
     assert not engine.samplers.alive
 
@@ -94,7 +94,7 @@ def test_a_parked_request_can_be_halted(deadline: bool, reason: str | None) -> N
     engine.park(1)
     engine.halt(1, deadline=deadline)
     assert [end.reason for end in engine.ends(1)] == [reason]
-    assert (engine.samplers.alive, engine.lot.saved_bytes) == (set(), 0)
+    assert (engine.samplers.alive, engine.saved.bytes) == ([], 0)
     engine.resume(1)
     assert len(engine.ends(1)) == 1
     assert not engine.table.busy
@@ -120,9 +120,9 @@ def test_saved_cells_take_no_more_than_there_is_room_for() -> None:
     engine.turn(*(run_command(key, PROMPT, LENGTH) for key in range(4)))
     for key in range(4):
         engine.park(key)
-        assert engine.lot.saved_bytes <= 8
+        assert engine.saved.bytes <= 8
     for key in range(4):
         engine.resume(key)
-    assert engine.lot.saved_bytes == 0
+    assert engine.saved.bytes == 0
     engine.finish()
     assert [engine.tokens(key) for key in range(4)] == [solo(PROMPT, LENGTH)] * 4

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Step, StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
+from tests.daemon.engine.fakes import begin
 
 CONTEXT = 4096
 
@@ -29,7 +30,7 @@ def table_of(*prompts: int | None, decoding: int = 10, count: int = 0) -> Sequen
     """Return sequences: None is idle, 0 decodes, a number has that many prompt tokens to prefill."""
     table = SequenceTable(max(count, len(prompts)), CONTEXT)
     for _ in prompts:
-        table.start([1] * CONTEXT)
+        begin(table, [1] * CONTEXT)
     for sequence, prompt in zip(table.sequences, prompts, strict=False):
         order = sequence.order
         sequence.clear()

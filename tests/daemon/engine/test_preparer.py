@@ -1,22 +1,32 @@
 """Prompts into tokens, and what is refused before it may wait."""
 
 from array import array
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from car_daemon.engine.form import Forms
 from car_daemon.engine.frames import (
+    Chat,
     Detokenize,
     FromEngine,
     PlainText,
     Prepare,
     Prepared,
+    Reading,
     Refused,
     TokenIds,
     Tokenize,
 )
+from car_daemon.engine.grammar.constraint import ConstraintError
 from car_daemon.engine.inbox import Inbox
-from car_daemon.engine.preparer import Job, Preparer, Refusal
-from car_protocol.infer import Message
+from car_daemon.engine.llama.template import Rendered
+from car_daemon.engine.output.format import Format, Tags
+from car_daemon.engine.preparer import Job, Preparer
+from car_daemon.engine.refusal import Refusal
+from car_protocol.conversation import Function, Message, NamedTool, Tool
+from car_protocol.sampling import Dry, Sampling
 
 CONTEXT = 32
 
@@ -41,31 +51,78 @@ class FakeTokenizer:
         return bytes(tokens).decode() + ("!" if special else "")
 
 
-def render(messages: list[Message]) -> list[int]:
-    """Render a conversation: one token a message; a single `nothing` has none."""
-    return [] if messages[0].text == "nothing" else [7] * len(messages)
+class FakeTemplate:
+    """One token a message; a single `nothing` has none, and `no` is refused."""
+
+    def __init__(self, *, takes_tools: bool = True, form: Format | None = None, inside: bool = False) -> None:
+        self.takes_tools = takes_tools
+        self.format = form or Format()
+        self._inside = inside
+
+    def render(self, chat: Chat) -> Rendered:
+        """Render a conversation."""
+        text = chat.messages[0].text
+        if text == "no":
+            raise Refusal("invalid_params", param="messages")
+        return Rendered([] if text == "nothing" else [7] * len(chat.messages), self._inside)
 
 
-def refuse(messages: list[Message]) -> list[int]:
-    """Refuse a conversation as a template does."""
-    raise Refusal("invalid_params", param="messages")
+class FakeGrammars:
+    """Compiles all grammars but those that hold `bad`."""
+
+    def __init__(self) -> None:
+        self.compiled: list[str] = []
+
+    def compile(self, text: str) -> None:
+        """Take a grammar."""
+        if "bad" in text:
+            raise ConstraintError
+        self.compiled.append(text)
 
 
 def prepare(
     prompt: str | None = None,
     *,
     tokens: list[int] | None = None,
-    messages: list[Message] | None = None,
+    chat: Chat | None = None,
     max_tokens: int | None = None,
     parse_special: bool = False,
+    sampling: Sampling | None = None,
+    grammar: str | None = None,
+    json_schema: dict[str, Any] | None = None,
 ) -> Prepare:
     return Prepare(
-        key=1, prompt=prompt, tokens=tokens, messages=messages, parse_special=parse_special, max_tokens=max_tokens
+        key=1,
+        prompt=prompt,
+        tokens=tokens,
+        chat=chat,
+        parse_special=parse_special,
+        max_tokens=max_tokens,
+        sampling=sampling or Sampling(),
+        grammar=grammar,
+        json_schema=json_schema,
     )
 
 
-def preparer(tokenizer: FakeTokenizer | None = None) -> Preparer:
-    return Preparer(tokenizer or FakeTokenizer(), render, CONTEXT, Inbox(), lambda _: None)
+def conversation(*texts: str, **more: Any) -> Chat:
+    return Chat(messages=[Message("user", text) for text in texts], **more)
+
+
+DEFAULT = FakeTemplate()
+
+
+def preparer(
+    tokenizer: FakeTokenizer | None = None,
+    template: FakeTemplate | None = DEFAULT,
+    grammars: FakeGrammars | None = None,
+    *,
+    context_tokens: int = CONTEXT,
+    warm: Callable[[Sampling], None] = lambda _: None,
+    inbox: Inbox[Job | None] | None = None,
+    send: Callable[[FromEngine], None] = lambda _: None,
+) -> Preparer:
+    forms = Forms((grammars or FakeGrammars()).compile, lambda _: None)
+    return Preparer(tokenizer or FakeTokenizer(), template, forms, warm, context_tokens, inbox or Inbox(), send)
 
 
 def tokens_of(answer: FromEngine) -> list[int]:
@@ -94,24 +151,21 @@ def test_given_tokens_are_taken_as_they_are() -> None:
 
 
 def test_a_conversation_is_rendered_by_the_template() -> None:
-    assert tokens_of(preparer().answer(prepare(messages=[Message("user", "hi")] * 2))) == [7, 7]
+    assert tokens_of(preparer().answer(prepare(chat=conversation("hi", "ho")))) == [7, 7]
 
 
 def test_without_a_template_a_conversation_is_refused() -> None:
-    answer = Preparer(FakeTokenizer(), None, CONTEXT, Inbox(), lambda _: None).answer(
-        prepare(messages=[Message("user", "hi")])
-    )
+    answer = preparer(template=None).answer(prepare(chat=conversation("hi")))
     assert refused(answer) == ("model_unavailable", {"lacks": "chat_template"})
 
 
 def test_a_conversation_that_its_template_refuses_is_an_error_of_the_request() -> None:
-    job = prepare(messages=[Message("user", "hi")])
-    answer = Preparer(FakeTokenizer(), refuse, CONTEXT, Inbox(), lambda _: None).answer(job)
+    answer = preparer().answer(prepare(chat=conversation("no")))
     assert refused(answer) == ("invalid_params", {"param": "messages"})
 
 
 def test_a_conversation_that_renders_to_nothing_is_refused() -> None:
-    answer = preparer().answer(prepare(messages=[Message("user", "nothing")]))
+    answer = preparer().answer(prepare(chat=conversation("nothing")))
     assert refused(answer) == ("invalid_params", {"param": "messages"})
 
 
@@ -133,7 +187,7 @@ def test_max_tokens_is_what_was_asked_or_what_fits(prompt: int, asked: int | Non
 
 
 def test_max_tokens_is_256_where_more_would_fit() -> None:
-    answer = Preparer(FakeTokenizer(), render, 4096, Inbox(), lambda _: None).answer(prepare("ab"))
+    answer = preparer(context_tokens=4096).answer(prepare("ab"))
     assert isinstance(answer, Prepared)
     assert answer.max_tokens == 256
 
@@ -149,7 +203,7 @@ def test_text_that_fits_under_no_tokenization_is_refused_without_being_tokenized
     tokenizer = FakeTokenizer()
     long = "x" * (CONTEXT * tokenizer.longest_piece + 1)
     facts = {"prompt_tokens": None, "max_tokens": 8, "context_tokens": CONTEXT}
-    for job in (prepare(long, max_tokens=8), prepare(messages=[Message("user", long)], max_tokens=8)):
+    for job in (prepare(long, max_tokens=8), prepare(chat=conversation(long), max_tokens=8)):
         assert refused(preparer(tokenizer).answer(job)) == ("context_exceeded", facts)
     assert tokenizer.parsed == []
 
@@ -169,5 +223,87 @@ def test_jobs_are_answered_in_order_until_there_are_no_more() -> None:
     answers: list[FromEngine] = []
     for job in (Tokenize(1, "a", False, False), Detokenize(2, [98], special=False), None):
         inbox.put(job)
-    Preparer(FakeTokenizer(), render, CONTEXT, inbox, answers.append).run()
+    preparer(inbox=inbox, send=answers.append).run()
     assert answers == [TokenIds(1, [97]), PlainText(2, "b")]
+
+
+THINKING = Format(Tags("<think>", "</think>"), "hermes")
+TOOLS = [Tool("function", Function("f")), Tool("function", Function("g"))]
+
+
+def reading_of(answer: FromEngine) -> Reading:
+    assert isinstance(answer, Prepared)
+    return answer.reading
+
+
+def constraint_of(answer: FromEngine) -> str:
+    assert isinstance(answer, Prepared)
+    return answer.constraint
+
+
+def test_a_thinking_model_s_answer_is_split_unless_all_is_to_be_kept() -> None:
+    thinking = preparer(template=FakeTemplate(form=THINKING, inside=True))
+    split = reading_of(thinking.answer(prepare(chat=conversation("hi"))))
+    assert (split.thinking, split.inside, split.tools) == (THINKING.thinking, True, None)
+    kept = reading_of(thinking.answer(prepare(chat=conversation("hi", reasoning="keep"))))
+    assert (kept.thinking, kept.inside, kept.markers) == (None, False, THINKING.markers)
+
+
+def test_calls_are_read_only_where_there_are_tools() -> None:
+    model = preparer(template=FakeTemplate(form=THINKING))
+    assert reading_of(model.answer(prepare(chat=conversation("hi", tools=TOOLS)))).tools == "hermes"
+    assert reading_of(model.answer(prepare(chat=conversation("hi")))).tools is None
+
+
+def test_tools_are_refused_where_the_template_does_not_show_them() -> None:
+    answer = preparer(template=FakeTemplate(takes_tools=False)).answer(prepare(chat=conversation("hi", tools=TOOLS)))
+    assert refused(answer) == ("model_unavailable", {"lacks": "tools"})
+
+
+def test_a_call_can_be_forced_only_where_calls_can_be_read() -> None:
+    chat = conversation("hi", tools=TOOLS, tool_choice="required")
+    assert refused(preparer().answer(prepare(chat=chat))) == ("model_unavailable", {"lacks": "tools"})
+
+
+def test_a_required_call_may_be_of_any_tool_and_a_named_one_of_that_alone() -> None:
+    model = preparer(template=FakeTemplate(form=THINKING))
+    required = constraint_of(model.answer(prepare(chat=conversation("hi", tools=TOOLS, tool_choice="required"))))
+    named = constraint_of(model.answer(prepare(chat=conversation("hi", tools=TOOLS, tool_choice=NamedTool("g")))))
+    assert ('\\"f\\"' in required, '\\"g\\"' in required) == (True, True)
+    assert ('\\"f\\"' in named, '\\"g\\"' in named) == (False, True)
+
+
+def test_a_grammar_is_compiled_before_the_request_may_wait() -> None:
+    grammars = FakeGrammars()
+    constraint = constraint_of(preparer(grammars=grammars).answer(prepare("ab", grammar='root ::= "a"')))
+    assert grammars.compiled == [constraint] != [""]
+
+
+def test_a_grammar_that_cannot_be_read_is_refused_with_its_line() -> None:
+    reason, data = refused(preparer().answer(prepare("ab", grammar='root ::= "a"\nother ::= "b')))
+    assert (reason, data["param"], data["line"]) == ("invalid_params", "grammar", 2)
+
+
+@pytest.mark.parametrize("member", ["json_schema", "tools"])
+def test_what_cannot_be_compiled_is_refused_by_name(member: str) -> None:
+    bad = {"const": "bad"}
+    tools = [Tool("function", Function("f", parameters=bad))]
+    jobs = {
+        "json_schema": prepare("ab", json_schema=bad),
+        "tools": prepare(chat=conversation("hi", tools=tools, tool_choice="required")),
+    }
+    answer = preparer(template=FakeTemplate(form=THINKING)).answer(jobs[member])
+    assert refused(answer) == ("invalid_params", {"param": member})
+
+
+def test_a_bias_for_a_token_outside_the_vocabulary_is_refused() -> None:
+    assert isinstance(preparer().answer(prepare("ab", sampling=Sampling(logit_bias={"255": 1.0}))), Prepared)
+    answer = preparer().answer(prepare("ab", sampling=Sampling(logit_bias={"256": 1.0})))
+    assert refused(answer) == ("invalid_params", {"param": "logit_bias"})
+
+
+def test_what_is_dear_to_build_is_built_before_the_request_may_wait() -> None:
+    warmed: list[Sampling] = []
+    sampling = Sampling(dry=Dry(1.0))
+    preparer(warm=warmed.append).answer(prepare("ab", sampling=sampling))
+    assert warmed == [sampling]

@@ -2,8 +2,10 @@
 
 import pytest
 
+from car_daemon.engine.batching.prefix import prefix_of
 from car_daemon.engine.batching.sequence import Phase, Sequence
 from car_daemon.engine.batching.table import SequenceTable
+from tests.daemon.engine.fakes import begin
 
 
 def decoding(sequence: Sequence) -> Sequence:
@@ -68,25 +70,31 @@ def test_a_sequence_needs_a_prompt() -> None:
 
 def test_the_lowest_idle_sequence_is_taken_first() -> None:
     table = SequenceTable(3, 64)
-    taken = [table.start([1]) for _ in range(3)]
-    assert [sequence.number for sequence in taken if sequence] == [0, 1, 2]
+    taken = [begin(table, [1]) for _ in range(3)]
+    assert [sequence.number for sequence in taken] == [0, 1, 2]
     table.sequences[1].clear()
     table.sequences[0].clear()
-    again = table.start([1])
-    assert again is table.sequences[0]
+    assert begin(table, [1]) is table.sequences[0]
 
 
-def test_a_full_table_starts_nothing() -> None:
+def test_a_sequence_that_holds_nothing_is_taken_before_one_with_a_prefix() -> None:
+    table = SequenceTable(3, 64)
+    warm = begin(table, [1] * 20)
+    warm.commit(20)
+    warm.retire(prefix_of([1] * 20, "me"))
+    assert [sequence.number for sequence in table.idle] == [1, 2, 0]
+
+
+def test_a_full_table_has_no_idle_sequence() -> None:
     table = SequenceTable(1, 64)
-    table.start([1])
-    assert table.start([1]) is None
+    begin(table, [1])
+    assert table.idle == []
 
 
 def test_a_table_is_busy_while_any_sequence_has_work() -> None:
     table = SequenceTable(2, 64)
     assert not table.busy
-    sequence = table.start([1])
-    assert sequence is not None
+    sequence = begin(table, [1])
     assert table.busy
     sequence.clear()
     assert not table.busy
@@ -94,11 +102,9 @@ def test_a_table_is_busy_while_any_sequence_has_work() -> None:
 
 def test_decoders_come_by_number_and_prefills_by_arrival() -> None:
     table = SequenceTable(4, 64)
-    first, second, third = (table.start([1]) for _ in range(3))
-    assert first is not None
-    assert second is not None
+    first, second, third = (begin(table, [1]) for _ in range(3))
     first.clear()
-    late = table.start([1])
+    late = begin(table, [1])
     assert table.prefilling == [second, third, late]
     decoding(second)
     assert table.decoding == [second]
@@ -109,8 +115,7 @@ def test_decoders_come_by_number_and_prefills_by_arrival() -> None:
 
 def test_only_a_full_sequence_has_no_room_for_padding() -> None:
     table = SequenceTable(2, 4)
-    sequence = table.start([1, 2, 3, 4])
-    assert sequence is not None
+    sequence = begin(table, [1, 2, 3, 4])
     assert table.can_pad(0)
     sequence.commit(3)
     assert table.can_pad(0)

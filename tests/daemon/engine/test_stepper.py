@@ -5,14 +5,16 @@ import pytest
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Chunk, Step
 from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.draws import Draw, Draws
 from car_daemon.engine.stepper import DecodeFailed, Stepper
-from tests.daemon.engine.fakes import FakeClock, FakeContext, WouldAbort, next_token
+from tests.daemon.engine.fakes import FakeClock, FakeContext, FakeSampler, WouldAbort, likelihood, next_token
 
 PROMPT = [3, 4, 5]
 
 
 def stepper_on(context: FakeContext, costs: StepCosts | None = None) -> Stepper:
-    return Stepper(context, costs or StepCosts(), lambda _: object(), context.context_tokens, FakeClock())
+    draws = Draws(context, lambda _: FakeSampler(), likelihood, FakeClock())
+    return Stepper(context, costs or StepCosts(), draws, context.context_tokens, FakeClock())
 
 
 def prefilling(number: int, prompt: list[int] | None = None) -> Sequence:
@@ -41,7 +43,7 @@ def test_a_finished_prompt_is_committed_and_has_its_first_token() -> None:
     outcome = stepper_on(context).run(Step([], [], whole(sequence)))
     assert context.cells[1] == PROMPT
     assert (sequence.cells, sequence.next_token) == (3, next_token(PROMPT))
-    assert outcome.sampled == [(sequence, next_token(PROMPT))]
+    assert outcome.sampled == [Draw(sequence, next_token(PROMPT), None)]
 
 
 def test_only_the_last_row_of_a_finished_prompt_asks_for_logits() -> None:
@@ -140,7 +142,7 @@ def test_a_failed_prompt_loses_its_sequence_and_no_other() -> None:
     decoder, prompt = decoding(context, 0)[0], prefilling(1)
     outcome = stepper_on(context).run(Step([decoder], [], whole(prompt)))
     assert outcome.lost == [prompt]
-    assert [sequence for sequence, _ in outcome.sampled] == [decoder]
+    assert [draw.sequence for draw in outcome.sampled] == [decoder]
     assert outcome.prefilled == []
 
 
@@ -161,7 +163,8 @@ def test_steps_teach_what_they_cost() -> None:
     costs = StepCosts()
     context = FakeContext()
     clock = FakeClock(tick=0.5)
-    stepper = Stepper(context, costs, lambda _: object(), context.context_tokens, clock)
+    draws = Draws(context, lambda _: FakeSampler(), likelihood, clock)
+    stepper = Stepper(context, costs, draws, context.context_tokens, clock)
     stepper.run(Step(decoding(context, 0, 1), [], whole(prefilling(2))))
     assert (costs.decode.estimate(2), costs.prefill.estimate(3)) == (0.5, 0.5)
     assert stepper.counters == {

@@ -3,27 +3,37 @@
 from collections.abc import Sequence as Rows
 from enum import Enum
 
+from car_daemon.engine.batching.prefix import Prefix
+
 
 class Phase(Enum):
     """What a sequence needs from the next step."""
 
     IDLE = "idle"
+    FOLLOW = "follow"
     PREFILL = "prefill"
     DECODE = "decode"
+    SAMPLE = "sample"
 
 
 class Sequence:
-    """One KV stream; `cells` counts the tokens that the KV cache holds for it."""
+    """One KV stream; `cells` counts the tokens that the KV cache holds for it, also while it is idle."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        # Mutable state: the tokens to prefill, the committed cells, the sampled token that is not in them yet, and
-        # the one that was sampled already when a parked request is computed again.
+        # Mutable state: the tokens to prefill, the committed cells, the sampled token that is not in them yet, the
+        # one that was sampled already when a parked request is computed again, and whether logits wait to be sampled.
         self.prompt: Rows[int] = ()
         self.cells = 0
         self.next_token: int | None = None
         self.known_token: int | None = None
+        self.held = False
         self.order = 0
+        # Of the cache: what others may use of the cells (all that an idle sequence holds), how many cells the request
+        # did not have to compute, and how many it waits for another sequence to compute.
+        self.prefix: Prefix | None = None
+        self.cached = 0
+        self.awaited = 0
 
     def __repr__(self) -> str:
         return f"<Sequence {self.number} {self.phase.value} cells={self.cells} prompt={len(self.prompt)}>"
@@ -33,6 +43,10 @@ class Sequence:
         """What the next step has to do for this sequence."""
         if not len(self.prompt):
             return Phase.IDLE
+        if self.awaited:
+            return Phase.FOLLOW
+        if self.held:
+            return Phase.SAMPLE
         return Phase.PREFILL if self.next_token is None else Phase.DECODE
 
     @property
@@ -40,19 +54,36 @@ class Sequence:
         """Prompt tokens that are not in the cells yet."""
         return len(self.prompt) - self.cells
 
-    def start(self, prompt: Rows[int], order: int) -> None:
-        """Take a request's prompt (at least one token); `order` tells who came first."""
-        if self.phase is not Phase.IDLE or not len(prompt):
+    def start(self, prompt: Rows[int], order: int, prefix: Prefix | None = None, cached: int = 0) -> None:
+        """Take a request's prompt (at least one token), of which `cached` are in the cells; `order` is its age."""
+        if self.phase is not Phase.IDLE or not cached <= len(prompt) - 1:
             raise ValueError(f"cannot start in {self!r} with {len(prompt)} prompt tokens")
         self.prompt = prompt
         self.order = order
+        self.prefix = prefix
+        self.cells = self.cached = cached
+
+    def follow(self, tokens: int) -> None:
+        """Wait until another sequence has computed `tokens` of the prompt."""
+        self.awaited = tokens
+
+    def reuse(self, tokens: int) -> None:
+        """Go on with `tokens` cells that were copied from elsewhere, perhaps none."""
+        self.awaited = 0
+        self.cells = self.cached = tokens
 
     def commit(self, tokens: int) -> None:
         """Count `tokens` more cells, after their decode returned 0."""
         self.cells += tokens
 
+    def hold(self) -> None:
+        """Wait for a token: the logits are there, the turn to sample them is not."""
+        self.held = True
+        self.next_token = None
+
     def accept(self, token: int) -> None:
         """Take the sampled token that the next step decodes."""
+        self.held = False
         self.next_token = token
 
     def restore(self, cells: int, next_token: int | None) -> None:
@@ -60,9 +91,18 @@ class Sequence:
         self.cells = cells
         self.next_token = next_token
 
+    def retire(self, prefix: Prefix) -> None:
+        """Forget the request, but keep its cells for whoever begins with the same tokens."""
+        cells = self.cells
+        self.clear()
+        self.cells = cells
+        self.prefix = prefix
+
     def clear(self) -> None:
-        """Forget the request; the caller has removed its cells."""
+        """Forget everything; the caller has removed the cells."""
         self.prompt = ()
-        self.cells = 0
+        self.cells = self.cached = self.awaited = 0
         self.next_token = None
         self.known_token = None
+        self.held = False
+        self.prefix = None

@@ -1,7 +1,5 @@
 """All sequences of a context: who is idle, who prefills, who decodes."""
 
-from collections.abc import Sequence as Rows
-
 from car_daemon.engine.batching.sequence import Phase, Sequence
 
 
@@ -14,17 +12,19 @@ class SequenceTable:
         # Mutable state besides the sequences' own: how many requests were started.
         self._started = 0
 
-    def start(self, prompt: Rows[int]) -> Sequence | None:
-        """Start a request in the lowest idle sequence; None where all are taken.
+    def next_order(self) -> int:
+        """Return the age of a request that starts now: higher is younger."""
+        self._started += 1
+        return self._started
 
-        Low numbers stay together, and only consecutive numbers share a micro-batch.
+    @property
+    def idle(self) -> list[Sequence]:
+        """The sequences without a request, in the order to take them.
+
+        Low numbers stay together, and only consecutive numbers share a micro-batch; but first those that hold nothing.
         """
-        for sequence in self.sequences:
-            if sequence.phase is Phase.IDLE:
-                self._started += 1
-                sequence.start(prompt, self._started)
-                return sequence
-        return None
+        idle = [sequence for sequence in self.sequences if sequence.phase is Phase.IDLE]
+        return sorted(idle, key=lambda sequence: (sequence.cells > 0, sequence.number))
 
     @property
     def busy(self) -> bool:

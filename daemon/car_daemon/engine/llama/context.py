@@ -8,8 +8,10 @@ from llama_cpp import llama_cpp as binding
 
 from car_daemon.engine.llama.library import quick
 from car_daemon.engine.llama.model import LlamaModel, ModelError
+from car_daemon.engine.llama.sampler import Logits, Sampler
 
 _sample = quick("llama_sampler_sample")
+_logits = quick("llama_get_logits_ith")
 _seq_rm = quick("llama_memory_seq_rm")
 _seq_pos_max = quick("llama_memory_seq_pos_max")
 _FLASH_ATTENTION_AUTO = -1
@@ -28,6 +30,7 @@ class LlamaContext:
         self._context = _create(model, sequences, context_tokens, self.batch_tokens, threads)
         self._memory = binding.llama_get_memory(self._context)
         self.context_tokens: int = binding.llama_n_ctx_seq(self._context)
+        self._vocabulary_size = int(binding.llama_vocab_n_tokens(model.vocab))
         self._batch = _BatchArrays(self.batch_tokens)
         # Mutable state: the rows of the last decode that have logits; empty when it failed.
         self._sampled_from: frozenset[int] = frozenset()
@@ -43,12 +46,19 @@ class LlamaContext:
             self._sampled_from = frozenset(row for row, output in enumerate(outputs) if output)
         return code
 
-    def sample(self, sampler: object, row: int) -> int:
+    def sample(self, sampler: Sampler, row: int) -> int:
         """Return and accept the next token of an output row of the last decode."""
-        if row not in self._sampled_from or not sampler:
-            raise ValueError(f"row {row} has no logits, or there is no sampler")
-        token: int = _sample(sampler, self._context, row)
+        self._check_output(row)
+        if not sampler.chain:
+            raise ValueError("the sampler was closed")
+        token: int = _sample(sampler.chain, self._context, row)
         return token
+
+    def logits(self, row: int) -> Logits:
+        """Return the logits of an output row of the last decode; the next decode overwrites them."""
+        self._check_output(row)
+        address = _logits(self._context, row)
+        return np.ctypeslib.as_array(address, shape=(self._vocabulary_size,))
 
     def cut(self, number: int, start: int) -> None:
         """Remove a sequence's cells from position `start` on."""
@@ -98,6 +108,10 @@ class LlamaContext:
         """Free the context; the samplers have to be free already."""
         self.synchronize()
         binding.llama_free(self._context)
+
+    def _check_output(self, row: int) -> None:
+        if row not in self._sampled_from:
+            raise ValueError(f"row {row} has no logits")
 
     def _check(self, number: int) -> None:
         if not 0 <= number < self.sequences:

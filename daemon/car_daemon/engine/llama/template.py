@@ -1,107 +1,174 @@
-"""The model's own chat template, in jinja2's sandbox; no text of a message is parsed for control tokens."""
+"""The model's own chat template; no text of a client is parsed for control tokens."""
 
-import json
-from collections.abc import Iterable
-from datetime import datetime
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
-import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+import msgspec
+from jinja2 import nodes
+from msgspec.structs import replace
 
-from car_daemon.engine.llama.tokens import Vocabulary
-from car_daemon.engine.preparer import Refusal
-from car_protocol.infer import Message
+from car_daemon.engine.frames import Chat
+from car_daemon.engine.llama.marks import Marks
+from car_daemon.engine.llama.sandbox import chat_environment
+from car_daemon.engine.llama.variables import chat_variables
+from car_daemon.engine.output.format import detect
+from car_daemon.engine.refusal import Refusal
 
-# Noncharacters, which no text should hold: two that the conversation does not hold mark its words.
-_MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
+_MAX_BYTES = 64 * 1024 * 1024
+# What a chat has beside its messages, and the member's value where it has none.
+_OPTIONAL: dict[str, Any] = {"template_args": {}, "tools": []}
+_RESERVED = ("messages", "tools")
+
+
+class Vocabulary(Protocol):
+    """What rendering needs to know about a model's tokens."""
+
+    @property
+    def specials(self) -> list[str]:
+        """The texts of all control tokens."""
+        ...
+
+    @property
+    def begin(self) -> int:
+        """The token that begins a text."""
+        ...
+
+    @property
+    def adds_begin(self) -> bool:
+        """Whether every text has to begin with it."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The token that ends a turn; -1 for none."""
+        ...
+
+    def text_of(self, token: int) -> str:
+        """Return a token's text, also where it is a control token; empty for none."""
+        ...
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Cut text into tokens."""
+        ...
 
 
 class TemplateError(Refusal):
-    """The template refuses this conversation."""
+    """The template refuses a chat; `param` is the member of the request at fault."""
 
-    def __init__(self) -> None:
-        super().__init__("invalid_params", param="messages")
+    def __init__(self, param: str) -> None:
+        super().__init__("invalid_params", param=param)
+
+
+class Rendered(NamedTuple):
+    """A prompt, and whether it ends inside an opened thinking part."""
+
+    tokens: list[int]
+    inside: bool
 
 
 class ChatTemplate:
-    """Renders conversations into tokens; raises jinja2.TemplateSyntaxError for a template that is none."""
+    """Renders chats into tokens; raises jinja2.TemplateSyntaxError for a template that is none."""
 
     def __init__(self, source: str, vocabulary: Vocabulary) -> None:
+        environment = chat_environment()
+        tree = environment.parse(source)
+        self.format = detect(source)
+        self._source = source
         self._vocabulary = vocabulary
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"], autoescape=False
-        )
-        environment.filters["tojson"] = _tojson
-        environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = _now
         self._template = environment.from_string(source)
+        self._marks = Marks(vocabulary.specials, _texts(tree))
+        self._null_content = any(map(_asks_for_content, tree.find_all(nodes.Test)))
+        self._names = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "load"}
 
-    def render(self, messages: list[Message]) -> list[int]:
-        """Return the conversation's tokens, ready for the assistant's turn; raises TemplateError."""
-        marks = self._free_marks(messages)
-        rendered = self._rendered([self._protected(message, marks) for message in messages])
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the template looks at tools at all."""
+        return "tools" in self._names
+
+    def render(self, chat: Chat) -> Rendered:
+        """Return the chat's tokens, ready for the assistant's turn; raises TemplateError."""
+        if any(name in chat.template_args for name in _RESERVED):
+            raise TemplateError("template_args")
+        mark = self._free_mark(chat)
+        try:
+            text = self._text(chat, mark)
+        except Exception as error:
+            raise TemplateError(self._fault(chat, mark)) from error
+        inside = self._ends_inside(text)
+        if inside and chat.reasoning == "off":
+            text, inside = self._closed(text), False
+        return Rendered(self._tokens(text, mark), inside)
+
+    def _free_mark(self, chat: Chat) -> str:
+        # Lower case, as escapes in the text of a call's arguments or in a literal may be of either.
+        mark = self._marks.free((msgspec.json.encode(chat).decode() + self._source).lower())
+        if mark is None:
+            raise TemplateError("messages")
+        return mark
+
+    def _text(self, chat: Chat, mark: str) -> str:
+        given = chat_variables(chat, partial(self._marks.put, mark=mark), null_content=self._null_content)
+        defaults = {
+            "add_generation_prompt": True,
+            "bos_token": self._vocabulary.text_of(self._vocabulary.begin),
+            "eos_token": self._vocabulary.text_of(self._vocabulary.end),
+        }
+        return "".join(_bounded(self._template.generate(defaults | given)))
+
+    def _fault(self, chat: Chat, mark: str) -> str:
+        """Return the member without which the template takes the chat."""
+        for member, nothing in _OPTIONAL.items():
+            if getattr(chat, member) and self._takes(replace(chat, **{member: nothing}), mark):
+                return member
+        return "messages"
+
+    def _takes(self, chat: Chat, mark: str) -> bool:
+        try:
+            self._text(chat, mark)
+        except Exception:  # noqa: BLE001 - a template is the model's code and may raise anything
+            return False
+        return True
+
+    def _ends_inside(self, text: str) -> bool:
+        thinking = self.format.thinking
+        return thinking is not None and text.rstrip().endswith(thinking.open)
+
+    def _closed(self, text: str) -> str:
+        """Close the thinking part that the text ends with, as models that may skip thinking have it."""
+        assert self.format.thinking is not None
+        return f"{text.rstrip()}\n\n{self.format.thinking.close}\n\n"
+
+    def _tokens(self, text: str, mark: str) -> list[int]:
         tokens: list[int] = []
-        for text, parse_special in _segments(rendered, marks):
-            tokens += self._vocabulary.tokenize(text, add_special=False, parse_special=parse_special)
+        for piece, parse_special in self._marks.segments(text, mark):
+            tokens += self._vocabulary.tokenize(piece, add_special=False, parse_special=parse_special)
         begin = self._vocabulary.begin
         if self._vocabulary.adds_begin and tokens[:1] != [begin]:
             tokens.insert(0, begin)
         return tokens
 
-    def _rendered(self, messages: list[dict[str, str]]) -> str:
-        end = next(iter(sorted(self._vocabulary.ends)), -1)
-        try:
-            return self._template.render(
-                messages=messages,
-                add_generation_prompt=True,
-                bos_token=self._vocabulary.text_of(self._vocabulary.begin),
-                eos_token=self._vocabulary.text_of(end),
-            )
-        except (
-            jinja2.TemplateError,
-            AttributeError,
-            TypeError,
-            ValueError,
-            ArithmeticError,
-            LookupError,
-            RecursionError,
-        ) as error:
-            # A template is the model's code: whatever it raises means that it cannot take this conversation.
-            raise TemplateError from error
 
-    def _free_marks(self, messages: list[Message]) -> tuple[str, str]:
-        text = "".join(message.text for message in messages)
-        free = [mark for mark in _MARKS if mark not in text]
-        if len(free) < 2:
-            raise TemplateError
-        return free[0], free[1]
-
-    def _protected(self, message: Message, marks: tuple[str, str]) -> dict[str, str]:
-        text = message.text
-        for special in self._vocabulary.specials:
-            if special in text:
-                text = text.replace(special, marks[0] + special + marks[1])
-        return {"role": message.role, "content": text}
+def _texts(tree: nodes.Template) -> Iterator[str]:
+    """Yield the string literals in a template's expressions."""
+    return (const.value for const in tree.find_all(nodes.Const) if isinstance(const.value, str))
 
 
-def _segments(text: str, marks: tuple[str, str]) -> Iterable[tuple[str, bool]]:
-    """Split at the marks: pieces of the template, in which control tokens count, and marked words."""
-    opening, closing = marks
-    for part in text.split(opening):
-        words, found, rest = part.rpartition(closing)
-        if found:
-            yield words.replace(closing, ""), False
-        if rest:
-            yield rest, True
+def _asks_for_content(test: nodes.Test) -> bool:
+    """Whether a template asks here if a message's content is none."""
+    match test.node:
+        case nodes.Getattr(attr="content") | nodes.Getitem(arg=nodes.Const(value="content")):
+            return test.name == "none"
+        case nodes.Name():
+            return test.name == "none" and test.node.name == "content"
+    return False
 
 
-def _refuse(_message: str) -> NoReturn:
-    raise TemplateError
-
-
-def _now(pattern: str) -> str:
-    return datetime.now().astimezone().strftime(pattern)
-
-
-def _tojson(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _bounded(pieces: Iterator[str]) -> Iterator[str]:
+    """Pass text on; raises ValueError for more than a prompt can be, and for what is no Unicode text."""
+    size = 0
+    for piece in pieces:
+        size += len(piece.encode())
+        if size > _MAX_BYTES:
+            raise ValueError("the template writes without end")
+        yield piece

@@ -1,6 +1,7 @@
 """Text into tokens and back, and the table of every token's bytes."""
 
 import ctypes
+from collections.abc import Collection
 
 from llama_cpp import llama_cpp as binding
 
@@ -13,21 +14,19 @@ class Vocabulary:
     """The tokens of one model; safe to use from several threads."""
 
     def __init__(self, model: LlamaModel) -> None:
-        self._vocab = model.vocab
-        self.size = int(binding.llama_vocab_n_tokens(self._vocab))
+        self.handle = model.vocab
+        self.size = int(binding.llama_vocab_n_tokens(self.handle))
         self.pieces = [self._piece(token, special=False) for token in range(self.size)]
         self._special_pieces = [self._piece(token, special=True) for token in range(self.size)]
-        self.ends = frozenset(t for t in range(self.size) if binding.llama_vocab_is_eog(self._vocab, t))
+        self.control = frozenset(t for t in range(self.size) if self._special_pieces[t] and not self.pieces[t])
+        self.ends = frozenset(t for t in range(self.size) if binding.llama_vocab_is_eog(self.handle, t))
         self.longest_piece = max(map(len, self._special_pieces), default=1)
-        self.begin = int(binding.llama_vocab_bos(self._vocab))
-        self.adds_begin = bool(binding.llama_vocab_get_add_bos(self._vocab))
+        self.begin = int(binding.llama_vocab_bos(self.handle))
+        self.end = int(binding.llama_vocab_eos(self.handle))
+        self.adds_begin = bool(binding.llama_vocab_get_add_bos(self.handle))
         # Tokens whose text means something only when it is parsed: those that plain detokenizing leaves out.
         self.specials = sorted(
-            {
-                special.decode("utf-8", "replace")
-                for plain, special in zip(self.pieces, self._special_pieces, strict=True)
-                if special and not plain
-            },
+            {self._special_pieces[token].decode("utf-8", "replace") for token in self.control},
             key=len,
             reverse=True,
         )
@@ -36,12 +35,23 @@ class Vocabulary:
         """Return a token's text, also where it is a control token; empty for none."""
         return self._special_pieces[token].decode("utf-8", "replace") if 0 <= token < self.size else ""
 
+    def showing(self, markers: Collection[str]) -> list[bytes]:
+        """Return the pieces of all tokens, with those control tokens written out whose text is a marker."""
+        shown = {marker.encode() for marker in markers}
+        special = self._special_pieces
+        return [special[t] if special[t] in shown else piece for t, piece in enumerate(self.pieces)]
+
+    def token_of(self, text: str) -> int | None:
+        """Return the control or user-defined token that is written so; None where there is none."""
+        tokens = self.tokenize(text, add_special=False, parse_special=True)
+        return tokens[0] if len(tokens) == 1 and self.text_of(tokens[0]) == text else None
+
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Cut text into tokens; needs a large stack for long runs of one kind of character."""
         data = text.encode()
         room = len(data) + 2
         tokens = (binding.llama_token * room)()
-        count = binding.llama_tokenize(self._vocab, data, len(data), tokens, room, add_special, parse_special)
+        count = binding.llama_tokenize(self.handle, data, len(data), tokens, room, add_special, parse_special)
         if count < 0:
             raise ValueError(f"llama_tokenize asks for {-count} tokens where {room} are possible")
         cut: list[int] = tokens[:count]
@@ -54,5 +64,5 @@ class Vocabulary:
 
     def _piece(self, token: int, *, special: bool) -> bytes:
         buffer = ctypes.create_string_buffer(_PIECE_BYTES)
-        length = binding.llama_token_to_piece(self._vocab, token, buffer, _PIECE_BYTES, 0, special)
+        length = binding.llama_token_to_piece(self.handle, token, buffer, _PIECE_BYTES, 0, special)
         return buffer.raw[: max(0, length)]

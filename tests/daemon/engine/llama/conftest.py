@@ -1,13 +1,30 @@
 """The built-in guide model, loaded once."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from car_daemon.engine.frames import Run
+from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel, silence
+from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.guide import PATH
+from car_protocol.sampling import Sampling
+
+
+def chains_of(vocabulary: Vocabulary, context: LlamaContext) -> SamplerChains:
+    """Return what builds samplers for a context."""
+    constraints = Constraints(vocabulary.pieces, vocabulary.ends, vocabulary.control)
+    return SamplerChains(vocabulary, constraints, context.context_tokens)
+
+
+def run_of(sampling: Sampling, seed: int = 1, **more: Any) -> Run:
+    """Return the frame of a request that is sampled so."""
+    return Run(key=1, tokens=b"", max_tokens=8, sampling=sampling, seed=seed, stop=[], return_tokens=False, **more)
+
 
 MakeContext = Callable[..., LlamaContext]
 

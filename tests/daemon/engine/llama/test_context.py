@@ -3,10 +3,10 @@
 import pytest
 
 from car_daemon.engine.llama.context import LlamaContext
-from car_daemon.engine.llama.sampling import SamplerChains
+from car_daemon.engine.llama.sampler import Sampler
 from car_daemon.engine.llama.tokens import Vocabulary
-from car_protocol.infer import Sampling
-from tests.daemon.engine.llama.conftest import MakeContext
+from car_protocol.sampling import Sampling
+from tests.daemon.engine.llama.conftest import MakeContext, chains_of, run_of
 
 PROMPT = [5, 6, 7]
 
@@ -17,9 +17,8 @@ def prefill(context: LlamaContext, number: int = 0, tokens: list[int] | None = N
     return context.decode(tokens, list(range(count)), [number] * count, [False] * (count - 1) + [True])
 
 
-def greedy(vocabulary: Vocabulary) -> tuple[SamplerChains, object]:
-    chains = SamplerChains(vocabulary, 256)
-    return chains, chains.build(Sampling(temperature=0.0), 1)
+def greedy(vocabulary: Vocabulary, context: LlamaContext) -> Sampler:
+    return chains_of(vocabulary, context).build(run_of(Sampling(temperature=0.0)), [])
 
 
 def test_cells_are_rounded_up_and_reported(make_context: MakeContext) -> None:
@@ -99,19 +98,21 @@ def test_a_full_sequence_refuses_the_whole_batch(make_context: MakeContext) -> N
 
 
 def test_a_row_that_asked_for_no_logits_cannot_be_sampled(make_context: MakeContext, vocabulary: Vocabulary) -> None:
-    context, (chains, sampler) = make_context(), greedy(vocabulary)
+    context = make_context()
+    sampler = greedy(vocabulary, context)
     prefill(context)
     for row in (0, 1, 3, -1):
         with pytest.raises(ValueError, match="no logits"):
             context.sample(sampler, row)
     assert 0 <= context.sample(sampler, 2) < vocabulary.size
-    chains.free(sampler)
+    sampler.close()
 
 
 def test_nothing_can_be_sampled_before_a_decode_or_after_one_that_failed(
     make_context: MakeContext, vocabulary: Vocabulary
 ) -> None:
-    context, (chains, sampler) = make_context(), greedy(vocabulary)
+    context = make_context()
+    sampler = greedy(vocabulary, context)
     with pytest.raises(ValueError, match="no logits"):
         context.sample(sampler, 0)
     prefill(context)
@@ -119,24 +120,29 @@ def test_nothing_can_be_sampled_before_a_decode_or_after_one_that_failed(
     for row in (0, 2):
         with pytest.raises(ValueError, match="no logits"):
             context.sample(sampler, row)
-    chains.free(sampler)
+    sampler.close()
 
 
 def test_a_batch_that_was_refused_leaves_nothing_to_sample(make_context: MakeContext, vocabulary: Vocabulary) -> None:
-    context, (chains, sampler) = make_context(), greedy(vocabulary)
+    context = make_context()
+    sampler = greedy(vocabulary, context)
     prefill(context)
     with pytest.raises(ValueError, match="not 0"):
         context.decode([], [], [], [])
     with pytest.raises(ValueError, match="no logits"):
         context.sample(sampler, 2)
-    chains.free(sampler)
+    sampler.close()
 
 
-def test_nothing_can_be_sampled_without_a_sampler(make_context: MakeContext) -> None:
+def test_nothing_can_be_sampled_with_a_sampler_that_was_closed(
+    make_context: MakeContext, vocabulary: Vocabulary
+) -> None:
     context = make_context()
+    sampler = greedy(vocabulary, context)
     prefill(context)
-    with pytest.raises(ValueError, match="no sampler"):
-        context.sample(None, 2)
+    sampler.close()
+    with pytest.raises(ValueError, match="closed"):
+        context.sample(sampler, 2)
 
 
 def test_the_guide_model_can_drop_a_tail_and_probing_leaves_nothing(make_context: MakeContext) -> None:
@@ -149,7 +155,8 @@ def test_the_guide_model_can_drop_a_tail_and_probing_leaves_nothing(make_context
 def test_a_saved_sequence_goes_on_in_any_sequence(
     make_context: MakeContext, vocabulary: Vocabulary, target: int
 ) -> None:
-    context, (chains, sampler) = make_context(), greedy(vocabulary)
+    context = make_context()
+    sampler = greedy(vocabulary, context)
     prefill(context)
     context.decode([8], [3], [0], [True])
     expected = context.sample(sampler, 0)
@@ -161,7 +168,7 @@ def test_a_saved_sequence_goes_on_in_any_sequence(
     assert context.last_position(target) == 2
     assert context.decode([8], [3], [target], [True]) == 0
     assert context.sample(sampler, 0) == expected
-    chains.free(sampler)
+    sampler.close()
 
 
 def test_an_empty_sequence_can_be_saved_and_restored(make_context: MakeContext) -> None:

@@ -4,10 +4,9 @@ import pytest
 from llama_cpp import llama_cpp as binding  # noqa: TID251 - the logits are compared with what was sampled
 
 from car_daemon.engine.llama.context import LlamaContext
-from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.tokens import Vocabulary
-from car_protocol.infer import Sampling
-from tests.daemon.engine.llama.conftest import MakeContext
+from car_protocol.sampling import Sampling
+from tests.daemon.engine.llama.conftest import MakeContext, chains_of, run_of
 
 PROMPT = "How do I see how busy the daemon is?"
 
@@ -36,10 +35,9 @@ def logits(context: LlamaContext, vocabulary: Vocabulary, row: int) -> list[floa
 def sample(
     context: LlamaContext, vocabulary: Vocabulary, row: int, sampling: Sampling, seed: int = 1, times: int = 1
 ) -> list[int]:
-    chains = SamplerChains(vocabulary, context.context_tokens)
-    chain = chains.build(sampling, seed)
-    tokens = [context.sample(chain, row) for _ in range(times)]
-    chains.free(chain)
+    sampler = chains_of(vocabulary, context).build(run_of(sampling, seed), [])
+    tokens = [context.sample(sampler, row) for _ in range(times)]
+    sampler.close()
     return tokens
 
 

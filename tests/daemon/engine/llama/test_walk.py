@@ -10,19 +10,23 @@ import pytest
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.frames import End, FromEngine, Halt, Park, Resume, Run, StepDone
+from car_daemon.engine.draws import Draws
+from car_daemon.engine.frames import Chat, End, FromEngine, Halt, Park, Resume, Run, StepDone
 from car_daemon.engine.inbox import Inbox
 from car_daemon.engine.llama.context import LlamaContext
+from car_daemon.engine.llama.likelihood import Likelihood
 from car_daemon.engine.llama.model import LlamaModel
-from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.template import ChatTemplate
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.engine.loop import Command, EngineLoop
 from car_daemon.engine.parking import ParkingLot
+from car_daemon.engine.prefix_cache import PrefixCache
+from car_daemon.engine.saved_cells import SavedCells
 from car_daemon.engine.stepper import Stepper
-from car_protocol.infer import Message, Sampling
+from car_protocol.conversation import Message
+from car_protocol.sampling import Sampling
 from tests.daemon.engine.fakes import FakeClock
-from tests.daemon.engine.llama.conftest import MakeContext
+from tests.daemon.engine.llama.conftest import MakeContext, chains_of
 
 QUESTIONS = Path(__file__).parents[4] / "tools" / "guide" / "questions.toml"
 SEQUENCES = 4
@@ -37,15 +41,21 @@ class RealEngine:
         self.table = SequenceTable(context.sequences, context.context_tokens)
         self.tokens: dict[int, list[int]] = {}
         self.ends: dict[int, End] = {}
-        costs, clock = StepCosts(), FakeClock(tick)
+        costs, clock, saved = StepCosts(), FakeClock(tick), SavedCells(saved_bytes)
         self.loop = EngineLoop(
-            context=context,
-            samplers=SamplerChains(vocabulary, context.context_tokens),
+            samplers=chains_of(vocabulary, context),
             vocabulary=vocabulary,
             table=self.table,
             planner=StepPlanner(costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=True),
-            lot=ParkingLot(context, saved_bytes),
-            make_stepper=lambda sampler_of: Stepper(context, costs, sampler_of, context.context_tokens, clock),
+            lot=ParkingLot(context, saved),
+            cache=PrefixCache(context, self.table, saved, reuses=True),
+            make_stepper=lambda sampler_of: Stepper(
+                context,
+                costs,
+                Draws(context, sampler_of, Likelihood(vocabulary).of, clock),
+                context.context_tokens,
+                clock,
+            ),
             inbox=Inbox(),
             send=self._hear,
             clock=clock,
@@ -69,12 +79,12 @@ class RealEngine:
         if isinstance(message, StepDone):
             for row in message.rows:
                 assert row.key not in self.ends
-                self.tokens.setdefault(row.key, []).extend(row.tokens or ())
+                self.tokens.setdefault(row.key, []).extend(row.extra.tokens if row.extra else ())
                 if row.end is not None:
                     self.ends[row.key] = row.end
 
 
-def run_command(key: int, prompt: list[int]) -> Run:
+def run_command(key: int, prompt: list[int], namespace: str | None = None) -> Run:
     return Run(
         key=key,
         tokens=array("i", prompt).tobytes(),
@@ -83,6 +93,7 @@ def run_command(key: int, prompt: list[int]) -> Run:
         seed=1,
         stop=[],
         return_tokens=True,
+        namespace=namespace,
     )
 
 
@@ -106,7 +117,8 @@ def prompts(model: LlamaModel, vocabulary: Vocabulary, entries: list[dict[str, s
             for earlier in before
             for message in (Message("user", earlier["question"]), Message("assistant", earlier["answer"]))
         ]
-        made.append(template.render([*messages, Message("user", entry["question"])]))
+        chat = Chat(messages=[*messages, Message("user", entry["question"])])
+        made.append(template.render(chat).tokens)
     return made
 
 
@@ -152,7 +164,7 @@ def test_every_answer_is_the_one_it_has_alone(
             key = len(asked)
             asked[key] = random.randrange(len(prompts))
             active.append(key)
-            commands = [run_command(key, prompts[asked[key]])]
+            commands = [run_command(key, prompts[asked[key]], namespace="me")]
         elif kind == "park" and active:
             aside.append(active.pop(random.randrange(len(active))))
             commands = [Park(aside[-1])]
@@ -171,4 +183,4 @@ def test_every_answer_is_the_one_it_has_alone(
     for key, place in asked.items():
         tokens = engine.tokens.get(key, [])
         assert tokens == (answers[place][: len(tokens)] if key in halted else answers[place])
-    assert all(engine.context.last_position(number) == -1 for number in range(SEQUENCES))
+    assert sum(end.usage.cached_tokens for end in engine.ends.values()) > 0

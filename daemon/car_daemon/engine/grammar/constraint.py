@@ -1,0 +1,109 @@
+"""What binds an answer's form: grammars compiled by llguidance, and where one answer stands in its grammar."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+from numpy.typing import NDArray
+
+from car_daemon.engine.prototypes import Prototypes
+
+# A hostile grammar costs this much and no more: states of the parser and work on one token's mask.
+_LIMITS = LLParserLimits(max_items_in_row=2000, step_max_items=20_000, step_lexer_fuel=100_000)
+_REMEMBERED = 32
+_SILENT = 0
+
+
+class ConstraintError(Exception):
+    """The grammar cannot be compiled, or became too complex."""
+
+
+class Constraint:
+    """One answer's place in its grammar; `opener` is a token that may come first all the same, to open a thought."""
+
+    def __init__(self, matcher: LLMatcher, size: int, ends: frozenset[int], opener: int | None) -> None:
+        self._matcher = matcher
+        self._size = size
+        self._ends = ends
+        # Mutable state: the token that may still open a thought.
+        self._opener = opener
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing may follow any more."""
+        return bool(self._matcher.is_stopped())
+
+    def take(self, token: int) -> bool:
+        """Go on with a token; False where the grammar refuses it. Raises ConstraintError."""
+        opener, self._opener = self._opener, None
+        if token in self._ends:
+            return bool(self._matcher.is_accepting())
+        taken = self._matcher.try_consume_tokens([token]) == 1
+        self._check()
+        return taken or token == opener
+
+    def allowed(self) -> NDArray[np.intp]:
+        """Return the tokens that may come next, in order. Raises ConstraintError where there are none."""
+        mask = np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), np.uint8), bitorder="little")
+        self._check()
+        if mask[self._size]:
+            mask[list(self._ends)] = 1
+        allowed = np.flatnonzero(mask[: self._size])
+        if not len(allowed):
+            raise ConstraintError
+        return allowed
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise ConstraintError
+
+
+class Constraints:
+    """Compiles grammars for one vocabulary; those used last are kept compiled."""
+
+    def __init__(self, pieces: Sequence[bytes], ends: frozenset[int], control: frozenset[int]) -> None:
+        self._pieces = pieces
+        self._ends = ends
+        self._control = control
+        self._prototypes = Prototypes(self._compiled, _REMEMBERED)
+
+    def compile(self, text: str) -> None:
+        """Check a grammar in llguidance's Lark and keep it compiled. Raises ConstraintError."""
+        self._prototypes.get(text)
+
+    def start(self, text: str, opener: int | None = None) -> Constraint:
+        """Return the beginning of an answer under a grammar. Raises ConstraintError."""
+        return Constraint(self._prototypes.get(text).deep_copy(), len(self._pieces), self._ends, opener)
+
+    def _compiled(self, text: str) -> LLMatcher:
+        # Forcing would make the library choose how text is cut into tokens, which is the model's choice.
+        grammar = LLMatcher.grammar_from_lark('%llguidance {"no_forcing": true}\n' + text)
+        matcher = LLMatcher(self._tokenizer, grammar, log_level=_SILENT, limits=_LIMITS)
+        trial = matcher.deep_copy()
+        trial.compute_bitmask()
+        if trial.is_error():
+            raise ConstraintError
+        return matcher
+
+    @cached_property
+    def _tokenizer(self) -> LLTokenizer:
+        """The vocabulary as llguidance knows it, made when the first grammar comes."""
+        end = len(self._pieces)
+        vocabulary: Any = _Vocabulary([*self._pieces, b""], [*sorted(self._control), end], end)
+        return LLTokenizer(TokenizerWrapper(vocabulary), eos_token=end)
+
+
+class _Vocabulary:
+    """What llguidance reads of a vocabulary: all ends are one more token of its own, the last."""
+
+    def __init__(self, pieces: list[bytes], control: list[int], end: int) -> None:
+        self.tokens = pieces
+        self.special_token_ids = control
+        self.eos_token_id = end
+        self.bos_token_id = None
+
+    def __call__(self, _text: bytes | str) -> list[int]:
+        """Cut no text into tokens: only forcing would need it."""
+        return []

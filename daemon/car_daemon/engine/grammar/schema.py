@@ -1,0 +1,42 @@
+"""JSON schemas as grammars: closed where they say nothing, with a bounded taste for white space."""
+
+from typing import Any
+
+import msgspec
+
+# A sampler with no sense of proportion could write white space for ever.
+_WHITESPACE = r"( |\n[ \t]{0,20})?"
+# With one of these beside them, or allOf anywhere, `properties` are not the whole story.
+_OPEN = frozenset(
+    {"additionalProperties", "unevaluatedProperties", "patternProperties", "anyOf", "oneOf", "$ref", "if"}
+)
+
+
+def as_lark(schema: dict[str, Any]) -> str:
+    """Return a grammar whose texts are JSON and valid under the schema."""
+    closed = schema if _holds(schema, "allOf") else _closed(schema)
+    return "start: " + embedded(closed)
+
+
+def embedded(schema: dict[str, Any]) -> str:
+    """Return a schema as an element of a rule."""
+    options = {"whitespace_pattern": _WHITESPACE}
+    return "%json " + msgspec.json.encode({**schema, "x-guidance": options}).decode()
+
+
+def _closed(value: Any) -> Any:
+    """Forbid members that an object's schema does not list, where it lists some and says nothing of others."""
+    if isinstance(value, list):
+        return [_closed(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    closed = {name: inner if name in ("const", "enum", "default") else _closed(inner) for name, inner in value.items()}
+    if isinstance(value.get("properties"), dict) and not _OPEN & value.keys():
+        closed["additionalProperties"] = False
+    return closed
+
+
+def _holds(value: Any, keyword: str) -> bool:
+    if isinstance(value, list):
+        return any(_holds(item, keyword) for item in value)
+    return isinstance(value, dict) and (keyword in value or any(_holds(inner, keyword) for inner in value.values()))

@@ -1,0 +1,154 @@
+"""Prefix reuse: where a request starts, so that the least of its prompt has to be computed."""
+
+from typing import Protocol
+
+from car_daemon.engine.batching.prefix import Prefix, prefix_of
+from car_daemon.engine.batching.sequence import Phase, Sequence
+from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.saved_cells import SavedCells, SavedPrefix
+
+# What has fewer cells is computed again before it is worth a place in host memory.
+_WORTH_SAVING = 128
+
+
+class CellContext(Protocol):
+    """A context whose sequences can be cut, copied out and back in."""
+
+    def cut(self, number: int, start: int) -> None:
+        """Remove a sequence's cells from position `start` on."""
+        ...
+
+    def saved_size(self, number: int) -> int:
+        """Return the bytes that saving a sequence takes."""
+        ...
+
+    def save(self, number: int) -> bytes:
+        """Return a sequence's cells."""
+        ...
+
+    def restore(self, number: int, saved: bytes) -> bool:
+        """Put cells into an empty sequence, which may be another one; False where llama.cpp refuses."""
+        ...
+
+
+class PrefixCache:
+    """Starts and retires requests; `reuses` is False where the model's memory cannot drop a tail."""
+
+    def __init__(self, context: CellContext, table: SequenceTable, saved: SavedCells, *, reuses: bool) -> None:
+        self._context = context
+        self._table = table
+        self._saved = saved
+        self._reuses = reuses
+        # Mutable state: whom a sequence follows by its number, with that one's order; totals since the start.
+        self._leaders: dict[int, tuple[Sequence, int]] = {}
+        self.counters = {"cache_hits": 0.0, "cached_tokens": 0.0, "evicted_sequences": 0.0}
+
+    def start(self, prompt: list[int], namespace: str | None) -> Sequence | None:
+        """Start a prompt in an idle sequence; None where all are taken. Without a namespace nothing is reused."""
+        idle = self._table.idle
+        if not idle:
+            return None
+        order = self._table.next_order()
+        if namespace is None or not self._reuses:
+            sequence = self._emptied(idle[0])
+            sequence.start(prompt, order)
+            return sequence
+        return self._start_cached(prompt, prefix_of(prompt, namespace), idle, order)
+
+    def settle(self) -> None:
+        """Let those go on whose leader has computed what they share, or will not."""
+        for number, (leader, order) in list(self._leaders.items()):
+            sequence = self._table.sequences[number]
+            at_hand = leader.cells if leader.order == order else 0
+            if at_hand < sequence.awaited and leader.order == order and leader.phase in (Phase.PREFILL, Phase.FOLLOW):
+                continue
+            del self._leaders[number]
+            self._copy(leader, sequence, min(at_hand, sequence.awaited))
+
+    def retire(self, sequence: Sequence, sampled: list[int]) -> None:
+        """End a request in a sequence; its cells stay where others may use them. `sampled` are the answer's tokens."""
+        prefix = sequence.prefix
+        self._leaders.pop(sequence.number, None)
+        if prefix is None or not self._reuses or sequence.cells == 0:
+            self._empty(sequence)
+            return
+        tokens = [*prefix.tokens.tolist(), *sampled]
+        sequence.retire(prefix_of(tokens[: sequence.cells], prefix.namespace))
+
+    def leave(self, sequence: Sequence) -> None:
+        """Empty a sequence whose request is parked."""
+        self._leaders.pop(sequence.number, None)
+        self._empty(sequence)
+
+    def _start_cached(self, prompt: list[int], prefix: Prefix, idle: list[Sequence], order: int) -> Sequence:
+        # The last token of a prompt is always computed: its logits are not kept.
+        most = prefix.cut(len(prompt) - 1)
+        warm_tokens, warm = _best(idle, most)
+        saved_tokens, saved = self._saved.longest(most)
+        busy_tokens, busy = _best([each for each in self._table.sequences if each not in idle], most)
+        if warm is not None and warm_tokens >= max(saved_tokens, busy_tokens):
+            self._context.cut(warm.number, warm_tokens)
+            warm.start(prompt, order, prefix, warm_tokens)
+            self._count(warm_tokens)
+            return warm
+        sequence = self._emptied(idle[0])
+        sequence.start(prompt, order, prefix)
+        if saved is not None and saved_tokens >= busy_tokens:
+            self._restore(saved, sequence, saved_tokens)
+        elif busy is not None:
+            sequence.follow(busy_tokens)
+            self._leaders[sequence.number] = busy, busy.order
+        return sequence
+
+    def _copy(self, leader: Sequence, sequence: Sequence, tokens: int) -> None:
+        """Copy a leader's cells through host memory: that costs its cells, a copy inside llama.cpp the whole stream."""
+        assert sequence.prefix is not None
+        at_hand, saved = self._saved.longest(sequence.prefix.cut(tokens))
+        if saved is None or at_hand < tokens:
+            saved = self._snapshot(leader) if tokens else None
+        if saved is None:
+            sequence.reuse(0)
+        else:
+            self._restore(saved, sequence, tokens)
+
+    def _snapshot(self, sequence: Sequence) -> SavedPrefix:
+        assert sequence.prefix is not None
+        saved = SavedPrefix(sequence.prefix.cut(sequence.cells), self._context.save(sequence.number))
+        self._saved.keep(saved)
+        return saved
+
+    def _restore(self, saved: SavedPrefix, sequence: Sequence, tokens: int) -> None:
+        if not self._context.restore(sequence.number, saved.cells):
+            sequence.reuse(0)
+            return
+        self._context.cut(sequence.number, tokens)
+        self._saved.touch(saved)
+        sequence.reuse(tokens)
+        self._count(tokens)
+
+    def _emptied(self, sequence: Sequence) -> Sequence:
+        """Make room in a sequence; a long prefix moves to host memory."""
+        if sequence.cells:
+            self.counters["evicted_sequences"] += 1
+        worth = sequence.prefix is not None and sequence.cells >= _WORTH_SAVING
+        if worth and self._saved.fits(self._context.saved_size(sequence.number)):
+            self._snapshot(sequence)
+        self._empty(sequence)
+        return sequence
+
+    def _empty(self, sequence: Sequence) -> None:
+        self._context.cut(sequence.number, 0)
+        sequence.clear()
+
+    def _count(self, tokens: int) -> None:
+        self.counters["cache_hits"] += 1
+        self.counters["cached_tokens"] += tokens
+
+
+def _best(sequences: list[Sequence], prefix: Prefix) -> tuple[int, Sequence | None]:
+    """Return the sequence that shares the most tokens, and how many."""
+    best: tuple[int, Sequence | None] = (0, None)
+    for sequence in sequences:
+        if sequence.prefix is not None and (shared := sequence.prefix.shared(prefix)) > best[0]:
+            best = shared, sequence
+    return best

@@ -1,0 +1,76 @@
+"""A conversation and the tools in it: what the model's chat template is given, and the calls that it makes."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+
+class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag="text", tag_field="type"):
+    """One piece of a message's content."""
+
+    text: str
+
+
+class FunctionCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """A function's name and its arguments as a JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """One call that a model made; a `tool` message answers it by its id."""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
+class Message(Struct, frozen=True, forbid_unknown_fields=True):
+    """One turn of a conversation; content may be null where the turn is made of tool calls."""
+
+    role: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
+    content: str | Annotated[list[TextPart], Meta(max_length=64)] | None = None
+    reasoning: str | None = None
+    tool_calls: Annotated[list[ToolCall], Meta(max_length=64)] | UnsetType = UNSET
+    tool_call_id: str | UnsetType = UNSET
+    name: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if self.content is None and not self.tool_calls:
+            raise ValueError("a message needs content or tool calls")
+
+    @property
+    def text(self) -> str:
+        """The content as one string."""
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content)
+        return self.content or ""
+
+
+class Function(Struct, frozen=True, omit_defaults=True):
+    """A function that a model may call; `parameters` is a JSON schema, unknown members are ignored."""
+
+    name: Name
+    description: str = ""
+    parameters: dict[str, Any] = {}
+
+
+class Tool(Struct, frozen=True):
+    """A tool as OpenAI's clients write it."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class NamedTool(Struct, frozen=True, forbid_unknown_fields=True):
+    """The one function that has to be called."""
+
+    name: Name
+
+
+Tools = Annotated[list[Tool], Meta(max_length=128)]
+ToolChoice = Literal["auto", "none", "required"] | NamedTool
+ReasoningMode = Literal["auto", "keep", "off"]

@@ -1,0 +1,1 @@
+"""Tests of how a model's text is read."""

@@ -1,0 +1,61 @@
+"""Chat templates tell how a model writes."""
+
+import pytest
+
+from car_daemon.engine.output.format import Format, Tags, ToolStyle, detect
+
+HERMES = """For each function call, return a json object with function name and arguments within
+<tool_call></tool_call> XML tags:\\n<tool_call>\\n{\\"name\\": <function-name>, \\"arguments\\": <args>}"""
+THINKING_HERMES = HERMES + "{%- if '</think>' in content %}{{ '<think>\\n' + reasoning }}"
+MISTRAL = "{{- '[TOOL_CALLS] [' }}{%- for call in message.tool_calls %}{{ call.function|tojson }}{%- endfor %}"
+LLAMA = """Respond in the format {"name": function name, "parameters": dictionary of argument name and its value}.
+{{- '{"name": "' + tool_call.name + '", ' }}{{- '"parameters": ' }}"""
+CODER = "<tool_call>\\n<function=example>\\n<parameter=a>1</parameter>\\n</function>\\n</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("template", "style"),
+    [
+        ("{% for message in messages %}{{ message.content }}{% endfor %}", None),
+        (HERMES, "hermes"),
+        (MISTRAL, "mistral"),
+        (LLAMA, "llama3"),
+        ("{%- if builtin %}{{ '<|python_tag|>' + call }}{%- endif %}", "llama3"),
+        (HERMES + "<|python_tag|>", "hermes"),
+        (CODER, None),
+        ("<tool_call>{{ name }}\\n<arg_key>{{ key }}</arg_key>", None),
+    ],
+)
+def test_a_template_tells_the_style_of_tool_calls(template: str, style: ToolStyle | None) -> None:
+    assert detect(template) == Format(None, style)
+
+
+@pytest.mark.parametrize(
+    ("template", "tags"),
+    [
+        ("{{ '<think>\\n' }}", Tags("<think>", "</think>")),
+        ("{% set content = content.split('</think>')[-1] %}", Tags("<think>", "</think>")),
+        ("[THINK]{{ thinking }}[/THINK]", Tags("[THINK]", "[/THINK]")),
+        ("<seed:think>{{ thinking }}</seed:think>", Tags("<seed:think>", "</seed:think>")),
+        ("<|START_THINKING|>{{ plan }}<|END_THINKING|>", Tags("<|START_THINKING|>", "<|END_THINKING|>")),
+    ],
+)
+def test_a_template_tells_the_tags_of_reasoning(template: str, tags: Tags) -> None:
+    assert detect(template) == Format(tags, None)
+
+
+def test_a_template_may_tell_both() -> None:
+    assert detect(THINKING_HERMES) == Format(Tags("<think>", "</think>"), "hermes")
+
+
+def test_the_markers_of_a_format_are_those_that_its_parsers_look_for() -> None:
+    assert Format().markers == ()
+    assert Format(Tags("[THINK]", "[/THINK]"), "mistral").markers == (
+        "[THINK]",
+        "[/THINK]",
+        "[TOOL_CALLS]",
+        "[CALL_ID]",
+        "[ARGS]",
+    )
+    assert Format(None, "hermes").markers == ("<tool_call>", "</tool_call>")
+    assert Format(None, "llama3").markers == ("<|python_tag|>",)

@@ -1,0 +1,97 @@
+"""Tokens' bytes become reasoning, text up to a stop string, and tool calls."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from car_daemon.engine.output.format import Tags
+from car_daemon.engine.output.reader import Output, OutputReader
+from car_daemon.engine.output.reasoning import ReasoningSplit
+from tests.daemon.engine.output.calls import call, reader
+from tests.daemon.engine.output.pieces import PLACES, cut
+
+F = '<tool_call>\n{"name": "f", "arguments": {"a": "END"}}\n</tool_call>'
+CALL_F = call(0, "f", '{"a": "END"}')
+
+
+def output(pieces: list[bytes], stops: list[str], *, inside: bool = False) -> tuple[Output, str | None]:
+    """Return all that an answer of a thinking model with tools says, and the stop string that ended it."""
+    answer = OutputReader(stops, ReasoningSplit(Tags("<think>", "</think>"), inside=inside), reader("hermes"))
+    said = [*(answer.push(piece) for piece in pieces), answer.finish()]
+    text, reasoning = "".join(one.text for one in said), "".join(one.reasoning for one in said)
+    return Output(text, reasoning, [one for each in said for one in each.calls]), answer.stopped_by
+
+
+def both_ways(text: str, stops: list[str]) -> tuple[Output, str | None]:
+    """Read a text at once and byte by byte."""
+    whole = output([text.encode()], stops)
+    assert output([bytes([byte]) for byte in text.encode()], stops) == whole
+    return whole
+
+
+def test_plain_text_goes_through() -> None:
+    answer = OutputReader([], None, None)
+    assert [answer.push(b"one "), answer.push(b"<think>"), answer.finish()] == [
+        ("one ", "", []),
+        ("<think>", "", []),
+        ("", "", []),
+    ]
+
+
+@pytest.mark.parametrize("character", ["é", "€", "😀"])
+def test_a_character_waits_for_its_last_byte(character: str) -> None:
+    answer = OutputReader([], None, None)
+    data = character.encode()
+    assert [answer.push(bytes([byte])).text for byte in data] == [""] * (len(data) - 1) + [character]
+
+
+def test_a_character_that_never_ends_comes_out_as_a_replacement() -> None:
+    answer = OutputReader(["END"], None, None)
+    assert answer.push(b"a\xe2\x82").text + answer.finish().text == "a\ufffd"
+
+
+def test_bytes_that_are_no_text_come_out_as_replacements() -> None:
+    assert OutputReader([], None, None).push(b"a\xffb").text == "a\ufffdb"
+
+
+def test_reasoning_text_and_calls_come_apart() -> None:
+    text = f"<think>\nHm.\n</think>\n\nSo:\n{F}\nDone."
+    assert both_ways(text, []) == (("So:Done.", "Hm.", [CALL_F]), None)
+
+
+def test_a_prompt_may_have_opened_the_reasoning() -> None:
+    assert output([b"Hm.</think>So."], [], inside=True) == (("So.", "Hm.", []), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "stop"),
+    [
+        (f"<think>END</think>So{F} END {F}", ("So", "END", [CALL_F]), "END"),
+        (f"So {F}", ("So", "", [CALL_F]), None),
+        (f"So END {F}", ("So ", "", []), "END"),
+        (f"So EN{F}D", ("So END", "", [CALL_F]), None),
+        (f"So STOP{F}", ("So ", "", []), "STOP"),
+        ("<think>a</think>So <tool_call>END", ("So <tool_call>", "a", []), "END"),
+        ("So EN", ("So EN", "", []), None),
+        ("So STOP", ("So ", "", []), "STOP"),
+    ],
+)
+def test_stop_strings_count_in_the_text_alone(text: str, expected: tuple[object, ...], stop: str | None) -> None:
+    assert both_ways(text, ["END", "STOP", "STOPPED"]) == (expected, stop)
+
+
+def test_nothing_comes_after_a_stop_string() -> None:
+    answer = OutputReader(["END"], None, reader("hermes"))
+    assert answer.push(b"one END two").text == "one "
+    assert [answer.push(F.encode()), answer.finish()] == [("", "", []), ("", "", [])]
+
+
+FRAGMENTS = ["<think>", "</think>", F, "<tool_call>", '{"a"', "END", "STOP", "PED", "E", " ", "\n", "é", "😀", "</"]
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from(FRAGMENTS)).map("".join), PLACES, st.booleans())
+def test_any_cutting_gives_the_same(text: str, places: list[int], inside: bool) -> None:
+    data = text.encode()
+    stops = ["END", "STOP", "STOPPED", "é E"]
+    assert output(cut(data, places), stops, inside=inside) == output([data], stops, inside=inside)

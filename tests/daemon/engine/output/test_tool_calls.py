@@ -1,0 +1,252 @@
+"""Tool calls are read out of an answer in every style, and nothing else of it is lost."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from car_daemon.engine.output.format import ToolStyle
+from car_protocol.conversation import ToolCall
+from tests.daemon.engine.output.calls import call, push_all, read, reader
+from tests.daemon.engine.output.pieces import PLACES, cut, every
+
+F = '{"name": "f", "arguments": {"a": 1}}'
+G = '{"name": "g", "arguments": {}}'
+CALL_F, CALL_G = call(0, "f", '{"a": 1}'), call(1, "g", "{}")
+
+
+def both_ways(style: ToolStyle, text: str) -> list[str | ToolCall]:
+    """Read a text at once and letter by letter."""
+    parts = read(style, [text])
+    assert read(style, list(text)) == parts
+    return parts
+
+
+HERMES = [
+    (f"<tool_call>\n{F}\n</tool_call>", [CALL_F]),
+    (f"<tool_call>{F}</tool_call>", [CALL_F]),
+    (f"<tool_call>\n{F}\n</tool_call>\n<tool_call>\n{G}\n</tool_call>\n", [CALL_F, CALL_G]),
+    (f"Let me see.\n\n<tool_call>\n{F}\n</tool_call>\n Done.\n", ["Let me see.", CALL_F, "Done.\n"]),
+    (f"a<tool_call>{F}</tool_call> b <tool_call>{G}</tool_call>c", ["a", CALL_F, "b", CALL_G, "c"]),
+    (f"<tool_call>\n{F}\n<tool_call>\n{G}", [CALL_F, CALL_G]),
+    (f"<tool_call>{F} more", [CALL_F, "more"]),
+    (f"<tool_call>\n{F}\n</tool", [CALL_F, "</tool"]),
+    ("no call \n", ["no call \n"]),
+    ("a < b << c <tool> d", ["a < b << c <tool> d"]),
+    (f"<<tool_call>{F}", ["<", CALL_F]),
+    (f"{F}", [F]),
+    ("", []),
+    (" \n", [" \n"]),
+    ("a <tool_c", ["a <tool_c"]),
+    ("a <tool_call>\n", ["a <tool_call>\n"]),
+    ("a <tool_call> b", ["a <tool_call> b"]),
+    ('a <tool_call>\n{"name": "f", "argum', ['a <tool_call>\n{"name": "f", "argum']),
+    ('<tool_call>\n{"name": "f", "arguments": {"a": 1}\n</tool_call>\n' + f"<tool_call>{F}</tool_call>",
+     ['<tool_call>\n{"name": "f", "arguments": {"a": 1}\n</tool_call>', CALL_F]),
+    ('<tool_call>{"name": "f, "arguments": {}}</tool_call>', ['<tool_call>{"name": "f, "arguments": {}}</tool_call>']),
+    ('<tool_call>{"arguments": {}}</tool_call> b', ['<tool_call>{"arguments": {}}</tool_call> b']),
+    (f'<tool_call>{{"name": 1}}<tool_call>{F}</tool_call>', ['<tool_call>{"name": 1}', CALL_F]),
+    (f"<tool_call>\n<tool_call>\n{F}", ["<tool_call>\n", CALL_F]),
+]  # fmt: skip
+
+LLAMA3 = [
+    ('{"name": "f", "parameters": {"a": 1}}', [CALL_F]),
+    (f" \n{F}\n", [CALL_F]),
+    (f"<|python_tag|>{F}", [CALL_F]),
+    (f"<|python_tag|> {F}; {G}", [CALL_F, CALL_G]),
+    (f"{F}\n{G}", [CALL_F, CALL_G]),
+    (f"{F}{G}", [CALL_F, CALL_G]),
+    (f"<|python_tag|>{F}<|python_tag|>{G}", [CALL_F, CALL_G]),
+    ('{"type": "function", "name": "f", "parameters": {"a": 1}}', [CALL_F]),
+    (f"{F} and more; {G}", [CALL_F, f"and more; {G}"]),
+    (f"{F}; so {G}", [CALL_F, f"; so {G}"]),
+    (f"A call: {F}", [f"A call: {F}"]),
+    (f" text <|python_tag|>{F}", [f" text <|python_tag|>{F}"]),
+    ('<|python_tag|>search.call(query="x")', ['<|python_tag|>search.call(query="x")']),
+    ('{"answer": 1}', ['{"answer": 1}']),
+    (f'{{"name": "f"}} {G}', [f'{{"name": "f"}} {G}']),
+    ('{"name": "f", "parameters": {"a": ', ['{"name": "f", "parameters": {"a": ']),
+    ("<|python", ["<|python"]),
+    (" ", [" "]),
+    ("", []),
+]
+
+MISTRAL = [
+    (f"[TOOL_CALLS][{F}]", [CALL_F]),
+    (f"[TOOL_CALLS] [{F}, {G}]", [CALL_F, CALL_G]),
+    (f"[TOOL_CALLS] [\n  {F} ,\n  {G}\n] \n", [CALL_F, CALL_G]),
+    (f"One moment. [TOOL_CALLS] [{F}] So.", ["One moment.", CALL_F, "So."]),
+    (f"[TOOL_CALLS][{F}", [CALL_F]),
+    (f"[TOOL_CALLS][{F}, ", [CALL_F, ", "]),
+    (f'[TOOL_CALLS][{F}, {{"name": }}, {G}]', [CALL_F, f', {{"name": }}, {G}]']),
+    (f'[TOOL_CALLS][{{"name": "f", "arguments": {{"a": 1}}, "id": "123456789"}}, {G}]', [CALL_F, CALL_G]),
+    ('[TOOL_CALLS]f[ARGS]{"a": 1}', [CALL_F]),
+    ('[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[ARGS]{}', [CALL_F, CALL_G]),
+    ('Well.[TOOL_CALLS]f[CALL_ID]123456789[ARGS] {"a": 1}\n[TOOL_CALLS]g{}', ["Well.", CALL_F, CALL_G]),
+    ("[TOOL_CALLS]", ["[TOOL_CALLS]"]),
+    ("[TOOL_CALLS][]", ["[TOOL_CALLS][]"]),
+    ("[TOOL_CALLS] what then", ["[TOOL_CALLS] what then"]),
+    ("[TOOL_CALLS][ARGS]{}", ["[TOOL_CALLS][ARGS]{}"]),
+    ("[TOOL_CALLS]{}", ["[TOOL_CALLS]{}"]),
+    ("[TOOL_CALLS]f[ARGS][1]", ["[TOOL_CALLS]f[ARGS][1]"]),
+    ('[TOOL_CALLS]f[ARGS]{"a": 01}', ['[TOOL_CALLS]f[ARGS]{"a": 01}']),
+    ('[TOOL_CALLS]f[CALL_ID]12[ARGS]{"a', ['[TOOL_CALLS]f[CALL_ID]12[ARGS]{"a']),
+    ("[TOOL_CALLS]<f>{}", ["[TOOL_CALLS]<f>{}"]),
+    ("[TOOL_CALLS]f[CALL", ["[TOOL_CALLS]f[CALL"]),
+    (f"[1] [TOOL] {F}", [f"[1] [TOOL] {F}"]),
+    ("", []),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), HERMES)
+def test_calls_of_hermes_stand_between_tags(text: str, parts: list[str | ToolCall]) -> None:
+    assert both_ways("hermes", text) == parts
+
+
+@pytest.mark.parametrize(("text", "parts"), LLAMA3)
+def test_calls_of_llama3_are_the_whole_answer(text: str, parts: list[str | ToolCall]) -> None:
+    assert both_ways("llama3", text) == parts
+
+
+@pytest.mark.parametrize(("text", "parts"), MISTRAL)
+def test_calls_of_mistral_follow_a_marker(text: str, parts: list[str | ToolCall]) -> None:
+    assert both_ways("mistral", text) == parts
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        r'{"a": "\"}"}',
+        r'{"a": "\\", "b": "]"}',
+        '{"a": {"b": [{"c": {}}, []]}}',
+        '{"ü": "日本 😀"}',
+        '{"a": "</tool_call>\\n<tool_call>{}[TOOL_CALLS]; <|python_tag|>"}',
+        '{ "a" :1 ,\n"b": [ ] }',
+        "{}",
+    ],
+)
+def test_arguments_come_as_written(arguments: str) -> None:
+    written = f'{{"name": "f", "arguments":  {arguments} }}'
+    expected = [call(0, "f", arguments)]
+    assert both_ways("hermes", f"<tool_call>\n{written}\n</tool_call>") == expected
+    assert both_ways("llama3", written) == expected
+    assert both_ways("mistral", f"[TOOL_CALLS][{written}]") == expected
+    assert both_ways("mistral", f"[TOOL_CALLS]f[ARGS]{arguments}") == expected
+
+
+def test_a_call_comes_as_soon_as_its_object_is_complete() -> None:
+    parsed = push_all(reader("mistral"), ["So: ", "[TOOL_CALLS]", f"[{F[:-1]}", "}", ", ", G, "]", ""])
+    assert [(one.text, one.calls) for one in parsed] == [
+        ("So:", []),
+        ("", []),
+        ("", []),
+        ("", [CALL_F]),
+        ("", []),
+        ("", [CALL_G]),
+        ("", []),
+        ("", []),
+        ("", []),
+    ]
+
+
+def test_only_what_could_become_a_call_or_whitespace_before_one_is_held_back() -> None:
+    pieces = ["one", " two ", "three <", "b", "> <tool_call>", "{", '"a": ', "x", " y"]
+    assert [one.text for one in push_all(reader("hermes"), pieces)] == [
+        "one",
+        " two",
+        " three",
+        " <b",
+        ">",
+        "",
+        "",
+        ' <tool_call>{"a": x',
+        " y",
+        "",
+    ]
+
+
+def test_nesting_without_end_is_text() -> None:
+    text = '<tool_call>{"name": "f", "arguments": ' + '{"a":' * 200
+    assert both_ways("hermes", text) == [text]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_long_arguments_are_read_in_one_go(ended: bool) -> None:
+    arguments = json.dumps({"text": 'a"\\{' * 25_000, "list": [[1]] * 25_000})
+    text = f'<tool_call>{{"name": "f", "arguments": {arguments}}}'
+    expected = [call(0, "f", arguments)] if ended else [text[:-1]]
+    assert read("hermes", every(text if ended else text[:-1], 4)) == expected
+
+
+@pytest.mark.parametrize("style", ["hermes", "mistral"])
+def test_many_beginnings_are_read_in_one_go(style: ToolStyle) -> None:
+    text = '<tool_call>{"' * 20_000 + "<tool_call" * 20_000 + '[TOOL_CALLS][{"' * 20_000 + "[" * 20_000
+    assert read(style, [text]) == [text]
+    assert read(style, every(text, 5)) == [text]
+
+
+STYLES: list[ToolStyle] = ["hermes", "llama3", "mistral"]
+FRAGMENTS = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "[ARGS]", "[CALL_ID]", F, G, "[", "]"]
+FRAGMENTS += ['{"name": "é", "parameters": ', '{"b": "\\"}"}', "{}", "}", "{", '"', ",", ";", " ", "\n", "f", "<"]
+SOUP = st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join)
+BEGINNINGS = {"hermes": "<tool_call>", "llama3": "", "mistral": "[TOOL_CALLS]"}
+
+
+@settings(derandomize=True, deadline=None, max_examples=500)
+@given(st.sampled_from(STYLES), SOUP, PLACES)
+def test_any_cutting_gives_the_same(style: ToolStyle, text: str, places: list[int]) -> None:
+    text = BEGINNINGS[style] + text
+    assert read(style, cut(text, places)) == read(style, [text])
+
+
+def squeezed(text: str) -> str:
+    """Remove whitespace."""
+    return "".join(text.split())
+
+
+def written(style: ToolStyle, part: str | ToolCall) -> str:
+    """Return a pattern of all ways in which this part may stand in the answer, without its whitespace."""
+    if isinstance(part, str):
+        return re.escape(squeezed(part))
+    name, arguments = re.escape(part.function.name), re.escape(squeezed(part.function.arguments))
+    whole = rf'\{{"name":"{name}","(?:arguments|parameters)":{arguments}\}}'
+    return {
+        "hermes": rf"<tool_call>{whole}(?:</tool_call>)?",
+        "llama3": rf";?(?:<\|python_tag\|>)?{whole}",
+        "mistral": rf"(?:(?:\[TOOL_CALLS\]\[|,){whole}\]?|"
+        rf"\[TOOL_CALLS\]{name}(?:\[CALL_ID\]f*)?(?:\[ARGS\])?{arguments})",
+    }[style]
+
+
+@settings(derandomize=True, deadline=None, max_examples=500)
+@given(st.sampled_from(STYLES), SOUP, PLACES)
+def test_nothing_is_lost_but_markers_and_whitespace(style: ToolStyle, text: str, places: list[int]) -> None:
+    text = BEGINNINGS[style] + text
+    parts = read(style, cut(text, places))
+    assert re.fullmatch("".join(written(style, part) for part in parts), squeezed(text))
+
+
+WORDS = st.text("ab<[{ \n", max_size=8)
+VALUES = st.recursive(st.text(max_size=4) | st.integers() | st.none(), lambda values: st.lists(values, max_size=3))
+CALLS = st.lists(st.tuples(st.text(min_size=1, max_size=4), st.dictionaries(st.text(max_size=3), VALUES, max_size=3)))
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(st.sampled_from(STYLES), WORDS, CALLS, st.booleans(), PLACES)
+def test_any_calls_are_read_back(
+    style: ToolStyle, before: str, calls: list[tuple[str, dict[str, object]]], ascii_only: bool, places: list[int]
+) -> None:
+    written_out = [json.dumps({"name": name, "arguments": values}, ensure_ascii=ascii_only) for name, values in calls]
+    text = {
+        "hermes": before + "".join(f"<tool_call>{one}</tool_call>\n" for one in written_out),
+        "llama3": "; ".join(written_out),
+        "mistral": before + (f"[TOOL_CALLS][{','.join(written_out)}]" if calls else ""),
+    }[style]
+    parts = read(style, cut(text, places))
+    found = [part for part in parts if isinstance(part, ToolCall)]
+    assert [(one.function.name, json.loads(one.function.arguments)) for one in found] == calls
+    assert "".join(part for part in parts if isinstance(part, str)).rstrip() == (
+        "" if style == "llama3" else before.rstrip(" \n")
+    )

@@ -1,0 +1,76 @@
+"""A small vocabulary for llguidance, and answers under its grammars."""
+
+import random
+
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+
+END = 0
+CONTROL = ["<end>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]"]
+# Some reach over the edges of a grammar's rules.
+MERGED = ['{"', '": ', '": {', '": {"', '"}', "}}", "}}\n", '"}}', "{}", "{}}", '", "', "  ", "\n\n", "}, ", "}}]"]
+
+
+class _Tokens:
+    """What llguidance asks of a tokenizer: control tokens, all bytes, and a few longer ones."""
+
+    eos_token_id = END
+    bos_token_id = None
+
+    def __init__(self, control: int) -> None:
+        self.special_token_ids = list(range(control))
+        self.tokens = [text.encode() for text in CONTROL[:control]]
+        self.tokens += [bytes([byte]) for byte in range(256)] + [text.encode() for text in MERGED]
+
+    def __call__(self, text: bytes) -> list[int]:
+        return [len(self.special_token_ids) + byte for byte in text]
+
+
+class Vocabulary:
+    """The first few of the control tokens, and a matcher's answers to them."""
+
+    def __init__(self, control: int) -> None:
+        self._tokens = _Tokens(control)
+        self._names = CONTROL[:control]
+        self._llguidance = LLTokenizer(TokenizerWrapper(self._tokens))
+
+    def token_of(self, name: str) -> int | None:
+        """Return the control token of this name."""
+        return self._names.index(name) if name in self._names else None
+
+    def matcher(self, grammar: str) -> LLMatcher:
+        """Return a matcher of a Lark grammar, which has to be sound."""
+        matcher = LLMatcher(self._llguidance, LLMatcher.grammar_from_lark(grammar), log_level=0)
+        assert not matcher.is_error(), matcher.get_error()
+        return matcher
+
+    def accepts(self, grammar: str, text: str) -> bool:
+        """Tell whether the grammar allows this answer, told in the longest tokens."""
+        matcher = self.matcher(grammar)
+        tokens = self._tokenize(text.encode())
+        return matcher.validate_tokens(tokens) == len(tokens) and matcher.consume_tokens(tokens) and _may_end(matcher)
+
+    def wander(self, grammar: str, seed: int) -> str | None:
+        """Return a random answer under the grammar; None where it went on for too long."""
+        matcher = self.matcher(grammar)
+        choose = random.Random(seed)
+        answer = b""
+        for _ in range(2000):
+            allowed = [token for token, allows in enumerate(matcher.compute_logit_bias()) if allows]
+            token = choose.choice(allowed)
+            if token == END:
+                return answer.decode()
+            assert matcher.consume_token(token)
+            answer += self._tokens.tokens[token]
+        return None
+
+    def _tokenize(self, data: bytes) -> list[int]:
+        tokens = []
+        while data:
+            longest = max(filter(data.startswith, self._tokens.tokens), key=len)
+            tokens.append(self._tokens.tokens.index(longest))
+            data = data[len(longest) :]
+        return tokens
+
+
+def _may_end(matcher: LLMatcher) -> bool:
+    return matcher.is_accepting() and not matcher.is_error()
