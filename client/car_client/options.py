@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from car_protocol.conversation import Message, ReasoningMode, Tool, ToolChoice
-from car_protocol.infer import Priority
+from car_protocol.infer import Lora, Priority
 from car_protocol.sampling import Dry, Mirostat, Xtc
 
 
@@ -46,6 +46,7 @@ class InferOptions(TypedDict, total=False):
     tool_choice: ToolChoice
     reasoning: ReasoningMode
     template_args: dict[str, Any]
+    lora: list[Lora]
     parse_special: bool
     seed: int
     return_tokens: bool

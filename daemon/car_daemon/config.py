@@ -81,6 +81,8 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     sequences: Sequences | None = None
     threads: Annotated[int, Meta(ge=1, le=MAX_THREADS)] | None = None
     gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = 0
+    adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], str] = {}
+    projector: str | None = None
 
 
 class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -250,6 +252,8 @@ def _settings(
         curves=curves,
         threads=table.threads,
         gpu_layers=table.gpu_layers,
+        adapters={name: _expanded(path) for name, path in table.adapters.items()},
+        projector=None if table.projector is None else _expanded(table.projector),
     )
 
 

@@ -13,6 +13,7 @@ from car_daemon.memory import MemorySource
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.pool import ModelPool
 from car_daemon.peer import Peer
+from car_daemon.recent import Recent
 from car_daemon.scheduler.request import State
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol import PROTOCOL, __version__
@@ -72,7 +73,8 @@ class Reports:
         self._clients = clients
         self._loop_lag_ms = loop_lag_ms
         self._socket = socket
-        self._read_memory = read_memory
+        self._read_memory = Recent(read_memory, clock)
+        self._resident_bytes = Recent(_resident_bytes, clock)
         self._clock = clock
         self._started = clock()
 
@@ -138,7 +140,7 @@ class Reports:
             "size_bytes": entry.size_bytes,
             "capacity": self._scheduler.gate.capacity(entry.name),
             "context_tokens": ready.context_tokens if ready else None,
-            "adapters": [],
+            "adapters": sorted(entry.settings.adapters),
             "can": ready.can if ready else [],
             "device": ready.device if ready else "cpu",
             "replicas": 1,
@@ -158,7 +160,7 @@ class Reports:
         return EngineStatus(
             pid=pid,
             restarts=entry.restarts,
-            rss_bytes=_resident_bytes(pid),
+            rss_bytes=self._resident_bytes(pid),
             device=entry.ready.device if entry.ready else "cpu",
             kv_bytes_used=self._kv_bytes_used(entry),
             kv_bytes_capacity=kv_bytes,

@@ -21,6 +21,13 @@ MAX_GRAMMAR_BYTES = 256 * 1024
 MAX_LOGPROBS = 20
 
 
+class Lora(Struct, frozen=True, forbid_unknown_fields=True):
+    """One of the model's adapters, and how much of it."""
+
+    name: Annotated[str, Meta(max_length=128)]
+    scale: Annotated[float, Meta(ge=-10, le=10)] = 1.0
+
+
 class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `infer` and `infer_stream` take: exactly one of prompt, tokens and messages, and how to answer."""
 
@@ -40,6 +47,7 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tool_choice: ToolChoice = "auto"
     reasoning: ReasoningMode = "auto"
     template_args: dict[str, Any] = field(default_factory=dict)
+    lora: Annotated[list[Lora], Meta(max_length=8)] = field(default_factory=list)
     priority: Priority = "latency_critical"
     timeout_ms: Milliseconds | None = None
     queue_timeout_ms: Milliseconds | None = None
@@ -69,6 +77,8 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         for name in ("tools", "template_args"):
             if getattr(self, name) and self.messages is None:
                 raise ValueError(f"`{name}`: goes with messages only")
+        if len({each.name for each in self.lora}) < len(self.lora):
+            raise ValueError("`lora`: an adapter is named twice")
         self._check_tool_choice()
 
     def _check_tool_choice(self) -> None:

@@ -19,6 +19,7 @@ from car_daemon.engine.form import Forms
 from car_daemon.engine.frames import FromEngine, Load, Ready, Warned
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.inbox import Inbox
+from car_daemon.engine.llama.adapters import Adapters
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.library import library_version
 from car_daemon.engine.llama.likelihood import Likelihood
@@ -72,9 +73,10 @@ def assemble(
     template = _template(model, vocabulary, send)
     constraints = Constraints(vocabulary.pieces, vocabulary.ends, vocabulary.control)
     samplers = SamplerChains(vocabulary, constraints, context.context_tokens)
-    loop = _loop(load, context, vocabulary, samplers, curve, commands, send, cuts_tails=cuts_tails)
+    adapters = Adapters(model, load.adapters)
+    loop = _loop(load, context, vocabulary, samplers, adapters, curve, commands, send, cuts_tails=cuts_tails)
     forms = Forms(constraints.compile, vocabulary.token_of)
-    preparer = Preparer(vocabulary, template, forms, samplers.warm, context.context_tokens, jobs, send)
+    preparer = Preparer(vocabulary, template, forms, samplers.warm, load.adapters, context.context_tokens, jobs, send)
     kv_bytes = model.kv_bytes(context.context_tokens)
     ready = Ready(
         sequences=context.sequences,
@@ -135,6 +137,7 @@ def _loop(
     context: LlamaContext,
     vocabulary: Vocabulary,
     samplers: SamplerChains,
+    adapters: Adapters,
     curve: Curve,
     commands: Inbox[Command],
     send: Callable[[FromEngine], None],
@@ -149,6 +152,7 @@ def _loop(
         samplers=samplers,
         vocabulary=vocabulary,
         table=table,
+        adapt=lambda chosen: context.adapt(adapters.handles(chosen)),
         cache=PrefixCache(context, table, saved, reuses=cuts_tails),
         planner=StepPlanner(
             costs,

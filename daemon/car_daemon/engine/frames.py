@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from car_daemon.engine.batching.turns import AdapterSet
 from car_daemon.engine.output.format import Tags, ToolStyle
 from car_protocol.answer import FinishReason, Logprob, Usage
 from car_protocol.capacity import Policy
@@ -28,6 +29,8 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     curves: str | None
     threads: int | None
     gpu_layers: int
+    adapters: dict[str, str] = {}
+    projector: str | None = None
 
 
 class Chat(Struct, frozen=True, kw_only=True):
@@ -52,6 +55,7 @@ class Prepare(Struct, frozen=True, tag=True, kw_only=True):
     sampling: Sampling
     grammar: str | None
     json_schema: dict[str, Any] | None
+    adapters: AdapterSet = ()
 
 
 class Reading(Struct, frozen=True, array_like=True):
@@ -77,6 +81,7 @@ class Run(Struct, frozen=True, tag=True, kw_only=True):
     constraint: str = ""
     reading: Reading = Reading()
     namespace: str | None = None
+    adapters: AdapterSet = ()
 
 
 class Park(Struct, frozen=True, tag=True):

@@ -6,6 +6,7 @@ from typing import Protocol
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.turns import AdapterSet, Turns
 from car_daemon.engine.draws import Draw
 from car_daemon.engine.frames import Fault, FromEngine, Halt, Park, Parked, Quit, Refused, Resume, Row, Run, StepDone
 from car_daemon.engine.generation import NOTHING, BoundSampler, Generation, Vocabulary
@@ -47,6 +48,7 @@ class EngineLoop:
         samplers: Samplers,
         vocabulary: Vocabulary,
         table: SequenceTable,
+        adapt: Callable[[AdapterSet], None],
         cache: PrefixCache,
         planner: StepPlanner,
         lot: ParkingLot,
@@ -59,6 +61,8 @@ class EngineLoop:
         self._vocabulary = vocabulary
         self._table = table
         self._cache = cache
+        self._adapt = adapt
+        self._turns = Turns()
         self._planner = planner
         self._lot = lot
         self._stepper = make_stepper(self._sampler_of)
@@ -104,7 +108,7 @@ class EngineLoop:
 
     def _start(self, run: Run) -> None:
         prompt = memoryview(run.tokens).cast("i").tolist()
-        sequence = self._cache.start(prompt, run.namespace)
+        sequence = self._cache.start(prompt, run.namespace, run.adapters)
         if sequence is None:
             # The gate leased more than this engine declared: a defect, answered as one.
             self._send(Refused(run.key, "internal_error", {}))
@@ -129,7 +133,7 @@ class EngineLoop:
         parked = self._lot.take(resume.key)
         if parked is None:
             return
-        sequence = self._cache.start(list(parked.prompt), None)
+        sequence = self._cache.start(list(parked.prompt), None, parked.adapters)
         if sequence is None:
             raise RuntimeError("a parked request was leased a sequence that this engine does not have")
         self._running[sequence.number] = parked.generation
@@ -154,10 +158,21 @@ class EngineLoop:
         self.pulse.step += 1
         self.pulse.step_started = self._clock()
         self._cache.settle()
+        self._take_turn()
         outcome = self._stepper.run(self._planner.plan(self._table))
         rows = self._report(outcome)
         self.pulse.step_started = None
         return rows
+
+    def _take_turn(self) -> None:
+        """Give the context the adapters whose turn it is."""
+        working = self._table.working
+        if not working:
+            return
+        chosen = self._turns.choose(working, self._clock())
+        if chosen != self._table.turn:
+            self._adapt(chosen)
+            self._table.turn = chosen
 
     def _report(self, outcome: Outcome) -> list[Row]:
         now = self._clock()

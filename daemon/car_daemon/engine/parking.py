@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.turns import AdapterSet
 from car_daemon.engine.generation import Generation
 from car_daemon.engine.prefix_cache import CellContext
 from car_daemon.engine.saved_cells import SavedCells
@@ -17,6 +18,7 @@ class ParkedRequest:
     generation: Generation
     prompt: Rows[int]
     prefix: Prefix | None
+    adapters: AdapterSet
     cells: int
     next_token: int | None
     saved: bytes | None
@@ -34,7 +36,13 @@ class ParkingLot:
     def park(self, sequence: Sequence, generation: Generation) -> None:
         """Keep a request; the caller empties its sequence."""
         self._parked[generation.key] = ParkedRequest(
-            generation, sequence.prompt, sequence.prefix, sequence.cells, sequence.next_token, self._saved(sequence)
+            generation=generation,
+            prompt=sequence.prompt,
+            prefix=sequence.prefix,
+            adapters=sequence.adapters,
+            cells=sequence.cells,
+            next_token=sequence.next_token,
+            saved=self._saved(sequence),
         )
 
     def take(self, key: int) -> ParkedRequest | None:

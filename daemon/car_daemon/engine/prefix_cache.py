@@ -5,6 +5,7 @@ from typing import Protocol
 from car_daemon.engine.batching.prefix import Prefix, prefix_of
 from car_daemon.engine.batching.sequence import Phase, Sequence
 from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.turns import NO_ADAPTERS, AdapterSet
 from car_daemon.engine.saved_cells import SavedCells, SavedPrefix
 
 # What has fewer cells is computed again before it is worth a place in host memory.
@@ -43,7 +44,9 @@ class PrefixCache:
         self._leaders: dict[int, tuple[Sequence, int]] = {}
         self.counters = {"cache_hits": 0.0, "cached_tokens": 0.0, "evicted_sequences": 0.0}
 
-    def start(self, prompt: list[int], namespace: str | None) -> Sequence | None:
+    def start(
+        self, prompt: list[int], namespace: str | None, adapters: AdapterSet = NO_ADAPTERS
+    ) -> Sequence | None:
         """Start a prompt in an idle sequence; None where all are taken. Without a namespace nothing is reused."""
         idle = self._table.idle
         if not idle:
@@ -52,8 +55,12 @@ class PrefixCache:
         if namespace is None or not self._reuses:
             sequence = self._emptied(idle[0])
             sequence.start(prompt, order)
-            return sequence
-        return self._start_cached(prompt, prefix_of(prompt, namespace), idle, order)
+        else:
+            # Cells are made with adapters and good for no others.
+            prefix = prefix_of(prompt, f"{namespace}\n{adapters}")
+            sequence = self._start_cached(prompt, prefix, idle, order)
+        sequence.adapters = adapters
+        return sequence
 
     def settle(self) -> None:
         """Let those go on whose leader has computed what they share, or will not."""

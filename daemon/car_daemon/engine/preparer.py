@@ -1,7 +1,7 @@
 """The tokenizer thread: prompts into tokens, and whether they fit, before a request may wait for a lease."""
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from car_daemon.engine.form import Forms
@@ -76,6 +76,7 @@ class Preparer:
         template: Template | None,
         forms: Forms,
         warm: Callable[[Sampling], None],
+        adapters: Collection[str],
         context_tokens: int,
         inbox: Inbox[Job | None],
         send: Callable[[FromEngine], None],
@@ -84,6 +85,7 @@ class Preparer:
         self._template = template
         self._forms = forms
         self._warm = warm
+        self._adapters = adapters
         self._context_tokens = context_tokens
         self._inbox = inbox
         self._send = send
@@ -114,6 +116,8 @@ class Preparer:
 
     def _prepare(self, job: Prepare) -> Prepared:
         self._check_biases(job.sampling)
+        if any(name not in self._adapters for name, _ in job.adapters):
+            raise Refusal("model_unavailable", lacks="adapter")
         tokens, reading = self._prompt(job)
         room = self._context_tokens - len(tokens)
         if room < (job.max_tokens or 1):

@@ -24,6 +24,8 @@ class ModelSettings(Struct, frozen=True):
     curves: Path | None = None
     threads: int | None = None
     gpu_layers: int = 0
+    adapters: dict[str, Path] = {}
+    projector: Path | None = None
 
 
 class Counters(Struct):

@@ -116,6 +116,8 @@ class EngineSupervisor:
             curves=str(settings.curves) if settings.curves else None,
             threads=settings.threads,
             gpu_layers=settings.gpu_layers,
+            adapters={name: str(path) for name, path in settings.adapters.items()},
+            projector=None if settings.projector is None else str(settings.projector),
         )
 
     def _hear(self, number: int, message: FromEngine) -> None:

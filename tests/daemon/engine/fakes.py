@@ -8,6 +8,7 @@ from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.sequence import Sequence as BatchSequence
 from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.turns import NO_ADAPTERS, AdapterSet
 from car_daemon.engine.draws import Draws
 from car_daemon.engine.frames import End, FromEngine, Halt, Park, Parked, Reading, Refused, Resume, Row, Run, StepDone
 from car_daemon.engine.grammar.constraint import ConstraintError
@@ -278,6 +279,7 @@ def run_command(
     constraint: str = "",
     reading: Reading | None = None,
     namespace: str | None = None,
+    adapters: AdapterSet = NO_ADAPTERS,
 ) -> Run:
     """Return the frame that starts a request."""
     return Run(
@@ -292,6 +294,7 @@ def run_command(
         constraint=constraint,
         reading=reading or Reading(),
         namespace=namespace,
+        adapters=adapters,
     )
 
 
@@ -308,6 +311,7 @@ class FakeEngine:
         self.costs = StepCosts()
         self.rows: dict[int, list[Row]] = {}
         self.refused: list[Refused] = []
+        self.adapted: list[AdapterSet] = []
         self.parked: list[int] = []
         self.saved = SavedCells(saved_bytes)
         self.lot = ParkingLot(context, self.saved)
@@ -318,6 +322,7 @@ class FakeEngine:
             samplers=self.samplers,
             vocabulary=FakeVocabulary(),
             table=self.table,
+            adapt=self.adapted.append,
             cache=self.cache,
             planner=StepPlanner(self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=pads),
             lot=self.lot,

@@ -122,7 +122,7 @@ def preparer(
     send: Callable[[FromEngine], None] = lambda _: None,
 ) -> Preparer:
     forms = Forms((grammars or FakeGrammars()).compile, lambda _: None)
-    return Preparer(tokenizer or FakeTokenizer(), template, forms, warm, context_tokens, inbox or Inbox(), send)
+    return Preparer(tokenizer or FakeTokenizer(), template, forms, warm, ["a"], context_tokens, inbox or Inbox(), send)
 
 
 def tokens_of(answer: FromEngine) -> list[int]:

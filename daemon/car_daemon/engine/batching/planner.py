@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise, takewhile
 
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.sequence import Phase, Sequence
+from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
 
 _PREFILLS_IN_TURN = 2
@@ -92,7 +92,7 @@ class StepPlanner:
         """Return the run of neighbours whose chunks are as long as the lead's, within time and batch."""
 
         def shares(sequence: Sequence) -> bool:
-            return sequence.phase is Phase.PREFILL and min(sequence.remaining, length) == length
+            return table.prefills(sequence) and min(sequence.remaining, length) == length
 
         above = list(takewhile(shares, table.sequences[lead.number + 1 :]))
         below = list(takewhile(shares, reversed(table.sequences[: lead.number])))

@@ -4,6 +4,7 @@ from collections.abc import Sequence as Rows
 from enum import Enum
 
 from car_daemon.engine.batching.prefix import Prefix
+from car_daemon.engine.batching.turns import NO_ADAPTERS
 
 
 class Phase(Enum):
@@ -22,13 +23,15 @@ class Sequence:
     def __init__(self, number: int) -> None:
         self.number = number
         # Mutable state: the tokens to prefill, the committed cells, the sampled token that is not in them yet, the
-        # one that was sampled already when a parked request is computed again, and whether logits wait to be sampled.
+        # one that was sampled already when a parked request is computed again, whether logits wait to be sampled,
+        # and with which adapters all of it is computed.
         self.prompt: Rows[int] = ()
         self.cells = 0
         self.next_token: int | None = None
         self.known_token: int | None = None
         self.held = False
         self.order = 0
+        self.adapters = NO_ADAPTERS
         # Of the cache: what others may use of the cells (all that an idle sequence holds), how many cells the request
         # did not have to compute, and how many it waits for another sequence to compute.
         self.prefix: Prefix | None = None

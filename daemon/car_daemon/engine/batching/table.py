@@ -1,6 +1,7 @@
 """All sequences of a context: who is idle, who prefills, who decodes."""
 
 from car_daemon.engine.batching.sequence import Phase, Sequence
+from car_daemon.engine.batching.turns import NO_ADAPTERS, AdapterSet
 
 
 class SequenceTable:
@@ -9,8 +10,9 @@ class SequenceTable:
     def __init__(self, count: int, context_tokens: int) -> None:
         self.context_tokens = context_tokens
         self.sequences = [Sequence(number) for number in range(count)]
-        # Mutable state besides the sequences' own: how many requests were started.
+        # Mutable state besides the sequences' own: how many requests were started, and the adapters in turn.
         self._started = 0
+        self.turn = NO_ADAPTERS
 
     def next_order(self) -> int:
         """Return the age of a request that starts now: higher is younger."""
@@ -32,15 +34,27 @@ class SequenceTable:
         return any(sequence.phase is not Phase.IDLE for sequence in self.sequences)
 
     @property
+    def working(self) -> set[AdapterSet]:
+        """The sets of adapters of all sequences that need rows in a decode."""
+        return {sequence.adapters for sequence in self.sequences if sequence.phase in (Phase.PREFILL, Phase.DECODE)}
+
+    @property
     def decoding(self) -> list[Sequence]:
-        """The sequences that decode, by ascending number."""
-        return [sequence for sequence in self.sequences if sequence.next_token is not None]
+        """The sequences in turn that decode, by ascending number."""
+        return [sequence for sequence in self.sequences if self._in_turn(sequence, Phase.DECODE)]
 
     @property
     def prefilling(self) -> list[Sequence]:
-        """The sequences that prefill, first come first."""
-        waiting = [sequence for sequence in self.sequences if sequence.phase is Phase.PREFILL]
+        """The sequences in turn that prefill, first come first."""
+        waiting = [sequence for sequence in self.sequences if self.prefills(sequence)]
         return sorted(waiting, key=lambda sequence: sequence.order)
+
+    def prefills(self, sequence: Sequence) -> bool:
+        """Whether a sequence is in turn and prefills."""
+        return self._in_turn(sequence, Phase.PREFILL)
+
+    def _in_turn(self, sequence: Sequence, phase: Phase) -> bool:
+        return sequence.phase is phase and sequence.adapters == self.turn
 
     def can_pad(self, number: int) -> bool:
         """Whether a padding row fits at the end of this sequence."""

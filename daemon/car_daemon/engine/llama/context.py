@@ -1,6 +1,7 @@
 """One llama.cpp context: a KV stream for every sequence, and the batch that feeds it."""
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,14 @@ class LlamaContext:
             raise ValueError("the sampler was closed")
         token: int = _sample(sampler.chain, self._context, row)
         return token
+
+    def adapt(self, adapters: Sequence[tuple[Any, float]]) -> None:
+        """Decode with these adapters (handles of this model's own) and scales from now on, and with no others."""
+        count = len(adapters)
+        handles = (binding.llama_adapter_lora_p_ctypes * count)(*[handle for handle, _ in adapters])
+        scales = (ctypes.c_float * count)(*[scale for _, scale in adapters])
+        if binding.llama_set_adapters_lora(self._context, handles, count, scales) != 0:
+            raise RuntimeError("llama.cpp refused a set of adapters")
 
     def logits(self, row: int) -> Logits:
         """Return the logits of an output row of the last decode; the next decode overwrites them."""

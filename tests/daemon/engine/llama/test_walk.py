@@ -46,6 +46,7 @@ class RealEngine:
             samplers=chains_of(vocabulary, context),
             vocabulary=vocabulary,
             table=self.table,
+            adapt=lambda _: None,
             planner=StepPlanner(costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=True),
             lot=ParkingLot(context, saved),
             cache=PrefixCache(context, self.table, saved, reuses=True),
