@@ -11,7 +11,7 @@ install: .venv/installed
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "card needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[daemon]" --group test --group lint
+	$(BIN)/python -m pip install --quiet --editable ".[daemon,terminal]" --group test --group lint
 	touch $@
 
 demo: install
@@ -36,6 +36,9 @@ bench: install
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.admission
+	$(BIN)/python -m benchmarks.prefixes
+	$(BIN)/python -m benchmarks.forms
+	$(BIN)/python -m benchmarks.texts
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/out

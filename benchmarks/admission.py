@@ -13,9 +13,10 @@ import psutil
 import uvloop
 
 from benchmarks.daemon import random_model, serving
+from benchmarks.report import say
 from benchmarks.stream import Connection, StreamTimes, connect
 
-GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
+GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 SHORT = [400] * 16
 
 
@@ -39,10 +40,10 @@ async def _urgent(socket: Path) -> None:
     busy = [(await urgent.stream(tokens=SHORT, max_tokens=8, **GREEDY)).first_ms for _ in range(5)]
     gaps = [gap for times in await holders for gap in times.gaps_ms]
     await urgent.close()
-    _say("urgent, idle: first token p50 ms", statistics.median(idle))
-    _say("urgent, all sequences held by throughput work: first token p50 ms", statistics.median(busy), max(busy))
-    _say("  ratio to idle", statistics.median(busy) / statistics.median(idle))
-    _say("  step of the throughput work p50 ms", statistics.median(gaps))
+    say("urgent, idle: first token p50 ms", statistics.median(idle))
+    say("urgent, all sequences held by throughput work: first token p50 ms", statistics.median(busy), max(busy))
+    say("  ratio to idle", statistics.median(busy) / statistics.median(idle))
+    say("  step of the throughput work p50 ms", statistics.median(gaps))
 
 
 async def _flood(socket: Path) -> None:
@@ -56,8 +57,8 @@ async def _flood(socket: Path) -> None:
         alone_or_not.append(await polite.stream(tokens=SHORT, max_tokens=8, client="polite", **GREEDY))
     await asyncio.gather(*running)
     totals = [times.seconds for times in alone_or_not]
-    _say(f"8 tokens beside a flood of 64 requests: total p50 s ({len(totals)})", statistics.median(totals), max(totals))
-    _say("  its wait in the queue p50 ms", statistics.median(one.queue_ms for one in alone_or_not))
+    say(f"8 tokens beside a flood of 64 requests: total p50 s ({len(totals)})", statistics.median(totals), max(totals))
+    say("  its wait in the queue p50 ms", statistics.median(one.queue_ms for one in alone_or_not))
     for one in (*flood, polite):
         await one.close()
 
@@ -71,12 +72,12 @@ async def _long_prompt(socket: Path, tokens: int) -> None:
     joined = (await joiner.stream(tokens=prompt, max_tokens=4, **GREEDY)).first_ms
     gaps = [gap for times in await decoders for gap in times.gaps_ms]
     await joiner.close()
-    _say(
+    say(
         f"{tokens}-token prompt joining 7 decoders: worst gap ms (p99)",
         max(gaps),
         statistics.quantiles(gaps, n=100)[-1],
     )
-    _say("  its first token, ratio to alone", joined / alone)
+    say("  its first token, ratio to alone", joined / alone)
 
 
 async def _burst(socket: Path) -> None:
@@ -96,11 +97,11 @@ async def _burst(socket: Path) -> None:
         await asyncio.sleep(0)
     answered = sum(await asyncio.gather(*bursts))
     totals = (await watcher.call("daemon/status", {}))["result"]["totals"]
-    _say("burst of 640 against a queue of 64: answered", answered)
-    _say("  refusals ms p99", statistics.quantiles(refused, n=100)[-1], max(refused))
-    _say("  inference/capacity during it ms p99", statistics.quantiles(probes, n=100)[-1], max(probes))
-    _say("  memory growth MiB", (daemon.memory_info().rss - before) / 2**20)
-    _say("  received minus the sum of outcomes", totals["received"] * 2 - sum(totals.values()))
+    say("burst of 640 against a queue of 64: answered", answered)
+    say("  refusals ms p99", statistics.quantiles(refused, n=100)[-1], max(refused))
+    say("  inference/capacity during it ms p99", statistics.quantiles(probes, n=100)[-1], max(probes))
+    say("  memory growth MiB", (daemon.memory_info().rss - before) / 2**20)
+    say("  received minus the sum of outcomes", totals["received"] * 2 - sum(totals.values()))
     for one in (*connections, watcher):
         await one.close()
 
@@ -123,11 +124,6 @@ async def _decoders(socket: Path, count: int, tokens: int, **more: Any) -> "asyn
     for event in started:
         await event.wait()
     return running
-
-
-def _say(what: str, value: float, *more: float) -> None:
-    extra = "".join(f"  ({one:.1f})" for one in more)
-    print(f"{what:75} {value:9.2f}{extra}", flush=True)
 
 
 if __name__ == "__main__":

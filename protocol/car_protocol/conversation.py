@@ -13,6 +13,12 @@ class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag="text", tag_
     text: str
 
 
+class ImagePart(Struct, frozen=True, forbid_unknown_fields=True, tag="image", tag_field="type"):
+    """A PNG, JPEG or GIF in a message's content; `data` is base64."""
+
+    data: str
+
+
 class FunctionCall(Struct, frozen=True, forbid_unknown_fields=True):
     """A function's name and its arguments as a JSON text."""
 
@@ -32,7 +38,7 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
     """One turn of a conversation; content may be null where the turn is made of tool calls."""
 
     role: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
-    content: str | Annotated[list[TextPart], Meta(max_length=64)] | None = None
+    content: str | Annotated[list[TextPart | ImagePart], Meta(max_length=64)] | None = None
     reasoning: str | None = None
     tool_calls: Annotated[list[ToolCall], Meta(max_length=64)] | UnsetType = UNSET
     tool_call_id: str | UnsetType = UNSET
@@ -43,10 +49,16 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a message needs content or tool calls")
 
     @property
+    def images(self) -> list[ImagePart]:
+        """The content's images."""
+        parts = self.content if isinstance(self.content, list) else []
+        return [part for part in parts if isinstance(part, ImagePart)]
+
+    @property
     def text(self) -> str:
-        """The content as one string."""
+        """The content's text as one string."""
         if isinstance(self.content, list):
-            return "".join(part.text for part in self.content)
+            return "".join(part.text for part in self.content if isinstance(part, TextPart))
         return self.content or ""
 
 

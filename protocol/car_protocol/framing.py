@@ -2,23 +2,23 @@
 
 from car_protocol.limits import MAX_FRAME_BYTES
 
+# An unfinished frame is kept in blocks of at least this size: one buffer that grows would be copied again and again.
+_BLOCK_BYTES = 64 * 1024
+
 
 class LineFramer:
-    """Cut lines from a byte stream; holds at most `limit` bytes of one unfinished frame.
+    """Cut lines from a byte stream; holds at most `limit` bytes of one unfinished frame, `pending` of them now.
 
     Once a frame passes the limit nothing after it can be trusted: `overflowed` becomes true and stays true.
     """
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self.limit = limit
-        # Mutable state: the unfinished line, and whether a line was too long.
-        self._unfinished = bytearray()
+        # Mutable state: the unfinished line in blocks, of which the last may grow; its length, and whether a line was
+        # too long.
+        self._blocks: list[bytes | bytearray] = []
+        self.pending = 0
         self.overflowed = False
-
-    @property
-    def pending(self) -> int:
-        """Bytes of the unfinished frame."""
-        return len(self._unfinished)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the frames that `data` completes, without line ends and blank lines."""
@@ -28,9 +28,9 @@ class LineFramer:
         if not lines:
             self._hold(data)
             return []
-        if self._unfinished:
-            first = bytes(self._unfinished) + first
-            self._unfinished.clear()
+        if self._blocks:
+            first = b"".join([*self._blocks, first])
+            self._forget()
         rest = lines.pop()
         frames = self._within_limit([first, *lines])
         self._hold(rest)
@@ -38,10 +38,25 @@ class LineFramer:
 
     def _hold(self, piece: bytes) -> None:
         # One byte more than the limit may still turn out to be the carriage return of a `\r\n`.
-        if len(self._unfinished) + len(piece) > self.limit + 1:
+        if self.pending + len(piece) > self.limit + 1:
             self._overflow()
-        else:
-            self._unfinished += piece
+        elif piece:
+            self.pending += len(piece)
+            self._keep(piece)
+
+    def _keep(self, piece: bytes) -> None:
+        if len(piece) >= _BLOCK_BYTES:
+            self._blocks.append(piece)
+            return
+        last = self._blocks[-1] if self._blocks else piece
+        if not isinstance(last, bytearray) or len(last) >= _BLOCK_BYTES:
+            last = bytearray()
+            self._blocks.append(last)
+        last += piece
+
+    def _forget(self) -> None:
+        self._blocks.clear()
+        self.pending = 0
 
     def _within_limit(self, lines: list[bytes]) -> list[bytes]:
         frames = []
@@ -56,4 +71,4 @@ class LineFramer:
 
     def _overflow(self) -> None:
         self.overflowed = True
-        self._unfinished = bytearray()
+        self._forget()

@@ -82,6 +82,8 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         self._check_tool_choice()
 
     def _check_tool_choice(self) -> None:
+        if len({tool.function.name for tool in self.tools}) < len(self.tools):
+            raise ValueError("`tools`: a function is named twice")
         choice = self.tool_choice
         if choice in ("auto", "none"):
             return

@@ -4,8 +4,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from car_protocol.admin import CancelOtherParams, Drained, DrainParams
 from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity, CapacityParams
+from car_protocol.embed import Embeddings, EmbedParams, Ranking, RerankParams
 from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
 from car_protocol.models import Models
 from car_protocol.status import Status
@@ -27,10 +29,15 @@ METHODS: dict[str, Method] = {
     "infer": Method("Answer a prompt in one piece.", InferParams, Answer, infers=True),
     "infer_stream": Method("Answer a prompt piece by piece.", InferParams, Answer, streams=True, infers=True),
     "$/cancelRequest": Method("Cancel a request of this connection.", CancelParams, Empty),
+    "embed": Method("Turn texts into vectors.", EmbedParams, Embeddings, infers=True),
+    "rerank": Method("Order documents by how well they answer a query.", RerankParams, Ranking, infers=True),
     "tokenize": Method("Cut text into the model's tokens.", TokenizeParams, Tokens),
     "detokenize": Method("Write tokens out as text.", DetokenizeParams, Text),
     "models/list": Method("List what the daemon can serve.", NoParams, Models),
     "daemon/status": Method("What the daemon is doing now.", NoParams, Status),
+    "daemon/cancel": Method("Cancel another connection's request.", CancelOtherParams, Empty),
+    "daemon/drain": Method("Finish what runs and waits, then end.", DrainParams, Drained),
+    "daemon/reload": Method("Read the configuration again.", NoParams, Empty),
     "rpc.discover": Method("This table as an OpenRPC document.", NoParams, dict[str, Any]),
 }
 CHUNK = "infer_stream/chunk"

@@ -131,3 +131,13 @@ def test_no_more_than_the_limit_is_ever_held_or_delivered(pieces: list[bytes], l
 
 def test_a_line_of_other_white_space_is_a_frame_that_is_no_json() -> None:
     assert LineFramer().feed(b"\x0c\n \t\r\n\x0b\n") == [b"\x0c", b"\x0b"]
+
+
+@pytest.mark.parametrize("sizes", [(1, 70_000, 1, 1, 70_000), (65_535, 1, 1), (100_000,) * 3, (3,) * 30_000])
+def test_pieces_of_every_size_become_one_frame_and_are_counted(sizes: tuple[int, ...]) -> None:
+    framer = LineFramer()
+    pieces = [bytes([97 + number % 26]) * size for number, size in enumerate(sizes)]
+    assert not any(framer.feed(piece) for piece in pieces)
+    assert framer.pending == sum(sizes)
+    assert framer.feed(b"\nb") == [b"".join(pieces)]
+    assert framer.pending == 1

@@ -132,7 +132,18 @@ CASES = cases()
 def decode(case: Case) -> InferParams:
     """Decode a request with the case's member."""
     question = {} if case.member in QUESTION else COMPANY.get(case.member, {"prompt": "a"})
-    return decode_params(InferParams, msgspec.json.encode({**question, case.member: case.value}))
+    return decode_params(InferParams, msgspec.json.encode({**question, case.member: distinct(case)}))
+
+
+def distinct(case: Case) -> Any:
+    """Return a case's value; adapters and functions may not be named twice."""
+    if not isinstance(case.value, list) or len(case.value) < 2:
+        return case.value
+    if case.member == "lora":
+        return [{**adapter, "name": str(place)} for place, adapter in enumerate(case.value)]
+    if case.member == "tools":
+        return [{"type": "function", "function": {"name": str(place)}} for place, _ in enumerate(case.value)]
+    return case.value
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.good], ids=lambda case: case.member)
@@ -295,6 +306,7 @@ def test_a_number_in_a_free_form_member_that_overflows_a_double_is_refused_by_na
         ({"prompt": "a", "grammar": "a", "json_schema": {}}, "json_schema"),
         ({"prompt": "a", "tools": TOOLS}, "tools"),
         ({"prompt": "a", "template_args": {"a": 1}}, "template_args"),
+        ({"messages": MESSAGES, "tools": TOOLS * 2}, "tools"),
         ({"messages": MESSAGES, "tool_choice": "required"}, "tool_choice"),
         ({"messages": MESSAGES, "tools": TOOLS, "tool_choice": {"name": "b"}}, "tool_choice"),
         ({"messages": MESSAGES, "tools": TOOLS, "tool_choice": "required", "grammar": "a"}, "tool_choice"),

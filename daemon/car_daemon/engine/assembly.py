@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import jinja2
@@ -15,25 +16,31 @@ from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.capacity import Declared, Need, declare
 from car_daemon.engine.curve import Curve, identity_of, remembered
 from car_daemon.engine.draws import Draws
+from car_daemon.engine.encoding import Encode, Encoder
 from car_daemon.engine.form import Forms
 from car_daemon.engine.frames import FromEngine, Load, Ready, Warned
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.inbox import Inbox
 from car_daemon.engine.llama.adapters import Adapters
 from car_daemon.engine.llama.context import LlamaContext
+from car_daemon.engine.llama.embedder import Embedder
 from car_daemon.engine.llama.library import library_version
 from car_daemon.engine.llama.likelihood import Likelihood
 from car_daemon.engine.llama.model import LlamaModel, silence
+from car_daemon.engine.llama.pairs import Pairs
 from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.template import ChatTemplate
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.engine.llama.trial import Trial
+from car_daemon.engine.llama.vision import Vision
 from car_daemon.engine.loop import Command, EngineLoop
 from car_daemon.engine.parking import ParkingLot
 from car_daemon.engine.prefix_cache import PrefixCache
 from car_daemon.engine.preparer import Job, Preparer
 from car_daemon.engine.saved_cells import SavedCells
 from car_daemon.engine.stepper import Stepper
+from car_daemon.engine.text_inputs import TextInputs
+from car_daemon.engine.texts import Texts
 from car_daemon.memory import read_memory
 
 _TINY_WEIGHTS = 32 * 1024 * 1024
@@ -42,6 +49,8 @@ _IDLE_TARGET_S = 0.200
 # The trial takes about this long, once a model, device and number of threads, and this share of the free memory.
 _TRIAL_S = 1.0
 _TRIAL_SHARE = 0.25
+_TEXT_TOKENS = 512
+_LONG_TEXT_TOKENS = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,7 @@ class Engine:
 
     loop: EngineLoop
     preparer: Preparer
+    encoder: Encoder | None
     ready: Ready
 
 
@@ -74,9 +84,35 @@ def assemble(
     constraints = Constraints(vocabulary.pieces, vocabulary.ends, vocabulary.control)
     samplers = SamplerChains(vocabulary, constraints, context.context_tokens)
     adapters = Adapters(model, load.adapters)
-    loop = _loop(load, context, vocabulary, samplers, adapters, curve, commands, send, cuts_tails=cuts_tails)
+    # Where a model also generates, a long text to embed would take gigabytes for logits that nobody reads.
+    text_tokens = min(context.context_tokens, _TEXT_TOKENS if context.generates else _LONG_TEXT_TOKENS)
+    embedder = partial(Embedder, model, vocabulary, threads=threads, context_tokens=text_tokens)
+    vision = Vision(load.projector, model, threads=threads, gpu=load.gpu_layers != 0) if load.projector else None
+    images: Inbox[Encode | None] = Inbox()
+    loop = _loop(
+        load, context, vocabulary, samplers, adapters, embedder, images, curve, commands, send, cuts_tails=cuts_tails
+    )
     forms = Forms(constraints.compile, vocabulary.token_of)
-    preparer = Preparer(vocabulary, template, forms, samplers.warm, load.adapters, context.context_tokens, jobs, send)
+    texts = TextInputs(
+        tokenize=lambda text: vocabulary.tokenize(text, add_special=True, parse_special=False),
+        pair=Pairs(model, vocabulary).tokens,
+        max_tokens=min(text_tokens, model.trained_context),
+        longest_piece=vocabulary.longest_piece,
+        ranks=model.ranks,
+    )
+    preparer = Preparer(
+        vocabulary,
+        template,
+        forms,
+        samplers.warm,
+        load.adapters,
+        texts,
+        vision.count if vision is not None else None,
+        context.context_tokens,
+        generates=context.generates,
+        inbox=jobs,
+        send=send,
+    )
     kv_bytes = model.kv_bytes(context.context_tokens)
     ready = Ready(
         sequences=context.sequences,
@@ -84,14 +120,24 @@ def assemble(
         context_tokens=context.context_tokens,
         kv_bytes=kv_bytes * context.sequences,
         device=_device(load),
-        can=["generate", "chat"] if template else ["generate"],
+        can=_abilities(model, context, template, vision),
         inputs={
             "free_bytes": free_bytes,
             "kv_bytes_per_sequence": kv_bytes,
             **{f"tokens_per_s_{rows}": round(rows / seconds, 1) for rows, seconds in sorted(curve.decode.items())},
         },
     )
-    return Engine(loop, preparer, ready)
+    encoder = Encoder(vision, images, commands.put) if vision is not None else None
+    return Engine(loop, preparer, encoder, ready)
+
+
+def _abilities(
+    model: LlamaModel, context: LlamaContext, template: ChatTemplate | None, vision: Vision | None
+) -> list[str]:
+    generation = ["generate"] if context.generates else []
+    chat = ["chat"] if context.generates and template is not None else []
+    images = ["images"] if chat and vision is not None else []
+    return [*generation, *chat, *images, "rerank" if model.ranks else "embed"]
 
 
 def _device(load: Load) -> str:
@@ -138,6 +184,8 @@ def _loop(
     vocabulary: Vocabulary,
     samplers: SamplerChains,
     adapters: Adapters,
+    open_embedder: Callable[[], Embedder],
+    images: Inbox[Encode | None],
     curve: Curve,
     commands: Inbox[Command],
     send: Callable[[FromEngine], None],
@@ -162,6 +210,9 @@ def _loop(
             pads=cuts_tails,
         ),
         lot=ParkingLot(context, saved),
+        texts=Texts(open_embedder, clock),
+        encode=images.put,
+        speculates=load.speculative and cuts_tails,
         make_stepper=lambda sampler_of: Stepper(
             context, costs, Draws(context, sampler_of, Likelihood(vocabulary).of, clock), context.context_tokens, clock
         ),

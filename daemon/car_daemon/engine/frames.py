@@ -31,6 +31,7 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     gpu_layers: int
     adapters: dict[str, str] = {}
     projector: str | None = None
+    speculative: bool = False
 
 
 class Chat(Struct, frozen=True, kw_only=True):
@@ -58,13 +59,30 @@ class Prepare(Struct, frozen=True, tag=True, kw_only=True):
     adapters: AdapterSet = ()
 
 
+class PrepareTexts(Struct, frozen=True, tag=True):
+    """Cut texts into tokens to embed them, or with a query to rank them."""
+
+    key: int
+    texts: list[str]
+    query: str | None
+
+
+class ImageSlot(Struct, frozen=True, array_like=True):
+    """An image in a prompt: its first position, how many it takes, and its file."""
+
+    start: int
+    count: int
+    data: bytes
+
+
 class Reading(Struct, frozen=True, array_like=True):
-    """How an answer is read: the tags of its thoughts, whether it starts in one, its calls, control tokens to show."""
+    """How an answer is read: tags of thoughts, whether it starts in one, calls, tokens to show, thoughts kept."""
 
     thinking: Tags | None = None
     inside: bool = False
     tools: ToolStyle | None = None
     markers: tuple[str, ...] = ()
+    keep: bool = False
 
 
 class Run(Struct, frozen=True, tag=True, kw_only=True):
@@ -82,6 +100,16 @@ class Run(Struct, frozen=True, tag=True, kw_only=True):
     reading: Reading = Reading()
     namespace: str | None = None
     adapters: AdapterSet = ()
+    images: list[ImageSlot] = []
+
+
+class RunTexts(Struct, frozen=True, tag=True):
+    """Embed or rank prepared texts; `tokens` are int32 values of all of them, `lengths` how many of each."""
+
+    key: int
+    tokens: bytes
+    lengths: list[int]
+    normalize: bool
 
 
 class Park(Struct, frozen=True, tag=True):
@@ -149,13 +177,15 @@ class LoadFailed(Struct, frozen=True, tag=True):
 
 
 class Prepared(Struct, frozen=True, tag=True):
-    """A request that can run: int32 tokens, the compiled grammar that binds it (empty: none), how to read it."""
+    """A request that can run: int32 tokens, the grammar that binds it (empty: none), how to read it, texts' lengths."""
 
     key: int
     tokens: bytes
     max_tokens: int
     constraint: str = ""
     reading: Reading = Reading()
+    lengths: list[int] = []
+    images: list[ImageSlot] = []
 
 
 class Refused(Struct, frozen=True, tag=True):
@@ -180,7 +210,7 @@ class PlainText(Struct, frozen=True, tag=True):
     text: str
 
 
-Fault = Literal["decode", "constraint"]
+Fault = Literal["decode", "constraint", "image"]
 
 
 class End(Struct, frozen=True, array_like=True):
@@ -201,6 +231,7 @@ class Extra(Struct, frozen=True, array_like=True):
     logprobs: list[Logprob] = []
     reasoning: str = ""
     tool_calls: list[ToolCall] = []
+    vectors: list[list[float]] = []
 
 
 class Row(Struct, frozen=True, array_like=True):
@@ -244,7 +275,7 @@ class Warned(Struct, frozen=True, tag=True):
     facts: dict[str, Any]
 
 
-ToEngine = Load | Prepare | Run | Park | Resume | Halt | Tokenize | Detokenize | Quit
+ToEngine = Load | Prepare | PrepareTexts | Run | RunTexts | Park | Resume | Halt | Tokenize | Detokenize | Quit
 About = Prepared | Refused | TokenIds | PlainText | StepDone | Parked
 FromEngine = Loading | Ready | LoadFailed | Heartbeat | Warned | About
 

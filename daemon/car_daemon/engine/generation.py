@@ -54,11 +54,12 @@ class Generation:
         self._ends = vocabulary.ends
         self._pieces = vocabulary.showing(run.reading.markers)
         self.prompt_tokens = prompt_tokens
+        self.images = run.images
         self._started = now
         # Mutable state: the text on its way, the tokens so far, how many of the prompt were cached, when the
         # first token came and why it ended.
         self._thinking = _thinking(run)
-        self._reader = OutputReader(run.stop, self._thinking, _calls(run))
+        self._reader = OutputReader(run.stop, self._thinking, _calls(run), keep=run.reading.keep)
         self.history: list[int] = []
         self.cached_tokens = 0
         self._first_token: float | None = None

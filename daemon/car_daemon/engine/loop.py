@@ -1,26 +1,39 @@
 """The loop thread: commands in, plan → decode → sample, one frame out a step."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
+from car_daemon.engine.batching.lookup import Lookup
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.batching.turns import AdapterSet, Turns
 from car_daemon.engine.draws import Draw
-from car_daemon.engine.frames import Fault, FromEngine, Halt, Park, Parked, Quit, Refused, Resume, Row, Run, StepDone
+from car_daemon.engine.encoding import Encode, Encoded
+from car_daemon.engine.frames import (
+    Fault,
+    FromEngine,
+    Halt,
+    Park,
+    Parked,
+    Quit,
+    Refused,
+    Resume,
+    Row,
+    Run,
+    RunTexts,
+    StepDone,
+)
 from car_daemon.engine.generation import NOTHING, BoundSampler, Generation, Vocabulary
+from car_daemon.engine.grammar.constraint import ConstraintError
 from car_daemon.engine.inbox import Inbox
 from car_daemon.engine.output.reader import Output
 from car_daemon.engine.parking import ParkingLot
 from car_daemon.engine.prefix_cache import PrefixCache
 from car_daemon.engine.stepper import Outcome, Stepper
+from car_daemon.engine.texts import NO_SEQUENCE, Texts
 
-Command = Run | Park | Resume | Halt | Quit
-
-
-# The sequence of a row about a request that was parked.
-NO_SEQUENCE = -1
+Command = Run | RunTexts | Encoded | Park | Resume | Halt | Quit
 
 
 class Samplers(Protocol):
@@ -52,6 +65,9 @@ class EngineLoop:
         cache: PrefixCache,
         planner: StepPlanner,
         lot: ParkingLot,
+        texts: Texts,
+        encode: Callable[[Encode], None],
+        speculates: bool,
         make_stepper: Callable[[Callable[[Sequence], BoundSampler]], Stepper],
         inbox: Inbox[Command],
         send: Callable[[FromEngine], None],
@@ -65,11 +81,22 @@ class EngineLoop:
         self._turns = Turns()
         self._planner = planner
         self._lot = lot
+        self._texts = texts
+        self._encode = encode
+        self._speculates = speculates
         self._stepper = make_stepper(self._sampler_of)
         self._inbox = inbox
         self._send = send
         self._clock = clock
         self.pulse = Pulse()
+        self._doers: dict[type[Command], Callable[[Any], list[Row]]] = {
+            Run: self._start,
+            RunTexts: texts.start,
+            Park: self._park,
+            Resume: self._resume,
+            Halt: self._halt,
+            Encoded: self._see,
+        }
         # Mutable state: the request of every busy sequence, by sequence number and by request key.
         self._running: dict[int, Generation] = {}
         self._sequences: dict[int, Sequence] = {}
@@ -81,66 +108,99 @@ class EngineLoop:
 
     def run(self) -> None:
         """Work until told to quit."""
-        while self.turn(self._inbox.take(wait=not self._table.busy)):
+        while self.turn(self._inbox.take(wait=not (self._table.busy or self._texts.busy))):
             pass
 
     def turn(self, commands: list[Command]) -> bool:
         """Apply commands, run one step and report it; False once told to quit."""
         rows: list[Row] = []
-        self._cache.settle()
         for command in commands:
-            match command:
-                case Run():
-                    self._start(command)
-                case Park():
-                    self._park(command)
-                case Resume():
-                    self._resume(command)
-                case Halt():
-                    rows += self._halt(command)
-                case Quit():
-                    return False
+            if isinstance(command, Quit):
+                return False
+            rows += self._doers[type(command)](command)
+        self._cache.settle()
         if self._table.busy:
             rows += self._step()
+            self._cache.settle()
+        if self._texts.busy and (self._texts.due or not self._table.busy):
+            rows += self._texts.step()
         if rows:
             self._send(StepDone(self.pulse.step, rows))
         return True
 
-    def _start(self, run: Run) -> None:
+    def _start(self, run: Run) -> list[Row]:
         prompt = memoryview(run.tokens).cast("i").tolist()
+        try:
+            sampler = self._samplers.build(run, prompt)
+        except ConstraintError:
+            # It compiled when it was prepared; by now it has become too complex for the library.
+            self._send(Refused(run.key, "invalid_params", {"param": "grammar"}))
+            return []
         sequence = self._cache.start(prompt, run.namespace, run.adapters)
         if sequence is None:
             # The gate leased more than this engine declared: a defect, answered as one.
+            sampler.close()
             self._send(Refused(run.key, "internal_error", {}))
-            return
-        sampler = self._samplers.build(run, prompt)
+            return []
         generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock())
         self._running[sequence.number] = generation
         self._sequences[run.key] = sequence
+        if self._speculates and not sampler.bound:
+            sequence.lookup = Lookup(prompt)
+        self._look(sequence, generation)
+        return []
 
-    def _park(self, park: Park) -> None:
-        sequence = self._sequences.pop(park.key, None)
+    def _look(self, sequence: Sequence, generation: Generation) -> None:
+        """Have the images encoded that are not in the cells already."""
+        if any(image.start + image.count > sequence.cells for image in generation.images):
+            sequence.blind = True
+            self._encode(Encode(generation.key, generation.images))
+
+    def _see(self, encoded: Encoded) -> list[Row]:
+        sequence = self._sequences.get(encoded.key)
+        if sequence is None or not sequence.blind:
+            return []
+        if encoded.pictures is None:
+            return [self._release(sequence, NOTHING, fault="image")]
+        prompt = list(sequence.prompt)
+        for start, tokens in encoded.tokens:
+            prompt[start : start + len(tokens)] = tokens
+        sequence.prompt = prompt
+        sequence.see(encoded.pictures)
+        return []
+
+    def _park(self, park: Park) -> list[Row]:
+        if self._texts.park(park.key) or self._set_aside(park.key):
+            self._send(Parked(park.key))
+        return []
+
+    def _set_aside(self, key: int) -> bool:
+        sequence = self._sequences.pop(key, None)
         if sequence is None:
-            return
+            return False
         generation = self._running.pop(sequence.number)
         self._cached(sequence, generation)
         self._lot.park(sequence, generation)
         self._stepper.forget(sequence)
         self._cache.leave(sequence)
-        self._send(Parked(park.key))
+        return True
 
-    def _resume(self, resume: Resume) -> None:
-        parked = self._lot.take(resume.key)
+    def _resume(self, resume: Resume) -> list[Row]:
+        parked = None if self._texts.resume(resume.key) else self._lot.take(resume.key)
         if parked is None:
-            return
+            return []
         sequence = self._cache.start(list(parked.prompt), None, parked.adapters)
         if sequence is None:
             raise RuntimeError("a parked request was leased a sequence that this engine does not have")
         self._running[sequence.number] = parked.generation
         self._sequences[resume.key] = sequence
         self._lot.restore(parked, sequence)
+        self._look(sequence, parked.generation)
+        return []
 
     def _halt(self, halt: Halt) -> list[Row]:
+        if rows := self._texts.halt(halt.key):
+            return rows
         sequence = self._sequences.get(halt.key)
         if sequence is not None:
             generation = self._running[sequence.number]
@@ -157,10 +217,10 @@ class EngineLoop:
     def _step(self) -> list[Row]:
         self.pulse.step += 1
         self.pulse.step_started = self._clock()
-        self._cache.settle()
         self._take_turn()
         outcome = self._stepper.run(self._planner.plan(self._table))
         rows = self._report(outcome)
+        self._texts.yield_to(self._clock() - self.pulse.step_started)
         self.pulse.step_started = None
         return rows
 
@@ -177,7 +237,9 @@ class EngineLoop:
     def _report(self, outcome: Outcome) -> list[Row]:
         now = self._clock()
         rows = [self._progress(chunk.sequence) for chunk in outcome.prefilled if chunk.sequence.remaining]
-        rows += [self._advance(draw, now) for draw in outcome.sampled]
+        # A guess that came true brings several tokens, of which one may end the request.
+        running = (draw for draw in outcome.sampled if draw.sequence.number in self._running)
+        rows += [self._advance(draw, now) for draw in running]
         rows += [self._release(sequence, NOTHING, fault="decode") for sequence in outcome.lost]
         rows += [self._release(sequence, NOTHING, fault="constraint") for sequence in outcome.refused]
         return rows

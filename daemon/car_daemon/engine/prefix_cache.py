@@ -11,6 +11,9 @@ from car_daemon.engine.saved_cells import SavedCells, SavedPrefix
 # What has fewer cells is computed again before it is worth a place in host memory.
 _WORTH_SAVING = 128
 
+# A leader in one of these will still compute more of its prompt.
+_COMING = (Phase.FOLLOW, Phase.ENCODE, Phase.PREFILL)
+
 
 class CellContext(Protocol):
     """A context whose sequences can be cut, copied out and back in."""
@@ -44,9 +47,7 @@ class PrefixCache:
         self._leaders: dict[int, tuple[Sequence, int]] = {}
         self.counters = {"cache_hits": 0.0, "cached_tokens": 0.0, "evicted_sequences": 0.0}
 
-    def start(
-        self, prompt: list[int], namespace: str | None, adapters: AdapterSet = NO_ADAPTERS
-    ) -> Sequence | None:
+    def start(self, prompt: list[int], namespace: str | None, adapters: AdapterSet = NO_ADAPTERS) -> Sequence | None:
         """Start a prompt in an idle sequence; None where all are taken. Without a namespace nothing is reused."""
         idle = self._table.idle
         if not idle:
@@ -67,7 +68,7 @@ class PrefixCache:
         for number, (leader, order) in list(self._leaders.items()):
             sequence = self._table.sequences[number]
             at_hand = leader.cells if leader.order == order else 0
-            if at_hand < sequence.awaited and leader.order == order and leader.phase in (Phase.PREFILL, Phase.FOLLOW):
+            if at_hand < sequence.awaited and leader.order == order and leader.phase in _COMING:
                 continue
             del self._leaders[number]
             self._copy(leader, sequence, min(at_hand, sequence.awaited))
@@ -80,6 +81,10 @@ class PrefixCache:
             self._empty(sequence)
             return
         tokens = [*prefix.tokens.tolist(), *sampled]
+        if sequence.cells > len(tokens):
+            # Guesses that came true after the token that ended it.
+            self._context.cut(sequence.number, len(tokens))
+            sequence.cells = len(tokens)
         sequence.retire(prefix_of(tokens[: sequence.cells], prefix.namespace))
 
     def leave(self, sequence: Sequence) -> None:

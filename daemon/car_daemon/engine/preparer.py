@@ -2,28 +2,34 @@
 
 from array import array
 from collections.abc import Callable, Collection
-from typing import Protocol
+from collections.abc import Sequence as Rows
+from typing import NamedTuple, Protocol
 
 from car_daemon.engine.form import Forms
 from car_daemon.engine.frames import (
     Chat,
     Detokenize,
     FromEngine,
+    ImageSlot,
     PlainText,
     Prepare,
     Prepared,
+    PrepareTexts,
     Reading,
     Refused,
     TokenIds,
     Tokenize,
 )
+from car_daemon.engine.images import Size
 from car_daemon.engine.inbox import Inbox
 from car_daemon.engine.llama.template import Rendered
 from car_daemon.engine.output.format import Format
 from car_daemon.engine.refusal import Refusal
+from car_daemon.engine.sight import Carried, carried
+from car_daemon.engine.text_inputs import TextInputs
 from car_protocol.sampling import Sampling
 
-Job = Prepare | Tokenize | Detokenize
+Job = Prepare | PrepareTexts | Tokenize | Detokenize
 _DEFAULT_MAX_TOKENS = 256
 
 
@@ -66,6 +72,18 @@ class Template(Protocol):
         """Return the conversation's tokens; raises Refusal."""
         ...
 
+    def render_images(self, carried: Carried) -> Rendered:
+        """Return the tokens of a conversation with images; raises Refusal."""
+        ...
+
+
+class _Prompt(NamedTuple):
+    """A prompt as tokens, how its answer is read, and its images."""
+
+    tokens: list[int]
+    reading: Reading = Reading()
+    images: Rows[ImageSlot] = ()
+
 
 class Preparer:
     """Answers Prepare, Tokenize and Detokenize; `warm` builds samplers' dear parts before the loop needs them."""
@@ -77,7 +95,11 @@ class Preparer:
         forms: Forms,
         warm: Callable[[Sampling], None],
         adapters: Collection[str],
+        texts: TextInputs,
+        count_image: Callable[[Size], int] | None,
         context_tokens: int,
+        *,
+        generates: bool,
         inbox: Inbox[Job | None],
         send: Callable[[FromEngine], None],
     ) -> None:
@@ -86,7 +108,10 @@ class Preparer:
         self._forms = forms
         self._warm = warm
         self._adapters = adapters
+        self._text_inputs = texts
+        self._count_image = count_image
         self._context_tokens = context_tokens
+        self._generates = generates
         self._inbox = inbox
         self._send = send
 
@@ -104,6 +129,8 @@ class Preparer:
             match job:
                 case Prepare():
                     return self._prepare(job)
+                case PrepareTexts():
+                    return self._texts(job)
                 case Tokenize():
                     return self._tokenize(job)
                 case Detokenize():
@@ -115,22 +142,31 @@ class Preparer:
             return Refused(job.key, "internal_error", {})
 
     def _prepare(self, job: Prepare) -> Prepared:
+        if not self._generates:
+            raise Refusal("model_unavailable", lacks="generate")
         self._check_biases(job.sampling)
         if any(name not in self._adapters for name, _ in job.adapters):
             raise Refusal("model_unavailable", lacks="adapter")
-        tokens, reading = self._prompt(job)
+        prompt = self._prompt(job)
+        tokens, reading = prompt.tokens, prompt.reading
         room = self._context_tokens - len(tokens)
         if room < (job.max_tokens or 1):
             raise self._too_long(len(tokens), job.max_tokens)
         max_tokens = job.max_tokens or min(_DEFAULT_MAX_TOKENS, room)
         constraint = self._forms.of(job, reading)
         self._warm(job.sampling)
-        return Prepared(job.key, array("i", tokens).tobytes(), max_tokens, constraint, reading)
+        packed = array("i", tokens).tobytes()
+        return Prepared(job.key, packed, max_tokens, constraint, reading, images=list(prompt.images))
 
-    def _prompt(self, job: Prepare) -> tuple[list[int], Reading]:
+    def _texts(self, job: PrepareTexts) -> Prepared:
+        inputs = self._text_inputs.of(job)
+        tokens = array("i", [token for each in inputs for token in each])
+        return Prepared(job.key, tokens.tobytes(), 1, lengths=[len(each) for each in inputs])
+
+    def _prompt(self, job: Prepare) -> _Prompt:
         if job.tokens is not None:
             self._check_vocabulary(job.tokens)
-            return job.tokens, Reading()
+            return _Prompt(job.tokens)
         if job.chat is not None:
             return self._conversation(job.chat, job.max_tokens)
         text = job.prompt or ""
@@ -138,19 +174,29 @@ class Preparer:
         tokens = self._tokenizer.tokenize(text, add_special=True, parse_special=job.parse_special)
         if not tokens:
             raise Refusal("invalid_params", param="prompt")
-        return tokens, Reading()
+        return _Prompt(tokens)
 
-    def _conversation(self, chat: Chat, max_tokens: int | None) -> tuple[list[int], Reading]:
+    def _conversation(self, chat: Chat, max_tokens: int | None) -> _Prompt:
         template = self._template
         if template is None:
             raise Refusal("model_unavailable", lacks="chat_template")
         if chat.tools and not template.takes_tools:
             raise Refusal("model_unavailable", lacks="tools")
         self._check_bytes(_size(chat), max_tokens)
-        rendered = template.render(chat)
+        sees = any(message.images for message in chat.messages)
+        rendered, images = self._seen(chat, template) if sees else (template.render(chat), [])
         if not rendered.tokens:
             raise Refusal("invalid_params", param="messages")
-        return rendered.tokens, _reading(chat, template.format, inside=rendered.inside)
+        return _Prompt(rendered.tokens, _reading(chat, template.format, inside=rendered.inside), images)
+
+    def _seen(self, chat: Chat, template: Template) -> tuple[Rendered, list[ImageSlot]]:
+        if self._count_image is None:
+            raise Refusal("model_unavailable", lacks="images")
+        taken = carried(chat, self._count_image)
+        rendered = template.render_images(taken)
+        places = zip(rendered.starts, taken.placeholders, taken.files, strict=True)
+        images = [ImageSlot(start, len(placeholder), file) for start, placeholder, file in places]
+        return rendered, sorted(images, key=lambda image: image.start)
 
     def _tokenize(self, job: Tokenize) -> TokenIds:
         self._check_bytes(len(job.text.encode()), None)
@@ -180,9 +226,8 @@ class Preparer:
 
 
 def _reading(chat: Chat, form: Format, *, inside: bool) -> Reading:
-    thinking = form.thinking if chat.reasoning != "keep" else None
     tools = form.tools if chat.tools else None
-    return Reading(thinking, inside and thinking is not None, tools, form.markers)
+    return Reading(form.thinking, inside, tools, form.markers, chat.reasoning == "keep")
 
 
 def _size(chat: Chat) -> int:

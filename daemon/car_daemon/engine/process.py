@@ -21,9 +21,11 @@ from car_daemon.engine.frames import (
     Loading,
     Park,
     Prepare,
+    PrepareTexts,
     Quit,
     Resume,
     Run,
+    RunTexts,
     ToEngine,
     Tokenize,
     decode_to_engine,
@@ -97,9 +99,9 @@ class EngineProcess:
         for body in self._reader.feed(data):
             message: ToEngine = decode_to_engine(body)
             match message:
-                case Run() | Park() | Resume() | Halt():
+                case Run() | RunTexts() | Park() | Resume() | Halt():
                     self._commands.put(message)
-                case Prepare() | Tokenize() | Detokenize():
+                case Prepare() | PrepareTexts() | Tokenize() | Detokenize():
                     self._jobs.put(message)
                 case Load():
                     self._start("loader", lambda load=message: self._load(load))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
@@ -118,6 +120,8 @@ class EngineProcess:
             return
         self._loop = parts.loop
         self._start("tokenizer", parts.preparer.run)
+        if parts.encoder is not None:
+            self._start("encoder", parts.encoder.run)
         self._outbox.send(parts.ready)
         parts.loop.run()
 

@@ -31,3 +31,8 @@ class Prototypes(Generic[K, V]):
             while len(self._built) > self._limit:
                 self._built.popitem(last=False)
         return built
+
+    def forget(self, key: K) -> None:
+        """Let a prototype be built anew when it is asked for again."""
+        with self._lock:
+            self._built.pop(key, None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Chunk, Step
@@ -18,6 +18,10 @@ class Context(Protocol):
 
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
         """Decode one batch of rows; 0 where it is done, llama.cpp's code where it is not."""
+        ...
+
+    def decode_rows(self, rows: Any, start: int, number: int, *, output: bool) -> int:
+        """Decode rows of an image for one sequence from position `start` on."""
         ...
 
     def cut(self, number: int, start: int) -> None:
@@ -105,7 +109,8 @@ class Stepper:
     def _decode(self, step: Step, outcome: Outcome) -> None:
         started = self._clock()
         batch, rows = self._decode_rows(step)
-        decoded = self._decoded(batch, step.decode, outcome)
+        code = self._context.decode(batch.tokens, batch.positions, batch.numbers, batch.outputs)
+        decoded = self._checked(code, step.decode, outcome)
         for number, cells in rows.padding:
             # A decode that failed may have done a part of its rows.
             self._context.cut(number, cells)
@@ -114,10 +119,11 @@ class Stepper:
         for sequence, row in rows.decode:
             sequence.commit(1)
             self._sample(sequence, row, outcome)
+            self._follow_guess(sequence, row, outcome)
         seconds = self._clock() - started
-        if batch.numbers[-1] - batch.numbers[0] == len(batch.numbers) - 1:
+        if batch.numbers[-1] - batch.numbers[0] == len(batch.numbers) - 1 or len(step.decode) == 1:
             self._costs.decode.observe(len(batch.numbers), seconds)
-        self._count("decode", len(step.decode), seconds)
+        self._count("decode", max(len(step.decode), len(outcome.sampled)), seconds)
         self.counters["decode_steps"] += 1
 
     def _decode_rows(self, step: Step) -> tuple[_Batch, "_Rows"]:
@@ -132,18 +138,29 @@ class Stepper:
             else:
                 assert sequence.next_token is not None
                 batch.add([sequence.next_token], sequence.cells, number, output=True)
+                for place, token in enumerate(sequence.guess, 1):
+                    batch.add([token], sequence.cells + place, number, output=True)
                 rows.decode.append((sequence, row))
         return batch, rows
+
+    def _follow_guess(self, sequence: Sequence, row: int, outcome: Outcome) -> None:
+        """Sample on as long as what was guessed comes true; the cells of wrong guesses are removed."""
+        guess, sequence.guess = sequence.guess, []
+        right = 0
+        while right < len(guess) and sequence.next_token == guess[right]:
+            right += 1
+            sequence.commit(1)
+            self._sample(sequence, row + right, outcome)
+        if guess:
+            assert sequence.lookup is not None
+            sequence.lookup.judge(len(guess), right)
+            self._context.cut(sequence.number, sequence.cells)
 
     def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:
         started = self._clock()
         depth = max(chunk.sequence.cells for chunk in chunks)
-        batch = _Batch()
-        for chunk in chunks:
-            sequence = chunk.sequence
-            tokens = list(sequence.prompt[sequence.cells : sequence.cells + chunk.length])
-            batch.add(tokens, sequence.cells, sequence.number, output=chunk.completes)
-        if not self._decoded(batch, [chunk.sequence for chunk in chunks], outcome):
+        code = self._decode_chunks(chunks)
+        if not self._checked(code, [chunk.sequence for chunk in chunks], outcome):
             return
         row = -1
         for chunk in chunks:
@@ -155,17 +172,31 @@ class Stepper:
             elif completes:
                 self._sample(chunk.sequence, row, outcome)
         seconds = self._clock() - started
-        self._costs.prefill.observe(len(batch.tokens), seconds, depth)
-        self._count("prefill", len(batch.tokens), seconds)
+        tokens = sum(chunk.length for chunk in chunks)
+        self._costs.prefill.observe(tokens, seconds, depth)
+        self._count("prefill", tokens, seconds)
         outcome.prefilled += chunks
 
-    def _decoded(self, batch: _Batch, sequences: list[Sequence], outcome: Outcome) -> bool:
-        code = self._context.decode(batch.tokens, batch.positions, batch.numbers, batch.outputs)
+    def _decode_chunks(self, chunks: list[Chunk]) -> int:
+        first = chunks[0].sequence
+        if (picture := first.picture) is not None:
+            start = first.cells - picture.start
+            rows = picture.rows[start : start + chunks[0].length]
+            return self._context.decode_rows(rows, first.cells, first.number, output=chunks[0].completes)
+        batch = _Batch()
+        for chunk in chunks:
+            sequence = chunk.sequence
+            tokens = list(sequence.prompt[sequence.cells : sequence.cells + chunk.length])
+            batch.add(tokens, sequence.cells, sequence.number, output=chunk.completes)
+        return self._context.decode(batch.tokens, batch.positions, batch.numbers, batch.outputs)
+
+    def _checked(self, code: int, sequences: list[Sequence], outcome: Outcome) -> bool:
+        """Whether a decode was done; those that it went wrong for are lost. Raises DecodeFailed for none."""
         if code == 0:
             return True
         lost = [sequence for sequence in sequences if self._disagrees(sequence)]
         if not lost:
-            raise DecodeFailed(f"llama_decode returned {code} for {len(batch.tokens)} rows")
+            raise DecodeFailed(f"llama_decode returned {code} for {len(sequences)} sequences")
         outcome.lost += lost
         return False
 
@@ -177,6 +208,8 @@ class Stepper:
         draw = self._draws.take(sequence, row)
         if draw is not None:
             outcome.sampled.append(draw)
+            if sequence.lookup is not None:
+                sequence.lookup.add(draw.token)
 
     def _count(self, kind: str, tokens: int, seconds: float) -> None:
         self.counters[f"{kind}_tokens"] += tokens

@@ -1,7 +1,7 @@
 """A ledger in place of llama.cpp, and an engine loop built on it."""
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from car_daemon.engine.batching.costs import StepCosts
@@ -10,7 +10,21 @@ from car_daemon.engine.batching.sequence import Sequence as BatchSequence
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.batching.turns import NO_ADAPTERS, AdapterSet
 from car_daemon.engine.draws import Draws
-from car_daemon.engine.frames import End, FromEngine, Halt, Park, Parked, Reading, Refused, Resume, Row, Run, StepDone
+from car_daemon.engine.encoding import Encode
+from car_daemon.engine.frames import (
+    End,
+    FromEngine,
+    Halt,
+    ImageSlot,
+    Park,
+    Parked,
+    Reading,
+    Refused,
+    Resume,
+    Row,
+    Run,
+    StepDone,
+)
 from car_daemon.engine.grammar.constraint import ConstraintError
 from car_daemon.engine.inbox import Inbox
 from car_daemon.engine.loop import Command, EngineLoop
@@ -18,6 +32,7 @@ from car_daemon.engine.parking import ParkingLot
 from car_daemon.engine.prefix_cache import PrefixCache
 from car_daemon.engine.saved_cells import SavedCells
 from car_daemon.engine.stepper import Stepper
+from car_daemon.engine.texts import Texts
 from car_protocol.answer import Logprob, TokenChoice
 from car_protocol.sampling import Sampling
 
@@ -68,15 +83,17 @@ class FakeSampler:
     @property
     def bound(self) -> bool:
         """Whether a grammar binds the next token."""
-        return self._allowed is not None and not self.dormant
+        return self._allowed is not None
 
     @property
     def complete(self) -> bool:
         """Whether the grammar is at its end."""
-        return self.bound and not self._allowed
+        return self.bound and not self.dormant and not self._allowed
 
     def choose(self, logits: "Logits") -> int:
-        """Return what the grammar wants next; it fails at a negative token."""
+        """Return what the grammar wants next; it fails at a negative token, and in a thought any may come."""
+        if self.dormant:
+            return next_token(logits.history)
         assert self._allowed
         token = self._allowed.pop(0)
         if token < 0:
@@ -109,16 +126,15 @@ class FakeSamplers:
 
 
 class Logits:
-    """The logits of a row: where it was, and whether they were copied before the next decode."""
+    """The logits of a row: the tokens up to it, and whether they were copied before the next decode."""
 
-    def __init__(self, number: int, position: int) -> None:
-        self.number = number
-        self.position = position
+    def __init__(self, history: list[int]) -> None:
+        self.history = history
         self.copied = False
 
     def copy(self) -> "Logits":
         """Return logits that stay."""
-        kept = Logits(self.number, self.position)
+        kept = Logits(self.history)
         kept.copied = True
         return kept
 
@@ -157,7 +173,8 @@ def solo(prompt: list[int], max_tokens: int) -> list[int]:
 class FakeContext:
     """A ledger of every sequence's cells.
 
-    `codes` says which decodes fail (0 is the first), and how; `restores` whether saved cells can be put back.
+    `codes` says which decodes fail (0 is the first), and how; `restores` whether saved cells can be put back; `says`
+    what comes after some tokens.
     """
 
     def __init__(
@@ -169,12 +186,14 @@ class FakeContext:
         samplers: FakeSamplers | None = None,
         codes: Mapping[int, int] | None = None,
         restores: bool = True,
+        says: Callable[[list[int]], int] = next_token,
     ) -> None:
         self.context_tokens = context_tokens
         self.batch_tokens = batch_tokens
         self.samplers = samplers
         self.codes = codes or {}
         self.restores = restores
+        self.says = says
         self.cells: list[list[int]] = [[] for _ in range(sequences)]
         self.batches: list[Batch] = []
         self._outputs: dict[int, tuple[int, int]] = {}
@@ -203,13 +222,20 @@ class FakeContext:
         if self.samplers is not None and sampler not in self.samplers.alive:
             raise WouldAbort("the sampler was freed, or never built")
         number, position = self._outputs[row]
-        return next_token(self.cells[number][: position + 1])
+        return self.says(self.cells[number][: position + 1])
+
+    def decode_rows(self, rows: list[int], start: int, number: int, *, output: bool) -> int:
+        """Decode rows of an image, which are tokens here."""
+        count = len(rows)
+        outputs = [False] * (count - 1) + [output]
+        return self.decode(list(rows), list(range(start, start + count)), [number] * count, outputs)
 
     def logits(self, row: int) -> Logits:
         """Return the logits of an output row."""
         if row not in self._outputs:
             raise WouldAbort(f"row {row} has no logits")
-        return Logits(*self._outputs[row])
+        number, position = self._outputs[row]
+        return Logits(self.cells[number][: position + 1])
 
     def cut(self, number: int, start: int) -> None:
         """Drop the cells from `start` on."""
@@ -280,6 +306,7 @@ def run_command(
     reading: Reading | None = None,
     namespace: str | None = None,
     adapters: AdapterSet = NO_ADAPTERS,
+    images: list[ImageSlot] | None = None,
 ) -> Run:
     """Return the frame that starts a request."""
     return Run(
@@ -295,14 +322,42 @@ def run_command(
         reading=reading or Reading(),
         namespace=namespace,
         adapters=adapters,
+        images=images or [],
     )
+
+
+class FakeEmbedder:
+    """A vector of two for every text: its length and its first token; two texts a batch, none with token 13."""
+
+    ranks = False
+
+    def batches(self, inputs: list[list[int]]) -> list[list[int]]:
+        """Return pairs of texts."""
+        indices = list(range(len(inputs)))
+        return [indices[start : start + 2] for start in range(0, len(indices), 2)]
+
+    def embed(self, inputs: list[list[int]], *, normalize: bool) -> list[list[float]]:
+        """Return what stands for the texts."""
+        if any(13 in text for text in inputs):
+            raise RuntimeError
+        return [[float(len(text)), float(text[0])] for text in inputs]
+
+    def score(self, pairs: list[list[int]]) -> list[float]:
+        """Never called: this model does not rank."""
+        raise WouldAbort("a model that does not rank was asked to")
 
 
 class FakeEngine:
     """An engine loop over the ledger, and all that it reported by key."""
 
     def __init__(
-        self, context: FakeContext, *, pads: bool = True, tick: float = 0.001, saved_bytes: int = 1000
+        self,
+        context: FakeContext,
+        *,
+        pads: bool = True,
+        tick: float = 0.001,
+        saved_bytes: int = 1000,
+        speculates: bool = False,
     ) -> None:
         self.context = context
         self.samplers = FakeSamplers()
@@ -312,6 +367,7 @@ class FakeEngine:
         self.rows: dict[int, list[Row]] = {}
         self.refused: list[Refused] = []
         self.adapted: list[AdapterSet] = []
+        self.encodes: list[Encode] = []
         self.parked: list[int] = []
         self.saved = SavedCells(saved_bytes)
         self.lot = ParkingLot(context, self.saved)
@@ -326,6 +382,9 @@ class FakeEngine:
             cache=self.cache,
             planner=StepPlanner(self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=pads),
             lot=self.lot,
+            texts=Texts(FakeEmbedder, clock),
+            encode=self.encodes.append,
+            speculates=speculates,
             make_stepper=lambda sampler_of: Stepper(
                 context, self.costs, Draws(context, sampler_of, likelihood, clock), context.context_tokens, clock
             ),

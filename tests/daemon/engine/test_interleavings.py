@@ -29,10 +29,16 @@ class Walk:
     """An engine, what it was asked for, and what has to hold after every turn."""
 
     def __init__(
-        self, *, pads: bool = True, tick: float, codes: dict[int, int] | None = None, saved_bytes: int = 1000
+        self,
+        *,
+        pads: bool = True,
+        tick: float,
+        codes: dict[int, int] | None = None,
+        saved_bytes: int = 1000,
+        speculates: bool = False,
     ) -> None:
         context = FakeContext(SEQUENCES, CONTEXT, batch_tokens=24, codes=codes)
-        self.engine = FakeEngine(context, pads=pads, tick=tick, saved_bytes=saved_bytes)
+        self.engine = FakeEngine(context, pads=pads, tick=tick, saved_bytes=saved_bytes, speculates=speculates)
         self.asked: dict[int, tuple[list[int], int]] = {}
         self.halted: set[int] = set()
         # The requests that hold a lease, and those that were set aside.
@@ -182,6 +188,7 @@ def long_walk(seed: int, turns: int) -> None:
         tick=random.choice([0.0001, 0.005, 0.05]),
         codes=codes,
         saved_bytes=random.choice([0, 60, 1000]),
+        speculates=random.random() < 0.5,
     )
     kinds = ["run"] * 5 + ["park", "resume", "halt"]
     for _ in range(turns):

@@ -25,6 +25,8 @@ from car_daemon.engine.llama.template import Rendered
 from car_daemon.engine.output.format import Format, Tags
 from car_daemon.engine.preparer import Job, Preparer
 from car_daemon.engine.refusal import Refusal
+from car_daemon.engine.sight import Carried
+from car_daemon.engine.text_inputs import TextInputs
 from car_protocol.conversation import Function, Message, NamedTool, Tool
 from car_protocol.sampling import Dry, Sampling
 
@@ -65,6 +67,11 @@ class FakeTemplate:
         if text == "no":
             raise Refusal("invalid_params", param="messages")
         return Rendered([] if text == "nothing" else [7] * len(chat.messages), self._inside)
+
+    def render_images(self, carried: Carried) -> Rendered:
+        """Render a conversation with images: they alone."""
+        tokens = [token for placeholder in carried.placeholders for token in placeholder]
+        return Rendered(tokens, self._inside, [0])
 
 
 class FakeGrammars:
@@ -109,6 +116,9 @@ def conversation(*texts: str, **more: Any) -> Chat:
 
 
 DEFAULT = FakeTemplate()
+TEXTS = TextInputs(
+    lambda text: [*text.encode()], lambda query, text: [*query.encode(), *text.encode()], 8, 2, ranks=False
+)
 
 
 def preparer(
@@ -122,7 +132,19 @@ def preparer(
     send: Callable[[FromEngine], None] = lambda _: None,
 ) -> Preparer:
     forms = Forms((grammars or FakeGrammars()).compile, lambda _: None)
-    return Preparer(tokenizer or FakeTokenizer(), template, forms, warm, ["a"], context_tokens, inbox or Inbox(), send)
+    return Preparer(
+        tokenizer or FakeTokenizer(),
+        template,
+        forms,
+        warm,
+        ["a"],
+        TEXTS,
+        None,
+        context_tokens,
+        generates=True,
+        inbox=inbox or Inbox(),
+        send=send,
+    )
 
 
 def tokens_of(answer: FromEngine) -> list[int]:
@@ -246,7 +268,7 @@ def test_a_thinking_model_s_answer_is_split_unless_all_is_to_be_kept() -> None:
     split = reading_of(thinking.answer(prepare(chat=conversation("hi"))))
     assert (split.thinking, split.inside, split.tools) == (THINKING.thinking, True, None)
     kept = reading_of(thinking.answer(prepare(chat=conversation("hi", reasoning="keep"))))
-    assert (kept.thinking, kept.inside, kept.markers) == (None, False, THINKING.markers)
+    assert (kept.keep, split.keep, kept.inside, kept.markers) == (True, False, True, THINKING.markers)
 
 
 def test_calls_are_read_only_where_there_are_tools() -> None:

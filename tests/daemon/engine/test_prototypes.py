@@ -65,3 +65,13 @@ def test_no_lock_is_held_while_one_is_built() -> None:
     prototypes = Prototypes(build, 10)
     assert prototypes.get(3) == 0
     assert built == [3, 2, 1, 0]
+
+
+def test_one_that_was_forgotten_is_built_again() -> None:
+    build = Builder()
+    prototypes = Prototypes(build, 2)
+    first = prototypes.get("one")
+    prototypes.forget("one")
+    prototypes.forget("unknown")
+    assert prototypes.get("one") is not first
+    assert build.built == ["one", "one"]

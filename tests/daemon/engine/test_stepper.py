@@ -133,7 +133,7 @@ def test_padding_leaves_no_trace_of_a_decode_that_was_done_in_part(code: int) ->
 @pytest.mark.parametrize("code", [-1, 1])
 def test_a_failure_that_no_sequence_explains_is_an_error(code: int) -> None:
     context = FakeContext(codes={0: code})
-    with pytest.raises(DecodeFailed, match=f"returned {code} for 1 rows"):
+    with pytest.raises(DecodeFailed, match=f"returned {code} for 1 sequences"):
         stepper_on(context).run(Step(decoding(context, 0), [], []))
 
 

@@ -49,8 +49,18 @@ class StepPlanner:
     def plan(self, table: SequenceTable) -> Step:
         """Return the next step; empty when nothing has work."""
         decoding = table.decoding
+        self._guess(decoding, table.context_tokens)
         padding = self._padding(decoding, table) if self._pads else []
         return Step(decoding, padding, self._prefill(table, len(decoding) + len(padding)))
+
+    def _guess(self, decoding: list[Sequence], context_tokens: int) -> None:
+        """Let a lone stream try several tokens at once: rows of several streams are put to better use by packing."""
+        for sequence in decoding:
+            sequence.guess = []
+        if len(decoding) != 1 or (lookup := decoding[0].lookup) is None:
+            return
+        room = min(context_tokens - decoding[0].cells, self._batch_tokens) - 1
+        decoding[0].guess = lookup.guess(self._costs.decode.estimate, room)
 
     def _padding(self, decoding: list[Sequence], table: SequenceTable) -> list[int]:
         """Return the holes between runs of consecutive numbers that cost less filled than left open."""
@@ -79,7 +89,9 @@ class StepPlanner:
         lead = turns[self._turn % len(turns)]
         self._turn += 1
         seconds = self._prefill_seconds(rows)
-        length = self._costs.chunk_within(seconds, lead.remaining, self._batch_tokens, lead.cells)
+        length = self._costs.chunk_within(seconds, lead.alike, self._batch_tokens, lead.cells)
+        if lead.picture is not None:
+            return [Chunk(lead, length)]
         return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, table)]
 
     def _prefill_seconds(self, rows: int) -> float:
@@ -92,7 +104,7 @@ class StepPlanner:
         """Return the run of neighbours whose chunks are as long as the lead's, within time and batch."""
 
         def shares(sequence: Sequence) -> bool:
-            return table.prefills(sequence) and min(sequence.remaining, length) == length
+            return table.prefills(sequence) and sequence.picture is None and sequence.alike >= length
 
         above = list(takewhile(shares, table.sequences[lead.number + 1 :]))
         below = list(takewhile(shares, reversed(table.sequences[: lead.number])))

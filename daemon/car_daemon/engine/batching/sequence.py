@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence as Rows
 from enum import Enum
+from typing import Any, NamedTuple
 
+from car_daemon.engine.batching.lookup import Lookup
 from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.turns import NO_ADAPTERS
 
@@ -12,9 +14,22 @@ class Phase(Enum):
 
     IDLE = "idle"
     FOLLOW = "follow"
+    ENCODE = "encode"
     PREFILL = "prefill"
     DECODE = "decode"
     SAMPLE = "sample"
+
+
+class Picture(NamedTuple):
+    """An image in a prompt: rows of shape (positions, width) in place of tokens from `start` on."""
+
+    start: int
+    rows: Any
+
+    @property
+    def end(self) -> int:
+        """The first position after it."""
+        return self.start + len(self.rows)
 
 
 class Sequence:
@@ -32,6 +47,12 @@ class Sequence:
         self.held = False
         self.order = 0
         self.adapters = NO_ADAPTERS
+        # Of guesses: what the request said so far, where it may guess, and the tokens to try in the next step.
+        self.lookup: Lookup | None = None
+        self.guess: list[int] = []
+        # Of images: those of the prompt, and whether they are still being encoded.
+        self.pictures: list[Picture] = []
+        self.blind = False
         # Of the cache: what others may use of the cells (all that an idle sequence holds), how many cells the request
         # did not have to compute, and how many it waits for another sequence to compute.
         self.prefix: Prefix | None = None
@@ -48,6 +69,8 @@ class Sequence:
             return Phase.IDLE
         if self.awaited:
             return Phase.FOLLOW
+        if self.blind:
+            return Phase.ENCODE
         if self.held:
             return Phase.SAMPLE
         return Phase.PREFILL if self.next_token is None else Phase.DECODE
@@ -56,6 +79,24 @@ class Sequence:
     def remaining(self) -> int:
         """Prompt tokens that are not in the cells yet."""
         return len(self.prompt) - self.cells
+
+    @property
+    def picture(self) -> "Picture | None":
+        """The image that the next cells belong to."""
+        return next((picture for picture in self.pictures if picture.start <= self.cells < picture.end), None)
+
+    @property
+    def alike(self) -> int:
+        """Prompt tokens that may share a decode: up to the end of an image, or to the start of the next."""
+        if (picture := self.picture) is not None:
+            return picture.end - self.cells
+        starts = [picture.start for picture in self.pictures if picture.start > self.cells]
+        return min(starts, default=len(self.prompt)) - self.cells
+
+    def see(self, pictures: "list[Picture]") -> None:
+        """Take the rows of the prompt's images, which are in order."""
+        self.pictures = pictures
+        self.blind = False
 
     def start(self, prompt: Rows[int], order: int, prefix: Prefix | None = None, cached: int = 0) -> None:
         """Take a request's prompt (at least one token), of which `cached` are in the cells; `order` is its age."""
@@ -108,4 +149,8 @@ class Sequence:
         self.next_token = None
         self.known_token = None
         self.held = False
+        self.lookup = None
+        self.guess = []
+        self.pictures = []
+        self.blind = False
         self.prefix = None

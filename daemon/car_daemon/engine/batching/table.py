@@ -3,6 +3,8 @@
 from car_daemon.engine.batching.sequence import Phase, Sequence
 from car_daemon.engine.batching.turns import NO_ADAPTERS, AdapterSet
 
+_WORKS = (Phase.PREFILL, Phase.DECODE, Phase.SAMPLE)
+
 
 class SequenceTable:
     """The sequences 0..count-1 of one context, each of `context_tokens` cells."""
@@ -30,8 +32,8 @@ class SequenceTable:
 
     @property
     def busy(self) -> bool:
-        """Whether any sequence has work."""
-        return any(sequence.phase is not Phase.IDLE for sequence in self.sequences)
+        """Whether any sequence has work that a step can do."""
+        return any(sequence.phase in _WORKS for sequence in self.sequences)
 
     @property
     def working(self) -> set[AdapterSet]:

@@ -1,6 +1,9 @@
 """What binds an answer's form: grammars compiled by llguidance, and where one answer stands in its grammar."""
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +14,16 @@ from numpy.typing import NDArray
 from car_daemon.engine.prototypes import Prototypes
 
 # A hostile grammar costs this much and no more: states of the parser and work on one token's mask.
-_LIMITS = LLParserLimits(max_items_in_row=2000, step_max_items=20_000, step_lexer_fuel=100_000)
-_REMEMBERED = 32
+_LIMITS = LLParserLimits(
+    max_items_in_row=1000, step_max_items=20_000, step_lexer_fuel=100_000, max_lexer_states=100_000
+)
+_REMEMBERED = 16
+# The library has no limit for divisors: it builds a state for each remainder, again for each schema that adds to one.
+_DIVISOR = re.compile(r'"multipleOf":\s*(-?[0-9][0-9.eE+-]*)')
+_REMAINDERS_MAX = 200_000
+_DIGITS_MAX = 30
+# How the library says that the lexer, not the parser, came to its limit.
+_LEXER = "lexer error"
 _SILENT = 0
 
 
@@ -23,8 +34,16 @@ class ConstraintError(Exception):
 class Constraint:
     """One answer's place in its grammar; `opener` is a token that may come first all the same, to open a thought."""
 
-    def __init__(self, matcher: LLMatcher, size: int, ends: frozenset[int], opener: int | None) -> None:
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        size: int,
+        ends: frozenset[int],
+        opener: int | None,
+        exhausted: Callable[[], None],
+    ) -> None:
         self._matcher = matcher
+        self._exhausted = exhausted
         self._size = size
         self._ends = ends
         # Mutable state: the token that may still open a thought.
@@ -38,11 +57,17 @@ class Constraint:
     def take(self, token: int) -> bool:
         """Go on with a token; False where the grammar refuses it. Raises ConstraintError."""
         opener, self._opener = self._opener, None
+        if token == opener:
+            return True
         if token in self._ends:
             return bool(self._matcher.is_accepting())
         taken = self._matcher.try_consume_tokens([token]) == 1
         self._check()
-        return taken or token == opener
+        return taken
+
+    def unfinished(self, token: int) -> NDArray[np.intp] | None:
+        """Return all tokens but ends, where a thought would end the answer with `token`; None where it would not."""
+        return np.setdiff1d(np.arange(self._size), list(self._ends)) if token in self._ends else None
 
     def allowed(self) -> NDArray[np.intp]:
         """Return the tokens that may come next, in order. Raises ConstraintError where there are none."""
@@ -57,6 +82,8 @@ class Constraint:
 
     def _check(self) -> None:
         if self._matcher.is_error():
+            if self._matcher.get_error().startswith(_LEXER):
+                self._exhausted()
             raise ConstraintError
 
 
@@ -75,9 +102,15 @@ class Constraints:
 
     def start(self, text: str, opener: int | None = None) -> Constraint:
         """Return the beginning of an answer under a grammar. Raises ConstraintError."""
-        return Constraint(self._prototypes.get(text).deep_copy(), len(self._pieces), self._ends, opener)
+        matcher = self._prototypes.get(text).deep_copy()
+        # All copies share the lexer's states, which only grow in number: the next answer begins with none.
+        return Constraint(
+            matcher, len(self._pieces), self._ends, opener, exhausted=lambda: self._prototypes.forget(text)
+        )
 
     def _compiled(self, text: str) -> LLMatcher:
+        if _remainders(text) > _REMAINDERS_MAX:
+            raise ConstraintError
         # Forcing would make the library choose how text is cut into tokens, which is the model's choice.
         grammar = LLMatcher.grammar_from_lark('%llguidance {"no_forcing": true}\n' + text)
         matcher = LLMatcher(self._tokenizer, grammar, log_level=_SILENT, limits=_LIMITS)
@@ -91,8 +124,28 @@ class Constraints:
     def _tokenizer(self) -> LLTokenizer:
         """The vocabulary as llguidance knows it, made when the first grammar comes."""
         end = len(self._pieces)
-        vocabulary: Any = _Vocabulary([*self._pieces, b""], [*sorted(self._control), end], end)
+        control = [*sorted(self._control), end]
+        pieces = [*self._pieces, b""]
+        for token in control:
+            # The library takes tokens of the same bytes for the same token.
+            pieces[token] = b"<|%d|>" % token
+        vocabulary: Any = _Vocabulary(pieces, control, end)
         return LLTokenizer(TokenizerWrapper(vocabulary), eos_token=end)
+
+
+def _remainders(text: str) -> int:
+    """Return more than the states that divisors in a grammar's schemas take, where they take many."""
+    divisors = [Decimal(divisor) for divisor in _DIVISOR.findall(text)]
+    if not divisors:
+        return 0
+    if any(
+        abs(divisor.adjusted()) > _DIGITS_MAX or len(divisor.as_tuple().digits) > _DIGITS_MAX for divisor in divisors
+    ):
+        return _REMAINDERS_MAX + 1
+    scale = Decimal(10) ** _DIGITS_MAX
+    # Schemas that are merged are divisible by both; how many trailing zeros that has makes no difference.
+    common = str(math.lcm(*(abs(int(divisor * scale)) for divisor in divisors))).rstrip("0") or "0"
+    return int(common) * text.count("{")
 
 
 class _Vocabulary:

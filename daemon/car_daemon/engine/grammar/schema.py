@@ -14,8 +14,7 @@ _OPEN = frozenset(
 
 def as_lark(schema: dict[str, Any]) -> str:
     """Return a grammar whose texts are JSON and valid under the schema."""
-    closed = schema if _holds(schema, "allOf") else _closed(schema)
-    return "start: " + embedded(closed)
+    return "start: " + embedded(closed(schema))
 
 
 def embedded(schema: dict[str, Any]) -> str:
@@ -24,16 +23,24 @@ def embedded(schema: dict[str, Any]) -> str:
     return "%json " + msgspec.json.encode({**schema, "x-guidance": options}).decode()
 
 
+def closed(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema whose objects have no members but those that it lists, where it lists some."""
+    if _holds(schema, "allOf"):
+        return schema
+    value: dict[str, Any] = _closed(schema)
+    return value
+
+
 def _closed(value: Any) -> Any:
     """Forbid members that an object's schema does not list, where it lists some and says nothing of others."""
     if isinstance(value, list):
         return [_closed(item) for item in value]
     if not isinstance(value, dict):
         return value
-    closed = {name: inner if name in ("const", "enum", "default") else _closed(inner) for name, inner in value.items()}
+    inner = {name: each if name in ("const", "enum", "default") else _closed(each) for name, each in value.items()}
     if isinstance(value.get("properties"), dict) and not _OPEN & value.keys():
-        closed["additionalProperties"] = False
-    return closed
+        inner["additionalProperties"] = False
+    return inner
 
 
 def _holds(value: Any, keyword: str) -> bool:

@@ -2,11 +2,13 @@
 
 import ctypes
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from llama_cpp import llama_cpp as binding
 
+from car_daemon.engine.llama.embedding_batch import EmbeddingBatch, Rows
 from car_daemon.engine.llama.library import quick
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.sampler import Logits, Sampler
@@ -32,7 +34,8 @@ class LlamaContext:
         self._memory = binding.llama_get_memory(self._context)
         self.context_tokens: int = binding.llama_n_ctx_seq(self._context)
         self._vocabulary_size = int(binding.llama_vocab_n_tokens(model.vocab))
-        self._batch = _BatchArrays(self.batch_tokens)
+        self._width = int(binding.llama_model_n_embd_inp(model.handle))
+        self._batch = BatchArrays(self.batch_tokens)
         # Mutable state: the rows of the last decode that have logits; empty when it failed.
         self._sampled_from: frozenset[int] = frozenset()
 
@@ -45,6 +48,15 @@ class LlamaContext:
         code: int = binding.llama_decode(self._context, batch)
         if code == 0:
             self._sampled_from = frozenset(row for row, output in enumerate(outputs) if output)
+        return code
+
+    def decode_rows(self, rows: Rows, start: int, number: int, *, output: bool) -> int:
+        """Decode rows of an image (count, width) for one sequence; 0 where it is done, llama.cpp's code if not."""
+        self._sampled_from = frozenset()
+        self._check(number)
+        code: int = binding.llama_decode(self._context, self._rows.fill(rows, start, number, output_last=output))
+        if code == 0 and output:
+            self._sampled_from = frozenset([len(rows) - 1])
         return code
 
     def sample(self, sampler: Sampler, row: int) -> int:
@@ -69,6 +81,10 @@ class LlamaContext:
         address = _logits(self._context, row)
         return np.ctypeslib.as_array(address, shape=(self._vocabulary_size,))
 
+    @cached_property
+    def _rows(self) -> EmbeddingBatch:
+        return EmbeddingBatch(self.batch_tokens, self._width)
+
     def cut(self, number: int, start: int) -> None:
         """Remove a sequence's cells from position `start` on."""
         self._check(number)
@@ -79,6 +95,11 @@ class LlamaContext:
         self._check(number)
         position: int = _seq_pos_max(self._memory, number)
         return position
+
+    @property
+    def generates(self) -> bool:
+        """Whether there is a memory of what came before; models that only embed have none."""
+        return bool(self._memory)
 
     def can_cut_tails(self) -> bool:
         """Whether the memory can drop a tail; recurrent and hybrid models cannot. Uses sequence 0."""
@@ -127,7 +148,7 @@ class LlamaContext:
             raise ValueError(f"there is no sequence {number}")
 
 
-class _BatchArrays:
+class BatchArrays:
     """A llama_batch over numpy arrays of our own; it must never reach llama_batch_free."""
 
     def __init__(self, rows: int) -> None:

@@ -21,6 +21,9 @@ class LlamaModel:
 
     def __init__(self, path: str, *, gpu_layers: int, progress: Callable[[float], None]) -> None:
         binding.llama_backend_init()
+        if gpu_layers != 0 and not binding.llama_supports_gpu_offload():
+            # llama.cpp itself would go on with the CPU, without a word.
+            raise ModelError("gpu_layers is set, and this llama.cpp sees no GPU")
         params = binding.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         callback = _progress_callback(progress)
@@ -36,6 +39,12 @@ class LlamaModel:
     def trained_context(self) -> int:
         """Tokens of context that the model was trained with."""
         return max(1, int(binding.llama_model_n_ctx_train(self.handle)))
+
+    @cached_property
+    def ranks(self) -> bool:
+        """Whether it scores pairs of texts, by its metadata."""
+        architecture = self.metadata("general.architecture") or ""
+        return self.metadata(f"{architecture}.pooling_type") == str(binding.LLAMA_POOLING_TYPE_RANK)
 
     @cached_property
     def size_bytes(self) -> int:

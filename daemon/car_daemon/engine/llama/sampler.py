@@ -27,19 +27,23 @@ class Sampler:
 
     @property
     def bound(self) -> bool:
-        """Whether the next token has to fit a grammar."""
-        return self._constraint is not None and not self.dormant
+        """Whether the next token has to fit a grammar, now or after a thought."""
+        return self._constraint is not None
 
     @property
     def complete(self) -> bool:
         """Whether nothing may follow any more."""
-        return self.bound and self._constraint is not None and self._constraint.complete
+        return self._constraint is not None and not self.dormant and self._constraint.complete
 
     def choose(self, logits: Logits) -> int:
         """Return and accept the next token that the constraint allows. Raises ConstraintError."""
         assert self._constraint is not None
         token = self._candidates.choose(self.chain, logits)
-        if not self._constraint.take(token):
+        if self.dormant:
+            # A thought may be anything, but not the end: what the grammar asks for is still to come.
+            others = self._constraint.unfinished(token)
+            token = token if others is None else self._candidates.choose(self.chain, logits, others)
+        elif not self._constraint.take(token):
             token = self._candidates.choose(self.chain, logits, self._constraint.allowed())
             self._constraint.take(token)
         accept(self.chain, token)

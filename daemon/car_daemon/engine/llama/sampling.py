@@ -50,7 +50,8 @@ class SamplerChains:
             binding.llama_sampler_chain_add(chain, sampler)
         remembered = self._remembered(sampling)
         for token in prompt[-remembered:] if remembered else ():
-            accept(chain, token)
+            if token >= 0:  # not a place of an image
+                accept(chain, token)
         return Sampler(chain, self._candidates, bound, run.logprobs)
 
     def _opener(self, run: Run) -> int | None:

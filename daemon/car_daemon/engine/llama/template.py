@@ -9,11 +9,13 @@ from jinja2 import nodes
 from msgspec.structs import replace
 
 from car_daemon.engine.frames import Chat
+from car_daemon.engine.image_slots import Slot, cut
 from car_daemon.engine.llama.marks import Marks
 from car_daemon.engine.llama.sandbox import chat_environment
 from car_daemon.engine.llama.variables import chat_variables
 from car_daemon.engine.output.format import detect
 from car_daemon.engine.refusal import Refusal
+from car_daemon.engine.sight import Carried
 
 _MAX_BYTES = 64 * 1024 * 1024
 # What a chat has beside its messages, and the member's value where it has none.
@@ -61,10 +63,11 @@ class TemplateError(Refusal):
 
 
 class Rendered(NamedTuple):
-    """A prompt, and whether it ends inside an opened thinking part."""
+    """A prompt, whether it ends inside an opened thinking part, and the first position of each image."""
 
     tokens: list[int]
     inside: bool
+    starts: list[int] = []  # noqa: RUF012 - the default of a tuple's member, which nobody changes
 
 
 class ChatTemplate:
@@ -88,17 +91,46 @@ class ChatTemplate:
 
     def render(self, chat: Chat) -> Rendered:
         """Return the chat's tokens, ready for the assistant's turn; raises TemplateError."""
+        segments, inside = self._segments(chat, typed=False)
+        tokens = [token for text, parse in segments for token in self._cut(text, parse_special=parse)]
+        return Rendered(self._begun(tokens), inside)
+
+    def render_images(self, carried: Carried) -> Rendered:
+        """Return a chat's tokens with what stands for its images; raises Refusal where one has no place."""
+        try:
+            return self._placed(carried, typed=False)
+        except Refusal:
+            # Some templates show images only where content is a list of parts.
+            return self._placed(carried, typed=True)
+
+    def _placed(self, carried: Carried, *, typed: bool) -> Rendered:
+        segments, inside = self._segments(carried.chat, typed=typed)
+        tokens = self._begun([])
+        starts = [0] * len(carried.files)
+        for piece in cut(segments, len(carried.files), carried.secret):
+            if isinstance(piece, Slot):
+                starts[piece.image] = len(tokens)
+                tokens += carried.placeholders[piece.image]
+            else:
+                tokens += self._cut(piece.text, parse_special=piece.parse_special)
+        begin = self._begun([])
+        # The template may have begun the text itself.
+        doubled = bool(begin) and tokens[1:2] == begin
+        return Rendered(tokens[1:] if doubled else tokens, inside, [start - doubled for start in starts])
+
+    def _segments(self, chat: Chat, *, typed: bool) -> tuple[list[tuple[str, bool]], bool]:
+        """Return the rendered pieces, with whether control tokens count in each, and whether they end in a thought."""
         if any(name in chat.template_args for name in _RESERVED):
             raise TemplateError("template_args")
         mark = self._free_mark(chat)
         try:
-            text = self._text(chat, mark)
+            text = self._text(chat, mark, typed=typed)
         except Exception as error:
             raise TemplateError(self._fault(chat, mark)) from error
         inside = self._ends_inside(text)
         if inside and chat.reasoning == "off":
             text, inside = self._closed(text), False
-        return Rendered(self._tokens(text, mark), inside)
+        return list(self._marks.segments(text, mark)), inside
 
     def _free_mark(self, chat: Chat) -> str:
         # Lower case, as escapes in the text of a call's arguments or in a literal may be of either.
@@ -107,8 +139,9 @@ class ChatTemplate:
             raise TemplateError("messages")
         return mark
 
-    def _text(self, chat: Chat, mark: str) -> str:
-        given = chat_variables(chat, partial(self._marks.put, mark=mark), null_content=self._null_content)
+    def _text(self, chat: Chat, mark: str, *, typed: bool = False) -> str:
+        put = partial(self._marks.put, mark=mark)
+        given = chat_variables(chat, put, null_content=self._null_content, typed=typed)
         defaults = {
             "add_generation_prompt": True,
             "bos_token": self._vocabulary.text_of(self._vocabulary.begin),
@@ -139,14 +172,13 @@ class ChatTemplate:
         assert self.format.thinking is not None
         return f"{text.rstrip()}\n\n{self.format.thinking.close}\n\n"
 
-    def _tokens(self, text: str, mark: str) -> list[int]:
-        tokens: list[int] = []
-        for piece, parse_special in self._marks.segments(text, mark):
-            tokens += self._vocabulary.tokenize(piece, add_special=False, parse_special=parse_special)
+    def _cut(self, text: str, *, parse_special: bool) -> list[int]:
+        return self._vocabulary.tokenize(text, add_special=False, parse_special=parse_special)
+
+    def _begun(self, tokens: list[int]) -> list[int]:
+        """Return tokens that begin as every text of this model does."""
         begin = self._vocabulary.begin
-        if self._vocabulary.adds_begin and tokens[:1] != [begin]:
-            tokens.insert(0, begin)
-        return tokens
+        return [begin, *tokens] if self._vocabulary.adds_begin and tokens[:1] != [begin] else tokens
 
 
 def _texts(tree: nodes.Template) -> Iterator[str]:

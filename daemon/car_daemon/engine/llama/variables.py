@@ -28,13 +28,13 @@ class Arguments(dict[str, Any]):
         return text + str(self)
 
 
-def chat_variables(chat: Chat, mark: Mark, *, null_content: bool) -> dict[str, Any]:
+def chat_variables(chat: Chat, mark: Mark, *, null_content: bool, typed: bool) -> dict[str, Any]:
     """Return what a template is given of a chat; raises ValueError for arguments that are no JSON object.
 
-    `null_content` says that content which is not there is None, not an empty text.
+    `null_content` says that content which is not there is None, not an empty text; `typed` that it is a list of parts.
     """
     given: dict[str, Any] = {
-        "messages": [_message(message, mark, null_content) for message in chat.messages],
+        "messages": [_message(message, mark, null_content, typed) for message in chat.messages],
         "tools": mark(msgspec.to_builtins(chat.tools)) or None,
     }
     if chat.reasoning == "off":
@@ -43,9 +43,10 @@ def chat_variables(chat: Chat, mark: Mark, *, null_content: bool) -> dict[str, A
     return given | {name: mark(value) for name, value in chat.template_args.items()}
 
 
-def _message(message: Message, mark: Mark, null_content: bool) -> dict[str, Any]:
+def _message(message: Message, mark: Mark, null_content: bool, typed: bool) -> dict[str, Any]:
+    text = mark(message.text)
     # Templates compare roles, and a role is a plain name.
-    given: dict[str, Any] = {"role": message.role, "content": mark(message.text)}
+    given: dict[str, Any] = {"role": message.role, "content": [{"type": "text", "text": text}] if typed else text}
     if message.reasoning is not None:
         given["reasoning_content"] = mark(message.reasoning)
     if message.tool_calls:

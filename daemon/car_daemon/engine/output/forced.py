@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 
+from car_daemon.engine.grammar.schema import closed
 from car_daemon.engine.output.format import ARGS, CALL_CLOSE, CALL_OPEN, TOOL_CALLS, ToolStyle
 from car_protocol.conversation import Function
 
@@ -62,4 +63,4 @@ def _text(text: str) -> str:
 
 def _schema(function: Function) -> str:
     # References in a schema start at its root, so that it stands alone; arguments are an object whatever it says.
-    return json.dumps({**function.parameters, "type": "object", "x-guidance": _JSON_OPTIONS})
+    return json.dumps({**closed(function.parameters), "type": "object", "x-guidance": _JSON_OPTIONS})

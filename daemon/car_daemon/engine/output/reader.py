@@ -20,12 +20,20 @@ class Output(NamedTuple):
 class OutputReader:
     """Bytes of tokens into what may be sent; stop strings count in the text alone, and a call ends one's search."""
 
-    def __init__(self, stops: list[str], thinking: ReasoningSplit | None, calls: ToolCallReader | None) -> None:
+    def __init__(
+        self,
+        stops: list[str],
+        thinking: ReasoningSplit | None,
+        calls: ToolCallReader | None,
+        *,
+        keep: bool = False,
+    ) -> None:
         self._plain = not stops and thinking is None and calls is None
         # Mutable state: bytes of an incomplete character, and what each part holds back.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._thinking = thinking
         self._calls = calls
+        self._keep = keep
         self._stops = StopSearch(stops)
 
     @property
@@ -47,9 +55,22 @@ class OutputReader:
     def _read(self, text: str, *, ended: bool) -> Output:
         if self.stopped_by is not None:
             return Output("", "", [])
-        split = self._split(text, ended=ended)
-        said, calls = self._until_stop(self._parse(split.text, ended=ended))
+        if self._keep:
+            split, thought = Split("", text), self._thought(text, ended=ended)
+        else:
+            split, thought = self._split(text, ended=ended), False
+        # What only was a thought calls nothing.
+        parts: list[str | ToolCall] = [split.text] if thought else self._parse(split.text, ended=ended)
+        said, calls = self._until_stop(parts)
         return Output(said + (self._stops.finish() if ended else ""), split.reasoning, calls)
+
+    def _thought(self, text: str, *, ended: bool) -> bool:
+        """Whether a piece belongs to a thought, or to its tags."""
+        if self._thinking is None:
+            return False
+        before = self._thinking.thinking
+        self._split(text, ended=ended)
+        return before or self._thinking.thinking
 
     def _split(self, text: str, *, ended: bool) -> Split:
         if self._thinking is None:

@@ -23,9 +23,10 @@ from car_daemon.engine.parking import ParkingLot
 from car_daemon.engine.prefix_cache import PrefixCache
 from car_daemon.engine.saved_cells import SavedCells
 from car_daemon.engine.stepper import Stepper
+from car_daemon.engine.texts import Texts
 from car_protocol.conversation import Message
 from car_protocol.sampling import Sampling
-from tests.daemon.engine.fakes import FakeClock
+from tests.daemon.engine.fakes import FakeClock, FakeEmbedder
 from tests.daemon.engine.llama.conftest import MakeContext, chains_of
 
 QUESTIONS = Path(__file__).parents[4] / "tools" / "guide" / "questions.toml"
@@ -36,7 +37,9 @@ MAX_TOKENS = 60
 class RealEngine:
     """An engine loop on llama.cpp, turned by hand; a step takes `tick` seconds by its clock."""
 
-    def __init__(self, context: LlamaContext, vocabulary: Vocabulary, *, tick: float, saved_bytes: int) -> None:
+    def __init__(
+        self, context: LlamaContext, vocabulary: Vocabulary, *, tick: float, saved_bytes: int, speculates: bool = False
+    ) -> None:
         self.context = context
         self.table = SequenceTable(context.sequences, context.context_tokens)
         self.tokens: dict[int, list[int]] = {}
@@ -49,6 +52,9 @@ class RealEngine:
             adapt=lambda _: None,
             planner=StepPlanner(costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=True),
             lot=ParkingLot(context, saved),
+            texts=Texts(FakeEmbedder, clock),
+            encode=lambda _: None,
+            speculates=speculates,
             cache=PrefixCache(context, self.table, saved, reuses=True),
             make_stepper=lambda sampler_of: Stepper(
                 context,

@@ -121,8 +121,8 @@ def test_a_random_model_writes_calls(style: ToolStyle, vocabulary: Vocabulary, o
     "parameters",
     [
         {"type": ["object", "null"]},
-        {"properties": {"n": {"type": "integer"}}},
-        {"type": "object", "properties": {"n": {"type": "string", "format": "unheard-of"}}, "not": {}},
+        {"properties": {"n": {"type": "integer"}}, "additionalProperties": True},
+        {"additionalProperties": True, "properties": {"n": {"type": "string", "format": "unheard-of"}}, "not": {}},
         {"oneOf": [{"required": ["a"]}, {"required": ["b"]}]},
         {"type": "object", "x-guidance": {"whitespace_flexible": True}},
     ],
@@ -132,6 +132,13 @@ def test_arguments_are_an_object_under_loose_schemas(parameters: dict[str, Any])
     assert TEXT.accepts(grammar, '{"name": "f", "parameters": {"a": 1, "b": 2}}')
     assert not TEXT.accepts(grammar, '{"name": "f", "parameters": null}')
     assert not TEXT.accepts(grammar, '{"name": "f", "parameters": {"a":  1}}')
+
+
+def test_a_model_does_not_invent_arguments() -> None:
+    parameters = {"properties": {"n": {"type": "integer"}}}
+    grammar = forced_call("llama3", [Function("f", "", parameters)], one=True, token_of=TEXT.token_of)
+    assert TEXT.accepts(grammar, '{"name": "f", "parameters": {"n": 1}}')
+    assert not TEXT.accepts(grammar, '{"name": "f", "parameters": {"n": 1, "b": 2}}')
 
 
 def test_many_functions_make_a_sound_grammar() -> None:

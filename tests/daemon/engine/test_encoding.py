@@ -1,0 +1,178 @@
+"""Images of prompts: encoded beside the loop, decoded in place of tokens, never twice where cells are at hand."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from car_daemon.engine.batching.sequence import Phase, Picture
+from car_daemon.engine.encoding import Encode, Encoded, Encoder
+from car_daemon.engine.frames import ImageSlot
+from car_daemon.engine.images import ImageError
+from car_daemon.engine.inbox import Inbox
+from tests.daemon.engine.fakes import FakeContext, FakeEngine, run_command, solo
+
+# On the ledger an image's rows are tokens: here 20 of them, after 4 of text and before 3.
+ROWS = [1 + place % 25 for place in range(20)]
+PROMPT = [3, 4, 5, 6, *[-9 - place for place in range(20)], 7, 8, 9]
+SEEN = [3, 4, 5, 6, *ROWS, 7, 8, 9]
+IMAGE = ImageSlot(4, 20, b"file")
+WORDS = [5, 6, 7]
+
+
+def engine_of(**more: Any) -> FakeEngine:
+    return FakeEngine(FakeContext(3, context_tokens=128, batch_tokens=16), **more)
+
+
+def run(key: int, max_tokens: int = 6) -> Any:
+    return run_command(key, PROMPT, max_tokens, namespace="me", images=[IMAGE])
+
+
+def encoded(key: int) -> Encoded:
+    return Encoded(key, [Picture(4, ROWS)], [])
+
+
+def test_a_request_waits_for_its_image_and_is_answered_as_if_its_rows_were_tokens() -> None:
+    engine = engine_of()
+    engine.turn(run(1))
+    assert [job.key for job in engine.encodes] == [1]
+    assert not engine.table.busy, "the loop has nothing to do until the image comes"
+    engine.turn(encoded(1))
+    engine.finish()
+    assert engine.tokens(1) == solo(SEEN, 6)
+
+
+def test_others_go_on_meanwhile() -> None:
+    engine = engine_of()
+    engine.turn(run(1), run_command(2, WORDS, 9))
+    engine.finish()
+    assert engine.tokens(2) == solo(WORDS, 9)
+    engine.turn(encoded(1), run_command(3, WORDS, 9))
+    engine.finish()
+    assert (engine.tokens(1), engine.tokens(3)) == (solo(SEEN, 6), solo(WORDS, 9))
+
+
+class WatchedContext(FakeContext):
+    """Keeps which positions came as rows of an image."""
+
+    def __init__(self) -> None:
+        super().__init__(3, context_tokens=128, batch_tokens=16)
+        self.pictured: list[int] = []
+
+    def decode_rows(self, rows: list[int], start: int, number: int, *, output: bool) -> int:
+        """Decode rows of an image."""
+        self.pictured += range(start, start + len(rows))
+        return super().decode_rows(rows, start, number, output=output)
+
+
+def test_the_places_of_an_image_and_no_others_are_decoded_as_rows() -> None:
+    context = WatchedContext()
+    engine = FakeEngine(context)
+    engine.turn(run(1), run_command(2, WORDS, 30))
+    engine.turn(encoded(1))
+    engine.finish()
+    assert context.pictured == list(range(4, 24))
+    assert all(len(batch.tokens) <= 16 for batch in context.batches)
+
+
+def test_an_image_that_is_in_the_cells_already_is_not_encoded_again() -> None:
+    engine = engine_of()
+    engine.turn(run(1))
+    engine.turn(encoded(1))
+    engine.finish()
+    engine.turn(run(2))
+    engine.finish()
+    assert [job.key for job in engine.encodes] == [1]
+    assert (engine.tokens(2), engine.ends(2)[0].usage.cached_tokens) == (solo(SEEN, 6), len(PROMPT) - 1)
+
+
+def test_who_comes_with_the_same_image_follows() -> None:
+    engine = engine_of()
+    engine.turn(run(1), run(2))
+    assert [sequence.phase for sequence in engine.table.sequences[:2]] == [Phase.ENCODE, Phase.FOLLOW]
+    assert not engine.table.busy
+    engine.turn(encoded(1))
+    engine.turn(encoded(2))
+    engine.finish()
+    assert (engine.tokens(1), engine.tokens(2)) == (solo(SEEN, 6), solo(SEEN, 6))
+
+
+def test_a_follower_goes_on_when_its_leader_is_halted_before_its_image_came() -> None:
+    engine = engine_of()
+    engine.turn(run(1), run(2))
+    engine.halt(1)
+    engine.turn(encoded(1))
+    engine.turn(encoded(2))
+    engine.finish()
+    assert engine.tokens(2) == solo(SEEN, 6)
+
+
+@pytest.mark.parametrize("saved_bytes", [0, 1000])
+@pytest.mark.parametrize("turns", [0, 1, 3])
+def test_a_request_may_be_parked_at_any_time(saved_bytes: int, turns: int) -> None:
+    engine = engine_of(saved_bytes=saved_bytes)
+    engine.turn(run(1))
+    if turns:
+        engine.turn(encoded(1))
+    for _ in range(turns):
+        engine.turn()
+    engine.park(1)
+    engine.turn(encoded(1), run_command(2, WORDS, 5))
+    engine.finish()
+    engine.resume(1)
+    engine.turn(encoded(1))
+    engine.finish()
+    assert engine.tokens(1) == solo(SEEN, 6)
+
+
+def test_a_request_whose_image_cannot_be_encoded_ends_alone() -> None:
+    engine = engine_of()
+    engine.turn(run(1), run_command(2, WORDS, 5))
+    engine.turn(Encoded(1, None, []))
+    engine.finish()
+    assert engine.ends(1)[0].fault == "image"
+    assert engine.tokens(2) == solo(WORDS, 5)
+
+
+def test_an_image_that_comes_too_late_changes_nothing() -> None:
+    engine = engine_of()
+    engine.turn(run(1))
+    engine.halt(1)
+    engine.turn(encoded(1))
+    assert not engine.table.busy
+    assert [end.fault for end in engine.ends(1)] == [None]
+
+
+class FakeProjector:
+    """Gives what it is told to for every image."""
+
+    def __init__(self, encode: Callable[[bytes], list[Any]]) -> None:
+        self.encode = encode
+
+
+def pieces(_: bytes) -> list[Any]:
+    return [SimpleNamespace(tokens=[1, 2]), SimpleNamespace(rows=[0] * 17), SimpleNamespace(tokens=[3])]
+
+
+def encoder(encode: Callable[[bytes], list[Any]]) -> Encoder:
+    return Encoder(FakeProjector(encode), Inbox(), lambda _: None)
+
+
+def test_tokens_around_the_rows_of_an_image_keep_their_places() -> None:
+    result = encoder(pieces).encoded(Encode(1, [IMAGE, ImageSlot(40, 20, b"other")]))
+    assert result.pictures is not None
+    assert [(picture.start, picture.end) for picture in result.pictures] == [(6, 23), (42, 59)]
+    assert result.tokens == [(4, [1, 2]), (23, [3]), (40, [1, 2]), (59, [3])]
+
+
+@pytest.mark.parametrize("error", [ImageError("the image is damaged"), RuntimeError()])
+def test_a_projector_that_fails_fails_the_request(error: Exception) -> None:
+    def fail(_: bytes) -> list[Any]:
+        raise error
+
+    assert encoder(fail).encoded(Encode(1, [IMAGE])) == Encoded(1, None, [])
+
+
+def test_an_image_of_another_size_than_was_counted_fails_the_request() -> None:
+    assert encoder(pieces).encoded(Encode(1, [ImageSlot(4, 21, b"")])).pictures is None

@@ -1,0 +1,129 @@
+"""Images in conversations, on a generated model with a projector."""
+
+import base64
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.engine.pictures import png
+from tests.e2e.support import Daemon, Json, RawClient, conversation, running
+from tools.random_model import generate
+from tools.random_models.projector import IMAGE_TOKENS, generate_projector
+
+
+@pytest.fixture(scope="module")
+def seeing() -> Iterator[Daemon]:
+    """A daemon whose model sees."""
+    with tempfile.TemporaryDirectory(prefix="card-") as name:
+        folder = Path(name)
+        generate(folder / "base.gguf", "tiny", "f32")
+        generate_projector(folder / "eyes.gguf", "tiny")
+        (folder / "card.toml").write_text(
+            f'default_model = "base"\n[models.base]\npath = "{folder}/base.gguf"\nsequences = 3\ncontext_tokens = 512\n'
+            f'projector = "{folder}/eyes.gguf"\n'
+        )
+        with running(folder, "--config", str(folder / "card.toml")) as daemon:
+            yield daemon
+
+
+@pytest.fixture
+def eyes(seeing: Daemon) -> Iterator[RawClient]:
+    """A connection to it."""
+    with seeing.connect() as client:
+        yield client
+
+
+def picture(shade: int) -> Json:
+    return {"type": "image", "data": base64.b64encode(png(56, 56, (shade, 255 - shade, shade // 2))).decode()}
+
+
+def asked(*parts: Json | str, **more: object) -> Json:
+    content = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
+    messages = [{"role": "user", "content": content}]
+    return {"messages": messages, "temperature": 0, "max_tokens": 8, "ignore_eos": True, "logprobs": 3, **more}
+
+
+def thought(result: Json) -> list[tuple[int, float]]:
+    """Return what the model found likely, which tells more than what it said."""
+    return [(each["token"], round(each["logprob"], 3)) for place in result["logprobs"] for each in place["top"]]
+
+
+def test_an_image_takes_its_positions_and_changes_the_answer(eyes: RawClient) -> None:
+    dark = eyes.result("infer", asked("what is ", picture(10), " here?"))
+    bright = eyes.result("infer", asked("what is ", picture(240), " here?"))
+    plain = eyes.result("infer", asked("what is ", " here?"))
+    assert len({str(thought(each)) for each in (dark, bright, plain)}) == 3
+    tokens = [each["usage"]["prompt_tokens"] for each in (dark, bright, plain)]
+    assert tokens[0] == tokens[1] >= tokens[2] + IMAGE_TOKENS - 1
+
+
+def test_the_same_conversation_again_is_cached_with_its_image(eyes: RawClient) -> None:
+    first = eyes.result("infer", asked(picture(77), "once more"))
+    second = eyes.result("infer", asked(picture(77), "once more"))
+    assert thought(second) == thought(first)
+    assert second["usage"]["cached_tokens"] == first["usage"]["prompt_tokens"] - 1
+
+
+def test_another_image_in_the_same_place_is_no_cache_hit(eyes: RawClient) -> None:
+    eyes.result("infer", asked("the very same words, long enough to be kept for later", picture(1), "and more"))
+    other = eyes.result("infer", asked("the very same words, long enough to be kept for later", picture(2), "and more"))
+    alone = eyes.result(
+        "infer",
+        asked("the very same words, long enough to be kept for later", picture(2), "and more", cache_prompt=False),
+    )
+    assert thought(other) == thought(alone)
+    assert 0 < other["usage"]["cached_tokens"] < other["usage"]["prompt_tokens"] - IMAGE_TOKENS
+
+
+def test_several_images_and_several_requests_at_once_are_answered_as_each_alone(eyes: RawClient) -> None:
+    wanted = [asked(picture(shade), "and", picture(255 - shade), cache_prompt=False) for shade in (5, 90, 200)]
+    alone = [thought(eyes.result("infer", params)) for params in wanted]
+    assert len(set(map(str, alone))) == 3
+    requests = [eyes.send("infer", params) for params in wanted * 2]
+    assert [thought(eyes.response(request)["result"]) for request in requests] == alone * 2
+
+
+def test_a_text_goes_on_while_an_image_is_encoded(eyes: RawClient) -> None:
+    text = eyes.send("infer", {"messages": conversation("words alone"), "max_tokens": 40, "ignore_eos": True})
+    image = eyes.send("infer", asked(picture(33), "seen?"))
+    assert eyes.response(text)["result"]["usage"]["completion_tokens"] == 40
+    assert "result" in eyes.response(image)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ("!!!", "base64"),
+        (base64.b64encode(b"not an image").decode(), ""),
+        (base64.b64encode(png(56, 56)[:60]).decode(), ""),
+    ],
+)
+def test_what_is_no_image_is_refused_by_name(eyes: RawClient, data: str, why: str) -> None:
+    error = eyes.call("infer", asked({"type": "image", "data": data}, "what?"))["error"]
+    assert (error["code"], error["data"]["param"]) == (-32602, "messages")
+    assert why in error["data"]["why"]
+
+
+def test_an_image_that_does_not_fit_the_context_is_refused(eyes: RawClient) -> None:
+    error = eyes.call("infer", asked(*[picture(shade) for shade in range(40)]))["error"]
+    assert (error["code"], error["data"]["context_tokens"]) == (1006, 512)
+    assert error["data"]["prompt_tokens"] > 512
+
+
+def test_a_model_that_cannot_see_says_so(client: RawClient) -> None:
+    error = client.call("infer", asked(picture(1), "what?"))["error"]
+    assert (error["code"], error["data"]["lacks"]) == (1004, "images")
+
+
+def test_the_model_says_that_it_sees(eyes: RawClient) -> None:
+    (model,) = [each for each in eyes.result("models/list")["models"] if each["name"] == "base"]
+    assert "images" in model["can"]
+
+
+def test_an_image_survives_the_death_of_its_engine(seeing: Daemon, eyes: RawClient) -> None:
+    params = asked(picture(123), "still there?", cache_prompt=False)
+    before = thought(eyes.result("infer", params))
+    seeing.engine().kill()
+    assert thought(eyes.result("infer", params)) == before
