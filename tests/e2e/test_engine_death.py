@@ -1,28 +1,121 @@
 """The engine dies; the daemon and its clients go on."""
 
 import signal
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
-from tests.e2e.support import KNOWN, Daemon, endless, greedy, running
+import psutil
+
+from tests.e2e.support import KNOWN, Daemon, RawClient, endless, greedy, is_gone, running
+
+# A prompt whose prefill takes several steps.
+LONG_PROMPT = [7] * 3500
 
 
-def kill_engine(daemon: Daemon) -> None:
-    daemon.engine().send_signal(signal.SIGKILL)
+def kill_engine(daemon: Daemon) -> psutil.Process:
+    engine = daemon.engine()
+    engine.send_signal(signal.SIGKILL)
+    return engine
 
 
-def test_streams_that_had_sent_something_are_lost_and_all_else_runs_again(folder: Path) -> None:
-    with running(folder, "--capacity", "2") as daemon, daemon.connect() as client:
-        streams = [client.send("infer_stream", endless()) for _ in range(2)]
+def restarts(client: RawClient) -> int:
+    return int(client.result("daemon/status")["models"][0]["engines"][0]["restarts"])
+
+
+def until_in_phase(client: RawClient, phase: str) -> None:
+    """Return once a sequence is in this phase."""
+    while not any(each["phase"] == phase for each in client.result("daemon/status")["sequences"]):
+        pass
+
+
+def until_replaced(client: RawClient, engine: psutil.Process) -> None:
+    """Return once another engine is up."""
+    while not any(each["pid"] != engine.pid for each in client.result("daemon/status")["models"][0]["engines"]):
+        pass
+
+
+def probe(daemon: Daemon, done: Event) -> float:
+    """Ask for the capacity again and again on one connection; return the longest time that it took."""
+    longest = 0.0
+    with daemon.connect() as client:
+        while not done.is_set():
+            asked = time.monotonic()
+            client.result("inference/capacity")
+            longest = max(longest, time.monotonic() - asked)
+    return longest
+
+
+def test_four_streams_are_lost_within_a_second_and_twenty_that_wait_lose_nothing(folder: Path) -> None:
+    done = Event()
+    with running(folder, "--capacity", "4") as daemon, daemon.connect() as client, ThreadPoolExecutor() as pool:
+        daemon.ready()
+        probing = pool.submit(probe, daemon, done)
+        streams = [client.send("infer_stream", endless()) for _ in range(4)]
         for request in streams:
             client.first_chunk(request)
-        waiting = {client.send("infer", greedy(known)): known for known in KNOWN[:10]}
+        waiting = {client.send("infer", greedy(known)): known for known in (KNOWN * 2)[:20]}
+        while client.result("inference/capacity")["queued"] < 20:
+            pass
         kill_engine(daemon)
+        killed = time.monotonic()
         for request in streams:
             error = client.response(request)["error"]
-            assert (error["code"], error["data"]["reason"]) == (1005, "engine_lost")
+            assert (error["code"], error["data"]["reason"], error["data"]["started"]) == (1005, "engine_lost", True)
+            assert "quarantined" not in error["data"]
+        assert time.monotonic() - killed < 1
         for request, known in waiting.items():
             assert client.response(request)["result"]["text"] == known.answer
-        assert client.result("daemon/status")["models"][0]["engines"][0]["restarts"] == 1
+        assert restarts(client) == 1
+        done.set()
+        assert probing.result() < 0.5
+
+
+def test_a_death_while_nothing_runs_costs_nothing(folder: Path) -> None:
+    with running(folder) as daemon, daemon.connect() as client:
+        daemon.ready()
+        kill_engine(daemon)
+        assert client.result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer
+        assert restarts(client) == 1
+
+
+def test_a_death_while_the_model_loads_costs_nothing(folder: Path) -> None:
+    with running(folder) as daemon, daemon.connect() as client:
+        waiting = {client.send("infer", greedy(known)): known for known in KNOWN[:3]}
+        tokens = client.send("tokenize", {"text": "Hi"})
+        while not client.result("daemon/status")["models"][0]["engines"]:
+            pass
+        assert client.result("inference/capacity")["state"] == "loading"
+        kill_engine(daemon)
+        for request, known in waiting.items():
+            assert client.response(request)["result"]["text"] == known.answer
+        assert client.response(tokens)["result"]["tokens"]
+        assert restarts(client) == 1
+
+
+def test_a_death_in_prefill_has_the_prompt_run_again(folder: Path) -> None:
+    with running(folder, "--capacity", "1") as daemon, daemon.connect() as client:
+        daemon.ready()
+        stream = client.send("infer_stream", {"tokens": LONG_PROMPT, "max_tokens": 4, "ignore_eos": True})
+        with daemon.connect() as other:
+            until_in_phase(other, "prefill")
+            kill_engine(daemon)
+        answer = client.response(stream)["result"]
+        assert answer["usage"] == {"prompt_tokens": 3500, "cached_tokens": 0, "completion_tokens": 4}
+
+
+def test_what_is_prepared_or_looked_up_while_the_engine_dies_is_tried_once_more(folder: Path) -> None:
+    with running(folder) as daemon, daemon.connect() as client:
+        engine = daemon.ready().engine()
+        engine.suspend()
+        request = client.send("infer", greedy(KNOWN[0]))
+        tokens = client.send("tokenize", {"text": "Hi"})
+        client.result("inference/capacity")
+        engine.kill()
+        assert client.response(request)["result"]["text"] == KNOWN[0].answer
+        assert client.response(tokens)["result"]["tokens"]
 
 
 def test_a_single_answer_survives_one_death_of_its_engine(folder: Path) -> None:
@@ -35,6 +128,38 @@ def test_a_single_answer_survives_one_death_of_its_engine(folder: Path) -> None:
         assert answer["usage"]["completion_tokens"] == 1500
 
 
+def test_a_request_that_was_running_in_two_deaths_is_quarantined_and_the_next_is_served(folder: Path) -> None:
+    with running(folder, "--capacity", "1") as daemon, daemon.connect() as client, daemon.connect() as other:
+        poison = client.send("infer", endless())
+        queued = client.send("infer", greedy(KNOWN[0]))
+        for _ in range(2):
+            until_in_phase(other, "decode")
+            until_replaced(other, kill_engine(daemon))
+        error = client.response(poison)["error"]
+        assert (error["code"], error["data"]["quarantined"], error["data"]["retryable"]) == (1005, True, False)
+        assert client.response(queued)["result"]["text"] == KNOWN[0].answer
+
+
+def test_a_model_whose_engine_dies_six_times_is_failed_and_the_daemon_goes_on(folder: Path) -> None:
+    with running(folder, "--capacity", "1") as daemon, daemon.connect() as client:
+        for _ in range(6):
+            client.result("infer", greedy(KNOWN[0]))
+            kill_engine(daemon)
+        reason = client.call("infer", greedy(KNOWN[1]))["error"]["data"]
+        assert (reason["reason"], client.result("inference/capacity")["state"]) == ("model_unavailable", "failed")
+        assert client.result("inference/capacity")["reason"] == "the engine died too often"
+        assert client.result("models/list")["models"][0]["reason"] == "the engine died too often"
+    assert daemon.process.returncode == 0
+
+
+def test_a_daemon_whose_engine_dies_at_every_load_exits_69(start: Callable[..., Daemon], folder: Path) -> None:
+    daemon = start(LLAMA_CPP_LIB_PATH=str(folder / "none"))
+    with daemon.connect() as client:
+        assert client.reason("infer", greedy(KNOWN[0])) == "model_unavailable"
+    assert daemon.process.wait(30) == 69
+    assert "the engine died too often" in daemon.log.read_text().splitlines()[-1]
+
+
 def test_capacity_falls_to_one_while_no_engine_is_up_and_comes_back(folder: Path) -> None:
     with running(folder, "--capacity", "3") as daemon, daemon.connect() as client:
         client.result("infer", greedy(KNOWN[0]))
@@ -44,3 +169,38 @@ def test_capacity_falls_to_one_while_no_engine_is_up_and_comes_back(folder: Path
         assert (lost["state"], lost["capacity"], lost["declared"]) == ("loading", 1, None)
         assert (ready["state"], ready["capacity"], ready["declared"]) == ("ready", 3, 3)
         assert lost["generation"] < ready["generation"]
+
+
+def test_an_engine_leaves_no_core_and_is_the_first_to_go_where_memory_runs_out(folder: Path) -> None:
+    with running(folder) as daemon:
+        engine = Path(f"/proc/{daemon.ready().engine().pid}")
+        own = int(Path(f"/proc/{daemon.process.pid}/oom_score_adj").read_text())
+        cores = next(line for line in (engine / "limits").read_text().splitlines() if line.startswith("Max core"))
+        assert cores.split()[4:6] == ["0", "0"]
+        assert int((engine / "oom_score_adj").read_text()) == min(1000, own + 500)
+
+
+def assert_gone_within_a_second(engine: psutil.Process) -> None:
+    started = time.monotonic()
+    while not is_gone(engine):
+        assert time.monotonic() - started < 1
+
+
+def test_an_engine_whose_daemon_was_killed_while_it_loads_ends_by_itself(start: Callable[..., Daemon]) -> None:
+    daemon = start()
+    with daemon.connect() as client:
+        while not (engines := client.result("daemon/status")["models"][0]["engines"]):
+            pass
+        engine = psutil.Process(engines[0]["pid"])
+        daemon.kill()
+    assert_gone_within_a_second(engine)
+
+
+def test_an_engine_whose_daemon_was_killed_in_a_long_prefill_ends_by_itself(start: Callable[..., Daemon]) -> None:
+    daemon = start("--capacity", "1")
+    engine = daemon.ready().engine()
+    with daemon.connect() as client, daemon.connect() as other:
+        client.send("infer", {"tokens": LONG_PROMPT, "max_tokens": 4})
+        until_in_phase(other, "prefill")
+        daemon.kill()
+    assert_gone_within_a_second(engine)

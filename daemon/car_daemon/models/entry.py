@@ -26,6 +26,7 @@ class ModelSettings(Struct, frozen=True):
     gpu_layers: int = 0
     adapters: dict[str, Path] = {}
     projector: Path | None = None
+    speculative: bool = False
 
 
 class Counters(Struct):
@@ -68,7 +69,8 @@ class ModelEntry:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
-        self.settings = settings
+        # What it was loaded with, and what it will be loaded with next.
+        self.settings = self.configured = settings
         self.default = default
         self._on_change = on_change
         self._wall_clock = wall_clock

@@ -1,6 +1,7 @@
 """An engine process as the daemon sees it: frames in both directions, and its end."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
@@ -34,6 +35,10 @@ class Engine(Protocol):
 
     async def wait(self) -> None:
         """Return once it is gone and all its frames were heard."""
+        ...
+
+    def kill(self) -> None:
+        """End it by force; `wait` returns then."""
         ...
 
     async def stop(self) -> None:
@@ -96,13 +101,18 @@ class EngineChild:
         await self._link.closed.wait()
         await self._process.wait()
 
+    def kill(self) -> None:
+        """Kill the process; one that is gone stays so."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
     async def stop(self) -> None:
         """Close the link, which ends the process; kill it if it does not go."""
         self._link.close()
         try:
             await asyncio.wait_for(self._process.wait(), _KILL_AFTER_S)
         except TimeoutError:
-            self._process.kill()
+            self.kill()
             await self._process.wait()
 
 

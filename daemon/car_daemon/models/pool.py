@@ -22,6 +22,11 @@ class ModelPool:
         yield self.default
         yield from (entry for entry in self._entries.values() if not entry.default)
 
+    def configure(self, settings: dict[str, ModelSettings]) -> None:
+        """Have the entries that are there loaded with these settings from the next time on."""
+        for name, entry in self._entries.items():
+            entry.configured = settings.get(name, entry.configured)
+
     def named(self, name: str | None) -> ModelEntry:
         """Return an entry, the default one for None; raises RpcError `model_unavailable`."""
         entry = self.default if name is None else self._entries.get(name)

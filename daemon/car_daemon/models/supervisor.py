@@ -3,20 +3,33 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
+from pathlib import Path
 from typing import Protocol
 
 import structlog
+from msgspec import Struct
 
-from car_daemon.engine.frames import FromEngine, Heartbeat, Load, LoadFailed, Loading, Ready, Warned
+from car_daemon.engine.frames import FromEngine, Heartbeat, Load, LoadFailed, Loading, Quit, Ready, Warned
+from car_daemon.models.circuit import Circuit, CircuitLimits
 from car_daemon.models.entry import Counters, ModelEntry
 from car_daemon.models.link import Engine
+from car_daemon.models.parts import check_model
+from car_daemon.models.unsound import UnsoundModel
+from car_daemon.models.vitals import VitalLimits, Vitals
 
 log = structlog.get_logger()
-_FIRST_BACKOFF_S = 0.1
-_LONGEST_BACKOFF_S = 10.0
 _numbers = count(1)
+DIED_TOO_OFTEN = "the engine died too often"
 
 Launcher = Callable[[Callable[[FromEngine], None]], Awaitable[Engine]]
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """How long an engine may hang, how often it may die, and the pauses between its lives, which double."""
+
+    vitals: VitalLimits = VitalLimits()
+    circuit: CircuitLimits = CircuitLimits()
+    first_pause_s: float = 0.1
 
 
 class Audience(Protocol):
@@ -40,16 +53,32 @@ class Audience(Protocol):
 
 
 class EngineSupervisor:
-    """One model's engine over all its lives."""
+    """One model's engine over all its lives; `check` raises UnsoundModel for a file that no engine may see."""
 
-    def __init__(self, entry: ModelEntry, launch: Launcher, audience: Audience, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        entry: ModelEntry,
+        launch: Launcher,
+        audience: Audience,
+        *,
+        clock: Callable[[], float],
+        patience: Patience | None = None,
+        check: Callable[[Path], None] = check_model,
+    ) -> None:
         self._entry = entry
         self._launch = launch
         self._audience = audience
         self._clock = clock
-        # Mutable state: the task that runs the lives, and the engine of the present one.
+        self._patience = patience or Patience()
+        self._check = check
+        self._circuit = Circuit(self._patience.circuit)
+        # Mutable state: the task that runs the lives, the engine of the present one, its health and the timer that
+        # looks at it, and the pause after it.
         self._task: asyncio.Task[None] | None = None
         self._engine: Engine | None = None
+        self._vitals = Vitals(self._patience.vitals, clock())
+        self._timer: asyncio.TimerHandle | None = None
+        self._pause_s = self._patience.first_pause_s
 
     def start(self) -> None:
         """Load the model, and load it again whenever its engine dies."""
@@ -70,37 +99,76 @@ class EngineSupervisor:
             self._entry.pid = None
 
     async def _live(self) -> None:
-        backoff = _FIRST_BACKOFF_S
+        """Run engines one after the other until the model cannot be served; one that was served is tried again."""
         while True:
-            try:
-                was_ready = await self._one_life()
-            except (OSError, ValueError, OverflowError) as error:
-                # No process, no descriptor, or a figure that no frame holds: as good as a death.
-                log.error("engine.launch_failed", model=self._entry.name, error=type(error).__name__)  # noqa: TRY400
-                was_ready = False
-                await self._end_engine()
-            if self._entry.state == "failed":
+            await self._one_life()
+            if self._entry.state != "failed" and self._circuit.died(self._clock()):
+                self._fail(DIED_TOO_OFTEN)
+            if self._entry.state != "failed":
+                await self._pause()
+            elif self._entry.loaded_at is None:
                 return
-            backoff = _FIRST_BACKOFF_S if was_ready else min(2 * backoff, _LONGEST_BACKOFF_S)
-            self._entry.restarts += 1
-            self._entry.become("loading")
-            log.warning("engine.restarts", model=self._entry.name, restarts=self._entry.restarts, after_s=backoff)
-            await asyncio.sleep(backoff)
+            else:
+                await asyncio.sleep(self._patience.circuit.cool_down_s)
+                self._circuit.try_again()
+                self._begin_again()
 
-    async def _one_life(self) -> bool:
-        """Run one engine process to its end; tell whether it ever became ready."""
-        number = next(_numbers)
+    async def _pause(self) -> None:
+        self._begin_again()
+        pause, self._pause_s = self._pause_s, 2 * self._pause_s
+        log.warning("engine.restarts", model=self._entry.name, restarts=self._entry.restarts, after_s=pause)
+        await asyncio.sleep(pause)
+
+    def _begin_again(self) -> None:
+        self._entry.restarts += 1
+        self._entry.become("loading")
+
+    async def _one_life(self) -> None:
+        """Run one engine process to its end, for a file that may be loaded."""
+        self._entry.settings = self._entry.configured
+        try:
+            await asyncio.to_thread(self._check, self._entry.settings.path)
+            await self._run_engine(next(_numbers))
+        except UnsoundModel as unsound:
+            self._fail(str(unsound))
+        except Exception as error:  # noqa: BLE001 - no process, no descriptor, a figure that no frame holds: a death
+            log.error("engine.launch_failed", model=self._entry.name, error=type(error).__name__)  # noqa: TRY400
+            await self._end_engine()
+
+    async def _run_engine(self, number: int) -> None:
         self._engine = engine = await self._launch(lambda message: self._hear(number, message))
+        self._vitals = Vitals(self._patience.vitals, self._clock())
         self._entry.pid = engine.pid
         engine.send(self._load())
-        await engine.wait()
-        was_ready = self._entry.state == "ready"
+        self._watch(engine)
+        try:
+            await engine.wait()
+        finally:
+            self._stop_watching()
         self._engine = None
         self._entry.pid = None
         self._entry.counters = Counters()
         self._audience.engine_lost(number)
         log.warning("engine.ended", model=self._entry.name, engine=number)
-        return was_ready
+
+    def _watch(self, engine: Engine) -> None:
+        """Kill an engine that hangs, now or later: it would keep its requests for ever."""
+        fault = self._vitals.look(self._clock())
+        if fault is None:
+            delay = self._patience.vitals.look_every_s
+            self._timer = asyncio.get_running_loop().call_later(delay, self._watch, engine)
+        else:
+            log.error("engine.stuck", model=self._entry.name, why=fault)
+            engine.kill()
+
+    def _stop_watching(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _fail(self, reason: str) -> None:
+        log.error("model.failed", model=self._entry.name, reason=reason)
+        self._entry.become("failed", reason=reason)
+        self._audience.model_failed(self._entry)
 
     def _load(self) -> Load:
         settings = self._entry.settings
@@ -118,6 +186,7 @@ class EngineSupervisor:
             gpu_layers=settings.gpu_layers,
             adapters={name: str(path) for name, path in settings.adapters.items()},
             projector=None if settings.projector is None else str(settings.projector),
+            speculative=settings.speculative,
         )
 
     def _hear(self, number: int, message: FromEngine) -> None:
@@ -127,18 +196,26 @@ class EngineSupervisor:
             case Ready():
                 self._become_ready(number, message)
             case LoadFailed():
-                log.error("model.failed", model=self._entry.name, reason=message.reason)
-                self._entry.become("failed", reason=message.reason)
-                self._audience.model_failed(self._entry)
+                self._load_failed(message)
             case Heartbeat():
-                self._entry.counters.take(self._clock(), message.counters)
+                now = self._clock()
+                self._vitals.beat(message, now)
+                self._entry.counters.take(now, message.counters)
             case Warned():
                 log.warning(message.event, model=self._entry.name, **message.facts)
             case _:
                 self._audience.engine_said(number, message)
 
+    def _load_failed(self, message: LoadFailed) -> None:
+        assert self._engine is not None
+        self._engine.send(Quit())
+        self._fail(message.reason)
+
     def _become_ready(self, number: int, ready: Ready) -> None:
         assert self._engine is not None
+        self._circuit.ready()
+        self._vitals.ready(ready, self._clock())
+        self._pause_s = self._patience.first_pause_s
         log.info(
             "capacity.declared",
             model=self._entry.name,

@@ -1,10 +1,12 @@
 """Tokens served to each client, fading with time: who got least goes first."""
 
-from car_daemon.scheduler.request import Client
+from car_daemon.scheduler.request import Client, Request
 
 _HALF_LIFE_S = 60.0
 # Less than this is forgotten, so that the table stays as small as the clients of the last minutes.
 _FORGOTTEN = 0.5
+# A lease counts this many answer tokens in advance, so that one client does not get all that are free at once.
+_ADVANCE = 64
 
 
 class Fairness:
@@ -30,6 +32,20 @@ class Fairness:
             self._served.pop(client, None)
         else:
             self._served[client] = (total, now)
+
+    def started(self, request: Request, now: float) -> None:
+        """Count a request's prompt, and the beginning of its answer, as it gets its first lease."""
+        self.charge(request.client, request.prompt_tokens + _ADVANCE, now)
+
+    def advanced(self, request: Request, tokens: int, cached: int, now: float) -> None:
+        """Count answer tokens that came on top of those in advance; prompt tokens that were cached cost nothing."""
+        if (served := (tokens if request.produced > _ADVANCE else 0) - cached) != 0:
+            self.charge(request.client, served, now)
+
+    def ended(self, request: Request, now: float) -> None:
+        """Take back what was counted in advance and not used."""
+        self.charge(request.client, min(0, request.produced - _ADVANCE), now)
+        self.forget(now)
 
     def forget(self, now: float) -> None:
         """Drop the clients whose tokens have faded."""

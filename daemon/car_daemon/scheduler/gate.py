@@ -54,6 +54,15 @@ class Gate:
         if engine in self._engines:
             self._engines[engine].leased.discard(key)
 
+    def engine_of(self, model: str) -> int | None:
+        """Return the engine that serves a model; None while none is up."""
+        numbers = [number for number, engine in self._engines.items() if engine.model == model]
+        return numbers[-1] if numbers else None
+
+    def full_models(self) -> set[str]:
+        """Return the models whose engines have no sequence to give."""
+        return {engine.model for engine in self._engines.values() if self.available(engine.model) <= 0}
+
     def leased_keys(self) -> list[int]:
         """Return the keys of the requests that hold a lease."""
         return [key for engine in self._engines.values() for key in engine.leased]

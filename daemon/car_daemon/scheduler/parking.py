@@ -1,4 +1,4 @@
-"""Which running work makes room for requests that find no lease."""
+"""Which running work makes room for requests that find no lease, and work that is held for a reason of its own."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -33,6 +33,29 @@ def plan_parking(leased: Collection[Request], waiting: Waiting, now: float) -> l
             leases[waiter.client] += 1
             actions.append(_park(victim, waiter))
     return actions
+
+
+def hold(request: Request, waiting: Waiting) -> list[Park]:
+    """Keep a request that was started from having a lease; that is none of the parkings it can bear."""
+    if request.state is State.PARKED and not request.held:
+        waiting.remove(request)
+    elif request.state is not State.RUNNING:
+        return []
+    request.held = True
+    # Afterwards it waits for its turn as all others of its class.
+    request.yielded = True
+    if request.parking or request.state is State.PARKED:
+        return []
+    assert request.engine is not None
+    request.parking = True
+    return [Park(request.key, request.engine)]
+
+
+def release(request: Request, waiting: Waiting) -> None:
+    """Let a request that was held have a lease again."""
+    if request.held and request.state is State.PARKED:
+        waiting.add(request)
+    request.held = False
 
 
 def _hopeful(waiter: Request, running: list[Request], leases: Counter[Client]) -> bool:

@@ -24,8 +24,8 @@ class PressureGauge:
     """Turns readings into a level; `now` is the caller's clock in seconds."""
 
     def __init__(self, limits: PressureLimits) -> None:
-        self._limits = limits
-        # Mutable state: the level in force, and since when readings have been below it.
+        # Mutable state: the limits, the level in force, and since when readings have been below it.
+        self.limits = limits
         self.level: Pressure = "none"
         self._calm_since: float | None = None
 
@@ -37,13 +37,13 @@ class PressureGauge:
             return self._become(reading)
         if self._calm_since is None:
             self._calm_since = now
-        if now - self._calm_since < self._limits.calm_s:
+        if now - self._calm_since < self.limits.calm_s:
             return False
         self._calm_since = None
         return self._become(reading)
 
     def _level_of(self, available: float, some: float, full: float) -> Pressure:
-        limits = self._limits
+        limits = self.limits
         if available < limits.critical_available or full > limits.critical_stalled:
             return "critical"
         if available < limits.some_available or some > limits.some_stalled:

@@ -31,8 +31,9 @@ class State(Enum):
 
 # Accepted: held back by a full queue, or no engine to prepare it yet. Preparing: an engine turns its prompt into
 # tokens. Waiting: prepared, for a lease. Running: it holds a lease. Parked: it gave its lease to a more urgent
-# request and waits for another. Work goes back when an engine dies: what it prepared is kept, what it ran runs
-# again, once, unless something of it was sent. Every state may end; nothing leaves the end.
+# request and waits for another, or it is held for a client that does not read. Work goes back when an engine dies:
+# what it prepared is kept, what it ran runs again, once, unless something of it was sent. Every state may end;
+# nothing leaves the end.
 MOVES: dict[State, frozenset[State]] = {
     State.ACCEPTED: frozenset({State.PREPARING, State.ENDED}),
     State.PREPARING: frozenset({State.WAITING, State.ACCEPTED, State.ENDED}),
@@ -79,8 +80,8 @@ class Request:
         self.deadline = None if timeout is None else arrived + timeout
         self.queue_deadline = None if queue_timeout is None else arrived + queue_timeout
         # Mutable state: where it is, its tokens once prepared, the engine and time of its lease, what its engine
-        # did and what of that its client saw, whether it was told to end at its deadline, its parkings, whether it
-        # had to start again, its last position.
+        # did and what of that its client saw, until when an engine that was told of the deadline may end it, its
+        # parkings, whether it is kept from having a lease, whether it had to start again, its last position.
         self.state = State.ACCEPTED
         self.prompt_tokens = 0
         self.max_tokens = 0
@@ -89,10 +90,11 @@ class Request:
         self.prompt_done = 0
         self.produced = 0
         self.sent = False
-        self.overdue = False
+        self.halted_until: float | None = None
         self.parking = False
         self.parkings = 0
         self.yielded = False
+        self.held = False
         self.reran = False
         self.position: int | None = None
 
@@ -108,14 +110,14 @@ class Request:
     def start_over(self) -> None:
         """Forget what a dead engine did; it may happen once."""
         self.reran = True
-        self.parking = False
+        self.parking = self.held = False
         self.produced = self.prompt_done = 0
 
     @property
     def expires_at(self) -> float | None:
         """The next deadline that applies: until the first lease, the one for queueing counts too."""
-        if self.overdue:
-            return None
+        if self.halted_until is not None:
+            return self.halted_until
         if self.leased_at is not None:
             return self.deadline
         deadlines = [limit for limit in (self.deadline, self.queue_deadline) if limit is not None]

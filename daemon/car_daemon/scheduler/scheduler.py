@@ -6,16 +6,17 @@ from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Prepare, 
 from car_daemon.scheduler.backlog import Backlog, QueueBounds
 from car_daemon.scheduler.fairness import Fairness
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.parking import plan_parking
+from car_daemon.scheduler.parking import hold, plan_parking, release
 from car_daemon.scheduler.progress import plan_progress
 from car_daemon.scheduler.rate import ServiceRate
+from car_daemon.scheduler.recovery import recover
 from car_daemon.scheduler.request import Fault, Request, State
 from car_daemon.scheduler.totals import Totals
 from car_daemon.scheduler.waiting import Waiting
 
 DEFAULT_AGE_AFTER_S = 30.0
-# A lease counts this many answer tokens in advance, so that one client does not get all that are free at once.
-_ADVANCE = 64
+# So long an engine may take to end a request at its deadline; then it is answered with what came of it.
+_LAST_WORD_S = 1.0
 
 
 class Scheduler:
@@ -31,10 +32,9 @@ class Scheduler:
         self.rate = ServiceRate()
         self.totals = Totals()
         # Mutable state besides the above: requests without a terminal answer by key, the newest request of each
-        # supersede key, the engine that serves each model, and whether new requests are refused.
+        # supersede key, and whether new requests are refused.
         self.requests: dict[int, Request] = {}
         self._newest: dict[tuple[int, str], Request] = {}
-        self._engines: dict[str, int] = {}
         self.draining = False
 
     # What clients want.
@@ -55,17 +55,22 @@ class Scheduler:
             return []
         return [*self._abandon(request, now, reason), *self._settle(now)]
 
+    def hold(self, key: int, now: float) -> list[Action]:
+        """Set a request that was started aside until `release`: nobody takes what it brings."""
+        request = self.requests.get(key)
+        return [] if request is None else [*hold(request, self.waiting), *self._settle(now)]
+
+    def release(self, key: int, now: float) -> list[Action]:
+        """Let a request that was held go on when its turn comes."""
+        request = self.requests.get(key)
+        if request is not None:
+            release(request, self.waiting)
+        return self._settle(now)
+
     def expire(self, now: float) -> list[Action]:
         """End what is past its deadline: with an error before its first token, with what it has after it."""
         due = [r for r in self.requests.values() if r.expires_at is not None and r.expires_at <= now]
-        actions: list[Action] = []
-        for request in due:
-            if request.produced and request.engine is not None:
-                request.overdue = True
-                actions.append(Halt(request.key, request.engine, deadline=True))
-            else:
-                actions += self._abandon(request, now, "deadline_exceeded")
-        return actions + self._settle(now)
+        return [*(action for request in due for action in self._expire(request, now)), *self._settle(now)]
 
     def next_deadline(self) -> float | None:
         """Return when `expire` has to be called next."""
@@ -104,8 +109,7 @@ class Scheduler:
             return
         request.prompt_done = prompt_done
         request.produced += tokens
-        if (served := (tokens if request.produced > _ADVANCE else 0) - cached) != 0:
-            self.fairness.charge(request.client, served, now)
+        self.fairness.advanced(request, tokens, cached, now)
 
     def parked(self, key: int, engine: int, now: float) -> list[Action]:
         """Take note that an engine set a request aside: its lease is free."""
@@ -114,7 +118,8 @@ class Scheduler:
         if request is not None and request.engine == engine and request.state is State.RUNNING:
             request.parking = False
             request.move(State.PARKED)
-            self.waiting.add(request)
+            if not request.held:
+                self.waiting.add(request)
         return self._settle(now)
 
     def ended(self, key: int, engine: int, now: float, fault: Fault | None = None) -> list[Action]:
@@ -126,21 +131,15 @@ class Scheduler:
         end = self._complete(request, now) if fault is None else self._fail(request, fault.reason, now, fault.data)
         return [end, *self._settle(now)]
 
-    def engine_of(self, model: str) -> int | None:
-        """Return the engine that serves a model; None while none is up."""
-        return self._engines.get(model)
-
     def engine_ready(self, engine: int, model: str, sequences: int, now: float) -> list[Action]:
         """Take note of an engine that serves a model from now on."""
         self.gate.declare(engine, model, sequences)
-        self._engines[model] = engine
         arrived = [r for r in self.requests.values() if r.model == model and r in self.backlog]
         return [*(action for request in arrived for action in self._prepare(request)), *self._settle(now)]
 
     def engine_lost(self, engine: int, now: float) -> list[Action]:
         """Take note of an engine's death: nothing of which nothing was sent is lost, once."""
         self.gate.withdraw(engine)
-        self._engines = {model: number for model, number in self._engines.items() if number != engine}
         affected = [request for request in self.requests.values() if request.engine == engine]
         actions = [action for request in affected for action in self._recover(request, now)]
         # What was being prepared may not count yet: under drop_oldest it was to drop another only after that.
@@ -187,7 +186,7 @@ class Scheduler:
         elif self.backlog.bounds.overflow == "block":
             self.backlog.hold(request)
             return []
-        elif self.engine_of(request.model) is None:
+        elif self.gate.engine_of(request.model) is None:
             return self._make_room(request, now)
         return self._prepare(request)
 
@@ -210,7 +209,7 @@ class Scheduler:
         return [] if older is None else self._abandon(older, now, "cancelled", {"superseded": True})
 
     def _prepare(self, request: Request) -> list[Action]:
-        engine = self._engines.get(request.model)
+        engine = self.gate.engine_of(request.model)
         if engine is None or request.state is not State.ACCEPTED:
             return []
         request.move(State.PREPARING)
@@ -231,7 +230,7 @@ class Scheduler:
     def _lease(self, now: float) -> list[Action]:
         """Lease free sequences in order; a full model does not hold up the others."""
         actions: list[Action] = []
-        full = {model for model in self._engines if self.gate.available(model) <= 0}
+        full = self.gate.full_models()
         while (request := self.waiting.next(now, full)) is not None:
             engine = self.gate.try_lease(request)
             if engine is None:
@@ -252,7 +251,7 @@ class Scheduler:
         request.leased_at = now if request.leased_at is None else request.leased_at
         if parked:
             return Resume(request.key, engine)
-        self.fairness.charge(request.client, request.prompt_tokens + _ADVANCE, now)
+        self.fairness.started(request, now)
         return Run(request, engine)
 
     # To the end.
@@ -265,21 +264,20 @@ class Scheduler:
             actions.append(Halt(request.key, engine))
         return actions
 
+    def _expire(self, request: Request, now: float) -> list[Action]:
+        if request.halted_until is not None:
+            return [self._complete(request, now)]
+        if not request.produced or request.engine is None:
+            return self._abandon(request, now, "deadline_exceeded")
+        request.halted_until = now + _LAST_WORD_S
+        return [Halt(request.key, request.engine, deadline=True)]
+
     def _recover(self, request: Request, now: float) -> list[Action]:
-        """Put a request of a dead engine back, once, unless its client saw something of it."""
-        request.engine = None
-        if request.state is State.PREPARING and not request.reran:
-            request.move(State.ACCEPTED)
-            request.reran = True
-            return []
-        lost = request.sent or request.reran
-        if lost or request.overdue:
-            return [self._fail(request, "engine_lost" if lost else "deadline_exceeded", now)]
-        request.move(State.WAITING)
-        request.start_over()
-        self.waiting.add(request)
-        self.backlog.enter(request)
-        return []
+        """Go on with a request of a dead engine, or answer it."""
+        if request.halted_until is not None:
+            return [self._complete(request, now)]
+        lost = recover(request, self.waiting, self.backlog)
+        return [] if lost is None else [self._fail(request, "engine_lost", now, lost)]
 
     def _free_now(self, request: Request) -> bool:
         return self.gate.available(request.model) > sum(r.model == request.model for r in self.waiting)
@@ -308,13 +306,7 @@ class Scheduler:
         if request.supersede is not None and self._newest.get(request.supersede) is request:
             del self._newest[request.supersede]
         if request.leased_at is not None:
-            self._account(request, now)
+            self.fairness.ended(request, now)
+            self.rate.observe(now - request.leased_at)
         request.move(State.ENDED)
         del self.requests[request.key]
-
-    def _account(self, request: Request, now: float) -> None:
-        """Take back what was counted in advance and not used, and learn how long a lease takes."""
-        assert request.leased_at is not None
-        self.fairness.charge(request.client, min(0, request.produced - _ADVANCE), now)
-        self.fairness.forget(now)
-        self.rate.observe(now - request.leased_at)

@@ -16,8 +16,8 @@ class Waiting:
 
     def __init__(self, fairness: Fairness, age_after: float) -> None:
         self._fairness = fairness
-        self._age_after = age_after
-        # Mutable state: the requests by key.
+        # Mutable state: the age at which throughput work is as urgent as any, and the requests by key.
+        self.age_after = age_after
         self._requests: dict[int, Request] = {}
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class Waiting:
         return sorted(self, key=lambda request: self._rank(request, now))
 
     def _rank(self, request: Request, now: float) -> tuple[bool, bool, float, int]:
-        aged = now - request.arrived >= self._age_after
+        aged = now - request.arrived >= self.age_after
         return (
             request.priority == "throughput" and not aged,
             request.state is not State.PARKED or request.yielded,

@@ -227,6 +227,14 @@ class World:
         """Let a client change its mind."""
         self.do(self.scheduler.cancel(key, self.now))
 
+    def hold(self, key: int) -> None:
+        """Let a client stop reading."""
+        self.do(self.scheduler.hold(key, self.now))
+
+    def release(self, key: int) -> None:
+        """Let a client read on."""
+        self.do(self.scheduler.release(key, self.now))
+
     def pass_time(self, seconds: float) -> None:
         """Let the clock and the deadlines run."""
         self.now += seconds

@@ -108,9 +108,23 @@ def test_a_deadline_after_the_first_token_ends_the_request_with_what_it_has() ->
     world.advance(1)
     world.now = 5.0
     assert shapes(world.scheduler.expire(5.0)) == [("halt at deadline", 1, engine.number)]
-    assert world.scheduler.expire(6.0) == []
+    assert world.scheduler.expire(5.9) == []
     world.end(engine, 1)
     assert world.endings[1] == ["completed"]
+
+
+def test_an_engine_that_does_not_end_a_request_at_its_deadline_is_not_waited_for() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    world.run_one(engine, timeout=5.0)
+    world.run_one(engine)
+    world.advance(1)
+    world.pass_time(5.0)
+    assert (world.endings[1], world.scheduler.next_deadline()) == ([], 6.0)
+    world.pass_time(1.0)
+    assert (world.endings[1], world.gate.in_use, engine.running) == (["completed"], 1, {1})
+    world.end(engine, 1)
+    assert (world.endings[1], engine.running) == (["completed"], {2})
 
 
 def test_a_queue_timeout_ends_only_what_waits() -> None:
@@ -145,7 +159,7 @@ def test_a_request_whose_engine_died_before_anything_was_sent_runs_again() -> No
     assert world.endings[1] == []
 
 
-def test_a_request_whose_engine_died_a_second_time_is_lost() -> None:
+def test_a_request_that_was_running_in_two_engine_deaths_is_quarantined() -> None:
     world = World()
     for _ in range(2):
         engine = world.start_engine()
@@ -153,6 +167,19 @@ def test_a_request_whose_engine_died_a_second_time_is_lost() -> None:
             world.run_one(engine)
         world.lose_engine(engine)
     assert world.endings[1] == ["engine_lost"]
+    assert world.fails[0].data == {"quarantined": True, "retryable": False}
+
+
+def test_a_prompt_whose_preparing_met_two_engine_deaths_is_quarantined() -> None:
+    world = World()
+    engine = world.start_engine()
+    world.submit()
+    world.lose_engine(engine)
+    assert (world.endings[1], world.requests[1].state) == ([], State.ACCEPTED)
+    engine = world.start_engine()
+    assert engine.preparing == {1}
+    world.lose_engine(engine)
+    assert (world.endings[1], world.fails[0].data["quarantined"]) == (["engine_lost"], True)
 
 
 def test_a_stream_of_which_something_was_sent_is_lost_with_its_engine() -> None:
@@ -162,6 +189,7 @@ def test_a_stream_of_which_something_was_sent_is_lost_with_its_engine() -> None:
     world.advance(1, streams=True)
     world.lose_engine(engine)
     assert world.endings[1] == ["engine_lost"]
+    assert world.fails[0].data == {}
     assert world.scheduler.totals.failed == 1
 
 
@@ -216,7 +244,7 @@ def test_a_request_that_runs_again_does_not_fall_to_its_queue_timeout() -> None:
     assert world.start_engine().running == {1}
 
 
-def test_a_request_past_its_deadline_does_not_run_again() -> None:
+def test_a_request_past_its_deadline_is_answered_with_what_it_has_when_its_engine_dies() -> None:
     world = World()
     engine = world.start_engine()
     world.run_one(engine, timeout=5.0)
@@ -224,4 +252,5 @@ def test_a_request_past_its_deadline_does_not_run_again() -> None:
     world.pass_time(5.0)
     assert world.endings[1] == []
     world.lose_engine(engine)
-    assert world.endings[1] == ["deadline_exceeded"]
+    assert world.endings[1] == ["completed"]
+    assert world.start_engine().running == set()

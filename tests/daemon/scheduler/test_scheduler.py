@@ -10,7 +10,7 @@ def test_a_submitted_request_is_prepared_by_the_engine_that_is_up() -> None:
     request = world.submit()
     assert engine.preparing == {1}
     assert request.state is State.PREPARING
-    assert world.scheduler.engine_of("m") == engine.number
+    assert world.gate.engine_of("m") == engine.number
 
 
 def test_a_request_without_an_engine_is_accepted_and_prepared_once_one_is_ready() -> None:

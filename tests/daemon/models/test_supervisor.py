@@ -1,0 +1,221 @@
+"""An engine over its lives: restarts, hangs, the circuit, and files that no engine may see."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from car_daemon.engine.frames import FromEngine, Heartbeat, Load, LoadFailed, Quit, Ready
+from car_daemon.models.circuit import CircuitLimits
+from car_daemon.models.entry import ModelEntry, ModelSettings
+from car_daemon.models.link import Engine
+from car_daemon.models.supervisor import DIED_TOO_OFTEN, EngineSupervisor, Patience
+from car_daemon.models.unsound import Reason, UnsoundModel
+from car_daemon.models.vitals import VitalLimits
+
+READY = Ready(sequences=1, policy="measured", context_tokens=256, kv_bytes=1, device="cpu", can=[], inputs={})
+PATIENCE = Patience(
+    vitals=VitalLimits(silence_s=0.01, look_every_s=0.001),
+    circuit=CircuitLimits(deaths=3, cool_down_s=0.001),
+    first_pause_s=0.0,
+)
+
+
+class FakeEngine:
+    """An engine that says and suffers what the test wants; `told` hears of it once it has its model to load."""
+
+    pid = 4242
+
+    def __init__(self, hear: Callable[[FromEngine], None], told: Callable[["FakeEngine"], None]) -> None:
+        self.hear = hear
+        self._told = told
+        self.sent: list[Struct] = []
+        self.killed = False
+        self._gone = asyncio.Event()
+
+    def send(self, message: Struct) -> None:
+        self.sent.append(message)
+        if isinstance(message, Load):
+            self._told(self)
+        if isinstance(message, Quit):
+            self.die()
+
+    async def wait(self) -> None:
+        await self._gone.wait()
+
+    def die(self) -> None:
+        self._gone.set()
+
+    def kill(self) -> None:
+        self.killed = True
+        self.die()
+
+    async def stop(self) -> None:
+        self.die()
+
+
+class World:
+    """One model, its engines in order, and what the audience heard."""
+
+    def __init__(self, check: Callable[[Path], None], refuse_launch: bool) -> None:
+        self.now = 0.0
+        self.heard: list[str] = []
+        self.engines: asyncio.Queue[FakeEngine] = asyncio.Queue()
+        self.changed = asyncio.Event()
+        self._refuse_launch = refuse_launch
+        self.entry = ModelEntry("m", ModelSettings(Path("m")), default=True, on_change=lambda _: self.changed.set())
+        self.supervisor = EngineSupervisor(
+            self.entry, self.launch, self, clock=lambda: self.now, patience=PATIENCE, check=check
+        )
+
+    async def launch(self, hear: Callable[[FromEngine], None]) -> Engine:
+        if self._refuse_launch:
+            raise OSError("no process")
+        return FakeEngine(hear, self.engines.put_nowait)
+
+    async def next_engine(self) -> FakeEngine:
+        return await self.engines.get()
+
+    async def becomes(self, state: str) -> None:
+        while self.entry.state != state:
+            self.changed.clear()
+            await self.changed.wait()
+
+    def engine_ready(self, entry: ModelEntry, engine: int, link: Engine, ready: Ready) -> None:
+        self.heard.append("ready")
+
+    def engine_said(self, engine: int, message: FromEngine) -> None:
+        self.heard.append("said")
+
+    def engine_lost(self, engine: int) -> None:
+        self.heard.append("lost")
+
+    def model_failed(self, entry: ModelEntry) -> None:
+        self.heard.append("failed")
+
+
+@asynccontextmanager
+async def supervised(
+    check: Callable[[Path], None] = lambda _: None, *, refuse_launch: bool = False
+) -> AsyncIterator[World]:
+    """A supervisor at work; every wait has a limit."""
+    world = World(check, refuse_launch)
+    async with asyncio.timeout(10):
+        world.supervisor.start()
+        yield world
+        await world.supervisor.stop()
+
+
+async def test_an_engine_that_died_is_followed_by_another() -> None:
+    async with supervised() as world:
+        first = await world.next_engine()
+        first.hear(READY)
+        first.die()
+        second = await world.next_engine()
+        assert isinstance(second.sent[0], Load)
+        assert (world.entry.state, world.entry.restarts, world.heard) == ("loading", 1, ["ready", "lost"])
+
+
+async def test_an_engine_without_heartbeats_is_killed_and_replaced() -> None:
+    async with supervised() as world:
+        first = await world.next_engine()
+        first.hear(READY)
+        for step in range(20):
+            world.now += 0.001
+            first.hear(Heartbeat(step, 0.0, {}))
+            await asyncio.sleep(0.001)
+        assert not first.killed
+        while not first.killed:
+            world.now += 0.001
+            await asyncio.sleep(0.001)
+        assert (await world.next_engine()) is not first
+
+
+async def test_an_engine_whose_step_does_not_end_is_killed_and_replaced() -> None:
+    async with supervised() as world:
+        first = await world.next_engine()
+        first.hear(READY)
+        first.hear(Heartbeat(7, 10_500.0, {}))
+        await world.next_engine()
+        assert first.killed
+        assert world.heard == ["ready", "lost"]
+
+
+async def test_a_model_whose_engine_dies_too_often_fails_and_is_tried_again_after_a_while() -> None:
+    async with supervised() as world:
+        for _ in range(3):
+            engine = await world.next_engine()
+            engine.hear(READY)
+            engine.die()
+        await world.becomes("failed")
+        assert (world.entry.reason, world.heard[-1]) == (DIED_TOO_OFTEN, "failed")
+        trial = await world.next_engine()
+        assert (world.entry.state, world.entry.reason) == ("loading", None)
+        trial.hear(READY)
+        assert world.entry.state == "ready"
+
+
+async def test_a_trial_that_dies_fails_the_model_again_at_once() -> None:
+    async with supervised() as world:
+        for _ in range(3):
+            engine = await world.next_engine()
+            engine.hear(READY)
+            engine.die()
+        (await world.next_engine()).die()
+        await world.becomes("failed")
+        assert world.heard.count("failed") == 2
+
+
+async def test_a_model_that_was_never_loaded_is_not_tried_for_ever() -> None:
+    async with supervised() as world:
+        for _ in range(3):
+            (await world.next_engine()).die()
+        await world.becomes("failed")
+        assert (world.entry.reason, world.heard) == (DIED_TOO_OFTEN, ["lost", "lost", "lost", "failed"])
+
+
+async def test_an_engine_that_cannot_even_be_started_counts_as_one_that_died() -> None:
+    async with supervised(refuse_launch=True) as world:
+        await world.becomes("failed")
+        assert (world.entry.reason, world.entry.restarts) == (DIED_TOO_OFTEN, 2)
+
+
+async def test_an_engine_that_could_not_load_its_model_is_told_to_go() -> None:
+    async with supervised() as world:
+        engine = await world.next_engine()
+        engine.hear(LoadFailed("a fixed text"))
+        assert (world.entry.state, world.entry.reason) == ("failed", "a fixed text")
+        assert isinstance(engine.sent[-1], Quit)
+
+
+async def test_a_model_that_was_served_and_cannot_be_loaded_any_more_is_tried_again_after_a_while() -> None:
+    async with supervised() as world:
+        first = await world.next_engine()
+        first.hear(READY)
+        first.die()
+        (await world.next_engine()).hear(LoadFailed("a fixed text"))
+        assert (world.entry.state, world.entry.reason) == ("failed", "a fixed text")
+        (await world.next_engine()).hear(READY)
+        assert world.entry.state == "ready"
+
+
+async def test_no_engine_sees_an_unsound_file() -> None:
+    def refuse(path: Path) -> None:
+        raise UnsoundModel(Reason.OVERLAP)
+
+    async with supervised(refuse) as world:
+        await world.becomes("failed")
+        assert (world.entry.reason, world.heard, world.engines.empty()) == ("tensors overlap", ["failed"], True)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RecursionError(), OSError()])
+async def test_a_check_that_fails_in_another_way_is_no_end_of_the_supervisor(error: Exception) -> None:
+    def fail(path: Path) -> None:
+        raise error
+
+    async with supervised(fail) as world:
+        await world.becomes("failed")
+        assert world.entry.reason == DIED_TOO_OFTEN

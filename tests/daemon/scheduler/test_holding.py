@@ -1,0 +1,160 @@
+"""Requests that are held for a client that does not read: they keep no lease from anybody, and come back."""
+
+from hypothesis import settings
+from hypothesis.stateful import invariant, rule
+
+from car_daemon.scheduler.request import State
+from tests.daemon.scheduler.fakes import FakeEngine, World
+from tests.daemon.scheduler.test_interleavings import CHOICES, Interleavings, pick
+
+
+def world_of(sequences: int = 1) -> tuple[World, FakeEngine]:
+    """Return a world whose engine is full of urgent work."""
+    world = World()
+    engine = world.start_engine(sequences=sequences)
+    for _ in range(sequences):
+        world.advance(world.run_one(engine).key, streams=True)
+    return world, engine
+
+
+def test_a_held_request_gives_its_lease_to_who_waits() -> None:
+    world, engine = world_of()
+    world.run_one(engine)
+    world.hold(1)
+    assert engine.to_park == {1}
+    world.set_aside(engine, 1)
+    assert (engine.running, engine.parked) == ({2}, {1})
+
+
+def test_a_held_request_gets_no_lease_however_many_are_free_before_it_is_released() -> None:
+    world, engine = world_of(2)
+    world.hold(1)
+    world.set_aside(engine, 1)
+    assert world.gate.available("m") == 1
+    assert world.requests[1].state is State.PARKED
+    world.release(1)
+    assert engine.running == {1, 2}
+
+
+def test_a_release_before_the_engine_set_it_aside_has_it_go_on() -> None:
+    world, engine = world_of()
+    world.hold(1)
+    world.release(1)
+    world.set_aside(engine, 1)
+    assert engine.running == {1}
+
+
+def test_holding_counts_as_no_parking() -> None:
+    world, engine = world_of()
+    for _ in range(5):
+        world.hold(1)
+        world.set_aside(engine, 1)
+        world.release(1)
+    assert world.requests[1].parkings == 0
+    assert engine.running == {1}
+
+
+def test_holding_twice_is_holding_once() -> None:
+    world, engine = world_of()
+    world.hold(1)
+    world.hold(1)
+    world.set_aside(engine, 1)
+    world.hold(1)
+    world.release(1)
+    assert engine.running == {1}
+
+
+def test_work_that_was_parked_for_another_stays_parked_while_it_is_held() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    world.run_one(engine, priority="throughput")
+    world.run_one(engine)
+    world.set_aside(engine, 1)
+    world.hold(1)
+    world.end(engine, 2)
+    assert engine.running == set()
+    world.release(1)
+    assert engine.running == {1}
+
+
+def test_what_was_released_waits_for_its_turn_behind_who_was_served_less() -> None:
+    world, engine = world_of()
+    world.advance(1, 500)
+    world.hold(1)
+    world.set_aside(engine, 1)
+    world.run_one(engine, client=(0, "one"))
+    world.run_one(engine, client=(0, "other"))
+    world.release(1)
+    world.end(engine, 2)
+    assert engine.running == {3}
+    world.end(engine, 3)
+    assert engine.running == {1}
+
+
+def test_a_held_request_can_be_cancelled_and_leaves_nothing() -> None:
+    world, engine = world_of()
+    world.hold(1)
+    world.set_aside(engine, 1)
+    world.cancel(1)
+    world.end(engine, 1)
+    world.release(1)
+    assert world.endings[1] == ["cancelled"]
+    assert (world.gate.in_use, len(world.scheduler.waiting)) == (0, 0)
+
+
+def test_a_request_that_refuses_to_wait_is_not_refused_for_a_held_one() -> None:
+    world, engine = world_of()
+    world.hold(1)
+    world.set_aside(engine, 1)
+    request = world.submit(wait=False)
+    world.prepare(engine, request.key)
+    assert engine.running == {2}
+
+
+def test_a_held_request_is_lost_with_its_engine() -> None:
+    world, engine = world_of()
+    world.hold(1)
+    world.set_aside(engine, 1)
+    world.lose_engine(engine)
+    assert world.endings[1] == ["engine_lost"]
+
+
+def test_what_was_not_started_is_not_held() -> None:
+    world, engine = world_of()
+    world.run_one(engine)
+    world.hold(2)
+    world.end(engine, 1)
+    assert engine.running == {2}
+
+
+class HeldInterleavings(Interleavings):
+    """The walks of all other events, with readers that stop and go on."""
+
+    @rule(choice=CHOICES)
+    def hold(self, choice: int) -> None:
+        key = pick(list(self.world.scheduler.requests), choice)
+        if key is not None:
+            self.world.hold(key)
+
+    @rule(choice=CHOICES)
+    def release(self, choice: int) -> None:
+        key = pick([r.key for r in self.world.scheduler.requests.values() if r.held], choice)
+        if key is not None:
+            self.world.release(key)
+
+    @invariant()
+    def nothing_that_is_held_waits_for_a_lease(self) -> None:
+        assert not any(request.held for request in self.world.scheduler.waiting)
+
+    def teardown(self) -> None:
+        """Readers that come back have everything end."""
+        if hasattr(self, "world"):
+            for key in list(self.world.scheduler.requests):
+                self.world.release(key)
+        super().teardown()
+
+
+HeldInterleavings.TestCase.settings = settings(
+    derandomize=True, deadline=None, max_examples=100, stateful_step_count=40
+)
+TestHeldInterleavings = HeldInterleavings.TestCase

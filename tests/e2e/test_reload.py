@@ -1,0 +1,144 @@
+"""`daemon/reload` and SIGHUP: what takes effect at once, and what an invalid file changes."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.support import BIN, KNOWN, Daemon, endless, greedy, running
+
+
+@pytest.fixture
+def file(folder: Path) -> Path:
+    """A configuration file of four sequences."""
+    path = folder / "card.toml"
+    path.write_text("[capacity]\nsequences = 4\n")
+    return path
+
+
+@pytest.fixture
+def served(folder: Path, file: Path) -> Iterator[Daemon]:
+    """A daemon with that file."""
+    with running(folder, "--config", str(file)) as daemon:
+        yield daemon.ready()
+
+
+def test_the_limit_of_the_machine_changes_at_once_and_subscribers_hear_of_it(served: Daemon, file: Path) -> None:
+    with served.connect() as client, served.connect() as admin:
+        before = client.result("inference/capacity", {"subscribe": True})
+        file.write_text("[capacity]\nsequences = 1\n")
+        assert admin.result("daemon/reload") == {}
+        change = client.receive()["params"]
+        assert (before["capacity"], change["capacity"], change["declared"]) == (4, 1, 4)
+        assert change["machine"]["limit"] == 1
+        assert change["generation"] > before["generation"]
+        assert client.result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer
+
+
+def test_a_raised_limit_starts_what_waited_for_it(served: Daemon, file: Path) -> None:
+    with served.connect() as client, served.connect() as admin:
+        file.write_text("[capacity]\nsequences = 1\n")
+        admin.result("daemon/reload")
+        streams = [client.send("infer_stream", endless()) for _ in range(2)]
+        client.first_chunk(streams[0])
+        assert admin.result("inference/capacity")["queued"] == 1
+        file.write_text("[capacity]\nsequences = 2\n")
+        admin.result("daemon/reload")
+        client.first_chunk(streams[1])
+
+
+def test_the_bounds_of_the_queue_change_at_once(served: Daemon, file: Path) -> None:
+    with served.connect() as client:
+        file.write_text('[capacity]\nsequences = 4\n[queue]\nlimit = 1\noverflow = "drop_newest"\n')
+        client.result("daemon/reload")
+        capacity = client.result("inference/capacity")
+        assert (capacity["queue_limit"], capacity["limits"]["queue_limit"]) == (1, 1)
+        for _ in range(4):
+            client.first_chunk(client.send("infer_stream", endless()))
+        client.send("infer", endless())
+        assert client.reason("infer", endless()) == "overloaded"
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[queue]\nlimit = 0\n", "queue.limit"),
+        ("[daemon]\nlog_levle = 'info'\n", "daemon.log_levle"),
+        ("default_model = 'none'\n", "default_model"),
+        ("= broken", "config"),
+    ],
+)
+def test_an_invalid_file_changes_nothing_and_its_key_is_named(served: Daemon, file: Path, text: str, key: str) -> None:
+    with served.connect() as client:
+        before = client.result("inference/capacity")
+        file.write_text(text + "\n[capacity]\nsequences = 1\n")
+        error = client.call("daemon/reload")["error"]
+        assert (error["code"], error["data"]["param"]) == (-32602, key)
+        served.process.send_signal(signal.SIGHUP)
+        client.result("infer", greedy(KNOWN[0]))
+        assert client.result("inference/capacity") == before
+    assert "config.invalid" in served.log.read_text()
+
+
+def test_a_hang_up_signal_reloads(served: Daemon, file: Path) -> None:
+    with served.connect() as client:
+        client.result("inference/capacity", {"subscribe": True})
+        file.write_text("[capacity]\nsequences = 3\n")
+        served.process.send_signal(signal.SIGHUP)
+        assert client.receive()["params"]["capacity"] == 3
+
+
+def test_users_are_let_in_and_the_socket_is_shared_at_once(served: Daemon, file: Path) -> None:
+    with served.connect() as client:
+        for text, mode in (("[daemon]\nadmin_uids = [65534]\n", 0o666), ("", 0o600)):
+            file.write_text(text)
+            client.result("daemon/reload")
+            assert served.path.stat().st_mode & 0o777 == mode
+
+
+def test_what_needs_another_daemon_is_logged_by_its_key(served: Daemon, file: Path) -> None:
+    with served.connect() as client:
+        file.write_text("[daemon]\nmax_connections = 10\nlog_format = 'json'\n")
+        client.result("daemon/reload")
+    (line,) = (line for line in served.log.read_text().splitlines() if "config.reloaded" in line)
+    assert '"needs_restart": ["daemon.max_connections"]' in line
+
+
+def test_a_model_gets_its_new_settings_when_it_is_loaded_next(served: Daemon, file: Path) -> None:
+    with served.connect() as client:
+        file.write_text("[capacity]\nsequences = 2\n")
+        client.result("daemon/reload")
+        assert client.result("inference/capacity")["declared"] == 4
+        served.engine().kill()
+        client.result("infer", greedy(KNOWN[0]))
+        assert client.result("inference/capacity")["declared"] == 2
+
+
+def test_carctl_reload_says_which_key_is_wrong(served: Daemon, file: Path) -> None:
+    def carctl_reload() -> subprocess.CompletedProcess[str]:
+        command = [str(BIN / "carctl"), "--socket", str(served.path), "reload"]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (carctl_reload().returncode, carctl_reload().stderr) == (0, "")
+    file.write_text("[queue]\nlimit = 0\n")
+    done = carctl_reload()
+    assert done.returncode == 1
+    assert "queue.limit" in done.stderr
+
+
+@pytest.mark.parametrize(("text", "code"), [("[queue]\nlimit = 3\n", 0), ("[queue]\nlimit = 0\n", 78)])
+def test_a_configuration_can_be_checked_without_a_daemon(folder: Path, text: str, code: int) -> None:
+    file = folder / "card.toml"
+    file.write_text(text)
+    done = subprocess.run(
+        [BIN / "card", "--check-config", "--config", file, "--socket", folder / "card.sock"],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "queue.limit" in done.stderr) == (code, code != 0)
+    assert list(folder.iterdir()) == [file]
