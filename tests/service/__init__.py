@@ -1,0 +1,1 @@
+"""The files that service managers read: systemd units and the LaunchAgent."""
