@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from car_client import calls
 from car_client.async_stream import AsyncStream
+from car_client.async_watch import AsyncStatusWatch
 from car_client.calls import Ask
 from car_client.connection import Reply
 from car_client.link import Link, Pause
@@ -15,6 +16,8 @@ from car_client.options import Conversation, InferOptions
 from car_client.paths import usable_paths
 from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity
+from car_protocol.embed import Embeddings, Ranking
+from car_protocol.envelope import Id
 from car_protocol.models import Model
 from car_protocol.status import Status
 
@@ -37,6 +40,7 @@ class AsyncClient:
         pause: Pause = asyncio.sleep,
     ) -> None:
         self._link = Link(usable_paths(path), pause)
+        self._pause = pause
         self._connect_timeout = connect_timeout
 
     async def __aenter__(self) -> Self:
@@ -103,6 +107,16 @@ class AsyncClient:
         """Return the text of tokens; with `special` control tokens are written out."""
         return (await self._ask(calls.detokenize(tokens, model, special))).text
 
+    async def embed(self, texts: Sequence[str], *, model: str | None = None, normalize: bool = True) -> Embeddings:
+        """Return a vector for each of 1 to 256 texts, of length 1 unless `normalize` is false."""
+        return await self._ask(calls.embed(texts, model, normalize))
+
+    async def rerank(
+        self, query: str, documents: Sequence[str], *, model: str | None = None, top_n: int | None = None
+    ) -> Ranking:
+        """Return the documents by their indexes, the one that answers the query best first; `top_n` keeps the best."""
+        return await self._ask(calls.rerank(query, documents, model, top_n))
+
     async def models(self) -> list[Model]:
         """Return what the daemon can serve, the default model first."""
         return (await self._ask(calls.models())).models
@@ -110,6 +124,18 @@ class AsyncClient:
     async def status(self) -> Status:
         """Return what the daemon is doing now."""
         return await self._ask(calls.status())
+
+    def watch_status(self, interval_s: float = 1.0) -> AsyncStatusWatch:
+        """Return the status again and again, as an iterator that begins with its first step."""
+        return AsyncStatusWatch(lambda: self._link.ready(self._connect_timeout), self._ask, interval_s, self._pause)
+
+    async def metrics(self) -> str:
+        """Return the daemon's figures as text in the format of Prometheus."""
+        return (await self._ask(calls.metrics())).text
+
+    async def cancel_request(self, connection: int, request: Id) -> None:
+        """End a request of another connection, as `status` names it; it has to be this user's own."""
+        await self._ask(calls.cancel(connection, request))
 
     async def read_capacity(self, model: str | None = None) -> Capacity:
         """Ask for a model's capacity now, with the counts of this moment."""

@@ -8,6 +8,9 @@ from msgspec import Struct
 from car_client.options import Conversation, InferOptions
 from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity
+from car_protocol.embed import Embeddings, Ranking
+from car_protocol.envelope import Id
+from car_protocol.infer import Empty
 from car_protocol.models import Models
 from car_protocol.status import Status
 from car_protocol.text import Text, Tokens
@@ -51,14 +54,34 @@ def detokenize(tokens: Sequence[int], model: str | None, special: bool) -> Ask[T
     return Ask("detokenize", _given(tokens=_listed(tokens), model=model, special=special), Text)
 
 
+def embed(texts: Sequence[str], model: str | None, normalize: bool) -> Ask[Embeddings]:
+    """A vector for every text."""
+    return Ask("embed", _given(input=_listed(texts), model=model, normalize=normalize), Embeddings)
+
+
+def rerank(query: str, documents: Sequence[str], model: str | None, top_n: int | None) -> Ask[Ranking]:
+    """Documents by how well they answer a query."""
+    return Ask("rerank", _given(query=query, documents=_listed(documents), model=model, top_n=top_n), Ranking)
+
+
 def models() -> Ask[Models]:
     """What the daemon can serve."""
     return Ask("models/list", {}, Models)
 
 
-def status() -> Ask[Status]:
-    """What the daemon is doing now."""
-    return Ask("daemon/status", {}, Status)
+def status(subscribe: bool | None = None, interval_ms: int | None = None) -> Ask[Status]:
+    """What the daemon is doing now, and whether to hear of it again and again."""
+    return Ask("daemon/status", _given(subscribe=subscribe, interval_ms=interval_ms), Status)
+
+
+def metrics() -> Ask[Text]:
+    """The daemon's figures as Prometheus reads them."""
+    return Ask("daemon/metrics", {}, Text)
+
+
+def cancel(connection: int, request: Id) -> Ask[Empty]:
+    """End a request of another connection."""
+    return Ask("daemon/cancel", {"connection": connection, "id": request}, Empty)
 
 
 def _given(**params: Any) -> dict[str, Any]:

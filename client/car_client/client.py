@@ -11,9 +11,12 @@ from car_client.options import Conversation, InferOptions
 from car_client.paths import usable_paths
 from car_client.session import Exchange
 from car_client.stream import Stream
+from car_client.watch import StatusWatch
 from car_client.wire import Wire, open_wire
 from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity
+from car_protocol.embed import Embeddings, Ranking
+from car_protocol.envelope import Id
 from car_protocol.models import Model
 from car_protocol.status import Status
 
@@ -100,6 +103,16 @@ class Client:
         """Return the text of tokens; with `special` control tokens are written out."""
         return self._ask(calls.detokenize(tokens, model, special)).text
 
+    def embed(self, texts: Sequence[str], *, model: str | None = None, normalize: bool = True) -> Embeddings:
+        """Return a vector for each of 1 to 256 texts, of length 1 unless `normalize` is false."""
+        return self._ask(calls.embed(texts, model, normalize))
+
+    def rerank(
+        self, query: str, documents: Sequence[str], *, model: str | None = None, top_n: int | None = None
+    ) -> Ranking:
+        """Return the documents by their indexes, the one that answers the query best first; `top_n` keeps the best."""
+        return self._ask(calls.rerank(query, documents, model, top_n))
+
     def models(self) -> list[Model]:
         """Return what the daemon can serve, the default model first."""
         return self._ask(calls.models()).models
@@ -107,6 +120,18 @@ class Client:
     def status(self) -> Status:
         """Return what the daemon is doing now."""
         return self._ask(calls.status())
+
+    def watch_status(self, interval_s: float = 1.0) -> StatusWatch:
+        """Return the status again and again, as an iterator that begins with its first step."""
+        return StatusWatch(self._connected, self._ask, interval_s)
+
+    def metrics(self) -> str:
+        """Return the daemon's figures as text in the format of Prometheus."""
+        return (self._ask(calls.metrics())).text
+
+    def cancel_request(self, connection: int, request: Id) -> None:
+        """End a request of another connection, as `status` names it; it has to be this user's own."""
+        self._ask(calls.cancel(connection, request))
 
     def read_capacity(self, model: str | None = None) -> Capacity:
         """Ask for a model's capacity now, with the counts of this moment."""

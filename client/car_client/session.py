@@ -15,10 +15,12 @@ from car_protocol.errors import RpcError
 from car_protocol.framing import LineFramer
 from car_protocol.limits import MAX_FRAME_BYTES
 from car_protocol.methods import CAPACITY_CHANGED, CHUNK
+from car_protocol.status import Status
 
 T = TypeVar("T")
 # An answer may be longer than a request: escapes make up to six bytes of one.
 MAX_INCOMING_BYTES = 64 * 1024 * 1024
+STATUS_CHANGED = "daemon/status_changed"
 
 
 def _wake_nobody() -> None:
@@ -94,7 +96,13 @@ class Session:
     def __init__(self) -> None:
         self._ids = count(1)
         self._framer = LineFramer(MAX_INCOMING_BYTES)
-        self._listeners = {CHUNK: self._chunk, CAPACITY_CHANGED: self._capacity_changed}
+        self._listeners = {
+            CHUNK: self._chunk,
+            CAPACITY_CHANGED: self._capacity_changed,
+            STATUS_CHANGED: self._status_changed,
+        }
+        # Called with every status that the daemon sends by itself, and with None at the connection's end.
+        self.watchers: list[Callable[[Status | None], None]] = []
         # Mutable state: requests without a terminal response, the cached capacity, and why the connection
         # ended: what the daemon said last about no request in particular, and the error all others got.
         self._in_flight: dict[Id, Exchange] = {}
@@ -155,6 +163,13 @@ class Session:
         self._in_flight.clear()
         for exchange in in_flight:
             exchange.fail(self._loss)
+        for watcher in self.watchers:
+            watcher(None)
+
+    @property
+    def loss(self) -> CardError | None:
+        """Why the connection ended; None while it lives."""
+        return self._loss
 
     @property
     def _max_frame_bytes(self) -> int:
@@ -184,6 +199,11 @@ class Session:
 
     def _capacity_changed(self, params: msgspec.Raw) -> None:
         self.capacity_info = _read(params, Capacity)
+
+    def _status_changed(self, params: msgspec.Raw) -> None:
+        status = _read(params, Status)
+        for watcher in self.watchers:
+            watcher(status)
 
 
 def _decode(frame: bytes) -> Incoming:

@@ -31,6 +31,10 @@ class Wire:
         if self.open and (frame := self.session.cancel(exchange)):
             self.send(frame)
 
+    def fileno(self) -> int:
+        """Return the descriptor that can be read when something came."""
+        return self._socket.fileno()
+
     def wait(self, exchange: Exchange) -> None:
         """Read until there is something to take."""
         while exchange.idle:

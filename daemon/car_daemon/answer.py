@@ -2,49 +2,19 @@
 
 import secrets
 from collections.abc import Callable
-from typing import Protocol
 
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, structs
 
 from car_daemon.engine import frames
+from car_daemon.engine.batching.turns import AdapterSet
+from car_daemon.pending import Owner, Reply
 from car_daemon.scheduler.request import Fault, Request
-from car_protocol.answer import Answer, Progress, Timings
-from car_protocol.envelope import Id
+from car_protocol.answer import Answer, Progress, Timings, Usage
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
 from car_protocol.sampling import Sampling
 
 _MAX_SEED = 2**32 - 1
-
-
-class Reply(Protocol):
-    """Where an answer goes; exactly one of `result` and `error` is called, once."""
-
-    def chunk(self, text: str, extra: frames.Extra | None) -> None:
-        """Send one piece of a stream."""
-        ...
-
-    def progress(self, params: Progress) -> None:
-        """Send how far the request is."""
-        ...
-
-    def result(self, result: Struct) -> None:
-        """Send the terminal response."""
-        ...
-
-    def error(self, error: RpcError) -> None:
-        """Send the terminal error."""
-        ...
-
-
-class Owner(Struct, frozen=True):
-    """Whose request it is: user, process, connection, the client's own id and label."""
-
-    uid: int
-    pid: int
-    connection: int
-    id: Id
-    client: str | None
 
 
 class GrowingAnswer:
@@ -71,7 +41,6 @@ class GrowingAnswer:
         self._prepared = frames.Prepared(request.key, b"", 0)
         self._texts: list[str] = []
         self._extras: list[frames.Extra] = []
-        self._chunks = 0
         self._first_token_at: float | None = None
         self.sequence: int | None = None
         self._end: frames.End | None = None
@@ -88,6 +57,8 @@ class GrowingAnswer:
             return None
         if self._end.fault == "decode":
             return Fault("internal_error", {})
+        if self._end.fault == "image":
+            return Fault("invalid_params", {"param": "messages"})
         bound_by = [name for name in ("grammar", "json_schema") if getattr(self.params, name) is not None]
         return Fault("invalid_params", {"param": [*bound_by, "tools"][0]})
 
@@ -104,12 +75,18 @@ class GrowingAnswer:
             sampling=_sampling(params),
             grammar=params.grammar,
             json_schema=params.json_schema,
+            adapters=self._adapters,
         )
 
     @property
     def _namespace(self) -> str | None:
         """Whose cached cells may be used: those of the same user and session."""
         return f"{self.owner.uid}:{self.params.session or ''}" if self.params.cache_prompt else None
+
+    @property
+    def _adapters(self) -> AdapterSet:
+        """The adapters that change anything, in the order that makes equal sets equal."""
+        return tuple(sorted((each.name, each.scale) for each in self.params.lora if each.scale))
 
     def prepared(self, message: frames.Prepared) -> None:
         """Keep the prepared form: an engine's death costs a waiting request nothing."""
@@ -133,6 +110,8 @@ class GrowingAnswer:
             constraint=prepared.constraint,
             reading=prepared.reading,
             namespace=self._namespace,
+            adapters=self._adapters,
+            images=prepared.images,
         )
 
     def take(self, row: frames.Row) -> None:
@@ -150,7 +129,6 @@ class GrowingAnswer:
                 self._extras.append(row.extra)
         elif row.text or row.extra is not None:
             self.request.sent = True
-            self._chunks += 1
             self._reply.chunk(row.text, row.extra)
 
     def queued(self, position: int, eta_ms: int | None) -> None:
@@ -164,12 +142,11 @@ class GrowingAnswer:
     def fail(self, reason: str, data: dict[str, object]) -> None:
         """Send the terminal error."""
         if reason == "cancelled" and self._streams:
-            data = {**data, "chunks": self._chunks}
+            data = {**data, "chunks": self._reply.chunks}
         self._reply.error(RpcError(reason, started=self._first_token_at is not None, **data))
 
     def _answer(self) -> Answer:
-        end = self._end
-        assert end is not None
+        end = self._end or self._cut_off()
         assert end.reason is not None
         answer = Answer(
             finish_reason=end.reason,
@@ -180,7 +157,7 @@ class GrowingAnswer:
             timings=self._timings(end),
         )
         if self._streams:
-            return structs.replace(answer, chunks=self._chunks)
+            return structs.replace(answer, chunks=self._reply.chunks)
         extras = self._extras
         return structs.replace(
             answer,
@@ -190,6 +167,14 @@ class GrowingAnswer:
             tokens=[token for extra in extras for token in extra.tokens] if self.params.return_tokens else UNSET,
             logprobs=UNSET if self.params.logprobs is None else [each for extra in extras for each in extra.logprobs],
         )
+
+    def _cut_off(self) -> frames.End:
+        """Return the end of an answer at its deadline, where its engine did not get to say it."""
+        request, now = self.request, self._clock()
+        leased = request.leased_at if request.leased_at is not None else now
+        first = self._first_token_at if self._first_token_at is not None else now
+        usage = Usage(self.prompt_tokens, 0, request.produced)
+        return frames.End("deadline", None, usage, _ms(first - leased), _ms(now - first))
 
     def _timings(self, end: frames.End) -> Timings:
         arrived = self.request.arrived

@@ -2,15 +2,18 @@
 
 import argparse
 import contextlib
-import sys
+from collections.abc import Callable
 from typing import NoReturn, get_args
 
 import uvloop
 
-from car_daemon import logs
+from car_daemon import faults, logs
+from car_daemon.activation import ActivatedSocket, activated_socket
 from car_daemon.config import MAX_THREADS, Config, ConfigError, Flags, load_config
 from car_daemon.daemon import Daemon
-from car_daemon.listen import AddressInUse, BadAddress, OwnSocket
+from car_daemon.directory import BadAddress
+from car_daemon.listen import AddressInUse, OwnSocket
+from car_daemon.notify import Notifier
 from car_protocol import __version__
 
 # sysexits.h: wrong usage, a needed service is missing, try again later, a bad configuration.
@@ -24,38 +27,55 @@ _MOST_DIGITS = 10
 
 def run(arguments: list[str]) -> int:
     """Run the daemon with these arguments; return the exit code."""
-    flags = Flags(**vars(_parser().parse_args(arguments)))
+    logs.open_standard_streams()
+    options = vars(_parser().parse_args(arguments))
+    only_check = options.pop("check_config")
+    flags = Flags(**options)
     try:
         config = load_config(flags)
+        if only_check:
+            return 0
         missing = _missing_model(config)
         if missing is not None:
             return _complain(EX_UNAVAILABLE, missing)
-        own_socket = OwnSocket(config.socket, shared=bool(config.allow_uids))
+        listening = _listening_socket(config)
     except ConfigError as error:
         return _complain(EX_CONFIG, str(error))
     except BadAddress as error:
         return _complain(EX_USAGE, str(error))
     except AddressInUse as error:
         return _complain(EX_TEMPFAIL, f"{error}; `carctl status` talks to it")
-    return _serve(config, own_socket)
+    return _serve(config, listening, lambda: load_config(flags))
 
 
-def _serve(config: Config, own_socket: OwnSocket) -> int:
+def _listening_socket(config: Config) -> OwnSocket | ActivatedSocket:
+    """Return the service manager's socket, else one of our own; raises BadAddress or AddressInUse."""
+    given = activated_socket()
+    if given is None and config.exit_idle_s is not None:
+        raise BadAddress("--exit-idle needs a socket of the service manager's: it starts card again on the next use")
+    return given or OwnSocket(config.socket, shared=bool(config.allow_uids))
+
+
+def _serve(config: Config, listening: OwnSocket | ActivatedSocket, read_config: Callable[[], Config]) -> int:
     logs.configure(config.log_level, config.log_format)
+    faults.install()
     try:
-        served = uvloop.run(_run(config, own_socket))
+        failure = uvloop.run(_run(config, listening, read_config))
     finally:
-        own_socket.close()
-    if not served:
+        listening.close()
+    if failure is not None:
         path = config.models[config.default_model].path
-        return _complain(EX_UNAVAILABLE, f"cannot load the model {path}: is it a complete GGUF file?")
+        return _complain(EX_UNAVAILABLE, f"cannot load the model {path}: {failure}; is it a complete GGUF file?")
     return 0
 
 
-async def _run(config: Config, own_socket: OwnSocket) -> bool:
+async def _run(config: Config, listening: OwnSocket | ActivatedSocket, read_config: Callable[[], Config]) -> str | None:
+    """Serve; return why the default model could not be loaded, None after a clean stop."""
     for warning in config.warnings:
         logs.log.warning("config.ignored", why=warning)
-    return await Daemon(config, own_socket).run()
+    daemon = Daemon(config, listening, notifier=Notifier.of_environment(), read_config=read_config)
+    await daemon.run()
+    return daemon.failure
 
 
 def _missing_model(config: Config) -> str | None:
@@ -68,7 +88,7 @@ def _missing_model(config: Config) -> str | None:
 
 
 def _complain(code: int, message: str) -> int:
-    print(f"card: {message}", file=sys.stderr)  # noqa: T201 - the command's own error line
+    logs.StandardError().write(f"card: {message}\n")
     return code
 
 
@@ -89,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", metavar="FILE", help="the TOML file (default: card.toml in the configuration folders)"
     )
+    parser.add_argument("--check-config", action="store_true", help="look whether the configuration is valid, and exit")
     parser.add_argument("--capacity", type=_positive, metavar="N", help="requests that may run at once on this machine")
     parser.add_argument("--context-tokens", type=_positive, metavar="N", help="tokens of context of each request")
     parser.add_argument("--threads", type=_threads, metavar="N", help="threads of the engine (default: physical cores)")
@@ -97,6 +118,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--log-level", choices=get_args(logs.Level), help="default: info")
     parser.add_argument("--log-format", choices=get_args(logs.Format), help="default: console")
+    parser.add_argument(
+        "--exit-idle", type=_seconds, metavar="SECONDS", help="end after so long without a connection (socket units)"
+    )
     return parser
 
 
@@ -110,6 +134,10 @@ def _threads(text: str) -> int:
 
 def _layers(text: str) -> int:
     return _integer(text, -1, _MAX_PORTABLE_INT, "a number of layers, or -1 for all")
+
+
+def _seconds(text: str) -> float:
+    return float(_integer(text, 1, _MAX_PORTABLE_INT, "a whole number of seconds, at least 1"))
 
 
 def _integer(text: str, least: int, most: int, what: str) -> int:

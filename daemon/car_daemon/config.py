@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -25,6 +26,9 @@ LIMIT_VARIABLE = "CAR_INFERENCE_MAX_CONCURRENT"
 
 MAX_THREADS = 1024
 _MOST_DIGITS = 10
+# Where msgspec's messages name the key; what is wrong with no key in particular is wrong with the file.
+_PATH = re.compile(r"`\$\.([^`]+)`$")
+_FILE = "config"
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Sequences = Annotated[int, Meta(ge=1, le=256)]
 
@@ -35,6 +39,10 @@ DecidingPolicy = Literal["measured", "memory", "ram_tiers", "ram_per_8gb"]
 class ConfigError(Exception):
     """The configuration cannot be used; the message says which key and what to do."""
 
+    def __init__(self, message: str, key: str) -> None:
+        super().__init__(message)
+        self.key = key
+
 
 class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[daemon]`."""
@@ -43,6 +51,7 @@ class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
     log_level: logs.Level = "info"
     log_format: logs.Format = "console"
     allow_uids: list[Annotated[int, Meta(ge=0)]] = []
+    admin_uids: list[Annotated[int, Meta(ge=0)]] = []
     drain_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 30.0
     max_connections: Positive = Limits().max_connections
     max_connections_per_uid: Positive = Limits().max_connections_per_uid
@@ -83,6 +92,7 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = 0
     adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], str] = {}
     projector: str | None = None
+    speculative: bool = False
 
 
 class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,6 +119,7 @@ class Flags(Struct, frozen=True, kw_only=True):
     gpu_layers: int | None = None
     log_level: logs.Level | None = None
     log_format: logs.Format | None = None
+    exit_idle: float | None = None
 
 
 class Config(Struct, frozen=True, kw_only=True):
@@ -118,7 +129,9 @@ class Config(Struct, frozen=True, kw_only=True):
     log_level: logs.Level
     log_format: logs.Format
     allow_uids: list[int]
+    admin_uids: list[int]
     drain_timeout_s: float
+    exit_idle_s: float | None
     limits: Limits
     queue: QueueBounds
     age_after_s: float
@@ -140,8 +153,10 @@ def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:
         socket=socket_path(flags.socket or (None if env.get("CAR_SOCKET") else daemon.socket), env),
         log_level=flags.log_level or daemon.log_level,
         log_format=flags.log_format or daemon.log_format,
-        allow_uids=list(daemon.allow_uids),
+        allow_uids=[*daemon.allow_uids, *daemon.admin_uids],
+        admin_uids=list(daemon.admin_uids),
         drain_timeout_s=daemon.drain_timeout_s,
+        exit_idle_s=flags.exit_idle,
         limits=Limits(
             max_connections=daemon.max_connections,
             max_connections_per_uid=daemon.max_connections_per_uid,
@@ -172,14 +187,15 @@ def _read(path: Path | None) -> ConfigFile:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
+        raise ConfigError(f"cannot read {path}: {os.strerror(error.errno or 0)}", _FILE) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+        raise ConfigError(f"{path} is not valid TOML: {error}", _FILE) from error
     _check_keys(data, path)
     try:
         return msgspec.convert(data, ConfigFile)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        at = _PATH.search(str(error))
+        raise ConfigError(f"{path}: {error}", at[1] if at else _FILE) from error
 
 
 def _check_keys(data: dict[str, Any], path: Path) -> None:
@@ -197,7 +213,8 @@ def _check_keys(data: dict[str, Any], path: Path) -> None:
         for key in table if isinstance(table, dict) else ():
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-                raise ConfigError(f"{path}: unknown key {prefix}{key}; the nearest known one is {prefix}{near}")
+                message = f"{path}: unknown key {prefix}{key}; the nearest known one is {prefix}{near}"
+                raise ConfigError(message, prefix + key)
 
 
 def _machine_limit(
@@ -228,7 +245,7 @@ def _models(
         if flags.model not in tables:
             tables[default] = ModelTable(flags.model)
     if default not in tables:
-        raise ConfigError(f"default_model: there is no model named {default}")
+        raise ConfigError(f"default_model: there is no model named {default}", "default_model")
     curves = _cache_folder(env) / "curves"
     entries = {name: _settings(table, file, limit, source, curves) for name, table in tables.items()}
     entries[default] = _with_flags(entries[default], flags)
@@ -254,6 +271,7 @@ def _settings(
         gpu_layers=table.gpu_layers,
         adapters={name: _expanded(path) for name, path in table.adapters.items()},
         projector=None if table.projector is None else _expanded(table.projector),
+        speculative=table.speculative,
     )
 
 
@@ -261,7 +279,7 @@ def _expanded(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
-        raise ConfigError(f"path: there is no such user as in {path}") from error
+        raise ConfigError(f"path: there is no such user as in {path}", "path") from error
 
 
 def _cache_folder(env: Mapping[str, str]) -> Path:

@@ -4,12 +4,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
 
+import structlog
 from msgspec import Struct
 
 from car_daemon.batch import BatchAnswers, entry_refusal
 from car_daemon.exchange import Exchange
+from car_daemon.faults import place_of
 from car_daemon.hangup import HangupWatcher
-from car_daemon.peer import Peer, peer_of
+from car_daemon.intake import Intake
+from car_daemon.outbox import Outbox
+from car_daemon.peer import Peer
+from car_daemon.turns import Turns
 from car_protocol.answer import Answer
 from car_protocol.envelope import (
     Batch,
@@ -21,11 +26,9 @@ from car_protocol.envelope import (
     encode_message,
 )
 from car_protocol.errors import RpcError
-from car_protocol.framing import LineFramer
 from car_protocol.limits import Limits
 
-# A client that reads nothing may have this many times `max_output_bytes` waiting, in answers, before it is dropped.
-_ABANDON_FACTOR = 4
+log = structlog.get_logger()
 
 
 class Calls(Protocol):
@@ -44,37 +47,36 @@ class Calls(Protocol):
         ...
 
 
-class Registry(Protocol):
-    """Who keeps the connections; `admit` returns why a peer is refused, None where it is not."""
+class Surroundings(Struct, frozen=True):
+    """What all connections of a daemon share; `lost` hears of a connection that is gone."""
 
-    def admit(self, connection: "Connection") -> RpcError | None:
-        """Take a new connection or say why not; a foreign peer gets no reason but `not_permitted`."""
-        ...
-
-    def lost(self, connection: "Connection") -> None:
-        """Forget a connection."""
-        ...
+    calls: Calls
+    limits: Limits
+    turns: Turns
+    hangups: HangupWatcher
+    lost: Callable[["Connection"], None]
 
 
 class Connection(asyncio.Protocol):
-    """Reading never stops; everything written in one turn of the event loop goes out in one write."""
+    """Frames are carried out in order, in turns with other connections; one write a turn of the event loop."""
 
-    def __init__(self, number: int, calls: Calls, registry: Registry, hangups: HangupWatcher, limits: Limits) -> None:
+    def __init__(self, number: int, peer: Peer, surroundings: Surroundings) -> None:
         self.number = number
-        self._calls = calls
-        self._registry = registry
-        self._hangups = hangups
-        self._limits = limits
-        self._framer = LineFramer(limits.max_frame_bytes)
-        # Mutable state: the peer, its transport and descriptor, requests in flight by id, bytes for the next write,
-        # whether the peer has closed its side, the timer of an unfinished frame, and what the status shows.
-        self.peer = Peer(-1, -1)
+        self.peer = peer
+        self._calls = surroundings.calls
+        self._limits = surroundings.limits
+        self._turns = surroundings.turns
+        self._hangups = surroundings.hangups
+        self._lost = surroundings.lost
+        self._intake = Intake(self._limits, self._frame_timed_out)
+        self._outbox = Outbox(self._limits, self.abort)
+        # Mutable state: the transport and its descriptor, whether reading waits for frames to be carried out, requests
+        # in flight by id, whether the peer has closed its side, and what the status shows.
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1
+        self._paused = False
         self.in_flight: dict[str | int, Exchange] = {}
-        self._outgoing: list[bytes] = []
         self._half_closed = False
-        self._frame_timer: asyncio.TimerHandle | None = None
         self.subscriptions: set[str] = set()
         self.label: str | None = None
         self.tokens_served = 0
@@ -82,73 +84,107 @@ class Connection(asyncio.Protocol):
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Check the peer before a byte is read."""
+        """Keep the transport."""
         # uvloop's transports are no subclass of asyncio's.
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
-        connection = transport.get_extra_info("socket")
-        self._descriptor = connection.fileno()
-        self.peer = peer_of(connection)
-        refusal = self._registry.admit(self)
-        if refusal is not None and refusal.reason == "not_permitted":
-            transport.abort()
-        elif refusal is not None:
-            self._refuse_all(refusal)
+        self._descriptor = transport.get_extra_info("socket").fileno()
+        self._outbox.open(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Cut frames and carry them out in order."""
-        frames = self._framer.feed(data)
-        for frame in frames:
-            self._receive(frame)
-        if self._framer.overflowed:
-            self._refuse_all(RpcError("limit", limit="max_frame_bytes", value=self._limits.max_frame_bytes))
-        self._watch_frame(restart=bool(frames))
+        """Cut frames; the first is carried out at once, the others in turns."""
+        others = len(self._intake) > 0
+        self._intake.feed(data)
+        if others:
+            self._pause_if_full()
+        elif self.work():
+            self._pause_if_full()
+            self._turns.join(self)
 
     def eof_received(self) -> bool:
         """Finish what is in flight after a half-close; a hang-up after it cancels."""
         self._half_closed = True
-        self._forget_frame()
-        if self.in_flight:
+        self._intake.stop_timer()
+        if self._intake or self.in_flight:
             self._hangups.watch(self._descriptor, self.abort)
         else:
             self.close()
         return True
 
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to."""
+        self._outbox.block()
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        self._outbox.unblock()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel everything that ran for this client."""
         self._transport = None
-        self._forget_frame()
+        self._intake.drop()
         self._hangups.forget(self._descriptor)
-        for exchange in list(self.in_flight.values()):
-            if exchange.cancel is not None:
-                exchange.cancel("cancelled")
-        self._registry.lost(self)
+        self._outbox.discard()
+        self._cancel_all()
+        self._lost(self)
 
     # What the daemon calls.
 
+    def work(self) -> bool:
+        """Carry out the next frame; tell whether more wait."""
+        if self._intake:
+            try:
+                self._receive(self._intake.take())
+            except Exception as error:  # noqa: BLE001 - what goes wrong here ends this connection, not the others
+                log.error("connection.failed", error=type(error).__name__, place=place_of(error))  # noqa: TRY400
+                self.abort()
+        if self._closing:
+            self._intake.drop()
+        elif not self._intake:
+            self._all_done()
+        return bool(self._intake)
+
     def notify(self, method: str, params: Struct) -> None:
         """Send a notification."""
-        self.send(encode_message(Notification(method, params)))
-
-    def send(self, frame: bytes) -> None:
-        """Have a frame written with the others of this turn."""
-        if self._transport is None:
-            return
-        if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._outgoing.append(frame)
+        self._outbox.send(encode_message(Notification(method, params)))
 
     def close(self) -> None:
         """Write what is to be written, then close."""
-        self._flush()
+        self._outbox.close()
         if self._transport is not None:
-            self._forget_frame()
+            self._intake.drop()
             self._transport.close()
 
     def abort(self) -> None:
         """Close at once; what waits to be written is dropped."""
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def open_requests(self) -> int:
+        """Requests in flight."""
+        return len(self.in_flight)
+
+    # Frames in turns.
+
+    def _pause_if_full(self) -> None:
+        if self._intake.full and not self._paused and self._transport is not None:
+            self._paused = True
+            self._intake.stop_timer()
+            self._transport.pause_reading()
+
+    def _all_done(self) -> None:
+        """Go on reading, or end where nothing more can be read."""
+        if self._paused and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+            self._intake.start_timer()
+        if self._intake.overflowed:
+            self._refuse_all(RpcError("limit", limit="max_frame_bytes", value=self._limits.max_frame_bytes))
+        else:
+            self._close_if_done()
+
+    # Requests.
 
     def _receive(self, frame: bytes) -> None:
         try:
@@ -165,7 +201,7 @@ class Connection(asyncio.Protocol):
         if call.id is None:
             self._calls.notify(self, call)
             return
-        exchange = Exchange(call.id, len(call.params), end, self.send)
+        exchange = Exchange(call.id, len(call.params), end, self._outbox)
         if refusal := self._refusal(call.id):
             self._calls.refused(call)
             end(exchange, refusal)
@@ -187,7 +223,7 @@ class Connection(asyncio.Protocol):
 
     def _batch(self, batch: Batch) -> None:
         """Carry out the entries; the array of answers goes out when the last one ended."""
-        answers = BatchAnswers(batch, self.send)
+        answers = BatchAnswers(batch, self._outbox.send)
 
         def end(exchange: Exchange, response: Result | Failure) -> None:
             self._forget(exchange, response)
@@ -202,62 +238,35 @@ class Connection(asyncio.Protocol):
             elif isinstance(entry, Call):
                 self._call(entry, end)
 
-    @property
-    def open_requests(self) -> int:
-        """Requests in flight."""
-        return len(self.in_flight)
-
-    @property
-    def _closing(self) -> bool:
-        return self._transport is None or self._transport.is_closing()
-
     def _forget(self, exchange: Exchange, response: Result | Failure) -> None:
         if isinstance(response, Result) and isinstance(response.result, Answer):
             self.tokens_served += response.result.usage.completion_tokens
         if self.in_flight.get(exchange.id) is exchange:
             del self.in_flight[exchange.id]
 
+    def _cancel_all(self) -> None:
+        for exchange in list(self.in_flight.values()):
+            exchange.cancel("cancelled")
+
+    # The end.
+
+    @property
+    def _closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
     def _answer(self, response: Result | Failure) -> None:
-        self.send(encode_message(response))
+        self._outbox.send(encode_message(response))
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if self._half_closed and not self.in_flight:
+        if self._half_closed and not self.in_flight and not self._intake:
             self.close()
 
     def _refuse_all(self, error: RpcError) -> None:
-        """Send one last error and close: what follows on this connection cannot be answered."""
-        self.send(encode_message(Failure(None, error.as_object())))
+        """Answer what is in flight, send one last error and close: what follows here cannot be answered."""
+        self._cancel_all()
+        self._outbox.send(encode_message(Failure(None, error.as_object())))
         self.close()
-
-    def _flush(self) -> None:
-        if self._transport is None or not self._outgoing:
-            return
-        self._transport.write(b"".join(self._outgoing))
-        self._outgoing.clear()
-        waiting = self._transport.get_write_buffer_size()
-        if waiting > self._limits.max_output_bytes:
-            self._end_slow_streams()
-        if waiting > _ABANDON_FACTOR * self._limits.max_output_bytes + self._limits.max_frame_bytes:
-            self.abort()
-
-    def _end_slow_streams(self) -> None:
-        for exchange in list(self.in_flight.values()):
-            if exchange.cancel is not None:
-                exchange.cancel("slow_reader")
-
-    def _watch_frame(self, *, restart: bool) -> None:
-        """Time out a frame that was begun and does not end; an idle connection lives for ever."""
-        if restart or not self._framer.pending:
-            self._forget_frame()
-        if self._framer.pending and self._frame_timer is None and not self._closing:
-            seconds = self._limits.frame_timeout_ms / 1000
-            self._frame_timer = asyncio.get_running_loop().call_later(seconds, self._frame_timed_out)
 
     def _frame_timed_out(self) -> None:
         self._refuse_all(RpcError("limit", limit="frame_timeout_ms", value=self._limits.frame_timeout_ms))
-
-    def _forget_frame(self) -> None:
-        if self._frame_timer is not None:
-            self._frame_timer.cancel()
-            self._frame_timer = None

@@ -1,14 +1,22 @@
 """The daemon put together: who owns what, how it starts and how it ends."""
 
 import asyncio
+import os
 import signal
 import time
+from collections.abc import Callable
 
 import structlog
 
-from car_daemon.config import Config
+from car_daemon import faults
+from car_daemon.activation import ActivatedSocket
+from car_daemon.administration import Administration
+from car_daemon.config import Config, ConfigError
+from car_daemon.descriptors import within_descriptors
 from car_daemon.dispatch import Dispatch
+from car_daemon.drain import Drain
 from car_daemon.handlers import Handlers
+from car_daemon.idleness import Idleness
 from car_daemon.inference import Inference
 from car_daemon.lag import LoopLag
 from car_daemon.listen import OwnSocket
@@ -16,12 +24,18 @@ from car_daemon.memory import MemorySource, read_memory
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.link import launch
 from car_daemon.models.pool import ModelPool
-from car_daemon.models.supervisor import EngineSupervisor, Launcher
+from car_daemon.models.supervisor import EngineSupervisor, Launcher, Patience
+from car_daemon.notify import Notifier
+from car_daemon.pending import Reply
 from car_daemon.pressure_watch import PressureWatch
+from car_daemon.reload import Reload, needs_restart
 from car_daemon.reports import Reports
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.server import Server
+from car_daemon.service_report import Pulse, ServiceReport
+from car_daemon.socket_group import SocketGroup
+from car_daemon.socket_watch import SocketWatch
 from car_protocol import __version__
 
 log = structlog.get_logger()
@@ -36,75 +50,140 @@ class Daemon:
     def __init__(
         self,
         config: Config,
-        own_socket: OwnSocket,
+        own_socket: OwnSocket | ActivatedSocket,
         launcher: Launcher = launch,
         memory: MemorySource = read_memory,
+        patience: Patience | None = None,
+        notifier: Notifier | None = None,
+        read_config: Callable[[], Config] | None = None,
     ) -> None:
         clock = time.monotonic
-        self._config = config
+        self._read_config = read_config or (lambda: config)
         self._socket = own_socket
         self._pool = ModelPool(config.models, config.default_model, on_change=self._model_changed)
         self._scheduler = Scheduler(Gate(config.machine_limit), config.queue, age_after=config.age_after_s)
         self._inference = Inference(self._scheduler, self._pool, clock=clock)
-        self._server = Server(config.limits, config.allow_uids)
+        limits = within_descriptors(config.limits)
         self._lag = LoopLag()
         self._reports = Reports(
             self._scheduler,
             self._pool,
             self._inference,
-            config.limits,
+            limits,
             clients=lambda: self._server,
             loop_lag_ms=lambda: self._lag.milliseconds,
             socket=str(own_socket.path),
             read_memory=memory,
             clock=clock,
         )
+        handlers = Handlers(self._inference, self._pool, self._reports)
+        administration = Administration(
+            drain=self._begin_drain,
+            reload=self.reload,
+            admins=lambda: {0, os.getuid(), *self._config.admin_uids},
+            connections=lambda: self._server,
+        )
+        dispatch = Dispatch(handlers.table() | administration.table(), self._scheduler.totals.refuse)
+        self._server = Server(
+            limits,
+            config.allow_uids,
+            dispatch,
+            members=SocketGroup(own_socket.path) if isinstance(own_socket, ActivatedSocket) else (),
+            on_change=lambda: self._idleness.changed(),
+        )
+        # A path that belongs to a service manager is nothing to look after.
+        self._socket_watch = SocketWatch(own_socket, self._server.listen) if isinstance(own_socket, OwnSocket) else None
+        self._idleness = Idleness(config.exit_idle_s, self._in_use, self._end_idle)
+        pulse = Pulse(self._pool.default, lambda: self._lag.milliseconds, clock)
+        self._service = ServiceReport(notifier or Notifier(), self._pool.default, pulse.fault)
         self._pressure = PressureWatch(
             self._scheduler.gate, config.pressure, memory, self._pressure_changed, clock=clock
         )
-        self._supervisor = EngineSupervisor(self._pool.default, launcher, self._inference, clock=clock)
-        # Mutable state: set by signals and by the failure of the default model.
-        self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._supervisor = EngineSupervisor(
+            self._pool.default, launcher, self._inference, clock=clock, patience=patience
+        )
+        self._reload = Reload(
+            self._scheduler, self._pool, self._inference, self._reports, self._server, self._pressure, own_socket
+        )
+        self._drain = Drain(self._inference, self._scheduler.totals)
+        # Mutable state: the configuration in force, and whether the daemon was told to stop.
+        self._config = config
+        self._told_to_stop = False
 
     async def run(self) -> bool:
         """Serve; return False where the default model could not be loaded."""
-        handlers = Handlers(self._inference, self._pool, self._reports)
-        await self._server.start(self._socket.listener, Dispatch(handlers.table(), self._scheduler.totals.refuse))
+        asyncio.get_running_loop().set_exception_handler(faults.loop_failed)
+        self._server.start(self._socket.listener)
+        if self._socket_watch is not None:
+            self._socket_watch.start()
         self._lag.start()
+        self._service.start()
         self._watch_signals()
         log.info("daemon.started", version=__version__, socket=str(self._socket.path), model=self._pool.default.name)
         self._supervisor.start()
         self._pressure.start()
-        await self._stop.wait()
-        await self._drain()
+        await self._drain.begun.wait()
+        self._idleness.stop()
+        self._service.draining(self._config.drain_timeout_s + _CLOSE_PATIENCE_S)
+        await self._drain.finish()
+        if isinstance(self._socket, ActivatedSocket):
+            # Who comes from now on waits for the next daemon.
+            self._server.stop_listening()
         await self._supervisor.stop()
+        if self._socket_watch is not None:
+            self._socket_watch.stop()
         await self._server.close(_CLOSE_PATIENCE_S)
         self._pressure.stop()
         self._lag.stop()
+        self._service.stop()
         log.info("daemon.stopped")
-        return self._pool.default.state != "failed"
+        return self.failure is None
+
+    @property
+    def failure(self) -> str | None:
+        """Why the default model could not be loaded; None where it could."""
+        default = self._pool.default
+        return default.reason if default.state == "failed" and default.loaded_at is None else None
 
     def stop(self) -> None:
         """Begin to stop; a second call shortens the drain."""
-        if self._stop.is_set():
-            self._hurry.set()
-        self._stop.set()
+        if self._told_to_stop:
+            self._drain.hurry()
+        self._told_to_stop = True
+        self._begin_drain()
 
-    async def _drain(self) -> None:
-        """Refuse what comes, finish what runs and waits, answer the rest before the limit."""
-        self._inference.drain()
-        patience = max(0.0, self._config.drain_timeout_s - _LAST_WORDS_S)
-        waits = [asyncio.create_task(self._inference.idle.wait()), asyncio.create_task(self._hurry.wait())]
-        await asyncio.wait(waits, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        self._inference.refuse_all("draining")
+    def reload(self) -> None:
+        """Read the configuration again; raises ConfigError and changes nothing where it cannot be used."""
+        with self._service.reloading():
+            config = self._read_config()
+            old, self._config = self._config, config
+            self._reload.apply(config)
+        log.info("config.reloaded", needs_restart=needs_restart(old, config))
+
+    def _begin_drain(self, patience_s: float | None = None, reply: Reply | None = None) -> None:
+        configured = max(0.0, self._config.drain_timeout_s - _LAST_WORDS_S)
+        self._drain.begin(configured if patience_s is None else patience_s, reply)
+
+    def _hang_up(self) -> None:
+        try:
+            self.reload()
+        except ConfigError as error:
+            log.error("config.invalid", key=error.key)  # noqa: TRY400 - what is wrong with it is no failure of ours
 
     def _watch_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    def _in_use(self) -> bool:
+        return len(self._server) > 0 or self._pool.default.state == "loading"
+
+    def _end_idle(self) -> None:
+        log.info("daemon.idle", seconds=self._config.exit_idle_s)
+        # Who comes from now on waits for the next daemon.
+        self._server.stop_listening()
+        self.stop()
 
     def _pressure_changed(self) -> None:
         for entry in self._pool:
@@ -112,7 +191,9 @@ class Daemon:
         self._inference.dispatch()
 
     def _model_changed(self, entry: ModelEntry) -> None:
-        if entry.default and entry.state == "failed":
+        if self.failure is not None:
             self.stop()
+        self._service.changed()
+        self._idleness.changed()
         # The gate hears of an engine after its entry: tell clients once both know.
         asyncio.get_running_loop().call_soon(lambda: self._server.capacity_changed(self._reports.capacity(entry)))

@@ -7,6 +7,7 @@ import structlog
 from msgspec import Struct
 
 from car_daemon.exchange import Exchange
+from car_daemon.faults import place_of
 from car_protocol.envelope import Call
 from car_protocol.errors import RpcError
 from car_protocol.infer import CancelParams
@@ -45,7 +46,7 @@ class Dispatch:
             exchange.error(error)
         except Exception as error:  # noqa: BLE001 - one failed call must not end the daemon
             # The text of an exception may hold input, and so may a traceback.
-            log.error("call.failed", method=call.method, error=type(error).__name__)  # noqa: TRY400
+            log.error("call.failed", method=call.method, error=type(error).__name__, place=place_of(error))  # noqa: TRY400
             exchange.error(RpcError("internal_error"))
 
     def refused(self, call: Call) -> None:
@@ -74,5 +75,5 @@ class Dispatch:
 def cancel_request(connection: "Connection", params: CancelParams) -> None:
     """Cancel a request of this connection; unknown and finished ids are ignored."""
     exchange = connection.in_flight.get(params.id)
-    if exchange is not None and exchange.cancel is not None:
+    if exchange is not None:
         exchange.cancel("cancelled")

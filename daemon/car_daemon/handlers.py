@@ -3,14 +3,15 @@
 from functools import cache
 from typing import Any
 
-from car_daemon.answer import Owner
 from car_daemon.connection import Connection
 from car_daemon.dispatch import CANCEL, Handler, cancel_request
-from car_daemon.exchange import Exchange
+from car_daemon.exchange import Exchange, Work
 from car_daemon.inference import Inference
 from car_daemon.models.pool import ModelPool
+from car_daemon.pending import Owner
 from car_daemon.reports import Reports
 from car_protocol.capacity import Capacity, CapacityParams
+from car_protocol.embed import EmbedParams, RerankParams
 from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
 from car_protocol.models import Models
 from car_protocol.openrpc import describe
@@ -38,6 +39,8 @@ class Handlers:
             "infer": self.infer,
             "infer_stream": self.infer_stream,
             CANCEL: self.cancel,
+            "embed": self.texts,
+            "rerank": self.texts,
             "tokenize": self.tokenize,
             "detokenize": self.detokenize,
             "models/list": self.models,
@@ -62,6 +65,11 @@ class Handlers:
         """Start a request that is answered piece by piece."""
         self._start(connection, exchange, params, streams=True)
 
+    def texts(self, connection: Connection, exchange: Exchange, params: EmbedParams | RerankParams) -> None:
+        """Have texts embedded or ranked."""
+        key = self._inference.texts(params, _owner(connection, exchange, None), exchange, size=exchange.size)
+        self._leased(exchange, key)
+
     def cancel(self, connection: Connection, _exchange: Exchange, params: CancelParams) -> Empty:
         """Cancel a request of this connection."""
         cancel_request(connection, params)
@@ -70,12 +78,12 @@ class Handlers:
     def tokenize(self, _connection: Connection, exchange: Exchange, params: TokenizeParams) -> None:
         """Have text cut into tokens."""
         model = self._pool.servable(params.model).name
-        self._cancellable(exchange, self._inference.lookups.tokenize(model, params, exchange))
+        self._cancellable(exchange, self._inference.lookups.tokenize(model, params, exchange, exchange.size))
 
     def detokenize(self, _connection: Connection, exchange: Exchange, params: DetokenizeParams) -> None:
         """Have tokens written out."""
         model = self._pool.servable(params.model).name
-        self._cancellable(exchange, self._inference.lookups.detokenize(model, params, exchange))
+        self._cancellable(exchange, self._inference.lookups.detokenize(model, params, exchange, exchange.size))
 
     def models(self, _connection: Connection, _exchange: Exchange, _params: NoParams) -> Models:
         """List the models."""
@@ -90,10 +98,21 @@ class Handlers:
         return _described()
 
     def _cancellable(self, exchange: Exchange, key: int) -> None:
-        exchange.cancel = lambda reason: self._inference.lookups.cancel(key, reason)
+        exchange.work = Work(lambda reason: self._inference.lookups.cancel(key, reason))
 
     def _start(self, connection: Connection, exchange: Exchange, params: InferParams, *, streams: bool) -> None:
         connection.label = params.client or connection.label
-        owner = Owner(connection.peer.uid, connection.peer.pid, connection.number, exchange.id, params.client)
+        owner = _owner(connection, exchange, params.client)
         key = self._inference.infer(params, owner, exchange, size=exchange.size, streams=streams)
-        exchange.cancel = lambda reason: self._inference.cancel(key, reason)
+        self._leased(exchange, key)
+
+    def _leased(self, exchange: Exchange, key: int) -> None:
+        exchange.work = Work(
+            cancel=lambda reason: self._inference.cancel(key, reason),
+            hold=lambda: self._inference.hold(key),
+            release=lambda: self._inference.release(key),
+        )
+
+
+def _owner(connection: Connection, exchange: Exchange, client: str | None) -> Owner:
+    return Owner(connection.peer.uid, connection.peer.pid, connection.number, exchange.id, client)

@@ -8,15 +8,18 @@ from typing import Any
 
 import structlog
 
-from car_daemon.answer import GrowingAnswer, Owner, Reply
+from car_daemon.answer import GrowingAnswer
 from car_daemon.engine import frames
 from car_daemon.lookups import Lookups
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.link import Engine
 from car_daemon.models.pool import ModelPool
+from car_daemon.pending import Owner, Pending, Reply
 from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
 from car_daemon.scheduler.request import Request
 from car_daemon.scheduler.scheduler import Scheduler
+from car_daemon.texts_answer import TextsAnswer
+from car_protocol.embed import EmbedParams, RerankParams
 from car_protocol.infer import InferParams
 
 log = structlog.get_logger()
@@ -31,7 +34,7 @@ class Inference:
         self._pool = pool
         self._clock = clock
         self._keys = count(1)
-        self.lookups = Lookups(self._keys)
+        self.lookups = Lookups(self._keys, scheduler.backlog.bounds.max_bytes)
         self._doers: dict[type[Action], Callable[[Any], None]] = {
             Prepare: self._prepare,
             Run: self._run,
@@ -43,7 +46,7 @@ class Inference:
             Fail: self._fail,
         }
         # Mutable state besides the above: answers on their way by key, engines by number, the next deadline.
-        self.answers: dict[int, GrowingAnswer] = {}
+        self.answers: dict[int, Pending] = {}
         self._engines: dict[int, Engine] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = math.inf
@@ -69,7 +72,19 @@ class Inference:
             timeout=_seconds(params.timeout_ms),
             queue_timeout=_seconds(params.queue_timeout_ms),
         )
-        self.answers[request.key] = GrowingAnswer(request, params, owner, reply, streams=streams, clock=self._clock)
+        return self._submit(GrowingAnswer(request, params, owner, reply, streams=streams, clock=self._clock), now)
+
+    def texts(self, params: EmbedParams | RerankParams, owner: Owner, reply: Reply, *, size: int) -> int:
+        """Take texts to embed or to rank; return the key that cancels it. Raises RpcError if no model can."""
+        entry = self._pool.servable(params.model)
+        now = self._clock()
+        entry.touch()
+        request = Request(next(self._keys), entry.name, arrived=now, client=(owner.uid, owner.pid), size=size)
+        return self._submit(TextsAnswer(request, params, owner, reply), now)
+
+    def _submit(self, answer: Pending, now: float) -> int:
+        request = answer.request
+        self.answers[request.key] = answer
         self.idle.clear()
         self._do(self._scheduler.submit(request, now))
         if request.expires_at is not None and request.expires_at < self._armed_for:
@@ -79,6 +94,14 @@ class Inference:
     def cancel(self, key: int, reason: str = "cancelled") -> None:
         """End a request in any state; unknown and finished ones are ignored."""
         self._do(self._scheduler.cancel(key, self._clock(), reason))
+
+    def hold(self, key: int) -> None:
+        """Set a request aside until `release`."""
+        self._do(self._scheduler.hold(key, self._clock()))
+
+    def release(self, key: int) -> None:
+        """Let a request go on that was held."""
+        self._do(self._scheduler.release(key, self._clock()))
 
     def dispatch(self) -> None:
         """Start what may run now that capacity changed."""

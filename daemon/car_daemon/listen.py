@@ -5,23 +5,20 @@ import fcntl
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
+from car_daemon.directory import BadAddress, Directory, identity
 from car_protocol.socket_path import MAX_PATH_BYTES, fits
 
-_PRIVATE_DIRECTORY = 0o700
 _FOR_OTHER_USERS = 0o666
-_OTHERS_MAY_WRITE = 0o022
+_FOR_THIS_USER = 0o600
 # Everything but reading and writing by the owner.
 _SOCKET_UMASK = 0o177
 
 
 class AddressInUse(Exception):
     """Another daemon holds the socket."""
-
-
-class BadAddress(Exception):
-    """The socket cannot be made there; the message says why and what to do."""
 
 
 class OwnSocket:
@@ -33,42 +30,74 @@ class OwnSocket:
             raise BadAddress(f"{path} is no place for a socket: give --socket the path of a file to make")
         if not fits(path):
             raise BadAddress(f"the socket path {path} is longer than {MAX_PATH_BYTES} bytes: choose a shorter --socket")
-        _check_directory(path.parent)
-        self._lock = _lock(path)
+        # Mutable state: whether other users can reach it, the directory and the lock in it, the listening socket, and
+        # what the path led to when it was bound.
+        self._shared = shared
+        self._directory, self._lock = _claim(path)
         try:
-            self.listener = _bind(path)
+            self.listener, self._identity = _bind(path, self._directory, shared=shared)
         except BaseException:
-            os.close(self._lock)
+            self._give_up()
             raise
-        if shared:
-            # Whoever may connect is decided by the peer's user, before a byte is read.
-            path.chmod(_FOR_OTHER_USERS)
-        self._identity = _identity(path)
+
+    def is_ours(self) -> bool:
+        """Tell whether the path still leads to the socket that was bound."""
+        return identity(self.path) == self._identity
+
+    def share(self, *, shared: bool) -> None:
+        """Have other users reach the socket, or not."""
+        before, self._shared = self._shared, shared
+        if shared != before and self.is_ours():
+            mode = _FOR_OTHER_USERS if shared else _FOR_THIS_USER
+            os.chmod(self.path.name, mode, dir_fd=self._directory.descriptor)
+
+    def renew(self, listen: Callable[[socket.socket], None]) -> None:
+        """Bind again and listen there, for a path that leads elsewhere; raises BadAddress or AddressInUse."""
+        if not self._holds_lock():
+            claimed = _claim(self.path)
+            self._give_up()
+            self._directory, self._lock = claimed
+        listener, self._identity = _bind(self.path, self._directory, shared=self._shared)
+        before, self.listener = self.listener, listener
+        listen(listener)
+        before.close()
 
     def close(self) -> None:
-        """Remove the socket, if it is still the one that was made, and give up the lock."""
+        """Remove the socket, if it is still the one that was bound, and give up the lock."""
         self.listener.close()
-        if _identity(self.path) == self._identity:
-            self.path.unlink()
+        if self.is_ours():
+            self._directory.remove(self.path.name)
+        self._give_up()
+
+    def _holds_lock(self) -> bool:
+        """Tell whether another daemon would still find the lock taken."""
+        facts = os.fstat(self._lock)
+        return identity(_lock_path(self.path)) == (facts.st_dev, facts.st_ino)
+
+    def _give_up(self) -> None:
         os.close(self._lock)
+        self._directory.close()
 
 
-def _check_directory(directory: Path) -> None:
+def _claim(path: Path) -> tuple[Directory, int]:
+    """Return the checked directory and the lock that no other daemon holds."""
+    directory = Directory(path.parent)
     try:
-        directory.mkdir(mode=_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-        facts = directory.stat()
-    except OSError as error:
-        raise BadAddress(f"cannot use the directory {directory}: {os.strerror(error.errno or 0)}") from error
-    if facts.st_uid not in (os.getuid(), 0):
-        raise BadAddress(f"the directory {directory} belongs to another user: choose another --socket")
-    if facts.st_mode & _OTHERS_MAY_WRITE and not facts.st_mode & stat.S_ISVTX:
-        raise BadAddress(f"others may write to {directory}: make it private (chmod 700) or choose another --socket")
+        return directory, _lock(path, directory)
+    except BaseException:
+        directory.close()
+        raise
 
 
-def _lock(path: Path) -> int:
-    name = path.with_name(path.name + ".lock")
+def _lock_path(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
+def _lock(path: Path, directory: Directory) -> int:
+    name = _lock_path(path)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(name.name, flags, 0o600, dir_fd=directory.descriptor)
     except OSError as error:
         raise BadAddress(f"cannot make {name}: {os.strerror(error.errno or 0)}") from error
     try:
@@ -79,12 +108,19 @@ def _lock(path: Path) -> int:
     return descriptor
 
 
-def _bind(path: Path) -> socket.socket:
-    _remove_stale(path)
+def _bind(path: Path, directory: Directory, *, shared: bool) -> tuple[socket.socket, tuple[int, int]]:
+    """Return a listening socket and the identity of its path."""
+    _remove_stale(path, directory)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(_SOCKET_UMASK)
     try:
         listener.bind(str(path))
+        bound = directory.identity(path.name)
+        if bound is None:
+            raise FileNotFoundError(errno.ENOENT, "bound elsewhere")
+        if shared:
+            # Whoever may connect is decided by the peer's user, before a byte is read.
+            os.chmod(path.name, _FOR_OTHER_USERS, dir_fd=directory.descriptor)
     except OSError as error:
         listener.close()
         raise BadAddress(f"cannot make the socket {path}: {os.strerror(error.errno or 0)}") from error
@@ -92,14 +128,13 @@ def _bind(path: Path) -> socket.socket:
         os.umask(before)
     listener.setblocking(False)
     listener.listen(socket.SOMAXCONN)
-    return listener
+    return listener, bound
 
 
-def _remove_stale(path: Path) -> None:
+def _remove_stale(path: Path, directory: Directory) -> None:
     """Remove a socket of ours that nobody answers on; anything else in the way is an error."""
-    try:
-        facts = path.lstat()
-    except FileNotFoundError:
+    facts = directory.facts(path.name)
+    if facts is None:
         return
     if not stat.S_ISSOCK(facts.st_mode) or facts.st_uid != os.getuid():
         raise BadAddress(f"{path} exists and is no socket of this user: remove it or choose another --socket")
@@ -107,12 +142,4 @@ def _remove_stale(path: Path) -> None:
         probe.setblocking(False)
         if probe.connect_ex(str(path)) != errno.ECONNREFUSED:
             raise AddressInUse(f"another program answers on {path}")
-    path.unlink()
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        facts = path.lstat()
-    except OSError:
-        return None
-    return facts.st_dev, facts.st_ino
+    directory.remove(path.name)

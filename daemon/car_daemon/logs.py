@@ -1,8 +1,9 @@
 """Structured logs on standard error; never a prompt, an answer, an id or the text of an exception."""
 
+import contextlib
 import logging
-import sys
-from typing import Literal
+import os
+from typing import Literal, TextIO, cast
 
 import structlog
 
@@ -11,12 +12,35 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["console", "json"]
 
 
+_STANDARD_ERROR = 2
+
+
+class StandardError:
+    """Standard error without a buffer; where it is closed or full, what is written is lost and nothing else is."""
+
+    def write(self, text: str) -> int:
+        """Write text; return its length."""
+        with contextlib.suppress(OSError):
+            os.write(_STANDARD_ERROR, text.encode(errors="backslashreplace"))
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing waits to be written."""
+
+
+def open_standard_streams() -> None:
+    """Have the null device for standard streams that are closed: else the next file to be opened takes their place."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
 def configure(level: Level, style: Format) -> None:
     """Set up logging for the process."""
     renderer = (
         structlog.processors.JSONRenderer()
         if style == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(colors=os.isatty(_STANDARD_ERROR))
     )
     structlog.configure(
         processors=[
@@ -25,5 +49,5 @@ def configure(level: Level, style: Format) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, StandardError())),
     )

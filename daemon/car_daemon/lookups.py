@@ -4,63 +4,77 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from car_daemon.answer import Reply
 from car_daemon.engine import frames
 from car_daemon.models.link import Engine
+from car_daemon.pending import Reply
+from car_daemon.scheduler.recovery import QUARANTINED
 from car_protocol.errors import RpcError
+from car_protocol.limits import QUEUE_MAX_BYTES
 from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens
 
 
 class _Lookup(Struct):
-    """One question; `engine` is None while no engine of the model is up."""
+    """One question of `size` bytes; `engine` is None while none is up, `reply` once answered; `died_with` counts."""
 
     model: str
     message: frames.Tokenize | frames.Detokenize
-    reply: Reply
+    size: int
+    reply: Reply | None
     engine: int | None = None
+    died_with: int = 0
 
 
 class Lookups:
-    """Questions that need no lease; those for a model that loads wait for it."""
+    """Questions that need no lease, of `max_bytes` in all; those for a model that loads wait for it."""
 
-    def __init__(self, keys: Iterator[int]) -> None:
+    def __init__(self, keys: Iterator[int], max_bytes: int = QUEUE_MAX_BYTES) -> None:
         self._keys = keys
-        # Mutable state: the questions without an answer by key, and the engine of each model that is up.
+        self.max_bytes = max_bytes
+        # Mutable state: the questions that wait or are with an engine by key, also those that were answered with an
+        # error meanwhile; their bytes; and the engine of each model that is up.
         self._open: dict[int, _Lookup] = {}
+        self._bytes = 0
         self._engines: dict[str, tuple[int, Engine]] = {}
 
-    def tokenize(self, model: str, params: TokenizeParams, reply: Reply) -> int:
-        """Have text cut into tokens; return the key that cancels it."""
+    def tokenize(self, model: str, params: TokenizeParams, reply: Reply, size: int = 0) -> int:
+        """Have text cut into tokens; return the key that cancels it. Raises RpcError where too much waits."""
         key = next(self._keys)
-        return self._ask(model, frames.Tokenize(key, params.text, params.add_special, params.parse_special), reply)
+        message = frames.Tokenize(key, params.text, params.add_special, params.parse_special)
+        return self._ask(_Lookup(model, message, size, reply))
 
-    def detokenize(self, model: str, params: DetokenizeParams, reply: Reply) -> int:
-        """Have tokens written out; return the key that cancels it."""
-        return self._ask(model, frames.Detokenize(next(self._keys), params.tokens, params.special), reply)
+    def detokenize(self, model: str, params: DetokenizeParams, reply: Reply, size: int = 0) -> int:
+        """Have tokens written out; return the key that cancels it. Raises RpcError where too much waits."""
+        message = frames.Detokenize(next(self._keys), params.tokens, params.special)
+        return self._ask(_Lookup(model, message, size, reply))
 
     def answered(self, message: frames.TokenIds | frames.PlainText) -> None:
         """Pass an engine's answer on, if it is still wanted."""
-        lookup = self._open.pop(message.key, None)
-        if lookup is not None:
+        lookup = self._close(message.key)
+        if lookup is not None and lookup.reply is not None:
             answer = Tokens(message.tokens) if isinstance(message, frames.TokenIds) else Text(message.text)
             lookup.reply.result(answer)
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
-        """Answer a question with an error; unknown and finished ones are ignored."""
-        if key in self._open:
-            self._end([key], reason)
+        """Answer a question with an error; it counts until its engine is done with it. Unknown ones are ignored."""
+        lookup = self._open.get(key)
+        if lookup is None or lookup.reply is None:
+            return
+        if lookup.engine is None:
+            self._close(key)
+        reply, lookup.reply = lookup.reply, None
+        reply.error(RpcError(reason))
 
     def refuse_all(self, reason: str) -> None:
         """Answer every open question with an error."""
-        self._end(list(self._open), reason)
+        for key in list(self._open):
+            self.cancel(key, reason)
 
     def refused(self, message: frames.Refused) -> bool:
         """Pass an engine's refusal on; False where it is about no question."""
-        lookup = self._open.pop(message.key, None)
-        if lookup is None:
-            return False
-        lookup.reply.error(RpcError(message.reason, **message.data))
-        return True
+        lookup = self._close(message.key)
+        if lookup is not None and lookup.reply is not None:
+            lookup.reply.error(RpcError(message.reason, **message.data))
+        return lookup is not None
 
     def engine_ready(self, model: str, engine: int, link: Engine) -> None:
         """Ask what waited for the model."""
@@ -70,24 +84,40 @@ class Lookups:
                 self._send(lookup, engine, link)
 
     def engine_lost(self, engine: int) -> None:
-        """Answer what the engine was asked: it may be what killed it, so it is not asked again."""
+        """Have what the engine was asked wait for the next one, once: it may be what killed it."""
         self._engines = {model: up for model, up in self._engines.items() if up[0] != engine}
-        self._end([key for key, lookup in self._open.items() if lookup.engine == engine], "engine_lost")
+        lost = [lookup for lookup in self._open.values() if lookup.engine == engine]
+        for lookup in lost:
+            lookup.engine = None
+            lookup.died_with += 1
+        over = [lookup.message.key for lookup in lost if lookup.reply is None or lookup.died_with > 1]
+        self._end(over, "engine_lost", **QUARANTINED)
 
     def model_failed(self, model: str) -> None:
         """Answer what waited for a model that cannot be served."""
         self._end([key for key, lookup in self._open.items() if lookup.model == model], "model_unavailable")
 
-    def _ask(self, model: str, message: frames.Tokenize | frames.Detokenize, reply: Reply) -> int:
-        lookup = self._open[message.key] = _Lookup(model, message, reply)
-        if model in self._engines:
-            self._send(lookup, *self._engines[model])
-        return message.key
+    def _ask(self, lookup: _Lookup) -> int:
+        if self._bytes and self._bytes + lookup.size > self.max_bytes:
+            raise RpcError("limit", limit="queue_max_bytes", value=self.max_bytes)
+        self._bytes += lookup.size
+        self._open[lookup.message.key] = lookup
+        if lookup.model in self._engines:
+            self._send(lookup, *self._engines[lookup.model])
+        return lookup.message.key
 
     def _send(self, lookup: _Lookup, engine: int, link: Engine) -> None:
         lookup.engine = engine
         link.send(lookup.message)
 
-    def _end(self, keys: list[int], reason: str) -> None:
+    def _end(self, keys: list[int], reason: str, **data: bool) -> None:
         for key in keys:
-            self._open.pop(key).reply.error(RpcError(reason))
+            lookup = self._close(key)
+            if lookup is not None and lookup.reply is not None:
+                lookup.reply.error(RpcError(reason, **data))
+
+    def _close(self, key: int) -> _Lookup | None:
+        lookup = self._open.pop(key, None)
+        if lookup is not None:
+            self._bytes -= lookup.size
+        return lookup

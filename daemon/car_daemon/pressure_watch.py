@@ -38,6 +38,10 @@ class PressureWatch:
         self._timer = asyncio.get_running_loop().call_later(_PERIOD_S, self.start)
         self.look()
 
+    def limit(self, limits: PressureLimits) -> None:
+        """Judge the readings by these limits from now on."""
+        self._gauge.limits = limits
+
     def stop(self) -> None:
         """Stop watching."""
         if self._timer is not None:

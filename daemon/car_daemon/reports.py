@@ -7,12 +7,12 @@ from typing import Any, Protocol
 import psutil
 from msgspec import UNSET
 
-from car_daemon.answer import GrowingAnswer
 from car_daemon.inference import Inference
 from car_daemon.memory import MemorySource
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.pool import ModelPool
 from car_daemon.peer import Peer
+from car_daemon.pending import Pending
 from car_daemon.recent import Recent
 from car_daemon.scheduler.request import State
 from car_daemon.scheduler.scheduler import Scheduler
@@ -69,7 +69,7 @@ class Reports:
         self._scheduler = scheduler
         self._pool = pool
         self._inference = inference
-        self._limits = limits
+        self.limits = limits
         self._clients = clients
         self._loop_lag_ms = loop_lag_ms
         self._socket = socket
@@ -91,7 +91,7 @@ class Reports:
             available=max(0, capacity - leased),
             parked=sum(request.state is State.PARKED for request in requests),
             queued=sum(request.state in _QUEUED for request in requests),
-            queue_limit=self._limits.queue_limit,
+            queue_limit=self.limits.queue_limit,
             policy=entry.ready.policy if entry.ready else None,
             pressure=gate.pressure,
             state=entry.state,
@@ -101,7 +101,7 @@ class Reports:
             generation=entry.generation,
             protocol=PROTOCOL,
             version=__version__,
-            limits=self._limits,
+            limits=self.limits,
             reason=entry.reason if entry.reason is not None else UNSET,
             inputs=entry.ready.inputs if entry.ready else UNSET,
         )
@@ -190,17 +190,17 @@ class Reports:
         return Queue(
             **counts,
             oldest_wait_ms=0.0 if oldest is None else round((self._clock() - oldest) * 1000, 1),
-            healthy=max(counts.values()) < _UNHEALTHY * self._limits.queue_limit,
+            healthy=max(counts.values()) < _UNHEALTHY * self.limits.queue_limit,
         )
 
-    def _running(self) -> list[GrowingAnswer]:
+    def _running(self) -> list[Pending]:
         answers = self._inference.answers.values()
         return [a for a in answers if a.request.state is State.RUNNING and a.sequence is not None]
 
     def _sequences(self, peer: Peer) -> list[SequenceStatus]:
         return [self._sequence(answer, peer) for answer in self._running()]
 
-    def _sequence(self, answer: GrowingAnswer, peer: Peer) -> SequenceStatus:
+    def _sequence(self, answer: Pending, peer: Peer) -> SequenceStatus:
         request, owner = answer.request, answer.owner
         assert answer.sequence is not None
         return SequenceStatus(

@@ -1,6 +1,7 @@
 """Runs `carctl` as its users do: another process, on pipes or on a terminal."""
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from typing import IO
 
 from tests.client.fake_daemon import PATIENCE_S
 
-_RUN = [sys.executable, "-c", "from car_client.carctl.main import main; main()"]
+_MAIN = "from car_client.carctl.main import main; main()"
+_RUN = [sys.executable, "-c", _MAIN]
 
 
 def carctl(
@@ -19,6 +21,7 @@ def carctl(
     env: dict[str, str] | None = None,
     stdout: IO[bytes] | int = subprocess.PIPE,
     shell: str = "",
+    cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run it to its end on pipes; `shell` is a redirection."""
     command = [*_RUN, *map(str, arguments)]
@@ -28,6 +31,7 @@ def carctl(
         stdout=stdout,
         stderr=subprocess.PIPE,
         env={"PATH": os.environ["PATH"], **(env or {})},
+        cwd=cwd,
         timeout=PATIENCE_S,
         check=False,
     )
@@ -49,9 +53,15 @@ class Terminal:
         self._master = master
         self._seen = b""
 
-    def read_until(self, text: bytes) -> None:
-        """Wait until the text was shown."""
-        while text not in self._seen:
+    def type(self, keys: bytes) -> None:
+        """Press keys."""
+        os.write(self._master, keys)
+
+    def read_until(self, text: bytes, times: int = 1) -> None:
+        """Wait until the text was shown so often since the start."""
+        while self._seen.count(text) < times:
+            readable, _, _ = select.select([self._master], [], [], PATIENCE_S)
+            assert readable, self._seen
             self._seen += os.read(self._master, 4096)
 
     def end(self) -> bytes:
@@ -66,10 +76,19 @@ class Terminal:
 
 
 @contextmanager
-def carctl_on_terminal(*arguments: str | Path) -> Iterator[Terminal]:
-    """Run it with a terminal for standard input, output and errors."""
+def carctl_on_terminal(
+    *arguments: str | Path, env: dict[str, str] | None = None, without: tuple[str, ...] = ()
+) -> Iterator[Terminal]:
+    """Run it with a terminal for standard input, output and errors, as if some packages were not installed."""
     master, slave = os.openpty()
-    process = subprocess.Popen([*_RUN, *map(str, arguments)], stdin=slave, stdout=slave, stderr=slave)
+    missing = f"import sys; sys.modules.update(dict.fromkeys({without!r})); "
+    process = subprocess.Popen(
+        [sys.executable, "-c", missing + _MAIN, *map(str, arguments)],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={"PATH": os.environ["PATH"], **(env or {})},
+    )
     os.close(slave)
     try:
         yield Terminal(process, master)

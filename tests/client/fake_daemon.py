@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
+from car_client.session import STATUS_CHANGED
 from car_protocol.envelope import (
     Batch,
     Call,
@@ -24,7 +25,7 @@ from car_protocol.envelope import (
 from car_protocol.errors import RpcError
 from car_protocol.framing import LineFramer
 from car_protocol.methods import CAPACITY_CHANGED, CHUNK
-from tests.client.samples import ANSWER, capacity, model, status
+from tests.client.samples import ANSWER, EMBEDDINGS, RANKING, capacity, model, status
 
 PATIENCE_S = 10.0
 
@@ -38,6 +39,7 @@ class Peer:
         # Mutable state: requests without a terminal response, with the chunks sent so far.
         self.in_flight: dict[Id, int] = {}
         self.subscribed = False
+        self.watching = False
 
     def send(self, *messages: Result | Failure | Notification) -> None:
         """Send messages in one write."""
@@ -71,22 +73,28 @@ class FakeDaemon:
     def __init__(self, path: Path) -> None:
         self.path = path
         # The knobs: results or errors by method; what a stream says, the numbers its chunks carry instead of
-        # their own, after how many it falls silent, and how many it claims; methods that are not answered
-        # until cancelled; whether its model has a chat template; what every connection hears before it is closed;
-        # what it answers to everything.
+        # their own, after how many it falls silent, how many it claims, and how it ends; methods that are not answered
+        # until cancelled; whether its model has a chat template and its status can be subscribed to; what every
+        # connection hears before it is closed; what it answers to everything.
         self.answers: dict[str, Any] = {
             "infer": ANSWER | {"text": "Hello"},
             "tokenize": {"tokens": [1, 2, 3]},
             "detokenize": {"text": "abc"},
             "models/list": {"models": [model()]},
             "daemon/status": status(str(path)),
+            "embed": EMBEDDINGS,
+            "rerank": RANKING,
+            "daemon/metrics": {"text": "card_up 1\n"},
+            "daemon/cancel": {},
         }
-        self.pieces: list[str] = ["Hel", "lo"]
+        self.pieces: list[str | dict[str, Any]] = ["Hel", "lo"]
         self.numbers: dict[int, int] = {}
         self.silent_after: int | None = None
         self.claimed: int | None = None
+        self.ending: dict[str, Any] = {}
         self.silent: set[str] = set()
         self.chats = True
+        self.offers_status = True
         self.refusal: RpcError | None = None
         self.raw_answer: bytes | None = None
         # Mutable state, guarded by the condition: the figure it declares, its connections, and what it was asked.
@@ -140,6 +148,13 @@ class FakeDaemon:
             peers = [peer for peer in self._peers if peer.subscribed]
         for peer in peers:
             peer.send(Notification(CAPACITY_CHANGED, self._capacity_object()))
+
+    def tell_status(self, **changes: Any) -> None:
+        """Send a status to those who subscribed to it."""
+        with self._changed:
+            peers = [peer for peer in self._peers if peer.watching]
+        for peer in peers:
+            peer.send(Notification(STATUS_CHANGED, self.answers["daemon/status"] | changes))
 
     def wait_for(self, method: str, count: int = 1) -> Call:
         """Wait until a method was called that often; returns the last such call."""
@@ -205,7 +220,7 @@ class FakeDaemon:
         self._answer(peer, call)
 
     def _answer(self, peer: Peer, call: Call) -> None:
-        if call.method == "$/cancelRequest":
+        if call.method == "$/cancelRequest" and call.method not in self.silent:
             self._cancel(peer, msgspec.json.decode(call.params)["id"])
         elif self.raw_answer is not None and call.method != "inference/capacity":
             peer.send_bytes(self.raw_answer)
@@ -216,12 +231,22 @@ class FakeDaemon:
         elif call.method == "inference/capacity":
             peer.subscribed = True
             peer.send(Result(call.id, self._capacity_object()))
+        elif call.method == "daemon/status" and b'"subscribe"' in call.params:
+            self._subscribe(peer, call)
         elif not self.chats and b'"messages"' in call.params:
             self._reply(peer, call.id, RpcError("model_unavailable", lacks="chat_template"))
         elif call.method == "infer_stream" and call.method not in self.answers:
             self._stream(peer, call.id)
         else:
             self._reply(peer, call.id, self.answers.get(call.method, RpcError("method_not_found")))
+
+    def _subscribe(self, peer: Peer, call: Call) -> None:
+        assert call.id is not None
+        if not self.offers_status:
+            self._reply(peer, call.id, RpcError("invalid_params", param="subscribe"))
+            return
+        peer.watching = msgspec.json.decode(call.params)["subscribe"]
+        self._reply(peer, call.id, self.answers["daemon/status"])
 
     def _reply(self, peer: Peer, call_id: Id, answer: Any) -> None:
         if isinstance(answer, RpcError):
@@ -231,15 +256,16 @@ class FakeDaemon:
 
     def _stream(self, peer: Peer, call_id: Id) -> None:
         sent = 0
-        for text in self.pieces[: self.silent_after]:
+        for piece in self.pieces[: self.silent_after]:
             seq = self.numbers.get(sent, sent)
-            peer.send(Notification(CHUNK, {"id": call_id, "seq": seq, "text": text}))
+            said = piece if isinstance(piece, dict) else {"text": piece}
+            peer.send(Notification(CHUNK, {"id": call_id, "seq": seq, "text": ""} | said))
             sent += 1
         if self.silent_after is not None:
             peer.in_flight[call_id] = sent
             return
         claimed = sent if self.claimed is None else self.claimed
-        peer.send(Result(call_id, ANSWER | {"chunks": claimed}))
+        peer.send(Result(call_id, ANSWER | self.ending | {"chunks": claimed}))
 
     def _cancel(self, peer: Peer, call_id: Id) -> None:
         if (chunks := peer.in_flight.pop(call_id, None)) is not None:

@@ -13,6 +13,13 @@ ANSWER: dict[str, Any] = {
     "usage": {"prompt_tokens": 3, "cached_tokens": 0, "completion_tokens": 2},
     "timings": {"queue_ms": 0.0, "prefill_ms": 1.0, "ttft_ms": 2.0, "decode_ms": 3.0, "total_ms": 5.0},
 }
+USAGE: dict[str, Any] = {"prompt_tokens": 3, "cached_tokens": 0, "completion_tokens": 0}
+EMBEDDINGS: dict[str, Any] = {"embeddings": [[0.6, 0.8], [1.0, 0.0]], "model": "guide", "usage": USAGE}
+RANKING: dict[str, Any] = {
+    "results": [{"index": 1, "score": 0.9}, {"index": 0, "score": -0.5}],
+    "model": "guide",
+    "usage": USAGE,
+}
 
 
 def capacity(figure: int = 4, generation: int = 0) -> dict[str, Any]:
@@ -114,4 +121,53 @@ def status(socket: str) -> dict[str, Any]:
             "in_flight": 1,
         },
         "memory": {"total": 16 * 1024**3, "available": 12 * 1024**3, "pressure": "none"},
+    }
+
+
+def busy_status() -> dict[str, Any]:
+    """Return a status object of a daemon under load: two models, a queue, parked work and six clients."""
+    calm = status("/run/user/1000/car/card.sock")
+    (guide,) = calm["models"]
+    (engine,) = guide["engines"]
+    second = model(name="embedder-small", can=("embed",)) | {"capacity": 2, "device": "gpu 0"}
+    unloaded = model(name="storyteller-30b") | {"state": "unloaded"}
+    clients = ["editor", "mail indexer", "notes", "shell", "search", None]
+    return calm | {
+        "capacity": capacity(8) | {"in_use": 7, "available": 1, "parked": 2, "queued": 6},
+        "models": [
+            guide | {"capacity": 8, "engines": [engine | {"sequences": 8, "decode_tokens_per_s": 1234.5}]},
+            second | {"engines": [engine | {"restarts": 2, "rss_bytes": 3 * 1024**3, "device": "gpu 0"}]},
+            unloaded | {"engines": []},
+        ],
+        "queue": {"latency_critical": 2, "throughput": 4, "oldest_wait_ms": 4321.0, "healthy": True},
+        "sequences": [_sequence(number, clients[number % 6]) for number in range(6)],
+        "connections": [_connection(number, client) for number, client in enumerate(clients)],
+        "totals": {"received": 95, "completed": 70, "failed": 1, "cancelled": 9, "rejected": 2, "in_flight": 13},
+        "memory": {"total": 16 * 1024**3, "available": 3 * 1024**3, "pressure": "some"},
+    }
+
+
+def _sequence(number: int, client: str | None) -> dict[str, Any]:
+    label = {"client": client} if client else {}
+    return label | {
+        "model": "guide",
+        "sequence": number,
+        "phase": "prefill" if number > 3 else "decode",
+        "uid": 1000,
+        "connection": number,
+        "id": number,
+        "prompt_tokens": 10 * (number + 1),
+        "done_tokens": 1000 * (number % 3),
+        "age_ms": 700.0 * (number + 1),
+    }
+
+
+def _connection(number: int, client: str | None) -> dict[str, Any]:
+    label = {"client": client} if client else {}
+    return label | {
+        "connection": number,
+        "uid": 1000,
+        "pid": 5000 + number,
+        "in_flight": number % 4,
+        "tokens_served": 12_345 * number,
     }

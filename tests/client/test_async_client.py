@@ -40,6 +40,10 @@ async def test_the_other_methods_return_typed_results(daemon: FakeDaemon) -> Non
     async with AsyncClient(daemon.path) as client:
         assert await client.tokenize("abc", add_special=True) == [1, 2, 3]
         assert await client.detokenize([1, 2, 3]) == "abc"
+        assert (await client.embed(["a", "b"], model="m")).embeddings == [[0.6, 0.8], [1.0, 0.0]]
+        assert (await client.rerank("q", ["a", "b"])).results[0].score == 0.9
+        assert await client.metrics() == "card_up 1\n"
+        await client.cancel_request(3, 9)
         assert [model.name for model in await client.models()] == ["guide"]
         assert (await client.status()).pid == 4242
         assert (await client.read_capacity()).queued == 2

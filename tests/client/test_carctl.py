@@ -1,63 +1,26 @@
-"""`carctl`: exit codes, one-line errors, and what `status` and `capacity` show."""
+"""`carctl`: exit codes, one-line errors, and what `capacity` shows."""
 
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from car_client.carctl.failure import explain
+from car_client.carctl.main import COMMANDS
 from car_client.errors import from_object
 from car_protocol import __version__
 from car_protocol.errors import REASONS, RpcError
 from tests.client.command import carctl
 from tests.client.fake_daemon import FakeDaemon, once_asked
-from tests.client.samples import status
 
-COMMANDS = [["status"], ["capacity"], ["infer", "Hi"]]
+ASKING = [["status"], ["capacity"], ["infer", "Hi"], ["embed", "Hi"], ["models", "list"], ["metrics"]]
 
 
 def one_line(text: bytes) -> str:
     """Return the only line of an output."""
     (line,) = text.decode().splitlines()
     return line
-
-
-def test_status_shows_what_the_daemon_is_doing(daemon: FakeDaemon) -> None:
-    done = carctl("--socket", daemon.path, "status")
-    assert (done.returncode, done.stderr) == (0, b"")
-    shown = done.stdout.decode()
-    for expected in (
-        "card 0.1.0, serving, pid 4242, up 2 h 03 min",
-        "model     guide, ready",
-        "capacity  4 (measured): 1 busy, 3 free, 0 parked",
-        "queue     2 latency-critical, 0 throughput of 64, oldest 12 ms",
-        "memory    12.0 of 16.0 GiB available, pressure none",
-        "requests  12: 1 in flight, 9 completed, 0 failed,",
-        "1 cancelled, 1 rejected",
-        "guide (default): ready, capacity 4, 2048 tokens context",
-        "engine 4250 cpu: 41.5 tok/s decode, 900.0 prefill, 120 MiB",
-    ):
-        assert expected in shown
-    sequence = ["0", "guide", "decode", "3", "10", "55", "1.2", "s"]
-    assert shown.splitlines()[-1].split() == sequence
-
-
-def test_status_keeps_to_80_columns_and_cannot_drive_the_terminal(daemon: FakeDaemon) -> None:
-    long = "\x1b[2J" + "m" * 200
-    sample = status("/run/" + "a" * 100)
-    sample["capacity"]["model"] = sample["models"][0]["name"] = sample["sequences"][0]["model"] = long
-    daemon.answers["daemon/status"] = sample
-    shown = carctl("--socket", daemon.path, "status").stdout.decode()
-    assert max(map(len, shown.splitlines())) <= 80
-    assert "\x1b" not in shown
-    assert "␛[2J" in shown
-
-
-def test_status_as_json_is_the_result_as_it_came(daemon: FakeDaemon) -> None:
-    daemon.answers["daemon/status"]["something_new"] = True
-    done = carctl("--socket", daemon.path, "status", "--json")
-    assert msgspec.json.decode(done.stdout) == daemon.answers["daemon/status"]
-    assert done.stdout.startswith(b'{\n  "version": "0.1.0",\n')
 
 
 def test_capacity_shows_every_figure(daemon: FakeDaemon) -> None:
@@ -83,7 +46,7 @@ def test_capacity_as_json_is_the_result_as_it_came(daemon: FakeDaemon) -> None:
     assert msgspec.json.decode(done.stdout)["declared"] == 4
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ASKING)
 def test_without_a_daemon_one_line_says_where_it_was_looked_for(path: Path, command: list[str]) -> None:
     done = carctl("--socket", path, *command)
     assert (done.returncode, done.stdout) == (69, b"")
@@ -138,6 +101,28 @@ def test_wrong_usage_exits_2(arguments: list[str]) -> None:
     done = carctl(*arguments)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"usage: carctl" in done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_its_own_help(name: str) -> None:
+    done = carctl(name, "--help")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"usage: carctl " + name.encode())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_can_be_run(name: str) -> None:
+    command = COMMANDS[name]
+    module = import_module(f"car_client.carctl.{command.module}")
+    assert callable(getattr(module, command.run))
+
+
+def test_a_socket_may_be_called_like_a_command(daemon: FakeDaemon) -> None:
+    named = daemon.path.with_name("infer")
+    named.symlink_to(daemon.path)
+    done = carctl("--socket", "infer", "capacity", "--json", cwd=daemon.path.parent)
+    named.unlink()
+    assert done.returncode == 0
 
 
 def test_the_version_is_the_distribution_s() -> None:

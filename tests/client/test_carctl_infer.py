@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def test_a_pipe_gets_the_plain_text_and_one_line_end(daemon: FakeDaemon) -> None
     "pieces",
     [["Hel", "lo\n"], ["Hello", "\n", "\n"], ["Hello\n\n\n"], ["Hello"], ["", "Hello", ""]],
 )
-def test_there_is_one_line_end_whatever_the_model_wrote(daemon: FakeDaemon, pieces: list[str]) -> None:
+def test_there_is_one_line_end_whatever_the_model_wrote(daemon: FakeDaemon, pieces: list[str | dict[str, Any]]) -> None:
     daemon.pieces = pieces
     assert carctl("--socket", daemon.path, "infer", "Hi").stdout == b"Hello\n"
 

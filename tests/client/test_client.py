@@ -44,11 +44,18 @@ def test_every_method_returns_its_typed_result(daemon: FakeDaemon) -> None:
         assert client.infer("Hi", max_tokens=5).text == "Hello"
         assert client.tokenize("abc") == [1, 2, 3]
         assert client.detokenize([1, 2, 3], special=True) == "abc"
+        assert client.embed(["a", "b"], normalize=False).embeddings == [[0.6, 0.8], [1.0, 0.0]]
+        assert [each.index for each in client.rerank("q", ["a", "b"], top_n=2).results] == [1, 0]
+        assert client.metrics() == "card_up 1\n"
+        client.cancel_request(3, "9")
         assert client.models()[0].can == ["chat"]
         assert client.status().queue.healthy
         assert client.read_capacity("guide").declared == 4
         assert client.call("detokenize", {"tokens": []}) == {"text": "abc"}
     assert daemon.accepted == 1
+    assert daemon.params("embed") == {"input": ["a", "b"], "normalize": False}
+    assert daemon.params("rerank") == {"query": "q", "documents": ["a", "b"], "top_n": 2}
+    assert daemon.params("daemon/cancel") == {"connection": 3, "id": "9"}
 
 
 def test_capacity_is_one_until_the_daemon_answered(daemon: FakeDaemon) -> None:

@@ -3,8 +3,23 @@
 import subprocess
 import sys
 
+import pytest
+
+from car_client.carctl.main import COMMANDS
+
 LIMIT_MS = 70
-OUTSIDERS = ("asyncio", "uvloop", "psutil", "structlog", "numpy", "jinja2", "llama_cpp", "car_daemon", "rich")
+OUTSIDERS = (
+    "asyncio",
+    "uvloop",
+    "psutil",
+    "structlog",
+    "numpy",
+    "jinja2",
+    "llama_cpp",
+    "car_daemon",
+    "rich",
+    "prompt_toolkit",
+)
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -21,10 +36,16 @@ def test_the_import_brings_msgspec_the_standard_library_and_nothing_else() -> No
     assert not packages & set(OUTSIDERS)
 
 
-def test_the_command_line_brings_no_event_loop() -> None:
-    code = "import sys, car_client.carctl.main; print(*sys.modules)"
+@pytest.mark.parametrize("module", ["main", "status", "infer", "chat", "top"])
+def test_a_command_brings_no_event_loop_and_nothing_that_draws(module: str) -> None:
+    code = f"import sys, car_client.carctl.{module}; print(*sys.modules)"
     loaded = {name.partition(".")[0] for name in python("-c", code).stdout.split()}
     assert not loaded & set(OUTSIDERS)
+
+
+def test_a_command_brings_no_other_command() -> None:
+    loaded = python("-c", "import sys, car_client.carctl.main; print(*sys.modules)").stdout.split()
+    assert not {f"car_client.carctl.{command.module}" for command in COMMANDS.values()} & set(loaded)
 
 
 def test_the_import_takes_little_processor_time() -> None:

@@ -1,6 +1,7 @@
 """Look-ups of text: answered once, by the engine, by a cancellation or by an end."""
 
 from itertools import count
+from typing import Any
 
 from msgspec import Struct
 
@@ -16,6 +17,11 @@ class Answers:
 
     def __init__(self) -> None:
         self.all: list[Struct | str] = []
+        self.data: dict[str, Any] = {}
+
+    @property
+    def chunks(self) -> int:
+        raise AssertionError("a look-up does not stream")
 
     def chunk(self, text: str, extra: Extra | None) -> None:
         raise AssertionError("a look-up does not stream")
@@ -28,6 +34,7 @@ class Answers:
 
     def error(self, error: RpcError) -> None:
         self.all.append(error.reason)
+        self.data = error.data
 
 
 class Link:
@@ -43,6 +50,9 @@ class Link:
 
     async def wait(self) -> None:
         raise AssertionError("nobody waits here")
+
+    def kill(self) -> None:
+        raise AssertionError("nobody kills here")
 
     async def stop(self) -> None:
         raise AssertionError("nobody stops here")
@@ -77,13 +87,35 @@ def test_a_drain_answers_every_open_question() -> None:
     assert (waiting.all, asked.all) == (["draining"], ["draining"])
 
 
-def test_a_question_is_not_asked_again_of_the_engine_after_the_one_that_died() -> None:
+def test_a_question_whose_engine_died_is_asked_once_more() -> None:
     lookups, answers, second = Lookups(count(1)), Answers(), Link()
     lookups.engine_ready("m", 1, Link())
-    lookups.tokenize("m", TokenizeParams(text="a"), answers)
+    key = lookups.tokenize("m", TokenizeParams(text="a"), answers)
     lookups.engine_lost(1)
     lookups.engine_ready("m", 2, second)
-    assert (answers.all, second.asked) == (["engine_lost"], [])
+    assert (answers.all, second.asked) == ([], [Tokenize(key, "a", False, False)])
+    lookups.answered(TokenIds(key, [7]))
+    assert [str(answer) for answer in answers.all] == ["Tokens(tokens=[7])"]
+
+
+def test_a_question_that_was_with_two_engines_that_died_is_quarantined() -> None:
+    lookups, answers, third = Lookups(count(1)), Answers(), Link()
+    for engine in (1, 2):
+        lookups.engine_ready("m", engine, Link())
+        if engine == 1:
+            lookups.tokenize("m", TokenizeParams(text="a"), answers)
+        lookups.engine_lost(engine)
+    lookups.engine_ready("m", 3, third)
+    assert (answers.all, answers.data["quarantined"], third.asked) == (["engine_lost"], True, [])
+
+
+def test_a_cancelled_question_is_not_asked_again() -> None:
+    lookups, answers, second = Lookups(count(1)), Answers(), Link()
+    lookups.engine_ready("m", 1, Link())
+    lookups.cancel(lookups.tokenize("m", TokenizeParams(text="a"), answers))
+    lookups.engine_lost(1)
+    lookups.engine_ready("m", 2, second)
+    assert (answers.all, second.asked) == (["cancelled"], [])
 
 
 def test_a_failed_model_answers_what_waited_for_it() -> None:
@@ -91,3 +123,43 @@ def test_a_failed_model_answers_what_waited_for_it() -> None:
     lookups.tokenize("m", TokenizeParams(text="a"), answers)
     lookups.model_failed("m")
     assert answers.all == ["model_unavailable"]
+
+
+def refusal(lookups: Lookups, size: int) -> str | None:
+    """Ask a question of so many bytes; return why it was refused."""
+    try:
+        lookups.tokenize("m", TokenizeParams(text="a"), Answers(), size)
+    except RpcError as error:
+        return f"{error.reason} {error.data['limit']} {error.data['value']}"
+    return None
+
+
+def test_questions_that_wait_may_take_so_many_bytes_in_all() -> None:
+    lookups = Lookups(count(1), max_bytes=100)
+    assert [refusal(lookups, 60), refusal(lookups, 40)] == [None, None]
+    assert refusal(lookups, 1) == "limit queue_max_bytes 100"
+    lookups.model_failed("m")
+    assert refusal(lookups, 1) is None
+
+
+def test_one_question_may_be_larger_than_all_may_be() -> None:
+    assert refusal(Lookups(count(1), max_bytes=100), 200) is None
+
+
+def test_a_cancelled_question_counts_until_its_engine_is_done_with_it() -> None:
+    lookups, answers = Lookups(count(1), max_bytes=100), Answers()
+    lookups.engine_ready("m", 1, Link())
+    key = lookups.tokenize("m", TokenizeParams(text="a"), answers, 100)
+    lookups.cancel(key)
+    assert refusal(lookups, 1) is not None
+    assert lookups.refused(Refused(key, "invalid_params", {}))
+    assert answers.all == ["cancelled"]
+    assert refusal(lookups, 1) is None
+
+
+def test_a_cancelled_question_that_no_engine_was_asked_is_forgotten() -> None:
+    lookups, link = Lookups(count(1), max_bytes=100), Link()
+    lookups.cancel(lookups.tokenize("m", TokenizeParams(text="a"), Answers(), 100))
+    assert refusal(lookups, 100) is None
+    lookups.engine_ready("m", 1, link)
+    assert len(link.asked) == 1

@@ -1,7 +1,7 @@
 """Daemons that the tests of a file share."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,8 +21,8 @@ def start(folder: Path) -> Iterator[Callable[..., Daemon]]:
     """Starts daemons in the folder; one that a test leaves running is killed."""
     daemons = []
 
-    def start_one(*arguments: str, **environment: str) -> Daemon:
-        daemons.append(Daemon(folder, *arguments, **environment))
+    def start_one(*arguments: str, under: Sequence[str] = (), **environment: str) -> Daemon:
+        daemons.append(Daemon(folder, *arguments, under=under, **environment))
         return daemons[-1]
 
     yield start_one

@@ -9,8 +9,8 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -101,6 +101,11 @@ class RawClient:
         """Send anything."""
         self.socket.sendall(data)
 
+    def send_bytes_if_open(self, data: bytes) -> None:
+        """Send anything, also to a daemon that may have closed after a last word."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.send_bytes(data)
+
     def receive(self) -> Json:
         """Return the next message; raises EOFError once the daemon closed."""
         line = self._file.readline()
@@ -161,9 +166,9 @@ class RawClient:
 
 
 class Daemon:
-    """A `card` process with a socket and a log of its own."""
+    """A `card` process with a socket and a log of its own; `under` is a command that runs it."""
 
-    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, under: Sequence[str] = (), **environment: str) -> None:
         self.path = folder / "card.sock"
         self.log = folder / "log"
         env = {name: value for name, value in os.environ.items() if not name.startswith("CAR_")}
@@ -171,7 +176,7 @@ class Daemon:
         env["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir()) / f"card-tests-{os.getuid()}")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [BIN / "card", "--socket", str(self.path), *arguments],
+                [*under, BIN / "card", "--socket", str(self.path), *arguments],
                 env={**env, "XDG_CONFIG_HOME": str(folder), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -9,12 +9,14 @@ NO_DAEMON = 69
 INTERRUPTED = 130
 # Members of an error's data that say more than its message.
 _FACTS = {
+    "invalid_params": ("param",),
     "overloaded": ("why",),
     "model_unavailable": ("lacks",),
     "context_exceeded": ("prompt_tokens", "max_tokens", "context_tokens"),
     "limit": ("limit", "value"),
 }
 _ADVICE = {
+    "method_not_found": "the daemon may be older than this command",
     "overloaded": "try again when the daemon is less busy",
     "deadline_exceeded": "give it a longer --timeout-ms",
     "draining": "try again with the next daemon",
@@ -25,9 +27,13 @@ _ADVICE = {
 }
 
 
+class WrongUse(CardError):
+    """What was asked for cannot be done here."""
+
+
 def exit_code(error: CardError) -> int:
     """Return the exit code for an error."""
-    if isinstance(error, BadSocketPath):
+    if isinstance(error, BadSocketPath | WrongUse):
         return USAGE
     return NO_DAEMON if isinstance(error, DaemonUnavailable) else FAILED
 

@@ -2,37 +2,79 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from typing import cast, get_args
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from car_client.carctl.terminal import AnswerWriter
+import msgspec
+
+from car_client.carctl.answer_writer import AnswerWriter
+from car_client.carctl.document import print_document
+from car_client.carctl.request import add_request_arguments, add_system_argument, conversation, options_of, read_text
+from car_client.carctl.speed import speed
 from car_client.client import Client
 from car_client.errors import CardError, ModelUnavailable
-from car_client.options import InferOptions
-from car_client.stream import Stream
-from car_protocol.infer import Priority
+from car_client.options import Turn
+from car_protocol.answer import Answer
 
-_OPTIONS = ("model", "max_tokens", "temperature", "seed", "stop", "priority", "timeout_ms")
+T = TypeVar("T")
+# What the model is asked: `prompt` or `messages`.
+Question = dict[str, Any]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("prompt", metavar="PROMPT", help="the text; - reads it from standard input")
-    parser.add_argument("--model", metavar="NAME", help="instead of the default model")
-    parser.add_argument("--max-tokens", type=int, metavar="N")
-    parser.add_argument("--temperature", type=float, metavar="T", help="0 is greedy")
-    parser.add_argument("--seed", type=int, metavar="N")
-    parser.add_argument("--stop", action="append", metavar="TEXT", help="end before this text (repeatable)")
-    parser.add_argument("--raw", action="store_true", help="the bare prompt, without the chat template")
-    parser.add_argument("--priority", choices=get_args(Priority))
-    parser.add_argument("--timeout-ms", type=int, metavar="MS", help="over queue, prefill and decode")
+    add_request_arguments(parser)
+    form = parser.add_mutually_exclusive_group()
+    add_system_argument(form)
+    form.add_argument("--raw", action="store_true", help="the bare prompt, without the chat template")
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--no-stream", action="store_true", help="the answer in one piece, when it is done")
+    output.add_argument("--json", action="store_true", help="the answer object as it came")
+    parser.add_argument("--stats", action="store_true", help="tokens and times on standard error")
 
 
 def run(client: Client, options: Namespace) -> None:
-    """Stream the answer to standard output."""
-    prompt = _prompt(options.prompt)
+    """Write the answer to standard output."""
+    answer = _way(options)(client, options)
+    if options.stats:
+        print(speed(answer), file=sys.stderr)
+
+
+def _way(options: Namespace) -> Callable[[Client, Namespace], Answer]:
+    if options.json:
+        return _document
+    return _whole if options.no_stream else _streamed
+
+
+def _document(client: Client, options: Namespace) -> Answer:
+    asked = options_of(options)
+    result = _ask(options, lambda question: client.call("infer", {**question, **asked}))
+    print_document(result)
+    return msgspec.convert(result, Answer)
+
+
+def _whole(client: Client, options: Namespace) -> Answer:
+    asked = options_of(options)
+    answer = _ask(options, lambda question: client.infer(**question, **asked))
     writer = AnswerWriter(sys.stdout)
+    writer.write(answer)
+    writer.end()
+    return answer
+
+
+def _streamed(client: Client, options: Namespace) -> Answer:
+    asked, writer = options_of(options), AnswerWriter(sys.stdout)
+
+    def write(question: Question) -> Answer:
+        with client.infer_stream(**question, **asked) as stream:
+            for chunk in stream:
+                writer.write(chunk)
+        assert stream.answer
+        return stream.answer
+
     try:
-        _answer(client, prompt, options, writer)
+        answer = _ask(options, write)
     except KeyboardInterrupt:
         writer.end()
         raise
@@ -41,30 +83,16 @@ def run(client: Client, options: Namespace) -> None:
             writer.end()
         raise
     writer.end()
+    return answer
 
 
-def _answer(client: Client, prompt: str, options: Namespace, writer: AnswerWriter) -> None:
+def _ask(options: Namespace, ask: Callable[[Question], T]) -> T:
     """Ask as a conversation; a model without a chat template, which only it can tell, gets the bare prompt."""
-    given = cast(InferOptions, {name: value for name in _OPTIONS if (value := getattr(options, name)) is not None})
+    prompt = read_text(options.prompt)
     if not options.raw:
         try:
-            _write(client.infer_stream(messages=[{"role": "user", "content": prompt}], **given), writer)
+            return ask({"messages": conversation(options.system_message, Turn(role="user", content=prompt))})
         except ModelUnavailable as error:
-            if error.data.get("lacks") != "chat_template":
+            if error.data.get("lacks") != "chat_template" or options.system_message is not None:
                 raise
-        else:
-            return
-    _write(client.infer_stream(prompt, **given), writer)
-
-
-def _write(stream: Stream, writer: AnswerWriter) -> None:
-    with stream:
-        for chunk in stream:
-            writer.write(chunk.text)
-
-
-def _prompt(argument: str) -> str:
-    if argument != "-":
-        return argument
-    # The line end that `echo` adds is nobody's question.
-    return sys.stdin.buffer.read().decode().removesuffix("\n")
+    return ask({"prompt": prompt})

@@ -3,11 +3,11 @@
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from importlib import import_module
 from io import TextIOWrapper
 from typing import NamedTuple
 
-from car_client.carctl import capacity, infer, status
 from car_client.carctl.failure import FAILED, INTERRUPTED, USAGE, exit_code, explain
 from car_client.client import Client
 from car_client.errors import CardError
@@ -16,17 +16,42 @@ from car_protocol.socket_path import SYSTEM_SOCKET
 
 
 class Command(NamedTuple):
-    """One command: its line of help, its arguments, and what it does."""
+    """One command: its line of help, and the module that is imported where it is used, with its functions there."""
 
     summary: str
-    add_arguments: Callable[[ArgumentParser], None]
-    run: Callable[[Client, Namespace], None]
+    module: str
+    add_arguments: str = "add_arguments"
+    run: str = "run"
+
+    def declare(self, parser: ArgumentParser) -> None:
+        """Declare its arguments."""
+        self._function(self.add_arguments)(parser)
+
+    def execute(self, client: Client, options: Namespace) -> None:
+        """Do what it does."""
+        self._function(self.run)(client, options)
+
+    def _function(self, name: str) -> Callable[..., None]:
+        function: Callable[..., None] = getattr(import_module(f"car_client.carctl.{self.module}"), name)
+        return function
 
 
 COMMANDS = {
-    "status": Command("what the daemon is doing now", status.add_arguments, status.run),
-    "capacity": Command("how many requests run at once, and why", capacity.add_arguments, capacity.run),
-    "infer": Command("answer a prompt", infer.add_arguments, infer.run),
+    "status": Command("what the daemon is doing now", "status"),
+    "top": Command("what runs, live", "top"),
+    "capacity": Command("how many requests run at once, and why", "capacity"),
+    "infer": Command("answer a prompt", "infer"),
+    "chat": Command("talk with a model", "chat"),
+    "embed": Command("texts as vectors", "texts", "add_embed_arguments", "embed"),
+    "tokenize": Command("a text as the model's tokens", "texts", "add_tokenize_arguments", "tokenize"),
+    "models": Command("what the daemon can serve", "models"),
+    "metrics": Command("the daemon's figures as Prometheus reads them", "metrics"),
+    "bench": Command("how fast it answers when several requests run at once", "bench"),
+    "drain": Command("finish what runs and waits, then end the daemon", "admin", "add_drain_arguments", "drain"),
+    "service": Command("card as a service of this user or machine", "service"),
+    "doctor": Command("what is wrong here, and how to mend it", "doctor"),
+    "reload": Command("read the daemon's configuration again", "admin", "add_reload_arguments", "reload"),
+    "completion": Command("a script that completes this command line", "completion"),
 }
 
 
@@ -41,10 +66,10 @@ def run(arguments: list[str]) -> int:
         return _fail("standard input and output must be open", USAGE)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    options = _parser().parse_args(arguments)
+    options = make_parser(arguments).parse_args(arguments)
     try:
         with Client(SYSTEM_SOCKET if options.system else options.socket) as client:
-            COMMANDS[options.command].run(client, options)
+            COMMANDS[options.command].execute(client, options)
         sys.stdout.flush()
     except CardError as error:
         return _fail(explain(error), exit_code(error))
@@ -70,7 +95,8 @@ def _unwritable(error: OSError) -> int:
     return _fail((error.strerror or "the output failed").lower(), FAILED)
 
 
-def _parser() -> ArgumentParser:
+def make_parser(declared: Collection[str]) -> ArgumentParser:
+    """Return the parser, in which the commands among the `declared` words have their arguments."""
     parser = ArgumentParser("carctl", description="Talk to the local inference daemon.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"carctl {__version__}")
     where = parser.add_mutually_exclusive_group()
@@ -79,5 +105,6 @@ def _parser() -> ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         each = commands.add_parser(name, help=command.summary, allow_abbrev=False)
-        command.add_arguments(each)
+        if name in declared:
+            command.declare(each)
     return parser

@@ -1,5 +1,7 @@
 """Text for terminals: nothing in it can drive one."""
 
+import os
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 WIDTH = 80
@@ -23,27 +25,23 @@ def clipped(text: str) -> str:
     return line if len(line) <= WIDTH else line[: WIDTH - 1] + "…"
 
 
-class AnswerWriter:
-    """Writes an answer as it comes and ends it with one line end, whatever the model wrote."""
+def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows as lines of aligned columns, clipped to WIDTH."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield clipped("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
-    def __init__(self, output: TextIO) -> None:
-        self._output = output
-        self._terminal = output.isatty()
-        # Mutable state: whether anything was written, and line ends that may turn out to be the last.
-        self.begun = False
-        self._held = ""
 
-    def write(self, text: str) -> None:
-        """Write a piece at once, but for the line ends at its end."""
-        text = self._held + (visible(text) if self._terminal else text)
-        body = text.rstrip("\n")
-        self._held = text[len(body) :]
-        if body:
-            self.begun = True
-            self._output.write(body)
-            self._output.flush()
+def is_terminal(output: TextIO) -> bool:
+    """Tell whether the output is a terminal that understands more than lines."""
+    return output.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
-    def end(self) -> None:
-        """Write the line end."""
-        self._output.write("\n")
-        self._output.flush()
+
+def is_styled(output: TextIO) -> bool:
+    """Tell whether text may be dimmed or coloured there; https://no-color.org is honoured."""
+    return is_terminal(output) and not os.environ.get("NO_COLOR")
+
+
+def dimmed(text: str, output: TextIO) -> str:
+    """Return the text dimmed, where the output may be styled."""
+    return f"\x1b[2m{visible(text)}\x1b[0m" if is_styled(output) else visible(text)

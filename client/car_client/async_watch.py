@@ -1,0 +1,78 @@
+"""The status again and again, for asyncio."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from car_client import calls
+from car_client.calls import Ask
+from car_client.connection import Connection
+from car_client.errors import InvalidParams
+from car_client.link import Pause
+from car_protocol.status import Status
+
+
+class AsyncStatusWatch(AsyncIterator[Status]):
+    """Statuses as the daemon sends them or, where it does not offer that, as they are asked for.
+
+    Like every request it raises DaemonUnavailable where the connection is lost.
+    """
+
+    def __init__(
+        self,
+        connected: Callable[[], Awaitable[Connection]],
+        ask: Callable[[Ask[Status]], Awaitable[Status]],
+        interval_s: float,
+        pause: Pause,
+    ) -> None:
+        self._connected = connected
+        self._ask = ask
+        self._interval_s = interval_s
+        self._pause = pause
+        self._changed = asyncio.Event()
+        # Mutable state: the connection that sends statuses, whether there is one that does not, and the newest
+        # status that was not taken.
+        self._connection: Connection | None = None
+        self._polls = False
+        self._news: Status | None = None
+
+    async def __anext__(self) -> Status:
+        if self._connection:
+            return await self._sent(self._connection)
+        if not self._polls:
+            return await self._begin()
+        await self._pause(self._interval_s)
+        return await self._ask(calls.status())
+
+    async def aclose(self) -> None:
+        """Ask for no more statuses."""
+        connection, self._connection = self._connection, None
+        if connection and not connection.session.loss:
+            connection.session.watchers.remove(self._keep)
+            if not connection.session.watchers:
+                await self._ask(calls.status(subscribe=False))
+
+    async def _begin(self) -> Status:
+        connection = await self._connected()
+        connection.session.watchers.append(self._keep)
+        try:
+            status = await self._ask(calls.status(subscribe=True, interval_ms=round(self._interval_s * 1000)))
+        except InvalidParams:
+            connection.session.watchers.remove(self._keep)
+            self._polls = True
+            return await self._ask(calls.status())
+        self._connection = connection
+        return status
+
+    async def _sent(self, connection: Connection) -> Status:
+        while self._news is None and connection.session.loss is None:
+            self._changed.clear()
+            await self._changed.wait()
+        status, self._news = self._news, None
+        if status is None:
+            assert connection.session.loss
+            raise connection.session.loss
+        return status
+
+    def _keep(self, status: Status | None) -> None:
+        self._news = status
+        self._changed.set()

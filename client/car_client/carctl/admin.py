@@ -1,0 +1,26 @@
+"""`carctl drain` and `carctl reload`: for the daemon's own user, root and its administrators."""
+
+from argparse import ArgumentParser, Namespace
+
+from car_client.client import Client
+
+
+def add_drain_arguments(parser: ArgumentParser) -> None:
+    """Declare the options of `drain`."""
+    parser.add_argument("--timeout-ms", type=int, metavar="MS", help="then what is not done is refused")
+
+
+def drain(client: Client, options: Namespace) -> None:
+    """Have the daemon finish and end; print what became of its requests."""
+    params = {} if options.timeout_ms is None else {"timeout_ms": options.timeout_ms}
+    result = client.call("daemon/drain", params)
+    print(f"{result['completed']} completed, {result['refused']} refused")
+
+
+def add_reload_arguments(parser: ArgumentParser) -> None:
+    """Declare no options."""
+
+
+def reload(client: Client, options: Namespace) -> None:
+    """Have the daemon read its configuration again."""
+    client.call("daemon/reload")

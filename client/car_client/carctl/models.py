@@ -1,0 +1,64 @@
+"""`carctl models`: what the daemon can serve."""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+
+from msgspec import UNSET
+
+from car_client.carctl.document import print_document, print_result
+from car_client.carctl.failure import WrongUse
+from car_client.carctl.figures import bytes_text
+from car_client.carctl.request import nearest
+from car_client.carctl.terminal import columns, one_line
+from car_client.client import Client
+from car_protocol.models import Model
+
+_HEADINGS = ("model", "state", "size", "context", "capacity", "device", "can")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare what can be done with models."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="what there is, the default one first", allow_abbrev=False)
+    listing.add_argument("--json", action="store_true", help="the result as it came")
+    one = actions.add_parser("show", help="all that is known of one", allow_abbrev=False)
+    one.add_argument("name", metavar="NAME")
+
+
+def run(client: Client, options: Namespace) -> None:
+    """Print the table of models, or one entry."""
+    if options.action == "show":
+        _show(client.models(), options.name)
+    elif options.json:
+        print_result(client, "models/list")
+    else:
+        print(*table(client.models()), sep="\n")
+
+
+def _show(models: Sequence[Model], name: str) -> None:
+    found = {model.name: model for model in models}
+    if name not in found:
+        raise WrongUse(f"there is no model {name!r}{nearest(name, found)}")
+    print_document(found[name])
+
+
+def table(models: Sequence[Model]) -> Iterator[str]:
+    """Yield the table line by line; why a model failed stands below it."""
+    lines = columns([_HEADINGS, *map(_row, models)])
+    yield next(lines)
+    for model, line in zip(models, lines, strict=True):
+        yield line
+        if model.reason is not UNSET:
+            yield f"  {one_line(model.reason)}"
+
+
+def _row(model: Model) -> tuple[str, ...]:
+    return (
+        f"{model.name} (default)" if model.default else model.name,
+        model.state,
+        bytes_text(model.size_bytes) if model.size_bytes is not None else "-",
+        str(model.context_tokens or "-"),
+        str(model.capacity),
+        model.device if model.replicas == 1 else f"{model.device} x{model.replicas}",
+        ", ".join(model.can) or "-",
+    )

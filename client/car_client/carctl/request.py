@@ -1,0 +1,131 @@
+"""The request that a command's flags describe."""
+
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ActionsContainer
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple, cast, get_args
+
+import msgspec
+
+from car_client.options import InferOptions, Turn
+from car_protocol.conversation import ReasoningMode
+from car_protocol.infer import Priority
+
+Messages = list[Turn]
+_TYPES: dict[str, Any] = InferOptions.__annotations__
+
+
+class Flag(NamedTuple):
+    """One member of the request as a flag of its own."""
+
+    member: str
+    help: str
+    metavar: str | None = None
+    type: Callable[[str], Any] = str
+    choices: tuple[str, ...] | None = None
+    action: str = "store"
+
+
+def _text_file(path: str) -> str:
+    """Return a file's text, for argparse."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ArgumentTypeError(f"{path}: {(error.strerror or 'unreadable').lower()}") from error
+    except UnicodeError as error:
+        raise ArgumentTypeError(f"{path}: not UTF-8") from error
+
+
+def _json_file(path: str) -> Any:
+    """Return a file's JSON, for argparse."""
+    try:
+        return msgspec.json.decode(_text_file(path))
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ArgumentTypeError(f"{path}: not JSON: {error}") from error
+
+
+FLAGS = {
+    "--model": Flag("model", "instead of the default model", "NAME"),
+    "--max-tokens": Flag("max_tokens", "no more than this many", "N", int),
+    "--temperature": Flag("temperature", "0 is greedy", "T", float),
+    "--top-k": Flag("top_k", "among the likeliest N, 0 is off", "N", int),
+    "--top-p": Flag("top_p", "among those that make up this probability", "P", float),
+    "--min-p": Flag("min_p", "none below this share of the likeliest", "P", float),
+    "--seed": Flag("seed", "the same seed gives the same answer", "N", int),
+    "--stop": Flag("stop", "end before this text (repeatable)", "TEXT", action="append"),
+    "--schema": Flag("json_schema", "answer in JSON of this schema", "FILE", _json_file),
+    "--grammar": Flag("grammar", "answer in this grammar (GBNF)", "FILE", _text_file),
+    "--tools": Flag("tools", "functions that the model may call, a JSON array", "FILE", _json_file),
+    "--reasoning": Flag("reasoning", "the model's thinking", choices=get_args(ReasoningMode)),
+    "--priority": Flag("priority", "throughput waits for the others", choices=get_args(Priority)),
+    "--timeout-ms": Flag("timeout_ms", "over queue, prefill and decode", "MS", int),
+    "--client": Flag("client", "a label for fairness and `carctl status`", "NAME"),
+    "--session": Flag("session", "keeps a conversation on one replica", "NAME"),
+}
+
+
+def parameter(text: str) -> tuple[str, Any]:
+    """Return a name and its value, for argparse; a member that is a string needs no quotes."""
+    name, given, value = text.partition("=")
+    if not given:
+        raise ArgumentTypeError(f"{text!r} is no NAME=VALUE")
+    if name not in _TYPES:
+        raise ArgumentTypeError(f"there is no option {name!r}{nearest(name, _TYPES)}")
+    if _TYPES[name] is str and not value.startswith('"'):
+        return name, value
+    try:
+        return name, msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return name, value
+
+
+def add_request_arguments(parser: ArgumentParser) -> None:
+    """Declare the flags of the request."""
+    for name, flag in FLAGS.items():
+        more: dict[str, Any] = {"choices": flag.choices} if flag.choices else {"metavar": flag.metavar}
+        if flag.action == "store":
+            more["type"] = flag.type
+        parser.add_argument(name, dest=flag.member, help=flag.help, action=flag.action, **more)
+    parser.add_argument(
+        "--param",
+        type=parameter,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other option of the request, in JSON (repeatable)",
+    )
+
+
+def add_system_argument(parser: _ActionsContainer) -> None:
+    """Declare the system message, beside carctl's own --system."""
+    parser.add_argument("--system", dest="system_message", metavar="TEXT", help="the system message")
+
+
+def conversation(system: str | None, *turns: Turn) -> Messages:
+    """Return the turns after the system message, where there is one."""
+    return [*([Turn(role="system", content=system)] if system else []), *turns]
+
+
+def options_of(arguments: Namespace) -> InferOptions:
+    """Return the options that were given; a --param wins over a flag."""
+    flags = {flag.member: value for flag in FLAGS.values() if (value := getattr(arguments, flag.member)) is not None}
+    return cast(InferOptions, flags | dict(arguments.param))
+
+
+def read_text(argument: str) -> str:
+    """Return the argument or, where it is a dash, standard input without its last line end."""
+    return read_exactly(argument).removesuffix("\n") if argument == "-" else argument
+
+
+def read_exactly(argument: str) -> str:
+    """Return the argument or, where it is a dash, all of standard input."""
+    return sys.stdin.buffer.read().decode() if argument == "-" else argument
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return a question for the name that was meant, empty where none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(names), 1, 0.5)
+    return f", did you mean {near[0]!r}?" if near else ""

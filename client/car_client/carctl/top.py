@@ -1,0 +1,60 @@
+"""`carctl top`: what runs, live, with keys to sort, to cancel and to quit."""
+
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
+
+from car_client.carctl.failure import WrongUse, explain
+from car_client.carctl.keys import key_by_key, pressed
+from car_client.carctl.terminal import is_terminal
+from car_client.carctl.top_state import TopState
+from car_client.client import Client
+from car_client.errors import RequestError
+
+if TYPE_CHECKING:
+    from car_client.carctl.live import Screen
+
+_INTERVAL_S = 1.0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """There is nothing to choose."""
+
+
+def run(client: Client, options: Namespace) -> None:
+    """Show what runs until `q` is pressed."""
+    if not (is_terminal(sys.stdout) and sys.stdin.isatty()):
+        raise WrongUse("top needs a terminal; `carctl status --watch` does not")
+    try:
+        from car_client.carctl.live import screen
+    except ModuleNotFoundError as error:
+        raise WrongUse("top needs rich: pip install 'card-daemon[terminal]'") from error
+    with key_by_key(sys.stdin.fileno()), screen() as drawn:
+        _loop(client, drawn, TopState(), sys.stdin.fileno())
+
+
+def _loop(client: Client, drawn: "Screen", state: TopState, keyboard: int) -> None:
+    from car_client.carctl.top_view import view
+
+    watch = client.watch_status(_INTERVAL_S)
+    status = next(watch)
+    state.take(status, time.monotonic())
+    while not state.over:
+        drawn.show(view(state, status, drawn.width, drawn.height))
+        if watch.wait(keyboard):
+            for key in pressed(keyboard):
+                _press(client, state, key)
+        if news := watch.take():
+            status = news
+            state.take(status, time.monotonic())
+
+
+def _press(client: Client, state: TopState, key: str) -> None:
+    if target := state.press(key):
+        try:
+            client.cancel_request(target.connection, target.id)
+        except RequestError as error:
+            state.message = explain(error)
+        else:
+            state.message = f"request {target.connection}:{target.id} is cancelled"

@@ -1,0 +1,80 @@
+"""The directory of a socket, checked and used through one open descriptor."""
+
+import os
+import stat
+from pathlib import Path
+
+_OTHERS_MAY_WRITE = 0o022
+_OWNER_ONLY_UMASK = 0o077
+Identity = tuple[int, int]
+
+
+class BadAddress(Exception):
+    """The socket cannot be made there; the message says why and what to do."""
+
+
+class Directory:
+    """A directory in which nobody else can replace what this process makes; it is made private where it is missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            _make(path)
+            self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise BadAddress(f"cannot use the directory {path}: {os.strerror(error.errno or 0)}") from error
+        try:
+            _check(path, os.fstat(self.descriptor))
+        except BadAddress:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self.descriptor)
+
+    def facts(self, name: str) -> os.stat_result | None:
+        """Return what a name stands for, itself and not what it links to; None where there is nothing."""
+        try:
+            return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def identity(self, name: str) -> Identity | None:
+        """Return device and inode of what a name stands for."""
+        return _identity(self.facts(name))
+
+    def remove(self, name: str) -> None:
+        """Remove a name; one that is gone is no error."""
+        try:
+            os.unlink(name, dir_fd=self.descriptor)
+        except FileNotFoundError:
+            return
+
+
+def identity(path: Path) -> Identity | None:
+    """Return device and inode of what a path leads to; None where it leads nowhere."""
+    try:
+        return _identity(path.lstat())
+    except OSError:
+        return None
+
+
+def _identity(facts: os.stat_result | None) -> Identity | None:
+    return None if facts is None else (facts.st_dev, facts.st_ino)
+
+
+def _make(path: Path) -> None:
+    before = os.umask(_OWNER_ONLY_UMASK)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    finally:
+        os.umask(before)
+
+
+def _check(path: Path, facts: os.stat_result) -> None:
+    if facts.st_uid not in (os.getuid(), 0):
+        raise BadAddress(f"the directory {path} belongs to another user: choose another --socket")
+    # Where the sticky bit is set, as in /tmp, others can add names but not touch those of this user.
+    if facts.st_mode & _OTHERS_MAY_WRITE and not facts.st_mode & stat.S_ISVTX:
+        raise BadAddress(f"others may write to {path}: make it private (chmod 700) or choose another --socket")

@@ -1,0 +1,53 @@
+"""Looks whether the socket's path still leads to this daemon, and binds it again where it does not."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import structlog
+
+from car_daemon.directory import BadAddress
+from car_daemon.listen import AddressInUse, OwnSocket
+
+log = structlog.get_logger()
+PERIOD_S = 10.0
+
+
+class SocketWatch:
+    """Looks every `period` seconds; `listen` is told of a new socket. Open connections are not touched."""
+
+    def __init__(
+        self, own_socket: OwnSocket, listen: Callable[[socket.socket], None], period: float = PERIOD_S
+    ) -> None:
+        self._socket = own_socket
+        self._listen = listen
+        self._period = period
+        # Mutable state: whether the path was lost and could not be bound again yet, and the timer.
+        self._lost = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Look from now on, in the running event loop."""
+        self._timer = asyncio.get_running_loop().call_later(self._period, self._tick)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tick(self) -> None:
+        if not self._socket.is_ours():
+            self._bind_again()
+        self.start()
+
+    def _bind_again(self) -> None:
+        path = str(self._socket.path)
+        try:
+            self._socket.renew(self._listen)
+        except (BadAddress, AddressInUse) as error:
+            if not self._lost:
+                log.warning("socket.lost", socket=path, why=str(error))
+            self._lost = True
+            return
+        self._lost = False
+        log.warning("socket.bound_again", socket=path, why="the path led elsewhere")

@@ -1,0 +1,121 @@
+"""`watch_status` of both clients: told by the daemon, or asked for."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from car_client import AsyncClient, Client, DaemonUnavailable, RequestError
+from car_client.async_watch import AsyncStatusWatch
+from car_client.watch import StatusWatch
+from car_protocol.errors import RpcError
+from tests.client.fake_daemon import FakeDaemon
+
+SOON_S = 0.1
+
+
+@pytest.fixture
+def client(daemon: FakeDaemon) -> Iterator[Client]:
+    """A blocking client."""
+    with Client(daemon.path) as client:
+        yield client
+
+
+@pytest.fixture
+def watch(client: Client) -> StatusWatch:
+    """A watch of the blocking client that was not begun."""
+    return client.watch_status(SOON_S)
+
+
+@pytest.fixture
+async def async_watch(daemon: FakeDaemon) -> AsyncIterator[AsyncStatusWatch]:
+    """A watch of the asyncio client that was not begun."""
+    async with AsyncClient(daemon.path) as client:
+        yield client.watch_status(SOON_S)
+
+
+def test_the_first_status_is_the_answer_and_the_next_ones_are_what_the_daemon_sends(
+    daemon: FakeDaemon, watch: StatusWatch
+) -> None:
+    assert next(watch).pid == 4242
+    assert daemon.params("daemon/status") == {"subscribe": True, "interval_ms": 100}
+    daemon.tell_status(pid=1)
+    assert next(watch).pid == 1
+    assert watch.take() is None
+
+
+def test_of_statuses_that_nobody_took_the_newest_is_the_next(
+    daemon: FakeDaemon, client: Client, watch: StatusWatch
+) -> None:
+    next(watch)
+    daemon.tell_status(pid=1)
+    daemon.tell_status(pid=2)
+    client.tokenize("requests go on beside it")
+    watch.wait()
+    assert (next(watch).pid, watch.take()) == (2, None)
+
+
+def test_other_descriptors_end_the_wait(watch: StatusWatch) -> None:
+    next(watch)
+    read, write = os.pipe()
+    os.write(write, b"x")
+    watch.wait(read)
+    assert watch.take() is None
+    os.close(read)
+    os.close(write)
+
+
+def test_a_closed_watch_tells_the_daemon_unless_another_one_goes_on(
+    daemon: FakeDaemon, client: Client, watch: StatusWatch
+) -> None:
+    other = client.watch_status(SOON_S)
+    next(watch)
+    next(other)
+    watch.close()
+    daemon.tell_status(pid=1)
+    assert next(other).pid == 1
+    other.close()
+    assert daemon.params("daemon/status") == {"subscribe": False}
+
+
+def test_a_daemon_that_does_not_tell_is_asked_again_and_again(daemon: FakeDaemon, watch: StatusWatch) -> None:
+    daemon.offers_status = False
+    assert [next(watch).pid for _ in range(3)] == [4242] * 3
+    assert len([call for call in daemon.calls if call.method == "daemon/status"]) == 4
+
+
+def test_a_lost_connection_ends_the_watch(daemon: FakeDaemon, watch: StatusWatch) -> None:
+    next(watch)
+    daemon.drop()
+    with pytest.raises(DaemonUnavailable):
+        next(watch)
+    watch.close()
+
+
+def test_another_error_is_raised(daemon: FakeDaemon, watch: StatusWatch) -> None:
+    daemon.offers_status = False
+    daemon.answers["daemon/status"] = RpcError("internal_error")
+    with pytest.raises(RequestError):
+        next(watch)
+
+
+async def test_asyncio_is_told_too(daemon: FakeDaemon, async_watch: AsyncStatusWatch) -> None:
+    assert (await anext(async_watch)).pid == 4242
+    daemon.tell_status(pid=1)
+    assert (await anext(async_watch)).pid == 1
+    await async_watch.aclose()
+    assert daemon.params("daemon/status") == {"subscribe": False}
+
+
+async def test_asyncio_asks_where_the_daemon_does_not_tell(daemon: FakeDaemon, async_watch: AsyncStatusWatch) -> None:
+    daemon.offers_status = False
+    assert [(await anext(async_watch)).pid for _ in range(3)] == [4242] * 3
+    await async_watch.aclose()
+
+
+async def test_a_lost_connection_ends_the_asyncio_watch(daemon: FakeDaemon, async_watch: AsyncStatusWatch) -> None:
+    await anext(async_watch)
+    daemon.drop()
+    with pytest.raises(DaemonUnavailable):
+        await anext(async_watch)
+    await async_watch.aclose()

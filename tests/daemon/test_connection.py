@@ -1,0 +1,187 @@
+"""A connection over a real socket: order, fairness, every way to end."""
+
+import time
+
+import pytest
+
+from car_protocol.errors import RpcError
+from car_protocol.limits import Limits
+from tests.daemon.conftest import Run
+from tests.daemon.connections import Done, connections, request
+
+SMALL = Limits(max_frame_bytes=1000, frame_timeout_ms=50)
+
+
+def busy(seconds: float) -> None:
+    """Keep the event loop for so long, as a call does that computes."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        pass
+
+
+def test_frames_are_carried_out_in_order_however_many_come_at_once(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            pair = await all_of_them.connect()
+            pair.writer.write(b"".join(request("do", number) for number in range(3000)))
+            assert [(await pair.receive())["id"] for _ in range(3000)] == list(range(3000))
+
+    run(scenario())
+
+
+def test_one_clients_thousands_of_frames_let_another_clients_one_frame_through(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            all_of_them.calls.before_each = lambda: busy(0.0002)
+            greedy, other = await all_of_them.connect(), await all_of_them.connect()
+            greedy.writer.write(b"".join(request("do", number) for number in range(2000)))
+            await greedy.receive()
+            other.send("do", 1)
+            await other.receive()
+            assert all_of_them.calls.done < 200
+            for _ in range(1999):
+                await greedy.receive()
+
+    run(scenario())
+
+
+def test_frames_beyond_what_may_wait_are_read_later_and_none_is_lost(run: Run) -> None:
+    line = b'{"jsonrpc":"2.0","id":%d,"method":"do","params":{"x":"' + b"a" * 5000 + b'"}}\n'
+
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            all_of_them.calls.before_each = lambda: busy(0.0005)
+            pair = await all_of_them.connect()
+            pair.writer.write(b"".join(line % number for number in range(1000)))
+            assert [(await pair.receive())["id"] for _ in range(1000)] == list(range(1000))
+
+    run(scenario())
+
+
+def test_a_half_close_finishes_what_waits_and_what_is_in_flight(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            pair = await all_of_them.connect()
+            pair.writer.write(b"".join(request("do", number) for number in range(1, 500)) + request("wait", 0))
+            pair.writer.write_eof()
+            for number in range(1, 500):
+                assert (await pair.receive())["id"] == number
+            await all_of_them.calls.one_waits.wait()
+            all_of_them.calls.waiting[0].result(Done())
+            assert [message["id"] for message in await pair.rest()] == [0]
+            await pair.gone()
+
+    run(scenario())
+
+
+def test_a_full_close_after_a_half_close_cancels_what_is_in_flight(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            pair = await all_of_them.connect()
+            pair.send("wait", 1)
+            pair.writer.write_eof()
+            await all_of_them.calls.one_waits.wait()
+            assert not all_of_them.calls.cancelled
+            pair.writer.close()
+            await pair.gone()
+            assert all_of_them.calls.cancelled == ["cancelled"]
+
+    run(scenario())
+
+
+def test_a_close_drops_the_frames_that_wait(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            all_of_them.calls.before_each = lambda: busy(0.001)
+            pair = await all_of_them.connect()
+            pair.writer.write(b"".join(request("do", number) for number in range(3000)))
+            await pair.receive()
+            pair.writer.transport.abort()
+            await pair.gone()
+            assert all_of_them.calls.done < 1000
+
+    run(scenario())
+
+
+def test_a_frame_too_long_answers_what_is_in_flight_then_says_why_and_closes(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections(SMALL) as all_of_them:
+            pair = await all_of_them.connect()
+            pair.writer.write(request("wait", 1) + request("do", 2) + b"a" * 1002 + request("do", 3))
+            first, second, third = await pair.rest()
+            assert (first["id"], second["id"], second["error"]["data"]["reason"]) == (2, 1, "cancelled")
+            assert (third["id"], third["error"]["data"]["limit"]) == (None, "max_frame_bytes")
+            await pair.gone()
+
+    run(scenario())
+
+
+def test_a_frame_that_was_begun_and_does_not_end_closes_the_connection(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections(SMALL) as all_of_them:
+            pair = await all_of_them.connect()
+            pair.writer.write(request("do", 1) + b"{")
+            first, second = await pair.rest()
+            assert first["id"] == 1
+            assert second["error"]["data"] == {
+                "reason": "limit",
+                "retryable": False,
+                "started": False,
+                "limit": "frame_timeout_ms",
+                "value": 50,
+            }
+
+    run(scenario())
+
+
+def test_a_connection_without_an_unfinished_frame_lives_on(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections(SMALL) as all_of_them:
+            idle, slow = await all_of_them.connect(), await all_of_them.connect()
+            idle.writer.write(b"  \r\n")
+            slow.writer.write(b"{")
+            await slow.rest()
+            idle.send("do", 1)
+            assert (await idle.receive())["id"] == 1
+
+    run(scenario())
+
+
+def test_a_defect_in_one_connections_frame_ends_that_connection_alone(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            bad, good = await all_of_them.connect(), await all_of_them.connect()
+            bad.writer.write(request("do", 1) + request("fail", 2) + request("do", 3))
+            await bad.gone()
+            good.send("do", 4)
+            assert (await good.receive())["id"] == 4
+
+    run(scenario())
+
+
+def test_nothing_follows_the_last_word_of_a_connection(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections(SMALL) as all_of_them:
+            pair = await all_of_them.connect()
+            pair.writer.write(request("wait", 1) + b"a" * 1002)
+            messages = await pair.rest()
+            all_of_them.calls.waiting[0].error(RpcError("engine_lost"))
+            assert [message["id"] for message in messages] == [1, None]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("count", [65, 100])
+def test_the_65th_request_in_flight_is_refused_and_the_others_live(run: Run, count: int) -> None:
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            pair = await all_of_them.connect()
+            pair.writer.write(b"".join(request("wait", number) for number in range(count)))
+            for number in range(64, count):
+                refused = await pair.receive()
+                assert (refused["id"], refused["error"]["data"]["limit"]) == (number, "max_in_flight")
+            for exchange in all_of_them.calls.waiting:
+                exchange.result(Done())
+            assert [(await pair.receive())["id"] for _ in range(64)] == list(range(64))
+
+    run(scenario())

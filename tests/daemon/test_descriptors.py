@@ -1,0 +1,48 @@
+"""How many connections the limit of open files allows."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from car_daemon.descriptors import within_descriptors
+from car_protocol.limits import Limits
+
+
+@pytest.fixture(autouse=True)
+def limit() -> Iterator[tuple[int, int]]:
+    """The limit as it was, which comes back after the test."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield before
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_soft_limit_is_raised_to_what_is_needed() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+    assert within_descriptors(Limits(max_connections=200)).max_connections == 200
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (200 + 16 + len(os.listdir("/dev/fd")) - 1, hard)
+
+
+def test_a_limit_that_is_high_enough_stays() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert within_descriptors(Limits(max_connections=1)).max_connections == 1
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
+
+
+SCRIPT = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)
+from car_daemon.descriptors import within_descriptors
+from car_protocol.limits import Limits
+print(within_descriptors(Limits()).max_connections)
+"""
+
+
+@pytest.mark.parametrize(("hard", "most"), [(64, 64 - 16 - 3), (12, 1)])
+def test_a_hard_limit_leaves_sixteen_beside_the_connections_and_one_connection_at_least(hard: int, most: int) -> None:
+    ended = subprocess.run([sys.executable, "-c", SCRIPT, str(hard)], capture_output=True, text=True, check=True)
+    assert int(ended.stdout) == most

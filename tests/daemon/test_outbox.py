@@ -1,0 +1,249 @@
+"""What happens to the streams of a client that does not read: merged, parked, given up; and how they come back."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+from car_daemon.engine.frames import Extra
+from car_daemon.exchange import Exchange, Work
+from car_daemon.outbox import PARK_BYTES, Outbox
+from car_protocol.answer import Answer, Logprob, Timings, Usage
+from car_protocol.envelope import Failure, Result, encode_message
+from car_protocol.errors import RpcError
+from car_protocol.limits import Limits
+
+Json = dict[str, Any]
+LIMITS = Limits(slow_reader_ms=20, max_output_bytes=2 * PARK_BYTES, max_frame_bytes=1024)
+
+
+class Pipe:
+    """A transport whose client reads when the test says so."""
+
+    def __init__(self) -> None:
+        self.read = b""
+        self._waiting = b""
+        self.reads = True
+        self.outbox: Outbox | None = None
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        assert high == 0
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._waiting)
+
+    def write(self, data: bytes) -> None:
+        if self.reads:
+            self.read += data
+            return
+        self._waiting += data
+        assert self.outbox is not None
+        self.outbox.block()
+
+    def go_on(self) -> None:
+        """Read everything."""
+        self.reads = True
+        self.read, self._waiting = self.read + self._waiting, b""
+        assert self.outbox is not None
+        self.outbox.unblock()
+
+    @property
+    def messages(self) -> list[Json]:
+        """Everything that was read."""
+        return [json.loads(line) for line in self.read.splitlines()]
+
+
+class Client:
+    """A client with one stream, and a record of what the daemon did about it."""
+
+    def __init__(self) -> None:
+        self.pipe = Pipe()
+        self.did: list[str] = []
+        self.ended = asyncio.Event()
+        self.outbox = Outbox(LIMITS, lambda: self.did.append("abandoned"))
+        self.pipe.outbox = self.outbox
+        self.outbox.open(cast(asyncio.Transport, self.pipe))
+        self.stream = self.new_stream(1)
+
+    def new_stream(self, request_id: int) -> Exchange:
+        stream = Exchange(request_id, 0, self._end, self.outbox)
+        stream.work = Work(
+            cancel=lambda reason: stream.error(RpcError(reason)),
+            hold=lambda: self.did.append(f"held {request_id}"),
+            release=lambda: self.did.append(f"released {request_id}"),
+        )
+        return stream
+
+    def _end(self, exchange: Exchange, response: Result | Failure) -> None:
+        self.did.append(f"ended {exchange.id}")
+        self.ended.set()
+        self.outbox.send(encode_message(response))
+
+    def block(self) -> None:
+        """Stop reading, and have the first byte wait."""
+        self.pipe.reads = False
+        self.stream.chunk("first", None)
+        self.outbox.flush()
+
+    @property
+    def chunks(self) -> list[Json]:
+        """The params of the chunks that were read."""
+        return [message["params"] for message in self.pipe.messages if "params" in message]
+
+
+def run(scenario: Callable[[Client], None]) -> Client:
+    """Play a scenario in a loop; return the client as it is then."""
+
+    async def play() -> Client:
+        client = Client()
+        scenario(client)
+        client.outbox.flush()
+        return client
+
+    return asyncio.run(play())
+
+
+def likely(token: int) -> Extra:
+    return Extra(tokens=[token], logprobs=[Logprob(token, "x", -1.0, [])], reasoning=f"r{token}")
+
+
+def test_chunks_go_out_one_by_one_while_the_client_reads() -> None:
+    def scenario(client: Client) -> None:
+        client.stream.chunk("a", None)
+        client.stream.chunk("b", likely(1))
+
+    chunks = run(scenario).chunks
+    assert [(chunk["seq"], chunk["text"]) for chunk in chunks] == [(0, "a"), (1, "b")]
+
+
+def test_what_waits_goes_out_as_one_chunk_with_everything_in_order() -> None:
+    def scenario(client: Client) -> None:
+        client.block()
+        for token in range(5):
+            client.stream.chunk(str(token), likely(token))
+        client.pipe.go_on()
+        client.stream.chunk("end", None)
+
+    first, merged, last = run(scenario).chunks
+    assert [chunk["seq"] for chunk in (first, merged, last)] == [0, 1, 2]
+    assert (merged["text"], merged["tokens"], merged["reasoning"]) == ("01234", [0, 1, 2, 3, 4], "r0r1r2r3r4")
+    assert [each["token"] for each in merged["logprobs"]] == [0, 1, 2, 3, 4]
+    assert last["text"] == "end"
+
+
+def test_a_stream_that_ends_while_it_waits_is_complete_and_counts_its_chunks() -> None:
+    def scenario(client: Client) -> None:
+        client.block()
+        client.stream.chunk("a", None)
+        client.stream.chunk("b", None)
+        timings = Timings(0, 0, 0, 0, 0)
+        client.stream.result(
+            Answer(
+                finish_reason="stop", model="m", seed=1, usage=Usage(1, 0, 3), timings=timings,
+                chunks=client.stream.chunks,
+            )
+        )  # fmt: skip
+        client.pipe.go_on()
+
+    client = run(scenario)
+    assert [chunk["text"] for chunk in client.chunks] == ["first", "ab"]
+    assert client.pipe.messages[-1]["result"]["chunks"] == 2
+
+
+def test_a_stream_that_brings_more_than_may_wait_is_held_once_and_released_when_it_is_read() -> None:
+    def scenario(client: Client) -> None:
+        client.block()
+        client.stream.chunk("a" * PARK_BYTES, None)
+        client.stream.chunk("a", None)
+        client.did.append("reads")
+        client.pipe.go_on()
+        client.stream.chunk("z", None)
+
+    client = run(scenario)
+    assert client.did == ["held 1", "reads", "released 1"]
+    assert len("".join(chunk["text"] for chunk in client.chunks)) == len("first") + PARK_BYTES + 2
+
+
+def test_a_stream_stays_held_while_its_client_reads_too_little() -> None:
+    def scenario(client: Client) -> None:
+        client.block()
+        client.stream.chunk("a" * PARK_BYTES, None)
+        client.outbox.unblock()
+        assert client.did == ["held 1"]
+
+    assert run(scenario).outbox.blocked
+
+
+def test_a_held_stream_that_is_not_read_in_time_ends_and_what_waited_is_dropped() -> None:
+    async def play() -> Client:
+        client = Client()
+        client.block()
+        client.stream.chunk("a" * PARK_BYTES, None)
+        await client.ended.wait()
+        client.pipe.go_on()
+        client.outbox.flush()
+        return client
+
+    client = asyncio.run(play())
+    assert client.did == ["held 1", "ended 1"]
+    assert [chunk["text"] for chunk in client.chunks] == ["first"]
+    assert client.pipe.messages[-1]["error"]["code"] == 1007
+
+
+def test_streams_that_hold_more_than_the_limit_end_at_once() -> None:
+    def scenario(client: Client) -> None:
+        client.block()
+        other = client.new_stream(2)
+        other.chunk("b", None)
+        client.stream.chunk("a" * LIMITS.max_output_bytes, None)
+
+    assert run(scenario).did == ["ended 2", "ended 1"]
+
+
+def test_a_large_answer_that_waits_ends_no_stream() -> None:
+    def scenario(client: Client) -> None:
+        client.pipe.reads = False
+        client.outbox.send(b"x" * 3 * LIMITS.max_output_bytes + b"\n")
+        client.outbox.flush()
+        client.stream.chunk("a", None)
+        assert client.did == ["held 1"]
+        client.pipe.go_on()
+
+    assert run(scenario).did == ["held 1", "released 1"]
+
+
+def test_one_frame_of_any_size_is_written_and_a_client_that_reads_none_of_many_is_dropped() -> None:
+    def scenario(client: Client) -> None:
+        client.pipe.reads = False
+        client.outbox.send(b"x" * 8 * LIMITS.max_output_bytes)
+        client.outbox.flush()
+        assert client.did == []
+        client.outbox.send(b"y")
+
+    assert run(scenario).did == ["abandoned"]
+
+
+def test_a_cancelled_stream_is_told_how_many_chunks_it_gets() -> None:
+    def scenario(client: Client) -> None:
+        client.block()
+        client.stream.chunk("a", None)
+        assert client.stream.chunks == 2
+        client.stream.error(RpcError("cancelled", chunks=client.stream.chunks))
+        client.stream.chunk("late", None)
+        client.pipe.go_on()
+
+    client = run(scenario)
+    assert [chunk["text"] for chunk in client.chunks] == ["first", "a"]
+    assert client.pipe.messages[-1]["error"]["data"]["chunks"] == 2
+
+
+def test_nothing_is_timed_for_a_connection_that_is_gone() -> None:
+    async def play() -> list[str]:
+        client = Client()
+        client.block()
+        client.stream.chunk("a" * PARK_BYTES, None)
+        client.outbox.discard()
+        await asyncio.sleep(2 * LIMITS.slow_reader_ms / 1000)
+        return client.did
+
+    assert asyncio.run(play()) == ["held 1"]

@@ -1,0 +1,43 @@
+"""The path is looked at again and again, and new clients find the daemon there."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+from structlog.testing import capture_logs
+
+from car_daemon.listen import OwnSocket
+from car_daemon.socket_watch import PERIOD_S, SocketWatch
+
+
+async def watched(own_socket: OwnSocket) -> list[str]:
+    """Watch until the socket was bound again; return the events of the log."""
+    told: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
+    watch = SocketWatch(own_socket, told.set_result, period=0.01)
+    with capture_logs() as logs:
+        watch.start()
+        assert await asyncio.wait_for(told, 5) is own_socket.listener
+        await asyncio.sleep(0.05)  # what is logged once must stay so
+        watch.stop()
+    return [entry["event"] for entry in logs]
+
+
+def test_it_looks_every_ten_seconds() -> None:
+    assert PERIOD_S == 10
+
+
+async def test_a_removed_socket_is_bound_again_and_said(tmp_path: Path) -> None:
+    own_socket = OwnSocket(tmp_path / "s")
+    (tmp_path / "s").unlink()
+    assert await watched(own_socket) == ["socket.bound_again"]
+    own_socket.close()
+
+
+async def test_a_place_that_is_taken_is_said_once_and_bound_when_it_is_free(tmp_path: Path) -> None:
+    own_socket = OwnSocket(tmp_path / "s")
+    (tmp_path / "s").unlink()
+    (tmp_path / "s").mkdir()
+    asyncio.get_running_loop().call_later(0.1, (tmp_path / "s").rmdir)
+    assert await watched(own_socket) == ["socket.lost", "socket.bound_again"]
+    assert own_socket.is_ours()
+    own_socket.close()

@@ -1,0 +1,75 @@
+"""Who carries out a frame next, and for how long before the loop sees to everything else."""
+
+import asyncio
+
+from car_daemon.turns import Turns
+
+
+class Clock:
+    """Time that passes as the workers say."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Worker:
+    """Has a number of frames that each take some time."""
+
+    def __init__(self, name: str, frames: int, clock: Clock, log: list[str], seconds: float = 0.0) -> None:
+        self.name = name
+        self.frames = frames
+        self.clock = clock
+        self.log = log
+        self.seconds = seconds
+
+    def work(self) -> bool:
+        self.frames -= 1
+        self.clock.now += self.seconds
+        self.log.append(self.name)
+        return self.frames > 0
+
+
+def played(*workers: tuple[str, int], seconds: float = 0.0, turns: int = 3) -> list[str]:
+    """Return who worked, with a bar after every turn of the loop."""
+    log: list[str] = []
+    clock = Clock()
+
+    async def play() -> None:
+        shared = Turns(clock)
+        for name, frames in workers:
+            shared.join(Worker(name, frames, clock, log, seconds))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+            log.append("|")
+
+    asyncio.run(play())
+    return log
+
+
+def test_workers_take_turns_frame_by_frame() -> None:
+    assert played(("a", 3), ("b", 1), ("c", 2), turns=1) == ["a", "b", "c", "a", "c", "a", "|"]
+
+
+def test_a_turn_of_the_loop_ends_after_two_milliseconds() -> None:
+    assert played(("a", 4), seconds=0.001) == ["a", "a", "|", "a", "a", "|", "|"]
+
+
+def test_one_frame_that_takes_long_is_a_turn_of_its_own() -> None:
+    assert played(("a", 2), ("b", 1), seconds=1.0) == ["a", "|", "b", "|", "a", "|"]
+
+
+def test_a_worker_that_is_done_may_join_again() -> None:
+    log: list[str] = []
+    clock = Clock()
+
+    async def play() -> None:
+        shared = Turns(clock)
+        for _ in range(2):
+            shared.join(Worker("a", 1, clock, log))
+            await asyncio.sleep(0)
+
+    asyncio.run(play())
+    assert log == ["a", "a"]
