@@ -9,6 +9,8 @@ from car_daemon.engine import frames
 from car_daemon.engine.batching.turns import AdapterSet
 from car_daemon.pending import Owner, Reply
 from car_daemon.scheduler.request import Fault, Request
+from car_daemon.timings import Timings as Measured
+from car_daemon.timings import TokenClock
 from car_protocol.answer import Answer, Progress, Timings, Usage
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
@@ -28,6 +30,7 @@ class GrowingAnswer:
         reply: Reply,
         *,
         streams: bool,
+        timings: Measured,
         clock: Callable[[], float],
     ) -> None:
         self.request = request
@@ -37,11 +40,12 @@ class GrowingAnswer:
         self._streams = streams
         self._clock = clock
         self.seed = params.seed if params.seed is not None else secrets.randbelow(_MAX_SEED)
+        self._measured = timings
         # Mutable state: the prepared form, what was produced, how far the engine is and how it ended.
         self._prepared = frames.Prepared(request.key, b"", 0)
         self._texts: list[str] = []
         self._extras: list[frames.Extra] = []
-        self._first_token_at: float | None = None
+        self._tokens = TokenClock(timings, request.arrived, clock)
         self.sequence: int | None = None
         self._end: frames.End | None = None
 
@@ -96,7 +100,9 @@ class GrowingAnswer:
         """Return the frame that starts the request, from its beginning."""
         self._texts.clear()
         self._extras.clear()
-        self._first_token_at = None
+        self._tokens = TokenClock(self._measured, self.request.arrived, self._clock)
+        if self.request.leased_at is not None:
+            self._measured.queued.observe(self.request.leased_at - self.request.arrived)
         prepared = self._prepared
         return frames.Run(
             key=self.request.key,
@@ -121,8 +127,8 @@ class GrowingAnswer:
         if self.params.progress and not row.sampled and row.end is None:
             total = self.prompt_tokens
             self._reply.progress(Progress(self.owner.id, "prefill", done=row.prompt_done, total=total))
-        if row.sampled and self._first_token_at is None:
-            self._first_token_at = self._clock()
+        if row.sampled:
+            self._tokens.token()
         if not self._streams:
             self._texts.append(row.text)
             if row.extra is not None:
@@ -143,7 +149,7 @@ class GrowingAnswer:
         """Send the terminal error."""
         if reason == "cancelled" and self._streams:
             data = {**data, "chunks": self._reply.chunks}
-        self._reply.error(RpcError(reason, started=self._first_token_at is not None, **data))
+        self._reply.error(RpcError(reason, started=self._tokens.first_at is not None, **data))
 
     def _answer(self) -> Answer:
         end = self._end or self._cut_off()
@@ -172,7 +178,7 @@ class GrowingAnswer:
         """Return the end of an answer at its deadline, where its engine did not get to say it."""
         request, now = self.request, self._clock()
         leased = request.leased_at if request.leased_at is not None else now
-        first = self._first_token_at if self._first_token_at is not None else now
+        first = self._tokens.first_at if self._tokens.first_at is not None else now
         usage = Usage(self.prompt_tokens, 0, request.produced)
         return frames.End("deadline", None, usage, _ms(first - leased), _ms(now - first))
 
@@ -180,7 +186,7 @@ class GrowingAnswer:
         arrived = self.request.arrived
         now = self._clock()
         leased = self.request.leased_at if self.request.leased_at is not None else now
-        first = self._first_token_at if self._first_token_at is not None else now
+        first = self._tokens.first_at if self._tokens.first_at is not None else now
         return Timings(
             queue_ms=_ms(leased - arrived),
             prefill_ms=round(end.prefill_ms, 3),

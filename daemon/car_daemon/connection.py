@@ -161,6 +161,16 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     @property
+    def closed(self) -> bool:
+        """Whether nothing can be sent any more."""
+        return self._closing
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the client has not read what was sent."""
+        return self._outbox.blocked
+
+    @property
     def open_requests(self) -> int:
         """Requests in flight."""
         return len(self.in_flight)

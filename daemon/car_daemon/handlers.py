@@ -7,16 +7,18 @@ from car_daemon.connection import Connection
 from car_daemon.dispatch import CANCEL, Handler, cancel_request
 from car_daemon.exchange import Exchange, Work
 from car_daemon.inference import Inference
+from car_daemon.metrics import Metrics
 from car_daemon.models.pool import ModelPool
 from car_daemon.pending import Owner
 from car_daemon.reports import Reports
+from car_daemon.status_watch import StatusWatch
 from car_protocol.capacity import Capacity, CapacityParams
 from car_protocol.embed import EmbedParams, RerankParams
 from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
 from car_protocol.models import Models
 from car_protocol.openrpc import describe
-from car_protocol.status import Status
-from car_protocol.text import DetokenizeParams, TokenizeParams
+from car_protocol.status import Status, StatusParams
+from car_protocol.text import DetokenizeParams, Text, TokenizeParams
 
 
 @cache
@@ -31,6 +33,7 @@ class Handlers:
         self._inference = inference
         self._pool = pool
         self._reports = reports
+        self._status_watch = StatusWatch(reports.status)
 
     def table(self) -> dict[str, Handler]:
         """Return the handler of every method."""
@@ -45,6 +48,7 @@ class Handlers:
             "detokenize": self.detokenize,
             "models/list": self.models,
             "daemon/status": self.status,
+            "daemon/metrics": self.metrics,
             "rpc.discover": self.discover,
         }
 
@@ -89,9 +93,17 @@ class Handlers:
         """List the models."""
         return Models([self._reports.model(entry) for entry in self._pool])
 
-    def status(self, connection: Connection, _exchange: Exchange, _params: NoParams) -> Status:
-        """Describe the daemon to this peer."""
+    def status(self, connection: Connection, _exchange: Exchange, params: StatusParams) -> Status:
+        """Describe the daemon to this peer; start or end the subscription."""
+        if params.subscribe is True:
+            self._status_watch.start(connection, params.interval_ms)
+        elif params.subscribe is False:
+            self._status_watch.stop(connection)
         return self._reports.status(connection.peer)
+
+    def metrics(self, connection: Connection, _exchange: Exchange, _params: NoParams) -> Text:
+        """Return what is counted, for Prometheus."""
+        return Text(Metrics(lambda: self._reports.status(connection.peer), self._inference.timings).text())
 
     def discover(self, _connection: Connection, _exchange: Exchange, _params: NoParams) -> dict[str, Any]:
         """Describe the contract."""

@@ -19,6 +19,7 @@ from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Pre
 from car_daemon.scheduler.request import Request
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.texts_answer import TextsAnswer
+from car_daemon.timings import Timings
 from car_protocol.embed import EmbedParams, RerankParams
 from car_protocol.infer import InferParams
 
@@ -45,8 +46,10 @@ class Inference:
             Complete: self._complete,
             Fail: self._fail,
         }
-        # Mutable state besides the above: answers on their way by key, engines by number, the next deadline.
+        # Mutable state besides the above: answers on their way by key, how long those of each model waited, engines by
+        # number, the next deadline.
         self.answers: dict[int, Pending] = {}
+        self.timings: dict[str, Timings] = {}
         self._engines: dict[int, Engine] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = math.inf
@@ -72,7 +75,13 @@ class Inference:
             timeout=_seconds(params.timeout_ms),
             queue_timeout=_seconds(params.queue_timeout_ms),
         )
-        return self._submit(GrowingAnswer(request, params, owner, reply, streams=streams, clock=self._clock), now)
+        return self._submit(self._growing(request, params, owner, reply, streams=streams), now)
+
+    def _growing(
+        self, request: Request, params: InferParams, owner: Owner, reply: Reply, *, streams: bool
+    ) -> GrowingAnswer:
+        timings = self.timings.setdefault(request.model, Timings())
+        return GrowingAnswer(request, params, owner, reply, streams=streams, timings=timings, clock=self._clock)
 
     def texts(self, params: EmbedParams | RerankParams, owner: Owner, reply: Reply, *, size: int) -> int:
         """Take texts to embed or to rank; return the key that cancels it. Raises RpcError if no model can."""
@@ -193,6 +202,9 @@ class Inference:
         self.answers.pop(action.request.key).complete()
 
     def _fail(self, action: Fail) -> None:
+        request = action.request
+        if request.leased_at is None and request.engine is not None and request.engine in self._engines:
+            self._engines[request.engine].send(frames.Forget(request.key))
         self.answers.pop(action.request.key).fail(action.reason, action.data)
 
     def _run(self, action: Run) -> None:

@@ -10,7 +10,7 @@ from car_protocol.capacity import Capacity, CapacityParams
 from car_protocol.embed import Embeddings, EmbedParams, Ranking, RerankParams
 from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
 from car_protocol.models import Models
-from car_protocol.status import Status
+from car_protocol.status import Status, StatusParams
 from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens
 
 
@@ -34,12 +34,14 @@ METHODS: dict[str, Method] = {
     "tokenize": Method("Cut text into the model's tokens.", TokenizeParams, Tokens),
     "detokenize": Method("Write tokens out as text.", DetokenizeParams, Text),
     "models/list": Method("List what the daemon can serve.", NoParams, Models),
-    "daemon/status": Method("What the daemon is doing now.", NoParams, Status),
+    "daemon/status": Method("What the daemon is doing now.", StatusParams, Status),
     "daemon/cancel": Method("Cancel another connection's request.", CancelOtherParams, Empty),
     "daemon/drain": Method("Finish what runs and waits, then end.", DrainParams, Drained),
     "daemon/reload": Method("Read the configuration again.", NoParams, Empty),
+    "daemon/metrics": Method("What is counted, as Prometheus text.", NoParams, Text),
     "rpc.discover": Method("This table as an OpenRPC document.", NoParams, dict[str, Any]),
 }
 CHUNK = "infer_stream/chunk"
 PROGRESS = "infer_stream/progress"
 CAPACITY_CHANGED = "inference/capacity_changed"
+STATUS_CHANGED = "daemon/status_changed"

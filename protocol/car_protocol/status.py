@@ -1,11 +1,12 @@
 """`daemon/status`: what the daemon is doing, without anybody's text."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from car_protocol.capacity import Capacity, Pressure
 from car_protocol.envelope import Id
+from car_protocol.meta import Params
 from car_protocol.models import Model
 
 Phase = Literal["prefill", "decode"]
@@ -88,6 +89,13 @@ class Memory(Struct, frozen=True, kw_only=True):
     total: int
     available: int
     pressure: Pressure
+
+
+class StatusParams(Params, frozen=True, kw_only=True):
+    """With `subscribe` the status comes again every `interval_ms` as `daemon/status_changed`; false ends that."""
+
+    subscribe: bool | None = None
+    interval_ms: Annotated[int, Meta(ge=100, le=60_000)] = 1000
 
 
 class Status(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from car_daemon.engine.encoding import Encode, Encoder
 from car_daemon.engine.form import Forms
 from car_daemon.engine.frames import FromEngine, Load, Ready, Warned
 from car_daemon.engine.grammar.constraint import Constraints
-from car_daemon.engine.inbox import Inbox
+from car_daemon.engine.inbox import Forgotten, Inbox
 from car_daemon.engine.llama.adapters import Adapters
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.embedder import Embedder
@@ -66,6 +66,7 @@ class Engine:
 def assemble(
     load: Load,
     jobs: Inbox[Job | None],
+    forgotten: Forgotten,
     commands: Inbox[Command],
     send: Callable[[FromEngine], None],
     progress: Callable[[float], None],
@@ -111,6 +112,7 @@ def assemble(
         context.context_tokens,
         generates=context.generates,
         inbox=jobs,
+        forgotten=forgotten,
         send=send,
     )
     kv_bytes = model.kv_bytes(context.context_tokens)

@@ -1,8 +1,7 @@
-"""The frames between daemon and engine: a 4-byte length, then one msgpack Struct."""
+"""What daemon and engine tell each other."""
 
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from car_daemon.engine.batching.turns import AdapterSet
@@ -11,8 +10,6 @@ from car_protocol.answer import FinishReason, Logprob, Usage
 from car_protocol.capacity import Policy
 from car_protocol.conversation import Message, ReasoningMode, Tool, ToolCall, ToolChoice
 from car_protocol.sampling import Sampling
-
-_LENGTH_BYTES = 4
 
 
 class Load(Struct, frozen=True, tag=True, kw_only=True):
@@ -129,6 +126,12 @@ class Halt(Struct, frozen=True, tag=True):
 
     key: int
     deadline: bool
+
+
+class Forget(Struct, frozen=True, tag=True):
+    """Do not prepare a request any more: nobody waits for it. Nothing is answered."""
+
+    key: int
 
 
 class Tokenize(Struct, frozen=True, tag=True):
@@ -275,41 +278,6 @@ class Warned(Struct, frozen=True, tag=True):
     facts: dict[str, Any]
 
 
-ToEngine = Load | Prepare | PrepareTexts | Run | RunTexts | Park | Resume | Halt | Tokenize | Detokenize | Quit
+ToEngine = Load | Prepare | PrepareTexts | Run | RunTexts | Park | Resume | Halt | Forget | Tokenize | Detokenize | Quit
 About = Prepared | Refused | TokenIds | PlainText | StepDone | Parked
 FromEngine = Loading | Ready | LoadFailed | Heartbeat | Warned | About
-
-
-_encode = msgspec.msgpack.Encoder().encode
-decode_to_engine = msgspec.msgpack.Decoder(ToEngine).decode
-decode_from_engine = msgspec.msgpack.Decoder(FromEngine).decode
-
-
-def encode_frame(message: Struct) -> bytes:
-    """Return the message with its length in front."""
-    body = _encode(message)
-    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
-
-
-class FrameReader:
-    """Cut length-prefixed frames from a byte stream of any chunking."""
-
-    def __init__(self) -> None:
-        # Mutable state: the bytes of the unfinished frame.
-        self._buffer = bytearray()
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return the bodies of the frames that `data` completes."""
-        buffer = self._buffer
-        buffer += data
-        bodies = []
-        start = 0
-        while len(buffer) - start >= _LENGTH_BYTES:
-            body = start + _LENGTH_BYTES
-            end = body + int.from_bytes(buffer[start:body], "little")
-            if len(buffer) < end:
-                break
-            bodies.append(bytes(buffer[body:end]))
-            start = end
-        del buffer[:start]
-        return bodies

@@ -21,7 +21,7 @@ from car_daemon.engine.frames import (
     Tokenize,
 )
 from car_daemon.engine.images import Size
-from car_daemon.engine.inbox import Inbox
+from car_daemon.engine.inbox import Forgotten, Inbox
 from car_daemon.engine.llama.template import Rendered
 from car_daemon.engine.output.format import Format
 from car_daemon.engine.refusal import Refusal
@@ -101,6 +101,7 @@ class Preparer:
         *,
         generates: bool,
         inbox: Inbox[Job | None],
+        forgotten: Forgotten,
         send: Callable[[FromEngine], None],
     ) -> None:
         self._tokenizer = tokenizer
@@ -113,6 +114,7 @@ class Preparer:
         self._context_tokens = context_tokens
         self._generates = generates
         self._inbox = inbox
+        self._forgotten = forgotten
         self._send = send
 
     def run(self) -> None:
@@ -121,7 +123,10 @@ class Preparer:
             for job in self._inbox.take(wait=True):
                 if job is None:
                     return
-                self._send(self.answer(job))
+                if job.key not in self._forgotten:
+                    self._send(self.answer(job))
+            if self._inbox.empty:
+                self._forgotten.clear()
 
     def answer(self, job: Job) -> FromEngine:
         """Do one job; what cannot be done is answered with Refused."""

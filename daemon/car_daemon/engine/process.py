@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable
 
+from car_daemon.engine.codec import FrameReader, decode_to_engine, encode_frame
 from car_daemon.engine.frames import (
     Detokenize,
-    FrameReader,
+    Forget,
     FromEngine,
     Halt,
     Heartbeat,
@@ -28,10 +29,8 @@ from car_daemon.engine.frames import (
     RunTexts,
     ToEngine,
     Tokenize,
-    decode_to_engine,
-    encode_frame,
 )
-from car_daemon.engine.inbox import Inbox
+from car_daemon.engine.inbox import Forgotten, Inbox
 from car_daemon.engine.loop import Command, EngineLoop
 from car_daemon.engine.preparer import Job
 
@@ -66,6 +65,7 @@ class EngineProcess:
         self._reader = FrameReader()
         self._jobs: Inbox[Job | None] = Inbox()
         self._commands: Inbox[Command] = Inbox()
+        self._forgotten = Forgotten()
         # Mutable state: the loop, once the model is loaded; a failed thread's exit code.
         self._loop: EngineLoop | None = None
 
@@ -103,6 +103,8 @@ class EngineProcess:
                     self._commands.put(message)
                 case Prepare() | PrepareTexts() | Tokenize() | Detokenize():
                     self._jobs.put(message)
+                case Forget():
+                    self._forgotten.add(message.key)
                 case Load():
                     self._start("loader", lambda load=message: self._load(load))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
                 case Quit():
@@ -114,7 +116,7 @@ class EngineProcess:
         from car_daemon.engine.llama.model import ModelError
 
         try:
-            parts = assemble(load, self._jobs, self._commands, self._outbox.send, self._progress())
+            parts = assemble(load, self._jobs, self._forgotten, self._commands, self._outbox.send, self._progress())
         except ModelError as error:
             self._outbox.send(LoadFailed(str(error)))
             return

@@ -10,7 +10,8 @@ from typing import Protocol, cast
 
 from msgspec import Struct
 
-from car_daemon.engine.frames import FrameReader, FromEngine, decode_from_engine, encode_frame
+from car_daemon.engine.codec import FrameReader, decode_from_engine, encode_frame
+from car_daemon.engine.frames import FromEngine
 
 _KILL_AFTER_S = 1.0
 _ENVIRONMENT = {

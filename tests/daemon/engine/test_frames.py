@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from car_daemon.engine.codec import FrameReader, decode_from_engine, decode_to_engine, encode_frame
 from car_daemon.engine.frames import (
     Chat,
     Detokenize,
     End,
     Extra,
-    FrameReader,
     FromEngine,
     Halt,
     Heartbeat,
@@ -32,9 +32,6 @@ from car_daemon.engine.frames import (
     TokenIds,
     Tokenize,
     Warned,
-    decode_from_engine,
-    decode_to_engine,
-    encode_frame,
 )
 from car_daemon.engine.output.format import Tags
 from car_protocol.answer import Logprob, TokenChoice, Usage

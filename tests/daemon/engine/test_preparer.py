@@ -20,7 +20,7 @@ from car_daemon.engine.frames import (
     Tokenize,
 )
 from car_daemon.engine.grammar.constraint import ConstraintError
-from car_daemon.engine.inbox import Inbox
+from car_daemon.engine.inbox import Forgotten, Inbox
 from car_daemon.engine.llama.template import Rendered
 from car_daemon.engine.output.format import Format, Tags
 from car_daemon.engine.preparer import Job, Preparer
@@ -129,6 +129,7 @@ def preparer(
     context_tokens: int = CONTEXT,
     warm: Callable[[Sampling], None] = lambda _: None,
     inbox: Inbox[Job | None] | None = None,
+    forgotten: Forgotten | None = None,
     send: Callable[[FromEngine], None] = lambda _: None,
 ) -> Preparer:
     forms = Forms((grammars or FakeGrammars()).compile, lambda _: None)
@@ -143,6 +144,7 @@ def preparer(
         context_tokens,
         generates=True,
         inbox=inbox or Inbox(),
+        forgotten=forgotten or Forgotten(),
         send=send,
     )
 
@@ -247,6 +249,17 @@ def test_jobs_are_answered_in_order_until_there_are_no_more() -> None:
         inbox.put(job)
     preparer(inbox=inbox, send=answers.append).run()
     assert answers == [TokenIds(1, [97]), PlainText(2, "b")]
+
+
+def test_a_job_that_nobody_waits_for_is_not_done() -> None:
+    inbox: Inbox[Job | None] = Inbox()
+    forgotten = Forgotten()
+    answers: list[FromEngine] = []
+    for job in (Tokenize(1, "a", False, False), Tokenize(2, "b", False, False), None):
+        inbox.put(job)
+    forgotten.add(1)
+    preparer(inbox=inbox, forgotten=forgotten, send=answers.append).run()
+    assert answers == [TokenIds(2, [98])]
 
 
 THINKING = Format(Tags("<think>", "</think>"), "hermes")
