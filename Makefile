@@ -18,7 +18,8 @@ demo: install
 	$(BIN)/python tools/demo.py
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m slow
 
 check: install
 	$(BIN)/ruff check
