@@ -58,6 +58,7 @@ class InferOptions(TypedDict, total=False):
     supersede: str
     session: str
     cache_prompt: bool
+    device: str
     progress: bool
     client: str
     _meta: dict[str, Any]

@@ -7,33 +7,35 @@ import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct, field, structs
+from msgspec import Struct, structs
 
 from car_daemon import guide, logs
+from car_daemon.config_tables import (
+    GUIDE,
+    CapacityTable,
+    ConfigFile,
+    DaemonTable,
+    MemoryTable,
+    ModelTable,
+    QueueTable,
+    SchedulerTable,
+)
 from car_daemon.models.entry import ModelSettings
-from car_daemon.scheduler.backlog import Overflow, QueueBounds
+from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.pressure import PressureLimits
-from car_daemon.scheduler.scheduler import DEFAULT_AGE_AFTER_S
 from car_protocol.capacity import Policy
 from car_protocol.limits import Limits
 from car_protocol.socket_path import socket_path
 
-GUIDE = "guide"
 LIMIT_VARIABLE = "CAR_INFERENCE_MAX_CONCURRENT"
 
-MAX_THREADS = 1024
 _MOST_DIGITS = 10
 # Where msgspec's messages name the key; what is wrong with no key in particular is wrong with the file.
 _PATH = re.compile(r"`\$\.([^`]+)`$")
 _FILE = "config"
-Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Sequences = Annotated[int, Meta(ge=1, le=256)]
-
-
-DecidingPolicy = Literal["measured", "memory", "ram_tiers", "ram_per_8gb"]
 
 
 class ConfigError(Exception):
@@ -42,69 +44,6 @@ class ConfigError(Exception):
     def __init__(self, message: str, key: str) -> None:
         super().__init__(message)
         self.key = key
-
-
-class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[daemon]`."""
-
-    socket: str | None = None
-    log_level: logs.Level = "info"
-    log_format: logs.Format = "console"
-    allow_uids: list[Annotated[int, Meta(ge=0)]] = []
-    admin_uids: list[Annotated[int, Meta(ge=0)]] = []
-    drain_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 30.0
-    max_connections: Positive = Limits().max_connections
-    max_connections_per_uid: Positive = Limits().max_connections_per_uid
-
-
-class CapacityTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[capacity]`; `sequences` is the limit of the machine."""
-
-    policy: DecidingPolicy = "measured"
-    sequences: Positive | None = None
-    max_itl_ms: Positive = 150
-    reserve_bytes: Annotated[int, Meta(ge=0)] = 0
-
-
-class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[queue]`."""
-
-    limit: Positive = QueueBounds().limit
-    max_bytes: Positive = QueueBounds().max_bytes
-    overflow: Overflow = "block"
-
-
-class SchedulerTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[scheduler]`; `saved_bytes` of host memory keep the cells of parked requests."""
-
-    step_target_ms: Positive = 50
-    age_after_s: Annotated[float, Meta(ge=0, le=86_400)] = DEFAULT_AGE_AFTER_S
-    saved_bytes: Annotated[int, Meta(ge=0)] = 512 * 1024 * 1024
-
-
-class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[models.NAME]`."""
-
-    path: str
-    context_tokens: Positive | None = None
-    sequences: Sequences | None = None
-    threads: Annotated[int, Meta(ge=1, le=MAX_THREADS)] | None = None
-    gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = 0
-    adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], str] = {}
-    projector: str | None = None
-    speculative: bool = False
-
-
-class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole TOML file."""
-
-    default_model: str = GUIDE
-    daemon: DaemonTable = field(default_factory=DaemonTable)
-    capacity: CapacityTable = field(default_factory=CapacityTable)
-    queue: QueueTable = field(default_factory=QueueTable)
-    scheduler: SchedulerTable = field(default_factory=SchedulerTable)
-    pressure: PressureLimits = field(default_factory=PressureLimits)
-    models: dict[str, ModelTable] = {}
 
 
 class Flags(Struct, frozen=True, kw_only=True):
@@ -137,6 +76,7 @@ class Config(Struct, frozen=True, kw_only=True):
     age_after_s: float
     pressure: PressureLimits
     machine_limit: int | None
+    budget_bytes: int | None
     models: dict[str, ModelSettings]
     default_model: str
     warnings: list[str]
@@ -167,6 +107,7 @@ def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:
         age_after_s=file.scheduler.age_after_s,
         pressure=file.pressure,
         machine_limit=limit,
+        budget_bytes=file.memory.budget_bytes,
         models=models,
         default_model=default,
         warnings=warnings,
@@ -204,6 +145,7 @@ def _check_keys(data: dict[str, Any], path: Path) -> None:
     tables["capacity."] = (data.get("capacity"), CapacityTable)
     tables["queue."] = (data.get("queue"), QueueTable)
     tables["scheduler."] = (data.get("scheduler"), SchedulerTable)
+    tables["memory."] = (data.get("memory"), MemoryTable)
     tables["pressure."] = (data.get("pressure"), PressureLimits)
     models = data.get("models")
     for name, table in models.items() if isinstance(models, dict) else ():
@@ -272,6 +214,8 @@ def _settings(
         adapters={name: _expanded(path) for name, path in table.adapters.items()},
         projector=None if table.projector is None else _expanded(table.projector),
         speculative=table.speculative,
+        keep_alive_s=table.keep_alive_s,
+        pinned=table.pinned,
     )
 
 

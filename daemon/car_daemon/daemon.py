@@ -22,14 +22,19 @@ from car_daemon.lag import LoopLag
 from car_daemon.listen import OwnSocket
 from car_daemon.memory import MemorySource, read_memory
 from car_daemon.models.entry import ModelEntry
+from car_daemon.models.footprint import read_footprint
+from car_daemon.models.keep_alive import KeepAlive
+from car_daemon.models.keeper import ModelKeeper
 from car_daemon.models.link import launch
 from car_daemon.models.pool import ModelPool
+from car_daemon.models.room import Room
 from car_daemon.models.supervisor import EngineSupervisor, Launcher, Patience
 from car_daemon.notify import Notifier
 from car_daemon.pending import Reply
 from car_daemon.pressure_watch import PressureWatch
 from car_daemon.reload import Reload, needs_restart
 from car_daemon.reports import Reports
+from car_daemon.residence import Residence
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.server import Server
@@ -60,9 +65,16 @@ class Daemon:
         clock = time.monotonic
         self._read_config = read_config or (lambda: config)
         self._socket = own_socket
-        self._pool = ModelPool(config.models, config.default_model, on_change=self._model_changed)
+        self._pool = ModelPool(
+            config.models,
+            config.default_model,
+            on_change=self._model_changed,
+            on_progress=lambda entry: self._residence.advanced(entry),
+        )
         self._scheduler = Scheduler(Gate(config.machine_limit), config.queue, age_after=config.age_after_s)
-        self._inference = Inference(self._scheduler, self._pool, clock=clock)
+        self._inference = Inference(
+            self._scheduler, self._pool, clock=clock, arrived=self._work_arrived, left=self._work_left
+        )
         limits = within_descriptors(config.limits)
         self._lag = LoopLag()
         self._reports = Reports(
@@ -83,7 +95,15 @@ class Daemon:
             admins=lambda: {0, os.getuid(), *self._config.admin_uids},
             connections=lambda: self._server,
         )
-        dispatch = Dispatch(handlers.table() | administration.table(), self._scheduler.totals.refuse)
+        self._residence = Residence(
+            self._pool,
+            lambda: self._keeper,
+            describe=self._reports.model,
+            permit=administration.permit,
+            draining=lambda: self._scheduler.draining,
+        )
+        table = handlers.table() | administration.table() | self._residence.table()
+        dispatch = Dispatch(table, self._scheduler.totals.refuse)
         self._server = Server(
             limits,
             config.allow_uids,
@@ -99,11 +119,27 @@ class Daemon:
         self._pressure = PressureWatch(
             self._scheduler.gate, config.pressure, memory, self._pressure_changed, clock=clock
         )
-        self._supervisor = EngineSupervisor(
-            self._pool.default, launcher, self._inference, clock=clock, patience=patience
+        self._keeper = ModelKeeper(
+            {
+                entry: EngineSupervisor(entry, launcher, self._inference, clock=clock, patience=patience)
+                for entry in self._pool
+            },
+            self._inference,
+            Room(config.budget_bytes, memory),
+            measure=read_footprint,
+            clock=clock,
+            wanted=self._residence.wanted,
         )
+        self._keep_alive = KeepAlive(self._keeper, lambda: self._scheduler.gate.pressure, clock=clock)
         self._reload = Reload(
-            self._scheduler, self._pool, self._inference, self._reports, self._server, self._pressure, own_socket
+            self._scheduler,
+            self._pool,
+            self._inference,
+            self._reports,
+            self._server,
+            self._pressure,
+            self._keeper.room,
+            own_socket,
         )
         self._drain = Drain(self._inference, self._scheduler.totals)
         # Mutable state: the configuration in force, and whether the daemon was told to stop.
@@ -120,7 +156,7 @@ class Daemon:
         self._service.start()
         self._watch_signals()
         log.info("daemon.started", version=__version__, socket=str(self._socket.path), model=self._pool.default.name)
-        self._supervisor.start()
+        self._keeper.load(self._pool.default)
         self._pressure.start()
         await self._drain.begun.wait()
         self._idleness.stop()
@@ -129,7 +165,9 @@ class Daemon:
         if isinstance(self._socket, ActivatedSocket):
             # Who comes from now on waits for the next daemon.
             self._server.stop_listening()
-        await self._supervisor.stop()
+        self._residence.refuse_all("draining")
+        self._keep_alive.stop()
+        await self._keeper.stop()
         if self._socket_watch is not None:
             self._socket_watch.stop()
         await self._server.close(_CLOSE_PATIENCE_S)
@@ -189,10 +227,22 @@ class Daemon:
         for entry in self._pool:
             entry.capacity_changed()
         self._inference.dispatch()
+        self._keep_alive.changed()
+
+    def _work_arrived(self, entry: ModelEntry) -> None:
+        self._keeper.used(entry)
+        self._keeper.load(entry)
+
+    def _work_left(self, model: str) -> None:
+        self._keeper.used(self._pool.named(model))
+        self._keep_alive.changed()
 
     def _model_changed(self, entry: ModelEntry) -> None:
         if self.failure is not None:
             self.stop()
+        self._keeper.changed(entry)
+        self._residence.changed(entry)
+        self._keep_alive.changed()
         self._service.changed()
         self._idleness.changed()
         # The gate hears of an engine after its entry: tell clients once both know.

@@ -81,13 +81,15 @@ class Handlers:
 
     def tokenize(self, _connection: Connection, exchange: Exchange, params: TokenizeParams) -> None:
         """Have text cut into tokens."""
-        model = self._pool.servable(params.model).name
-        self._cancellable(exchange, self._inference.lookups.tokenize(model, params, exchange, exchange.size))
+        entry = self._pool.servable(params.model)
+        self._cancellable(exchange, self._inference.lookups.tokenize(entry.name, params, exchange, exchange.size))
+        self._inference.arrived(entry)
 
     def detokenize(self, _connection: Connection, exchange: Exchange, params: DetokenizeParams) -> None:
         """Have tokens written out."""
-        model = self._pool.servable(params.model).name
-        self._cancellable(exchange, self._inference.lookups.detokenize(model, params, exchange, exchange.size))
+        entry = self._pool.servable(params.model)
+        self._cancellable(exchange, self._inference.lookups.detokenize(entry.name, params, exchange, exchange.size))
+        self._inference.arrived(entry)
 
     def models(self, _connection: Connection, _exchange: Exchange, _params: NoParams) -> Models:
         """List the models."""

@@ -16,11 +16,12 @@ from car_daemon.models.link import Engine
 from car_daemon.models.pool import ModelPool
 from car_daemon.pending import Owner, Pending, Reply
 from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
-from car_daemon.scheduler.request import Request
+from car_daemon.scheduler.request import Request, State
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.texts_answer import TextsAnswer
 from car_daemon.timings import Timings
 from car_protocol.embed import EmbedParams, RerankParams
+from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
 
 log = structlog.get_logger()
@@ -28,14 +29,24 @@ _SLOW_WAIT_S = 0.1
 
 
 class Inference:
-    """Everything between the handlers and the engines."""
+    """Everything between the handlers and the engines; `arrived` and `left` hear of models with more and less to do."""
 
-    def __init__(self, scheduler: Scheduler, pool: ModelPool, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pool: ModelPool,
+        *,
+        clock: Callable[[], float],
+        arrived: Callable[[ModelEntry], None],
+        left: Callable[[str], None],
+    ) -> None:
         self._scheduler = scheduler
         self._pool = pool
         self._clock = clock
+        self.arrived = arrived
+        self._left = left
         self._keys = count(1)
-        self.lookups = Lookups(self._keys, scheduler.backlog.bounds.max_bytes)
+        self.lookups = Lookups(self._keys, scheduler.backlog.bounds.max_bytes, left)
         self._doers: dict[type[Action], Callable[[Any], None]] = {
             Prepare: self._prepare,
             Run: self._run,
@@ -59,6 +70,8 @@ class Inference:
     def infer(self, params: InferParams, owner: Owner, reply: Reply, *, size: int, streams: bool) -> int:
         """Take a request of `size` bytes; return the key that cancels it. Raises RpcError if no model can serve it."""
         entry = self._pool.servable(params.model)
+        if params.device not in (None, entry.device):
+            raise RpcError("model_unavailable", lacks="device")
         now = self._clock()
         entry.touch()
         request = Request(
@@ -75,7 +88,7 @@ class Inference:
             timeout=_seconds(params.timeout_ms),
             queue_timeout=_seconds(params.queue_timeout_ms),
         )
-        return self._submit(self._growing(request, params, owner, reply, streams=streams), now)
+        return self._submit(entry, self._growing(request, params, owner, reply, streams=streams), now)
 
     def _growing(
         self, request: Request, params: InferParams, owner: Owner, reply: Reply, *, streams: bool
@@ -89,15 +102,17 @@ class Inference:
         now = self._clock()
         entry.touch()
         request = Request(next(self._keys), entry.name, arrived=now, client=(owner.uid, owner.pid), size=size)
-        return self._submit(TextsAnswer(request, params, owner, reply), now)
+        return self._submit(entry, TextsAnswer(request, params, owner, reply), now)
 
-    def _submit(self, answer: Pending, now: float) -> int:
+    def _submit(self, entry: ModelEntry, answer: Pending, now: float) -> int:
         request = answer.request
         self.answers[request.key] = answer
         self.idle.clear()
         self._do(self._scheduler.submit(request, now))
         if request.expires_at is not None and request.expires_at < self._armed_for:
             self._arm()
+        if request.key in self.answers:
+            self.arrived(entry)
         return request.key
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
@@ -155,8 +170,27 @@ class Inference:
 
     def model_failed(self, entry: ModelEntry) -> None:
         """Answer everything that waits for a model that cannot be served."""
-        self.lookups.model_failed(entry.name)
-        self._do(self._scheduler.model_failed(entry.name, self._clock()))
+        data = {"why": entry.reason, **entry.shortage}
+        self.lookups.model_failed(entry.name, data)
+        self._do(self._scheduler.model_failed(entry.name, self._clock(), data))
+
+    # What the keeper of the models asks.
+
+    def busy(self, model: str) -> bool:
+        """Tell whether anything is asked of a model."""
+        asked = any(request.model == model for request in self._scheduler.requests.values())
+        return asked or self.lookups.busy(model)
+
+    def engaged(self, model: str) -> bool:
+        """Tell whether the engine of a model has anything to do, or prepared something that will run."""
+        requests = self._scheduler.requests.values()
+        engaged = any(request.model == model and request.state is not State.ACCEPTED for request in requests)
+        return engaged or self.lookups.engaged(model)
+
+    def close(self, model: str) -> None:
+        """Give a model's engine nothing new: what comes from now on waits for another one."""
+        self._scheduler.gate.close(model)
+        self.lookups.close(model)
 
     def _take_step(self, engine: int, step: frames.StepDone) -> None:
         now = self._clock()
@@ -200,12 +234,14 @@ class Inference:
 
     def _complete(self, action: Complete) -> None:
         self.answers.pop(action.request.key).complete()
+        self._left(action.request.model)
 
     def _fail(self, action: Fail) -> None:
         request = action.request
         if request.leased_at is None and request.engine is not None and request.engine in self._engines:
             self._engines[request.engine].send(frames.Forget(request.key))
         self.answers.pop(action.request.key).fail(action.reason, action.data)
+        self._left(action.request.model)
 
     def _run(self, action: Run) -> None:
         request = action.request

@@ -1,6 +1,7 @@
 """`tokenize` and `detokenize` on their way to an engine and back."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from msgspec import Struct
 
@@ -25,10 +26,19 @@ class _Lookup(Struct):
 
 
 class Lookups:
-    """Questions that need no lease, of `max_bytes` in all; those for a model that loads wait for it."""
+    """Questions that need no lease, of `max_bytes` in all; those for a model that loads wait for it.
 
-    def __init__(self, keys: Iterator[int], max_bytes: int = QUEUE_MAX_BYTES) -> None:
+    `left` hears of a model with one less.
+    """
+
+    def __init__(
+        self,
+        keys: Iterator[int],
+        max_bytes: int = QUEUE_MAX_BYTES,
+        left: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._keys = keys
+        self._left = left
         self.max_bytes = max_bytes
         # Mutable state: the questions that wait or are with an engine by key, also those that were answered with an
         # error meanwhile; their bytes; and the engine of each model that is up.
@@ -91,11 +101,23 @@ class Lookups:
             lookup.engine = None
             lookup.died_with += 1
         over = [lookup.message.key for lookup in lost if lookup.reply is None or lookup.died_with > 1]
-        self._end(over, "engine_lost", **QUARANTINED)
+        self._end(over, "engine_lost", QUARANTINED)
 
-    def model_failed(self, model: str) -> None:
+    def model_failed(self, model: str, data: dict[str, Any] | None = None) -> None:
         """Answer what waited for a model that cannot be served."""
-        self._end([key for key, lookup in self._open.items() if lookup.model == model], "model_unavailable")
+        self._end([key for key, lookup in self._open.items() if lookup.model == model], "model_unavailable", data or {})
+
+    def close(self, model: str) -> None:
+        """Have what is asked from now on wait for another engine of the model."""
+        self._engines.pop(model, None)
+
+    def busy(self, model: str) -> bool:
+        """Tell whether a question about a model is open."""
+        return any(lookup.model == model for lookup in self._open.values())
+
+    def engaged(self, model: str) -> bool:
+        """Tell whether the engine of a model was asked something."""
+        return any(lookup.model == model and lookup.engine is not None for lookup in self._open.values())
 
     def _ask(self, lookup: _Lookup) -> int:
         if self._bytes and self._bytes + lookup.size > self.max_bytes:
@@ -110,7 +132,7 @@ class Lookups:
         lookup.engine = engine
         link.send(lookup.message)
 
-    def _end(self, keys: list[int], reason: str, **data: bool) -> None:
+    def _end(self, keys: list[int], reason: str, data: dict[str, Any]) -> None:
         for key in keys:
             lookup = self._close(key)
             if lookup is not None and lookup.reply is not None:
@@ -120,4 +142,5 @@ class Lookups:
         lookup = self._open.pop(key, None)
         if lookup is not None:
             self._bytes -= lookup.size
+            self._left(lookup.model)
         return lookup

@@ -10,6 +10,7 @@ from car_daemon.config import Config
 from car_daemon.inference import Inference
 from car_daemon.listen import OwnSocket
 from car_daemon.models.pool import ModelPool
+from car_daemon.models.room import Room
 from car_daemon.pressure_watch import PressureWatch
 from car_daemon.reports import Reports
 from car_daemon.scheduler.scheduler import Scheduler
@@ -41,6 +42,7 @@ class Reload:
         reports: Reports,
         server: Server,
         pressure: PressureWatch,
+        room: Room,
         listening: OwnSocket | ActivatedSocket,
     ) -> None:
         self._scheduler = scheduler
@@ -49,6 +51,7 @@ class Reload:
         self._reports = reports
         self._server = server
         self._pressure = pressure
+        self._room = room
         self._socket = listening
 
     def apply(self, config: Config) -> None:
@@ -58,6 +61,7 @@ class Reload:
         if isinstance(self._socket, OwnSocket):
             self._socket.share(shared=bool(config.allow_uids))
         self._pool.configure(config.models)
+        self._room.budget_bytes = config.budget_bytes
         self._bound_queue(config)
         self._pressure.limit(config.pressure)
         self._limit_machine(config.machine_limit)

@@ -56,6 +56,7 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     supersede: str | None = None
     session: str | None = None
     cache_prompt: bool = True
+    device: Annotated[str, Meta(max_length=64)] | None = None
     progress: bool = False
     client: str | None = None
     # As in Params: of two bases with members a Struct can have only one.

@@ -163,3 +163,26 @@ def test_a_cancelled_question_that_no_engine_was_asked_is_forgotten() -> None:
     assert refusal(lookups, 100) is None
     lookups.engine_ready("m", 1, link)
     assert len(link.asked) == 1
+
+
+def test_a_closed_engine_answers_what_it_was_asked_and_newcomers_wait_for_the_next_one() -> None:
+    left: list[str] = []
+    lookups, answers, first, second = Lookups(count(1), left=left.append), Answers(), Link(), Link()
+    lookups.engine_ready("m", 1, first)
+    asked = lookups.tokenize("m", TokenizeParams(text="a"), answers)
+    lookups.close("m")
+    lookups.tokenize("m", TokenizeParams(text="b"), answers)
+    assert (len(first.asked), lookups.engaged("m"), lookups.busy("m")) == (1, True, True)
+    lookups.answered(TokenIds(asked, [1]))
+    assert (left, lookups.engaged("m"), lookups.busy("m")) == (["m"], False, True)
+    lookups.engine_lost(1)
+    lookups.engine_ready("m", 2, second)
+    assert len(second.asked) == 1
+    assert (lookups.engaged("m"), lookups.busy("other")) == (True, False)
+
+
+def test_a_failed_model_says_what_it_lacked() -> None:
+    lookups, answers = Lookups(count(1)), Answers()
+    lookups.tokenize("m", TokenizeParams(text="a"), answers)
+    lookups.model_failed("m", {"needed_bytes": 2})
+    assert answers.data["needed_bytes"] == 2

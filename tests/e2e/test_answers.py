@@ -135,3 +135,9 @@ def test_a_prompt_that_fits_under_no_tokenization_is_refused_unseen(client: RawC
     response = client.call("infer", {"prompt": "a" * 4_000_000})
     assert response["error"]["data"]["reason"] == "context_exceeded"
     assert response["error"]["data"]["prompt_tokens"] is None
+
+
+def test_a_device_that_the_model_is_not_on_is_said_to_be_lacking(client: RawClient) -> None:
+    assert "result" in client.call("infer", {"prompt": "x", "max_tokens": 1, "device": "cpu"})
+    error = client.call("infer", {"prompt": "x", "max_tokens": 1, "device": "gpu"})["error"]
+    assert (error["code"], error["data"]["lacks"]) == (1004, "device")

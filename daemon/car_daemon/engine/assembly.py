@@ -76,7 +76,7 @@ def assemble(
     model = LlamaModel(load.path, gpu_layers=load.gpu_layers, progress=progress)
     vocabulary = Vocabulary(model)
     threads = load.threads or default_threads(model.size_bytes)
-    free_bytes = max(0, read_memory().available - load.reserve_bytes)
+    free_bytes = _free_bytes(load)
     curve = _curve(load, model, threads, free_bytes)
     declared = _declare(load, model, curve, free_bytes, send)
     context = LlamaContext(model, sequences=declared.sequences, context_tokens=declared.context_tokens, threads=threads)
@@ -144,6 +144,12 @@ def _abilities(
 
 def _device(load: Load) -> str:
     return "cpu" if load.gpu_layers == 0 else "gpu"
+
+
+def _free_bytes(load: Load) -> int:
+    """Return the memory that is free for this engine."""
+    free = max(0, read_memory().available - load.reserve_bytes)
+    return free if load.budget_bytes is None else min(free, load.budget_bytes)
 
 
 def _curve(load: Load, model: LlamaModel, threads: int, free_bytes: int) -> Curve:

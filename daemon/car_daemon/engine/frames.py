@@ -13,7 +13,10 @@ from car_protocol.sampling import Sampling
 
 
 class Load(Struct, frozen=True, tag=True, kw_only=True):
-    """First frame to an engine: the model, how to decide capacity, where cost curves are kept."""
+    """First frame to an engine: the model, how to decide capacity, where cost curves are kept.
+
+    `budget_bytes` is the most that it may take for free memory.
+    """
 
     path: str
     context_tokens: int | None
@@ -29,6 +32,7 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     adapters: dict[str, str] = {}
     projector: str | None = None
     speculative: bool = False
+    budget_bytes: int | None = None
 
 
 class Chat(Struct, frozen=True, kw_only=True):

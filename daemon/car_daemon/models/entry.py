@@ -3,11 +3,18 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from car_daemon.engine.frames import Ready
 from car_protocol.capacity import ModelState, Policy
+
+if TYPE_CHECKING:
+    from car_daemon.models.footprint import Footprint
+
+NO_ROOM = "not enough memory is free"
+_TRY_AGAIN_S = 10.0
 
 
 class ModelSettings(Struct, frozen=True):
@@ -27,6 +34,8 @@ class ModelSettings(Struct, frozen=True):
     adapters: dict[str, Path] = {}
     projector: Path | None = None
     speculative: bool = False
+    keep_alive_s: float = 600.0
+    pinned: bool = False
 
 
 class Counters(Struct):
@@ -66,17 +75,24 @@ class ModelEntry:
         *,
         default: bool,
         on_change: Callable[["ModelEntry"], None],
+        on_progress: Callable[["ModelEntry"], None] = lambda _: None,
         wall_clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         # What it was loaded with, and what it will be loaded with next.
         self.settings = self.configured = settings
         self.default = default
         self._on_change = on_change
+        self._on_progress = on_progress
         self._wall_clock = wall_clock
-        # Mutable state: what clients are told, then what the engine told, then its process.
+        self._clock = clock
+        # Mutable state: what clients are told, with the figures of a shortage of memory; then what the engine told,
+        # its process, and its memory: what it is estimated to take, and what is left for its KV cache.
         self.state: ModelState = "unloaded"
         self.reason: str | None = None
+        self.shortage: dict[str, int] = {}
+        self.failed_at: float | None = None
         self.generation = 0
         self.ready: Ready | None = None
         self.progress = 0.0
@@ -85,20 +101,53 @@ class ModelEntry:
         self.pid: int | None = None
         self.restarts = 0
         self.counters = Counters()
+        self.footprint: Footprint | None = None
+        self.budget_bytes: int | None = None
 
-    def become(self, state: ModelState, *, ready: Ready | None = None, reason: str | None = None) -> None:
+    @property
+    def pinned(self) -> bool:
+        """Whether it stays loaded until somebody unloads it by its name."""
+        return self.default or self.configured.pinned
+
+    @property
+    def may_try_again(self) -> bool:
+        """Whether a model that failed is loaded again for who asks; the default one is so without being asked."""
+        return not self.default and self.failed_at is not None and self._clock() - self.failed_at >= _TRY_AGAIN_S
+
+    def become(
+        self,
+        state: ModelState,
+        *,
+        ready: Ready | None = None,
+        reason: str | None = None,
+        shortage: dict[str, int] | None = None,
+    ) -> None:
         """Change the state together with what is known in it, and tell."""
+        if state == "loading":
+            self.progress = 0.0
+        if state == "ready":
+            self.loaded_at = self._wall_clock()
+        self.failed_at = self._clock() if state == "failed" else None
         self.state = state
         self.ready = ready
         self.reason = reason
-        if ready is not None:
-            self.loaded_at = self._wall_clock()
+        self.shortage = shortage or {}
         self.capacity_changed()
+
+    def advance(self, done: float) -> None:
+        """Take note of the share that is loaded, and tell."""
+        self.progress = done
+        self._on_progress(self)
 
     def capacity_changed(self) -> None:
         """Count a change that clients see in the capacity object, and tell."""
         self.generation += 1
         self._on_change(self)
+
+    @property
+    def device(self) -> str:
+        """Where it runs, or will."""
+        return self.ready.device if self.ready is not None else "cpu" if self.settings.gpu_layers == 0 else "gpu"
 
     def touch(self) -> None:
         """Note that the model is used now."""

@@ -7,6 +7,7 @@ from car_daemon.models.gguf import Array, Header, Value
 from car_daemon.models.unsound import Reason, refuse
 
 _LAYERS = 512
+_F16_BYTES = 2
 # The least and the most of each; llama.cpp's tables have room for so many layers and experts, and it ends its process
 # over more.
 _BOUNDS = {
@@ -60,6 +61,17 @@ class Hyperparameters:
     def most(self, name: str) -> int:
         """Return the largest of the numbers, 0 where there are none."""
         return max(self.numbers(name), default=0)
+
+    def kv_bytes_per_token(self) -> int:
+        """Return what one token takes in a KV cache of 16 bits, 0 where no layer attends."""
+        heads = self.most("attention.head_count")
+        if not heads:
+            return 0
+        shared = self.numbers("attention.head_count_kv") or self.numbers("attention.head_count")
+        rows = sum(_for_each(shared, self.most("block_count")) if len(shared) == 1 else shared)
+        width = self.most("embedding_length") // heads
+        keys, values = self.most("attention.key_length") or width, self.most("attention.value_length") or width
+        return rows * (keys + values) * _F16_BYTES
 
     def check(self) -> None:
         """Raise UnsoundModel where a loader could not count with the numbers."""

@@ -2,18 +2,23 @@
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from car_daemon.models.soundness import Facts
 
 # llama.cpp finds the later parts by this form of name, and takes no other.
 _FIRST = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
 
 
-def check_model(path: Path) -> None:
-    """Look at the headers of all files of a model; raises UnsoundModel."""
+def check_model(path: Path) -> "list[Facts]":
+    """Return the facts of all files of a model; raises UnsoundModel."""
     # Imported where it is needed: a daemon answers its first question some milliseconds sooner.
     from car_daemon.models.soundness import check
 
-    facts = check(path)
+    first = check(path)
     name = _FIRST.fullmatch(path.name)
-    if name is not None:
-        for number in range(2, facts.parts + 1):
-            check(path.with_name(f"{name[1]}-{number:05}-of-{name[2]}.gguf"))
+    if name is None:
+        return [first]
+    others = (path.with_name(f"{name[1]}-{number:05}-of-{name[2]}.gguf") for number in range(2, first.parts + 1))
+    return [first, *(check(other) for other in others)]

@@ -7,13 +7,19 @@ from car_protocol.errors import RpcError
 
 
 class ModelPool:
-    """The entries that the configuration names; `on_change` hears of every change of one."""
+    """The entries that the configuration names; `on_change` and `on_progress` hear of every change of one."""
 
     def __init__(
-        self, settings: dict[str, ModelSettings], default: str, *, on_change: Callable[[ModelEntry], None]
+        self,
+        settings: dict[str, ModelSettings],
+        default: str,
+        *,
+        on_change: Callable[[ModelEntry], None],
+        on_progress: Callable[[ModelEntry], None] = lambda _: None,
     ) -> None:
         self._entries = {
-            name: ModelEntry(name, one, default=name == default, on_change=on_change) for name, one in settings.items()
+            name: ModelEntry(name, one, default=name == default, on_change=on_change, on_progress=on_progress)
+            for name, one in settings.items()
         }
         self.default = self._entries[default]
 
@@ -35,10 +41,8 @@ class ModelPool:
         return entry
 
     def servable(self, name: str | None) -> ModelEntry:
-        """Return an entry that is served or will be; raises RpcError `model_unavailable`."""
+        """Return an entry that is served or may be loaded; raises RpcError `model_unavailable`."""
         entry = self.named(name)
-        if entry.state == "failed":
+        if entry.state == "failed" and not entry.may_try_again:
             raise RpcError("model_unavailable", why=entry.reason)
-        if entry.state == "unloaded":
-            raise RpcError("model_unavailable", why="only the default model is loaded")
         return entry

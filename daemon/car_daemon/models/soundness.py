@@ -30,6 +30,7 @@ class Facts:
     context_length: int
     embedding_length: int
     block_count: int
+    kv_bytes_per_token: int
     has_chat_template: bool
     parts: int
 
@@ -56,6 +57,7 @@ def check(path: Path) -> Facts:
             context_length=sizes.most("context_length"),
             embedding_length=sizes.most("embedding_length"),
             block_count=sizes.most("block_count"),
+            kv_bytes_per_token=sizes.kv_bytes_per_token(),
             has_chat_template="tokenizer.chat_template" in header.values,
             parts=parts,
         )

@@ -63,7 +63,7 @@ class EngineSupervisor:
         *,
         clock: Callable[[], float],
         patience: Patience | None = None,
-        check: Callable[[Path], None] = check_model,
+        check: Callable[[Path], object] = check_model,
     ) -> None:
         self._entry = entry
         self._launch = launch
@@ -72,31 +72,39 @@ class EngineSupervisor:
         self._patience = patience or Patience()
         self._check = check
         self._circuit = Circuit(self._patience.circuit)
-        # Mutable state: the task that runs the lives, the engine of the present one, its health and the timer that
-        # looks at it, and the pause after it.
+        # Mutable state: the task that runs the lives, the engine of the present one with its number, its health and the
+        # timer that looks at it, and the pause after it.
         self._task: asyncio.Task[None] | None = None
         self._engine: Engine | None = None
+        self._number = 0
         self._vitals = Vitals(self._patience.vitals, clock())
         self._timer: asyncio.TimerHandle | None = None
         self._pause_s = self._patience.first_pause_s
 
     def start(self) -> None:
         """Load the model, and load it again whenever its engine dies."""
-        self._entry.become("loading")
+        if self._entry.state != "loading":
+            self._entry.become("loading")
         self._task = asyncio.create_task(self._live(), name=f"supervisor {self._entry.name}")
 
     async def stop(self) -> None:
-        """End the engine; it is not started again."""
+        """End the engine; it is not started again until `start`."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
         await self._end_engine()
 
     async def _end_engine(self) -> None:
         if self._engine is not None:
             await self._engine.stop()
-            self._engine = None
-            self._entry.pid = None
+            self._gone()
+            self._audience.engine_lost(self._number)
+
+    def _gone(self) -> None:
+        self._engine = None
+        self._entry.pid = None
+        self._entry.counters = Counters()
 
     async def _live(self) -> None:
         """Run engines one after the other until the model cannot be served; one that was served is tried again."""
@@ -106,7 +114,8 @@ class EngineSupervisor:
                 self._fail(DIED_TOO_OFTEN)
             if self._entry.state != "failed":
                 await self._pause()
-            elif self._entry.loaded_at is None:
+            elif self._entry.loaded_at is None or not self._entry.default:
+                # Another model than the default one is tried again for who asks for it.
                 return
             else:
                 await asyncio.sleep(self._patience.circuit.cool_down_s)
@@ -136,6 +145,7 @@ class EngineSupervisor:
             await self._end_engine()
 
     async def _run_engine(self, number: int) -> None:
+        self._number = number
         self._engine = engine = await self._launch(lambda message: self._hear(number, message))
         self._vitals = Vitals(self._patience.vitals, self._clock())
         self._entry.pid = engine.pid
@@ -145,9 +155,7 @@ class EngineSupervisor:
             await engine.wait()
         finally:
             self._stop_watching()
-        self._engine = None
-        self._entry.pid = None
-        self._entry.counters = Counters()
+        self._gone()
         self._audience.engine_lost(number)
         log.warning("engine.ended", model=self._entry.name, engine=number)
 
@@ -187,12 +195,13 @@ class EngineSupervisor:
             adapters={name: str(path) for name, path in settings.adapters.items()},
             projector=None if settings.projector is None else str(settings.projector),
             speculative=settings.speculative,
+            budget_bytes=self._entry.budget_bytes,
         )
 
     def _hear(self, number: int, message: FromEngine) -> None:
         match message:
             case Loading():
-                self._entry.progress = message.done
+                self._entry.advance(message.done)
             case Ready():
                 self._become_ready(number, message)
             case LoadFailed():

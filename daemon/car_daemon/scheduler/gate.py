@@ -22,9 +22,11 @@ class Gate:
 
     def __init__(self, machine_limit: int | None = None) -> None:
         self.machine_limit = machine_limit
-        # Mutable state: how short memory is, and the sequences of every engine that is up, by the engine's number.
+        # Mutable state: how short memory is, the sequences of every engine that is up, by the engine's number,
+        # and the models whose engines take nothing new.
         self.pressure: Pressure = "none"
         self._engines: dict[int, _Sequences] = {}
+        self._closed: set[str] = set()
 
     @property
     def in_use(self) -> int:
@@ -33,7 +35,12 @@ class Gate:
 
     def declare(self, engine: int, model: str, sequences: int) -> None:
         """Count the sequences of an engine that became ready."""
+        self._closed.discard(model)
         self._engines[engine] = _Sequences(model, sequences)
+
+    def close(self, model: str) -> None:
+        """Have a model's engine given nothing new, until another one is declared."""
+        self._closed.add(model)
 
     def withdraw(self, engine: int) -> None:
         """Forget an engine that is gone, with its leases."""
@@ -55,7 +62,9 @@ class Gate:
             self._engines[engine].leased.discard(key)
 
     def engine_of(self, model: str) -> int | None:
-        """Return the engine that serves a model; None while none is up."""
+        """Return the engine that takes a model's requests; None while none does."""
+        if model in self._closed:
+            return None
         numbers = [number for number, engine in self._engines.items() if engine.model == model]
         return numbers[-1] if numbers else None
 

@@ -146,10 +146,10 @@ class Scheduler:
         actions += [action for r in affected if r.state is State.ACCEPTED for action in self._make_room(r, now)]
         return actions + self._settle(now)
 
-    def model_failed(self, model: str, now: float) -> list[Action]:
+    def model_failed(self, model: str, now: float, data: dict[str, Any] | None = None) -> list[Action]:
         """Refuse everything that waits for a model that cannot be served."""
         affected = [request for request in self.requests.values() if request.model == model]
-        return [*(self._fail(request, "model_unavailable", now) for request in affected), *self._settle(now)]
+        return [*(self._fail(request, "model_unavailable", now, data) for request in affected), *self._settle(now)]
 
     # What the daemon wants.
 
@@ -280,6 +280,8 @@ class Scheduler:
         return [] if lost is None else [self._fail(request, "engine_lost", now, lost)]
 
     def _free_now(self, request: Request) -> bool:
+        if self.gate.engine_of(request.model) is None:
+            return False
         return self.gate.available(request.model) > sum(r.model == request.model for r in self.waiting)
 
     def _overloaded(self, request: Request, why: str, now: float) -> Fail:

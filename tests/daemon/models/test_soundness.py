@@ -51,6 +51,7 @@ def test_the_facts_of_the_built_in_model() -> None:
         context_length=4096,
         embedding_length=128,
         block_count=4,
+        kv_bytes_per_token=2048,
         has_chat_template=True,
         parts=1,
     )

@@ -119,6 +119,28 @@ async def test_an_engine_that_died_is_followed_by_another() -> None:
         assert (world.entry.state, world.entry.restarts, world.heard) == ("loading", 1, ["ready", "lost"])
 
 
+async def test_a_supervisor_that_was_stopped_says_that_its_engine_is_gone_and_may_start_another() -> None:
+    async with supervised() as world:
+        (await world.next_engine()).hear(READY)
+        await world.supervisor.stop()
+        assert (world.heard, world.entry.pid) == (["ready", "lost"], None)
+        world.entry.become("unloaded")
+        world.supervisor.start()
+        (await world.next_engine()).hear(READY)
+        assert world.entry.state == "ready"
+
+
+async def test_a_model_that_is_not_the_default_one_and_failed_waits_for_who_asks() -> None:
+    async with supervised() as world:
+        world.entry.default = False
+        (await world.next_engine()).hear(READY)
+        await world.supervisor.stop()
+        world.supervisor.start()
+        (await world.next_engine()).hear(LoadFailed("a fixed text"))
+        await asyncio.sleep(0.01)  # nothing announces what does not happen
+        assert (world.entry.state, world.engines.empty()) == ("failed", True)
+
+
 async def test_an_engine_without_heartbeats_is_killed_and_replaced() -> None:
     async with supervised() as world:
         first = await world.next_engine()

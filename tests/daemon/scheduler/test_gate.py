@@ -111,3 +111,15 @@ def test_a_limit_that_shrinks_below_what_runs_leaves_nothing_available() -> None
     gate.machine_limit = 2
     assert gate.available("m") == 0
     assert gate.in_use == 3
+
+
+def test_a_closed_model_keeps_its_leases_and_takes_requests_again_with_its_next_engine() -> None:
+    gate = gate_with((1, "a", 2), (2, "b", 1))
+    gate.try_lease(request(1, "a"))
+    gate.close("a")
+    assert (gate.engine_of("a"), gate.engine_of("b")) == (None, 2)
+    assert gate.try_lease(request(2, "a")) == 1
+    gate.withdraw(1)
+    assert gate.engine_of("a") is None
+    gate.declare(3, "a", 1)
+    assert gate.engine_of("a") == 3

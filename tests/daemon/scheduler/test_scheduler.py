@@ -227,3 +227,20 @@ def test_a_cancelled_request_that_its_engine_refuses_returns_its_lease() -> None
     assert world.scheduler.gate.in_use == 1
     world.do(world.scheduler.refused(1, engine.number, "internal_error", {}, world.now))
     assert world.scheduler.gate.in_use == 0
+
+
+def test_a_closed_engine_finishes_what_it_has_and_newcomers_wait_for_the_next_one() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    world.run_one(engine)
+    waiting = world.submit()
+    world.prepare(engine, waiting.key)
+    world.scheduler.gate.close("m")
+    newcomer = world.submit()
+    unwilling = world.submit(wait=False)
+    assert (newcomer.state, world.endings[unwilling.key]) == (State.ACCEPTED, ["overloaded"])
+    world.end(engine, 1)
+    world.end(engine, waiting.key)
+    assert newcomer.state is State.ACCEPTED
+    world.lose_engine(engine)
+    assert world.start_engine().preparing == {newcomer.key}

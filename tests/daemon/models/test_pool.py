@@ -1,0 +1,42 @@
+"""Which models may be asked for."""
+
+from pathlib import Path
+
+import pytest
+
+from car_daemon.models.entry import ModelEntry, ModelSettings
+from car_daemon.models.pool import ModelPool
+from car_protocol.errors import RpcError
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_a_model_that_failed_may_be_tried_again_after_ten_seconds_and_the_default_one_is_so_by_itself(
+    default: bool,
+) -> None:
+    now = 0.0
+    entry = ModelEntry("m", ModelSettings(Path("m")), default=default, on_change=lambda _: None, clock=lambda: now)
+    assert not entry.may_try_again
+    entry.become("failed", reason="a fixed text")
+    now = 9.9
+    assert not entry.may_try_again
+    now = 10.0
+    assert entry.may_try_again is not default
+    entry.become("loading")
+    assert not entry.may_try_again
+
+
+def test_models_that_failed_just_now_and_those_that_nobody_knows_are_refused() -> None:
+    pool = ModelPool({name: ModelSettings(Path(name)) for name in "ab"}, "a", on_change=lambda _: None)
+    assert pool.servable("b").state == "unloaded"
+    pool.named("b").become("failed", reason="a fixed text")
+    for name, why in (("b", "a fixed text"), ("c", "unknown model")):
+        with pytest.raises(RpcError) as refused:
+            pool.servable(name)
+        assert (refused.value.reason, refused.value.data) == ("model_unavailable", {"why": why})
+
+
+def test_pinned_is_what_is_configured_now_and_the_default_model() -> None:
+    pool = ModelPool({name: ModelSettings(Path(name)) for name in "ab"}, "a", on_change=lambda _: None)
+    assert [entry.pinned for entry in pool] == [True, False]
+    pool.configure({"b": ModelSettings(Path("b"), pinned=True)})
+    assert [entry.pinned for entry in pool] == [True, True]
