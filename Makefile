@@ -40,6 +40,7 @@ bench: install
 	$(BIN)/python -m benchmarks.prefixes
 	$(BIN)/python -m benchmarks.forms
 	$(BIN)/python -m benchmarks.texts
+	$(BIN)/python -m benchmarks.guesses
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/out

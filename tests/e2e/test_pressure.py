@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from car_client import AsyncClient
+from car_daemon import guide
 from car_daemon.config import Flags, load_config
 from car_daemon.daemon import Daemon
 from car_daemon.listen import OwnSocket
@@ -40,8 +41,10 @@ class Memory:
 
 @pytest.fixture
 async def served(folder: Path) -> AsyncIterator[tuple[Memory, Path]]:
-    """A daemon in this process, with a calm of half a second."""
-    (folder / "card.toml").write_text("[pressure]\ncalm_s = 0.5\n[capacity]\nsequences = 8\n")
+    """A daemon in this process, with a calm of half a second and a second model."""
+    (folder / "card.toml").write_text(
+        f'[pressure]\ncalm_s = 0.5\n[capacity]\nsequences = 8\n[models.other]\npath = "{guide.PATH}"\n'
+    )
     flags = Flags(config=str(folder / "card.toml"), socket=str(folder / "card.sock"))
     config = load_config(flags, {"XDG_CACHE_HOME": str(folder)})
     memory = Memory()
@@ -91,6 +94,21 @@ async def test_stalled_tasks_are_pressure_too(served: tuple[Memory, Path]) -> No
         await capacity_becomes(client, 8)
         memory.set(available=8 * GIB, some=11.0)
         await capacity_becomes(client, 6)
+
+
+async def test_an_idle_model_goes_when_memory_is_critical_and_the_default_one_stays(
+    served: tuple[Memory, Path],
+) -> None:
+    memory, path = served
+    async with AsyncClient(path) as client:
+        for model in ("guide", "other"):
+            await client.infer("Hi", max_tokens=1, model=model)
+        memory.set(available=GIB // 2)
+        async with asyncio.timeout(10):
+            while (await client.read_capacity("other")).state != "unloaded":
+                pass
+        assert (await client.read_capacity()).state == "ready"
+        await client.infer("Hi", max_tokens=1, model="other")
 
 
 async def test_under_pressure_requests_beyond_the_lowered_capacity_wait(served: tuple[Memory, Path]) -> None:

@@ -7,7 +7,7 @@ import gguf
 
 from tools.random_models.model_file import ModelFile, Tensor
 from tools.random_models.shape import PRESETS, Shape
-from tools.random_models.vocabulary import TEMPLATE, ByteVocabulary
+from tools.random_models.vocabulary import PRE, TEMPLATE, ByteVocabulary
 from tools.random_models.weights import RandomWeights, constant
 
 
@@ -19,10 +19,14 @@ def generate(
     *,
     template: str = TEMPLATE,
     extra_tokens: Mapping[str, bool] | None = None,
+    pre: str = PRE,
 ) -> None:
-    """Write the model of a preset, the same file for the same arguments; `extra_tokens`: text to is-control."""
+    """Write the model of a preset, the same file for the same arguments; `extra_tokens`: text to is-control.
+
+    `pre` names the rules by which llama.cpp cuts text before it looks for merges.
+    """
     shape = PRESETS[preset]
-    vocabulary = ByteVocabulary(shape.vocabulary, template, extra_tokens or {})
+    vocabulary = ByteVocabulary(shape.vocabulary, template, extra_tokens or {}, pre)
     file = ModelFile(path, "llama", preset, type)
     add_shape(file.metadata, shape)
     vocabulary.add_to(file.metadata)

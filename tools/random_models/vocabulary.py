@@ -12,6 +12,7 @@ SPACE = "\u0120"  # how the gpt2 vocabulary writes a leading space
 WORD_START = "\u2581"  # what llama.cpp puts before every word that BERT's vocabulary is to split
 CONTROL = ("<|begin|>", "<|end|>")
 WORD_PIECE_CONTROL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PRE = "gpt-2"
 TEMPLATE = (
     "{{- bos_token }}{%- for message in messages %}"
     "{{- message['role'] + ': ' + message['content'] + '\\n' }}{%- endfor %}"
@@ -26,13 +27,14 @@ class ByteVocabulary:
     size: int
     template: str = TEMPLATE
     extra: Mapping[str, bool] = field(default_factory=dict)
+    pre: str = PRE
 
     def add_to(self, metadata: gguf.GGUFWriter) -> None:
         """Add the vocabulary and the chat template."""
         merges = list(islice(_merges(), self.size - len(CONTROL) - 256 - len(self.extra)))
         pieces = [*_byte_characters(), *("".join(pair) for pair in merges)]
         metadata.add_tokenizer_model("gpt2")
-        metadata.add_tokenizer_pre("gpt-2")
+        metadata.add_tokenizer_pre(self.pre)
         metadata.add_token_list([*CONTROL, *pieces, *self.extra])
         metadata.add_token_types(self._types(len(pieces)))
         metadata.add_token_merges([" ".join(pair) for pair in merges])

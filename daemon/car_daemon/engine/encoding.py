@@ -10,12 +10,13 @@ from car_daemon.engine.images import ImageError
 from car_daemon.engine.inbox import Inbox
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Encode:
-    """The images of one request."""
+    """The images of one request; the loop says when they are `wanted` no more."""
 
     key: int
     images: list[ImageSlot]
+    wanted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,18 @@ class Encoder:
             for job in self._inbox.take(wait=True):
                 if job is None:
                     return
-                self._tell(self.encoded(job))
+                encoded = self.encoded(job)
+                if job.wanted:
+                    self._tell(encoded)
 
     def encoded(self, job: Encode) -> Encoded:
-        """Encode the images of one request."""
+        """Encode the images of one request, as long as they are wanted."""
         pictures: list[Picture] = []
         tokens: list[tuple[int, list[int]]] = []
         try:
             for image in job.images:
+                if not job.wanted:
+                    return Encoded(job.key, None, [])
                 self._place(image, pictures, tokens)
         except (ImageError, RuntimeError):
             return Encoded(job.key, None, [])

@@ -7,6 +7,7 @@ from car_daemon.engine.grammar.constraint import ConstraintError
 from car_daemon.engine.grammar.gbnf import parse
 from car_daemon.engine.grammar.lark import as_lark
 from car_daemon.engine.grammar.schema import as_lark as schema_as_lark
+from car_daemon.engine.grammar.schema import is_too_wide
 from car_daemon.engine.grammar.tree import GrammarError
 from car_daemon.engine.output.forced import forced_call
 from car_daemon.engine.refusal import Refusal
@@ -27,7 +28,7 @@ class Forms:
         """Return the grammar that binds an answer, empty for none. Raises Refusal naming the member at fault."""
         param, grammar = self._written(job, reading)
         if len(grammar) > _MOST_CHARACTERS and param != "grammar":
-            raise Refusal("invalid_params", param=param, why="the schema is too large")
+            raise _too_large(param)
         if grammar:
             try:
                 self._compile(grammar)
@@ -39,6 +40,8 @@ class Forms:
         if job.grammar is not None:
             return "grammar", _from_gbnf(job.grammar)
         if job.json_schema is not None:
+            if is_too_wide([job.json_schema]):
+                raise _too_large("json_schema")
             return "json_schema", schema_as_lark(job.json_schema)
         if job.chat is not None and job.chat.tool_choice not in ("auto", "none"):
             return "tools", self._forced(job.chat, reading)
@@ -51,7 +54,13 @@ class Forms:
         functions = [tool.function for tool in chat.tools]
         if isinstance(choice, NamedTool):
             functions = [function for function in functions if function.name == choice.name]
+        if is_too_wide([function.parameters for function in functions]):
+            raise _too_large("tools")
         return forced_call(reading.tools, functions, one=isinstance(choice, NamedTool), token_of=self._token_of)
+
+
+def _too_large(param: str) -> Refusal:
+    return Refusal("invalid_params", param=param, why="the schema is too large")
 
 
 def _from_gbnf(text: str) -> str:

@@ -97,9 +97,11 @@ class EngineLoop:
             Halt: self._halt,
             Encoded: self._see,
         }
-        # Mutable state: the request of every busy sequence, by sequence number and by request key.
+        # Mutable state: the request of every busy sequence, by sequence number and by request key, and the images that
+        # are being encoded, by request key.
         self._running: dict[int, Generation] = {}
         self._sequences: dict[int, Sequence] = {}
+        self._encodes: dict[int, Encode] = {}
 
     @property
     def counters(self) -> dict[str, float]:
@@ -154,12 +156,20 @@ class EngineLoop:
         """Have the images encoded that are not in the cells already."""
         if any(image.start + image.count > sequence.cells for image in generation.images):
             sequence.blind = True
-            self._encode(Encode(generation.key, generation.images))
+            job = self._encodes[generation.key] = Encode(generation.key, generation.images)
+            self._encode(job)
+
+    def _look_away(self, key: int) -> None:
+        """Spare the projector images that nobody waits for any more."""
+        job = self._encodes.pop(key, None)
+        if job is not None:
+            job.wanted = False
 
     def _see(self, encoded: Encoded) -> list[Row]:
         sequence = self._sequences.get(encoded.key)
         if sequence is None or not sequence.blind:
             return []
+        self._look_away(encoded.key)
         if encoded.pictures is None:
             return [self._release(sequence, NOTHING, fault="image")]
         prompt = list(sequence.prompt)
@@ -178,6 +188,7 @@ class EngineLoop:
         sequence = self._sequences.pop(key, None)
         if sequence is None:
             return False
+        self._look_away(key)
         generation = self._running.pop(sequence.number)
         self._cached(sequence, generation)
         self._lot.park(sequence, generation)
@@ -264,6 +275,7 @@ class EngineLoop:
     ) -> Row:
         generation = self._running.pop(sequence.number)
         del self._sequences[generation.key]
+        self._look_away(generation.key)
         cached = self._cached(sequence, generation)
         end = generation.end(self._clock(), fault=fault)
         done = min(sequence.cells, generation.prompt_tokens)

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Rows
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from car_daemon.engine.form import Forms
@@ -68,12 +69,12 @@ class Template(Protocol):
         """How the model writes thoughts and calls."""
         ...
 
-    def render(self, chat: Chat) -> Rendered:
-        """Return the conversation's tokens; raises Refusal."""
+    def render(self, chat: Chat, check: Callable[[int], None]) -> Rendered:
+        """Return the conversation's tokens; raises Refusal, and what `check` raises of its bytes."""
         ...
 
-    def render_images(self, carried: Carried) -> Rendered:
-        """Return the tokens of a conversation with images; raises Refusal."""
+    def render_images(self, carried: Carried, check: Callable[[int], None]) -> Rendered:
+        """Return the tokens of a conversation with images; raises as `render` does."""
         ...
 
 
@@ -187,18 +188,22 @@ class Preparer:
             raise Refusal("model_unavailable", lacks="chat_template")
         if chat.tools and not template.takes_tools:
             raise Refusal("model_unavailable", lacks="tools")
-        self._check_bytes(_size(chat), max_tokens)
+        check = partial(self._check_bytes, max_tokens=max_tokens)
+        check(_size(chat))
         sees = any(message.images for message in chat.messages)
-        rendered, images = self._seen(chat, template) if sees else (template.render(chat), [])
+        rendered, images = self._seen(chat, template, max_tokens) if sees else (template.render(chat, check), [])
         if not rendered.tokens:
             raise Refusal("invalid_params", param="messages")
         return _Prompt(rendered.tokens, _reading(chat, template.format, inside=rendered.inside), images)
 
-    def _seen(self, chat: Chat, template: Template) -> tuple[Rendered, list[ImageSlot]]:
+    def _seen(self, chat: Chat, template: Template, max_tokens: int | None) -> tuple[Rendered, list[ImageSlot]]:
         if self._count_image is None:
             raise Refusal("model_unavailable", lacks="images")
-        taken = carried(chat, self._count_image)
-        rendered = template.render_images(taken)
+        # What nearly fits is counted to its end, so that the refusal can say how long it is.
+        taken = carried(chat, self._count_image, 2 * self._context_tokens)
+        if taken is None:
+            raise self._too_long(None, max_tokens)
+        rendered = template.render_images(taken, partial(self._check_bytes, max_tokens=max_tokens))
         places = zip(rendered.starts, taken.placeholders, taken.files, strict=True)
         images = [ImageSlot(start, len(placeholder), file) for start, placeholder, file in places]
         return rendered, sorted(images, key=lambda image: image.start)

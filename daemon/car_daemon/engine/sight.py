@@ -24,14 +24,19 @@ class Carried:
     placeholders: list[list[int]]
 
 
-def carried(chat: Chat, count: Callable[[Size], int]) -> Carried:
-    """Take the images out of a chat; `count` tells how many positions one takes. Raises Refusal for a bad image."""
+def carried(chat: Chat, count: Callable[[Size], int], room: int) -> Carried | None:
+    """Take the images out of a chat; None where they take more than `room` positions. Raises Refusal for a bad image.
+
+    `count` tells how many positions an image takes.
+    """
     secret = new_secret()
     try:
         texts, files = carry([_parts(message) for message in chat.messages], secret)
-        placeholders = [_placeholder(file, count(check_image(file))) for file in files]
+        placeholders = _placeholders(files, count, room)
     except ImageError as error:
         raise Refusal("invalid_params", param="messages", why=str(error)) from error
+    if placeholders is None:
+        return None
     messages = [
         structs.replace(message, content=text) if message.images else message
         for message, text in zip(chat.messages, texts, strict=True)
@@ -43,6 +48,18 @@ def _parts(message: Message) -> list[str | bytes]:
     if not isinstance(message.content, list):
         return [message.text]
     return [decode_base64(part.data) if isinstance(part, ImagePart) else part.text for part in message.content]
+
+
+def _placeholders(files: list[bytes], count: Callable[[Size], int], room: int) -> list[list[int]] | None:
+    """Return what stands for each image; None as soon as that is too much: counting thousands takes seconds."""
+    placeholders: list[list[int]] = []
+    for file in files:
+        positions = count(check_image(file))
+        room -= positions
+        if room < 0:
+            return None
+        placeholders.append(_placeholder(file, positions))
+    return placeholders
 
 
 def _placeholder(file: bytes, count: int) -> list[int]:

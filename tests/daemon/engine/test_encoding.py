@@ -144,6 +144,19 @@ def test_an_image_that_comes_too_late_changes_nothing() -> None:
     assert [end.fault for end in engine.ends(1)] == [None]
 
 
+def test_images_that_nobody_waits_for_any_more_are_not_wanted() -> None:
+    engine = engine_of()
+    engine.turn(run(1), run_command(2, PROMPT, 6, images=[IMAGE]), run_command(3, PROMPT, 6, images=[IMAGE]))
+    engine.halt(1)
+    engine.park(2)
+    assert [(job.key, job.wanted) for job in engine.encodes] == [(1, False), (2, False), (3, True)]
+    engine.resume(2)
+    assert engine.encodes[-1] == Encode(2, [IMAGE], wanted=True)
+    engine.turn(encoded(2), encoded(3))
+    engine.finish()
+    assert (engine.tokens(2), engine.tokens(3)) == (solo(SEEN, 6), solo(SEEN, 6))
+
+
 class FakeProjector:
     """Gives what it is told to for every image."""
 
@@ -164,6 +177,25 @@ def test_tokens_around_the_rows_of_an_image_keep_their_places() -> None:
     assert result.pictures is not None
     assert [(picture.start, picture.end) for picture in result.pictures] == [(6, 23), (42, 59)]
     assert result.tokens == [(4, [1, 2]), (23, [3]), (40, [1, 2]), (59, [3])]
+
+
+def test_the_projector_is_spared_what_is_not_wanted() -> None:
+    files: list[bytes] = []
+    told: list[Encoded] = []
+
+    def encode(file: bytes) -> list[Any]:
+        files.append(file)
+        # It becomes unwanted in the middle.
+        jobs[1].wanted = False
+        return pieces(file)
+
+    jobs = [Encode(1, [IMAGE], wanted=False), Encode(2, [ImageSlot(0, 20, b"first"), IMAGE]), Encode(3, [IMAGE])]
+    inbox: Inbox[Encode | None] = Inbox()
+    for job in (*jobs, None):
+        inbox.put(job)
+    Encoder(FakeProjector(encode), inbox, told.append).run()
+    assert files == [b"first", b"file"]
+    assert [each.key for each in told] == [3]
 
 
 @pytest.mark.parametrize("error", [ImageError("the image is damaged"), RuntimeError()])

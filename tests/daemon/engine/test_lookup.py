@@ -44,6 +44,11 @@ def test_the_latest_of_several_places_counts() -> None:
     assert Lookup([1, 2, 3, 4, 4, 4, 1, 2, 3, 5, 5, 5, 1, 2, 3]).guess(cheap, 100)[:3] == [5, 5, 5]
 
 
+def test_the_place_of_an_image_is_not_guessed() -> None:
+    assert Lookup([1, 2, 3, -7, -8, 9, 1, 2, 3]).guess(cheap, 100) == []
+    assert Lookup([1, 2, 3, 4, -7, -8, 9, 1, 2, 3]).guess(cheap, 100) == [4]
+
+
 @pytest.mark.parametrize("tokens", [[], [1], [1, 2, 3], [1, 2, 3, 4, 5, 6, 7, 8]])
 def test_nothing_is_guessed_from_what_was_not_seen(tokens: list[int]) -> None:
     assert Lookup(tokens).guess(cheap, 100) == []

@@ -61,14 +61,15 @@ class FakeTemplate:
         self.format = form or Format()
         self._inside = inside
 
-    def render(self, chat: Chat) -> Rendered:
-        """Render a conversation."""
+    def render(self, chat: Chat, check: Callable[[int], None]) -> Rendered:
+        """Render a conversation, in full with the reasoning in it."""
         text = chat.messages[0].text
+        check(sum(len(message.text + (message.reasoning or "")) for message in chat.messages))
         if text == "no":
             raise Refusal("invalid_params", param="messages")
         return Rendered([] if text == "nothing" else [7] * len(chat.messages), self._inside)
 
-    def render_images(self, carried: Carried) -> Rendered:
+    def render_images(self, carried: Carried, check: Callable[[int], None]) -> Rendered:
         """Render a conversation with images: they alone."""
         tokens = [token for placeholder in carried.placeholders for token in placeholder]
         return Rendered(tokens, self._inside, [0])
@@ -342,3 +343,9 @@ def test_what_is_dear_to_build_is_built_before_the_request_may_wait() -> None:
     sampling = Sampling(dry=Dry(1.0))
     preparer(warm=warmed.append).answer(prepare("ab", sampling=sampling))
     assert warmed == [sampling]
+
+
+def test_a_conversation_that_is_rendered_too_long_is_refused_before_it_is_cut() -> None:
+    chat = Chat(messages=[Message("assistant", "hi", reasoning="x" * 10_000)])
+    reason, data = refused(preparer().answer(prepare(chat=chat)))
+    assert (reason, data["prompt_tokens"]) == ("context_exceeded", None)

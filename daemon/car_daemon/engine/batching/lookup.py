@@ -1,6 +1,7 @@
 """Prompt lookup: what followed the same few tokens before is guessed to follow again."""
 
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 
 # So many tokens have to have been seen together before.
 _CONTEXT = 3
@@ -42,7 +43,9 @@ class Lookup:
         self._rested = 0
         # What repeats itself goes on repeating itself.
         period = len(self._tokens) - place
-        return [self._tokens[place + step % period] for step in range(length)]
+        guess = (self._tokens[place + step % period] for step in range(length))
+        # Numbers below 0 hold the places of images, and cannot be tried.
+        return list(takewhile(lambda token: token >= 0, guess))
 
     def judge(self, guessed: int, right: int) -> None:
         """Learn how many tokens of a guess were right."""

@@ -10,6 +10,15 @@ _WHITESPACE = r"( |\n[ \t]{0,20})?"
 _OPEN = frozenset(
     {"additionalProperties", "unevaluatedProperties", "patternProperties", "anyOf", "oneOf", "$ref", "if"}
 )
+# With more the library takes many seconds, and minutes with some more: it compares every pattern with all others.
+_MEMBERS_MAX = 3000
+_PATTERNS_MAX = 64
+
+
+def is_too_wide(schemas: list[dict[str, Any]]) -> bool:
+    """Whether schemas list so many members of objects, or patterns for their names, that nobody can wait for them."""
+    members = max(_count(schemas, "properties"), _count(schemas, "required"))
+    return members > _MEMBERS_MAX or _count(schemas, "patternProperties") > _PATTERNS_MAX
 
 
 def as_lark(schema: dict[str, Any]) -> str:
@@ -41,6 +50,17 @@ def _closed(value: Any) -> Any:
     if isinstance(value.get("properties"), dict) and not _OPEN & value.keys():
         inner["additionalProperties"] = False
     return inner
+
+
+def _count(value: Any, keyword: str) -> int:
+    """Return how many members a keyword lists, wherever it stands."""
+    if isinstance(value, list):
+        return sum(_count(item, keyword) for item in value)
+    if not isinstance(value, dict):
+        return 0
+    members = value.get(keyword)
+    own = len(members) if isinstance(members, dict | list) else 0
+    return own + sum(_count(inner, keyword) for inner in value.values())
 
 
 def _holds(value: Any, keyword: str) -> bool:

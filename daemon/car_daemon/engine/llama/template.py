@@ -1,6 +1,6 @@
 """The model's own chat template; no text of a client is parsed for control tokens."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -89,25 +89,31 @@ class ChatTemplate:
         """Whether the template looks at tools at all."""
         return "tools" in self._names
 
-    def render(self, chat: Chat) -> Rendered:
-        """Return the chat's tokens, ready for the assistant's turn; raises TemplateError."""
+    def render(self, chat: Chat, check: Callable[[int], None] = lambda _: None) -> Rendered:
+        """Return the chat's tokens, ready for the assistant's turn; raises TemplateError.
+
+        `check` is told how many bytes there are to be cut into tokens, and may raise.
+        """
         segments, inside = self._segments(chat, typed=False)
+        check(sum(len(text.encode()) for text, _ in segments))
         tokens = [token for text, parse in segments for token in self._cut(text, parse_special=parse)]
         return Rendered(self._begun(tokens), inside)
 
-    def render_images(self, carried: Carried) -> Rendered:
+    def render_images(self, carried: Carried, check: Callable[[int], None] = lambda _: None) -> Rendered:
         """Return a chat's tokens with what stands for its images; raises Refusal where one has no place."""
         try:
-            return self._placed(carried, typed=False)
+            return self._placed(carried, check, typed=False)
         except Refusal:
             # Some templates show images only where content is a list of parts.
-            return self._placed(carried, typed=True)
+            return self._placed(carried, check, typed=True)
 
-    def _placed(self, carried: Carried, *, typed: bool) -> Rendered:
+    def _placed(self, carried: Carried, check: Callable[[int], None], *, typed: bool) -> Rendered:
         segments, inside = self._segments(carried.chat, typed=typed)
         tokens = self._begun([])
         starts = [0] * len(carried.files)
-        for piece in cut(segments, len(carried.files), carried.secret):
+        pieces = list(cut(segments, len(carried.files), carried.secret))
+        check(sum(len(piece.text.encode()) for piece in pieces if not isinstance(piece, Slot)))
+        for piece in pieces:
             if isinstance(piece, Slot):
                 starts[piece.image] = len(tokens)
                 tokens += carried.placeholders[piece.image]

@@ -1,13 +1,16 @@
 """Text into tokens and back, and the table of every token's bytes."""
 
 import ctypes
+import re
 from collections.abc import Collection
 
 from llama_cpp import llama_cpp as binding
 
 from car_daemon.engine.llama.model import LlamaModel
+from car_daemon.engine.unbroken import check_unbroken
 
 _PIECE_BYTES = 1024
+_SPACES = re.compile(r"\s{2,}")
 
 
 class Vocabulary:
@@ -15,6 +18,7 @@ class Vocabulary:
 
     def __init__(self, model: LlamaModel) -> None:
         self.handle = model.vocab
+        self._pre = model.metadata("tokenizer.ggml.pre")
         self.size = int(binding.llama_vocab_n_tokens(self.handle))
         self.pieces = [self._piece(token, special=False) for token in range(self.size)]
         self._special_pieces = [self._piece(token, special=True) for token in range(self.size)]
@@ -47,7 +51,11 @@ class Vocabulary:
         return tokens[0] if len(tokens) == 1 and self.text_of(tokens[0]) == text else None
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Cut text into tokens; needs a large stack for long runs of one kind of character."""
+        """Cut text into tokens; needs a large stack, and raises Refusal where it would need a larger one."""
+        check_unbroken(text, self._pre)
+        if self._pre == "whitespace":
+            # llama.cpp ends the process at two spaces in a row; with these rules no space becomes a token.
+            text = _SPACES.sub(" ", text)
         data = text.encode()
         room = len(data) + 2
         tokens = (binding.llama_token * room)()

@@ -29,11 +29,13 @@ class OutputReader:
         keep: bool = False,
     ) -> None:
         self._plain = not stops and thinking is None and calls is None
-        # Mutable state: bytes of an incomplete character, and what each part holds back.
+        # Mutable state: bytes of an incomplete character, what each part holds back, and of kept thoughts the text that
+        # may become a part of one.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._thinking = thinking
         self._calls = calls
-        self._keep = keep
+        self._keep = keep and thinking is not None
+        self._open = ""
         self._stops = StopSearch(stops)
 
     @property
@@ -55,22 +57,20 @@ class OutputReader:
     def _read(self, text: str, *, ended: bool) -> Output:
         if self.stopped_by is not None:
             return Output("", "", [])
-        if self._keep:
-            split, thought = Split("", text), self._thought(text, ended=ended)
-        else:
-            split, thought = self._split(text, ended=ended), False
+        split = self._split(text, ended=ended)
+        kept = self._kept(text, split.text, ended=ended) if self._keep else ""
         # What only was a thought calls nothing.
-        parts: list[str | ToolCall] = [split.text] if thought else self._parse(split.text, ended=ended)
-        said, calls = self._until_stop(parts)
-        return Output(said + (self._stops.finish() if ended else ""), split.reasoning, calls)
+        said, calls = self._until_stop([kept, *self._parse(split.text, ended=ended)])
+        return Output(said + (self._stops.finish() if ended else ""), "" if self._keep else split.reasoning, calls)
 
-    def _thought(self, text: str, *, ended: bool) -> bool:
-        """Whether a piece belongs to a thought, or to its tags."""
-        if self._thinking is None:
-            return False
-        before = self._thinking.thinking
-        self._split(text, ended=ended)
-        return before or self._thinking.thinking
+    def _kept(self, text: str, answer: str, *, ended: bool) -> str:
+        """Return what stands before the answer, with its tags, as soon as it is known to be no part of that."""
+        assert self._thinking is not None
+        self._open += text
+        if not (answer or ended or self._thinking.thinking):
+            return ""
+        thought, self._open = self._open[: len(self._open) - len(answer)], ""
+        return thought
 
     def _split(self, text: str, *, ended: bool) -> Split:
         if self._thinking is None:

@@ -1,6 +1,7 @@
 """Schemas as grammars: all that can be written under one is JSON and valid."""
 
 import json
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from car_daemon.engine.grammar.constraint import Constraint, ConstraintError, Constraints
-from car_daemon.engine.grammar.schema import as_lark
+from car_daemon.engine.grammar.schema import as_lark, is_too_wide
 from tests.daemon.engine.grammar.schemas import PIECES, Json, Schemas, answer, constraints, shown
 
 WALKS = 2
@@ -134,3 +135,20 @@ def test_a_usual_divisor_is_no_burden(grammars: Constraints, divisor: float) -> 
     schema = {"type": "array", "items": {"type": "number", "multipleOf": divisor}}
     assert takes(grammars, schema, f"[{divisor * 3}, 0]")
     assert not takes(grammars, schema, f"[{divisor * 1.5:.3f}]")
+
+
+@pytest.mark.parametrize(
+    ("keyword", "most", "listed"),
+    [
+        ("properties", 3000, lambda count: {f"p{number}": {} for number in range(count)}),
+        ("required", 3000, lambda count: [f"p{number}" for number in range(count)]),
+        ("patternProperties", 64, lambda count: {f"^p{number}": {} for number in range(count)}),
+    ],
+)
+def test_more_members_than_anybody_can_wait_for_are_too_wide(
+    keyword: str, most: int, listed: Callable[[int], Any]
+) -> None:
+    assert not is_too_wide([{"type": "object", keyword: listed(most)}])
+    assert is_too_wide([{"type": "object", keyword: listed(most + 1)}])
+    halves = [{"items": [{keyword: listed(most // 2)}]}, {"anyOf": [{keyword: listed(most // 2 + 1)}]}]
+    assert is_too_wide(halves)

@@ -267,3 +267,11 @@ def test_a_thought_that_is_closed_is_not_inside() -> None:
 )
 def test_a_template_takes_tools_that_it_looks_at(source: str, takes: bool) -> None:
     assert ChatTemplate(source, FakeVocabulary([])).takes_tools is takes
+
+
+def test_how_long_a_chat_is_in_full_is_told_before_it_is_cut() -> None:
+    vocabulary = FakeVocabulary(["<s>", "</s>"], begin="<s>", end="</s>")
+    told: list[int] = []
+    ChatTemplate("{{ tools | tojson }}" + PLAIN, vocabulary).render(chat(*user("hi" * 50), tools=[LOOKUP]), told.append)
+    assert len(told) == 1
+    assert told[0] > 150

@@ -1,9 +1,12 @@
 """Text into tokens and back."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.tokens import Vocabulary
 
 
@@ -59,3 +62,19 @@ def test_there_is_an_end_token_and_no_text_for_none(vocabulary: Vocabulary) -> N
 def test_no_piece_is_longer_than_the_longest(vocabulary: Vocabulary) -> None:
     assert vocabulary.longest_piece >= max(map(len, vocabulary.pieces))
     assert len(vocabulary.pieces) == vocabulary.size
+
+
+@pytest.mark.parametrize("spaces", ["  ", " " * 100, " \n ", "\n\n", "\u3000 ", "\t\t"])
+def test_white_space_ends_no_process_where_words_are_cut_at_it(tmp_path: Path, spaces: str) -> None:
+    pytest.importorskip("gguf")
+    from tools.random_model import generate
+
+    generate(tmp_path / "model.gguf", "tiny", "f32", pre="whitespace")
+    model = LlamaModel(str(tmp_path / "model.gguf"), gpu_layers=0, progress=lambda _: None)
+    cut = [
+        Vocabulary(model).tokenize(text, add_special=False, parse_special=False)
+        for text in ("a b", f"a{spaces}b", f"{spaces}a b{spaces}")
+    ]
+    model.close()
+    assert len(cut[0]) == 2
+    assert cut == [cut[0]] * 3

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from car_daemon.engine.output.format import Tags
 from car_daemon.engine.output.reader import Output, OutputReader
 from car_daemon.engine.output.reasoning import ReasoningSplit
+from car_protocol.conversation import ToolCall
 from tests.daemon.engine.output.calls import call, reader
 from tests.daemon.engine.output.pieces import PLACES, cut
 
@@ -14,18 +15,21 @@ F = '<tool_call>\n{"name": "f", "arguments": {"a": "END"}}\n</tool_call>'
 CALL_F = call(0, "f", '{"a": "END"}')
 
 
-def output(pieces: list[bytes], stops: list[str], *, inside: bool = False) -> tuple[Output, str | None]:
+def output(
+    pieces: list[bytes], stops: list[str], *, inside: bool = False, keep: bool = False
+) -> tuple[Output, str | None]:
     """Return all that an answer of a thinking model with tools says, and the stop string that ended it."""
-    answer = OutputReader(stops, ReasoningSplit(Tags("<think>", "</think>"), inside=inside), reader("hermes"))
+    thinking = ReasoningSplit(Tags("<think>", "</think>"), inside=inside)
+    answer = OutputReader(stops, thinking, reader("hermes"), keep=keep)
     said = [*(answer.push(piece) for piece in pieces), answer.finish()]
     text, reasoning = "".join(one.text for one in said), "".join(one.reasoning for one in said)
     return Output(text, reasoning, [one for each in said for one in each.calls]), answer.stopped_by
 
 
-def both_ways(text: str, stops: list[str]) -> tuple[Output, str | None]:
+def both_ways(text: str, stops: list[str], *, keep: bool = False) -> tuple[Output, str | None]:
     """Read a text at once and byte by byte."""
-    whole = output([text.encode()], stops)
-    assert output([bytes([byte]) for byte in text.encode()], stops) == whole
+    whole = output([text.encode()], stops, keep=keep)
+    assert output([bytes([byte]) for byte in text.encode()], stops, keep=keep) == whole
     return whole
 
 
@@ -64,6 +68,29 @@ def test_a_prompt_may_have_opened_the_reasoning() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "said", "calls"),
+    [
+        (f" <think>\nHm. {F}\n</think>\n\nSo:\n", f" <think>\nHm. {F}\n</think>\n\nSo:\n", []),
+        (f"<think>Hm.</think>\n{F}", "<think>Hm.</think>\n", [CALL_F]),
+        (f"{F}<think>", "<think>", [CALL_F]),
+        ("<th", "<th", []),
+        ("<think>Hm.</think>\n\n", "<think>Hm.</think>\n\n", []),
+    ],
+)
+def test_reasoning_that_is_kept_stays_where_it_was_and_calls_nothing(
+    text: str, said: str, calls: list[ToolCall]
+) -> None:
+    assert both_ways(text, [], keep=True) == ((said, "", calls), None)
+
+
+def test_reasoning_that_is_kept_comes_as_it_is_written() -> None:
+    thinking = ReasoningSplit(Tags("<think>", "</think>"), inside=False)
+    answer = OutputReader([], thinking, reader("hermes"), keep=True)
+    pieces = [b"<", b"think>", b"Hm. ", b"</", b"think>", b"\n", b"So"]
+    assert [answer.push(piece).text for piece in pieces] == ["", "<think>", "Hm. ", "</", "", "", "think>\nSo"]
+
+
+@pytest.mark.parametrize(
     ("text", "expected", "stop"),
     [
         (f"<think>END</think>So{F} END {F}", ("So", "END", [CALL_F]), "END"),
@@ -90,8 +117,9 @@ FRAGMENTS = ["<think>", "</think>", F, "<tool_call>", '{"a"', "END", "STOP", "PE
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)
-@given(st.lists(st.sampled_from(FRAGMENTS)).map("".join), PLACES, st.booleans())
-def test_any_cutting_gives_the_same(text: str, places: list[int], inside: bool) -> None:
+@given(st.lists(st.sampled_from(FRAGMENTS)).map("".join), PLACES, st.booleans(), st.booleans())
+def test_any_cutting_gives_the_same(text: str, places: list[int], inside: bool, keep: bool) -> None:
     data = text.encode()
     stops = ["END", "STOP", "STOPPED", "é E"]
-    assert output(cut(data, places), stops, inside=inside) == output([data], stops, inside=inside)
+    whole = output([data], stops, inside=inside, keep=keep)
+    assert output(cut(data, places), stops, inside=inside, keep=keep) == whole
