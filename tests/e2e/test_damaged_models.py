@@ -1,0 +1,52 @@
+"""Damaged model files given to the daemon: it serves them, or ends with a fixed reason and without a traceback."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from car_daemon import guide
+from car_daemon.models.unsound import Reason
+from tests.daemon.models.mutations import mutate
+from tests.e2e.support import PATIENCE_S, Daemon
+
+GUIDE = guide.PATH.read_bytes()
+GUIDE_HEADER = 30_857
+SEEDS = 20
+REASONS = {reason.value for reason in Reason} | {
+    "the file is not a model that llama.cpp can load",
+    "the model cannot generate text",
+}
+
+
+def fate(start: Callable[..., Daemon], folder: Path, seed: int) -> str:
+    """Start a daemon on a damaged model; return why it ended, or that it served until it was stopped."""
+    model = folder / f"{seed}.gguf"
+    model.write_bytes(mutate(GUIDE, GUIDE_HEADER, seed))
+    daemon = start("--model", str(model), "--capacity", "1")
+    served = False
+    try:
+        with daemon.connect() as client:
+            served = "result" in client.call("infer", {"prompt": "Hi", "max_tokens": 3})
+    except (EOFError, OSError, AssertionError):
+        pass  # it ended before it listened, or before it answered
+    if not served:
+        daemon.process.wait(PATIENCE_S)
+    code = daemon.stop()
+    log = daemon.log.read_text(errors="replace")
+    model.unlink()
+    assert "Traceback" not in log, (seed, log)
+    if served:
+        assert code == 0, (seed, log)
+        return "served"
+    assert code == 69, (seed, code, log)
+    said = log.splitlines()[-1]
+    return next((reason for reason in REASONS if f": {reason};" in said), said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_damaged_model_is_served_or_refused_with_a_fixed_reason(
+    start: Callable[..., Daemon], folder: Path, seed: int
+) -> None:
+    assert fate(start, folder, seed) in REASONS | {"served"}
