@@ -1,6 +1,6 @@
 """One request's answer as it grows: its prompt once prepared, its text, its timings."""
 
-import secrets
+import os
 from collections.abc import Callable
 
 from msgspec import UNSET, structs
@@ -39,7 +39,7 @@ class GrowingAnswer:
         self._reply = reply
         self._streams = streams
         self._clock = clock
-        self.seed = params.seed if params.seed is not None else secrets.randbelow(_MAX_SEED)
+        self.seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little") % _MAX_SEED
         self._measured = timings
         # Mutable state: the prepared form, what was produced, how far the engine is and how it ended.
         self._prepared = frames.Prepared(request.key, b"", 0)

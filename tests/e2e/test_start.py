@@ -5,6 +5,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -39,16 +40,24 @@ def assert_refused(ended: subprocess.CompletedProcess[str], code: int, *words: s
         assert word in lines[-1]
 
 
-def test_capacity_is_answered_within_150_ms_of_the_start_while_the_model_loads(folder: Path) -> None:
-    times = []
+def seconds_to_import_what_the_daemon_stands_on() -> float:
+    """Return how long this machine takes for Python and the packages that no daemon starts without."""
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import asyncio, uvloop, msgspec, psutil, argparse, logging"], check=True)
+    return time.monotonic() - started
+
+
+def test_capacity_is_answered_in_thrice_the_time_of_bare_imports_while_the_model_loads(folder: Path) -> None:
+    times, bare = [], []
     for _ in range(5):
+        bare.append(seconds_to_import_what_the_daemon_stands_on())
         started = time.monotonic()
         with running(folder) as daemon, daemon.connect() as client:
             client.send_bytes(CAPACITY)
             capacity = client.receive()["result"]
             times.append(time.monotonic() - started)
         assert (capacity["state"], capacity["capacity"], capacity["declared"]) == ("loading", 1, None)
-    assert min(times) < 0.150, times
+    assert min(times) < 3 * min(bare), (times, bare)
 
 
 def test_requests_sent_while_the_model_loads_are_served_when_it_is_ready(folder: Path) -> None:
