@@ -13,7 +13,7 @@ from tests.client.command import carctl
 LINES = [
     ("carctl mod", ["models"]),
     ("carctl --sy", ["--system"]),
-    ("carctl models ", ["list", "show"]),
+    ("carctl models ", ["list", "load", "show", "unload"]),
     ("carctl completion ", ["bash", "fish", "zsh"]),
     ("carctl infer --pri", ["--priority"]),
     ("carctl infer --priority ", ["latency_critical", "throughput"]),

@@ -144,3 +144,8 @@ def test_carctl_shows_the_status_within_80_columns(daemon: Daemon) -> None:
     shown = carctl(daemon, "status")
     assert "capacity  8 (flag)" in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_carctl_unloads_a_model_and_loads_it_again(ranking: Daemon) -> None:
+    assert carctl(ranking, "models", "unload", "ranks") == "ranks: unloaded\n"
+    assert carctl(ranking, "models", "load", "ranks") == "ranks: ready\n"

@@ -13,6 +13,7 @@ from car_client.carctl.terminal import columns, one_line
 from car_client.client import Client
 from car_protocol.models import Model
 
+_MOVES = {"load": "load one now, and wait until it is ready", "unload": "let one go when its work is done"}
 _HEADINGS = ("model", "state", "size", "context", "capacity", "device", "can")
 
 
@@ -23,11 +24,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="the result as it came")
     one = actions.add_parser("show", help="all that is known of one", allow_abbrev=False)
     one.add_argument("name", metavar="NAME")
+    for action, meaning in _MOVES.items():
+        moved = actions.add_parser(action, help=meaning, allow_abbrev=False)
+        moved.add_argument("name", metavar="NAME")
 
 
 def run(client: Client, options: Namespace) -> None:
-    """Print the table of models, or one entry."""
-    if options.action == "show":
+    """Print the table of models or one entry, or have a model loaded or unloaded and print its state."""
+    if options.action in _MOVES:
+        model = client.call(f"models/{options.action}", {"model": options.name})
+        print(f"{model['name']}: {model['state']}")
+    elif options.action == "show":
         _show(client.models(), options.name)
     elif options.json:
         print_result(client, "models/list")
