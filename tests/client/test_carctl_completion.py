@@ -52,7 +52,7 @@ def test_every_command_and_its_options_are_known() -> None:
     found = {node.words: node for node in nodes(make_parser(COMMANDS))}
     assert set(found[()].commands) == set(COMMANDS)
     assert {"--json", "--watch", "--help"} <= {option.name for option in found["status",].options}
-    assert set(found["models",].commands) == {"list", "show"}
+    assert set(found["models",].commands) == {"list", "show", "load", "unload"}
 
 
 @needs["bash"]
