@@ -2,7 +2,6 @@
 
 import ctypes
 import re
-from collections.abc import Collection
 
 from llama_cpp import llama_cpp as binding
 
@@ -22,6 +21,8 @@ class Vocabulary:
         self.size = int(binding.llama_vocab_n_tokens(self.handle))
         self.pieces = [self._piece(token, special=False) for token in range(self.size)]
         self._special_pieces = [self._piece(token, special=True) for token in range(self.size)]
+        # A template has one set of markers; what is written out for it serves all requests.
+        self._shown: dict[tuple[str, ...], list[bytes]] = {(): self.pieces}
         self.control = frozenset(t for t in range(self.size) if self._special_pieces[t] and not self.pieces[t])
         self.ends = frozenset(t for t in range(self.size) if binding.llama_vocab_is_eog(self.handle, t))
         self.longest_piece = max(map(len, self._special_pieces), default=1)
@@ -39,11 +40,13 @@ class Vocabulary:
         """Return a token's text, also where it is a control token; empty for none."""
         return self._special_pieces[token].decode("utf-8", "replace") if 0 <= token < self.size else ""
 
-    def showing(self, markers: Collection[str]) -> list[bytes]:
+    def showing(self, markers: tuple[str, ...]) -> list[bytes]:
         """Return the pieces of all tokens, with those control tokens written out whose text is a marker."""
-        shown = {marker.encode() for marker in markers}
-        special = self._special_pieces
-        return [special[t] if special[t] in shown else piece for t, piece in enumerate(self.pieces)]
+        if markers not in self._shown:
+            texts = {marker.encode() for marker in markers}
+            special = self._special_pieces
+            self._shown[markers] = [special[t] if special[t] in texts else piece for t, piece in enumerate(self.pieces)]
+        return self._shown[markers]
 
     def token_of(self, text: str) -> int | None:
         """Return the control or user-defined token that is written so; None where there is none."""

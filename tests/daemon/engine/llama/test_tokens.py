@@ -78,3 +78,10 @@ def test_white_space_ends_no_process_where_words_are_cut_at_it(tmp_path: Path, s
     model.close()
     assert len(cut[0]) == 2
     assert cut == [cut[0]] * 3
+
+
+def test_the_pieces_that_are_shown_are_made_once(vocabulary: Vocabulary) -> None:
+    marker = (vocabulary.specials[0],)
+    assert vocabulary.showing(()) is vocabulary.pieces
+    assert vocabulary.showing(marker) is vocabulary.showing(marker) is not vocabulary.pieces
+    assert marker[0].encode() in vocabulary.showing(marker)
