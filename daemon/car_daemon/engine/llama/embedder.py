@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from car_daemon.engine.llama.context import BatchArrays
 from car_daemon.engine.llama.library import quick
 from car_daemon.engine.llama.model import LlamaModel, ModelError
-from car_daemon.engine.llama.pairs import Pairs
 from car_daemon.engine.llama.tokens import Vocabulary
 
 Floats = NDArray[np.float32]
@@ -46,7 +45,6 @@ class Embedder:
         self._texts = 1 if _is_recurrent(model) else PACKED_TEXTS
         self._batch_tokens = _multiple(max(self.max_tokens, PACKED_TOKENS), PACKED_TEXTS)
         self._vocabulary = vocabulary
-        self._pairs = Pairs(model, vocabulary)
         self._context = _open(model, self._texts, self._batch_tokens, threads)
         # None where the model attends to a batch as a whole, as BERT does.
         self._memory = binding.llama_get_memory(self._context)
@@ -57,14 +55,6 @@ class Embedder:
         if self.ranks and not self._has_head(model, threads):
             self.close()
             raise ModelError("the model is to rank, but has no classification head")
-
-    def tokenize(self, text: str) -> list[int]:
-        """Return a text's tokens, with what the model wants at its ends; control tokens in the text are plain text."""
-        return self._vocabulary.tokenize(text, add_special=True, parse_special=False)
-
-    def pair(self, query: str, document: str) -> list[int]:
-        """Return the tokens of a query and a document, as a model that ranks was trained on them."""
-        return self._pairs.tokens(query, document)
 
     def batches(self, inputs: list[list[int]]) -> list[list[int]]:
         """Return the indices of the inputs of each batch, in order; ValueError for an input that fits in none."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.embedder import PACKED_TEXTS, PACKED_TOKENS, Embedder, pack
 from car_daemon.engine.llama.model import LlamaModel, ModelError, silence
+from car_daemon.engine.llama.pairs import Pairs
 from car_daemon.engine.llama.tokens import Vocabulary
 from tests.daemon.engine.llama.conftest import MakeContext
 from tools.random_model import generate
@@ -79,6 +80,11 @@ def open_embedder(models: dict[str, LlamaModel]) -> Iterator[Open]:
         one.close()
 
 
+def tokenize(vocabulary: Vocabulary, texts: list[str]) -> list[list[int]]:
+    """Return what a request for vectors of the texts gives an embedder."""
+    return [vocabulary.tokenize(text, add_special=True, parse_special=False) for text in texts]
+
+
 def embed_all(embedder: Embedder, inputs: list[list[int]], *, normalize: bool = False) -> list[list[float]]:
     """Return the vectors of all inputs, batch by batch."""
     vectors: list[list[float]] = []
@@ -99,18 +105,20 @@ def test_an_embedder_pools_as_the_model_says_and_else_by_the_mean(
 
 
 @pytest.mark.parametrize("name", EMBED)
-def test_a_text_has_the_same_vector_alone_and_among_others(open_embedder: Open, name: str) -> None:
+def test_a_text_has_the_same_vector_alone_and_among_others(
+    models: dict[str, LlamaModel], open_embedder: Open, name: str
+) -> None:
     embedder = open_embedder(name)
-    inputs = [embedder.tokenize(text) for text in TEXTS * 4]
+    inputs = tokenize(Vocabulary(models[name]), TEXTS * 4)
     together = embed_all(embedder, inputs)
     alone = [embedder.embed([tokens], normalize=False)[0] for tokens in inputs]
     assert np.allclose(together, alone, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("name", EMBED)
-def test_different_texts_have_different_vectors(open_embedder: Open, name: str) -> None:
+def test_different_texts_have_different_vectors(models: dict[str, LlamaModel], open_embedder: Open, name: str) -> None:
     embedder = open_embedder(name)
-    vectors = np.array(embed_all(embedder, [embedder.tokenize(text) for text in TEXTS]))
+    vectors = np.array(embed_all(embedder, tokenize(Vocabulary(models[name]), TEXTS)))
     assert vectors.shape == (len(TEXTS), embedder.dimensions)
     assert np.allclose(vectors[0], vectors[3], rtol=0, atol=TOLERANCE)
     for row, other in [(0, 1), (0, 2), (1, 2), (2, 4)]:
@@ -118,9 +126,11 @@ def test_different_texts_have_different_vectors(open_embedder: Open, name: str) 
 
 
 @pytest.mark.parametrize("name", EMBED)
-def test_normalized_vectors_have_length_one_and_the_same_direction(open_embedder: Open, name: str) -> None:
+def test_normalized_vectors_have_length_one_and_the_same_direction(
+    models: dict[str, LlamaModel], open_embedder: Open, name: str
+) -> None:
     embedder = open_embedder(name)
-    inputs = [embedder.tokenize(text) for text in TEXTS]
+    inputs = tokenize(Vocabulary(models[name]), TEXTS)
     plain, normal = (np.array(embed_all(embedder, inputs, normalize=flag)) for flag in (False, True))
     lengths = np.linalg.norm(plain, axis=1, keepdims=True)
     assert np.abs(lengths - 1).min() > 0.01
@@ -180,7 +190,7 @@ def test_a_recurrent_model_takes_one_text_at_a_time(open_embedder: Open) -> None
 def test_generating_and_embedding_do_not_disturb_each_other(model: LlamaModel, make_context: MakeContext) -> None:
     vocabulary = Vocabulary(model)
     embedder = Embedder(model, vocabulary, threads=1, context_tokens=256)
-    inputs = [embedder.tokenize(text) for text in TEXTS]
+    inputs = tokenize(vocabulary, TEXTS)
     vectors = embed_all(embedder, inputs)
     context = make_context()
     expected = [greedy(context, number, 12) for number in (0, 1)]
@@ -209,9 +219,11 @@ def greedy(context: LlamaContext, number: int, steps: int, written: list[int] | 
     return text[len(prompt) :]
 
 
-def test_a_model_that_ranks_scores_pairs_and_does_not_embed(open_embedder: Open) -> None:
+def test_a_model_that_ranks_scores_pairs_and_does_not_embed(models: dict[str, LlamaModel], open_embedder: Open) -> None:
     ranker = open_embedder("rank")
-    pairs = [ranker.pair("what is it", document) for document in ("a cat", "some dogs", "a cat")]
+    model = models["rank"]
+    build = Pairs(model, Vocabulary(model)).tokens
+    pairs = [build("what is it", document) for document in ("a cat", "some dogs", "a cat")]
     together = ranker.score(pairs)
     alone = [ranker.score([pair])[0] for pair in pairs]
     assert np.allclose(together, alone, rtol=0, atol=TOLERANCE)
