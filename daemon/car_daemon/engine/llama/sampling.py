@@ -36,8 +36,8 @@ class SamplerChains:
 
     def warm(self, sampling: Sampling) -> None:
         """Build now what takes too long for the loop: DRY reads the whole vocabulary for each sequence breaker."""
-        if sampling.dry is not None:
-            self._dry.get(msgspec.json.encode(sampling.dry))
+        if (dry := _effective_dry(sampling)) is not None:
+            self._dry.get(msgspec.json.encode(dry))
 
     def build(self, run: Run, prompt: list[int]) -> Sampler:
         """Return a request's sampler, which is closed once; repetitions count from the prompt on."""
@@ -89,9 +89,8 @@ class SamplerChains:
         return [binding.llama_sampler_init_penalties(self._vocabulary.size, last, *penalties)]
 
     def _repetition(self, sampling: Sampling) -> list[Any]:
-        if sampling.dry is None or not sampling.dry.multiplier or not sampling.dry.penalty_last_n:
-            return []
-        return [binding.llama_sampler_clone(self._dry.get(msgspec.json.encode(sampling.dry)).handle)]
+        dry = _effective_dry(sampling)
+        return [] if dry is None else [binding.llama_sampler_clone(self._dry.get(msgspec.json.encode(dry)).handle)]
 
     def _mirostat(self, sampling: Sampling, seed: int) -> Any:
         assert sampling.mirostat is not None
@@ -103,8 +102,8 @@ class SamplerChains:
     def _remembered(self, sampling: Sampling) -> int:
         """Return how many tokens before the answer count as repeated when they come again."""
         penalties = self._window(sampling.repeat_last_n) if _penalizes(sampling) else 0
-        dry = self._window(sampling.dry.penalty_last_n) if sampling.dry is not None else 0
-        return max(penalties, dry)
+        dry = _effective_dry(sampling)
+        return max(penalties, 0 if dry is None else self._window(dry.penalty_last_n))
 
     def _window(self, last: int) -> int:
         return self._context_tokens if last < 0 else last
@@ -130,6 +129,12 @@ class _DryPrototype:
 
 def _penalizes(sampling: Sampling) -> bool:
     return (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty) != (1.0, 0.0, 0.0)
+
+
+def _effective_dry(sampling: Sampling) -> Dry | None:
+    """Return the DRY settings, or None where they change nothing."""
+    dry = sampling.dry
+    return dry if dry is not None and dry.multiplier and dry.penalty_last_n else None
 
 
 def _filters(sampling: Sampling) -> list[Any]:
