@@ -109,7 +109,7 @@ class ChatTemplate:
 
     def _placed(self, carried: Carried, check: Callable[[int], None], *, typed: bool) -> Rendered:
         segments, inside = self._segments(carried.chat, typed=typed)
-        tokens = self._begun([])
+        tokens: list[int] = []
         starts = [0] * len(carried.files)
         pieces = list(cut(segments, len(carried.files), carried.secret))
         check(sum(len(piece.text.encode()) for piece in pieces if not isinstance(piece, Slot)))
@@ -119,10 +119,9 @@ class ChatTemplate:
                 tokens += carried.placeholders[piece.image]
             else:
                 tokens += self._cut(piece.text, parse_special=piece.parse_special)
-        begin = self._begun([])
-        # The template may have begun the text itself.
-        doubled = bool(begin) and tokens[1:2] == begin
-        return Rendered(tokens[1:] if doubled else tokens, inside, [start - doubled for start in starts])
+        begun = self._begun(tokens)
+        before = len(begun) - len(tokens)
+        return Rendered(begun, inside, [before + start for start in starts])
 
     def _segments(self, chat: Chat, *, typed: bool) -> tuple[list[tuple[str, bool]], bool]:
         """Return the rendered pieces, with whether control tokens count in each, and whether they end in a thought."""
