@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+import numpy as np
+
 from car_daemon.engine.batching.prefix import Prefix, prefix_of
 from car_daemon.engine.batching.sequence import Phase, Sequence
 from car_daemon.engine.batching.table import SequenceTable
@@ -80,12 +82,12 @@ class PrefixCache:
         if prefix is None or not self._reuses or sequence.cells == 0:
             self._empty(sequence)
             return
-        tokens = [*prefix.tokens.tolist(), *sampled]
+        tokens = np.concatenate((prefix.tokens, np.array(sampled, np.int32)))
         if sequence.cells > len(tokens):
             # Guesses that came true after the token that ended it.
             self._context.cut(sequence.number, len(tokens))
             sequence.cells = len(tokens)
-        sequence.retire(prefix_of(tokens[: sequence.cells], prefix.namespace))
+        sequence.retire(Prefix(tokens[: sequence.cells], prefix.namespace))
 
     def leave(self, sequence: Sequence) -> None:
         """Empty a sequence whose request is parked."""
