@@ -30,7 +30,8 @@ def test_deadlines_hold_while_the_engine_is_stopped_and_it_is_replaced(folder: P
         assert answers[1]["usage"]["completion_tokens"] == len(answers[1]["tokens"]) > 0
         assert client.result("inference/capacity")["in_use"] == 3
         engine.wait(10)
-        assert 5 < time.monotonic() - suspended < 8
+        # Its last heartbeat may lie one interval before the signal.
+        assert 5 - 1 < time.monotonic() - suspended < 8
         assert client.response(lasting)["result"]["usage"]["completion_tokens"] == 1000
         assert is_gone(engine)
         assert client.result("daemon/status")["models"][0]["engines"][0]["restarts"] == 1
