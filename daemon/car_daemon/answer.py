@@ -83,7 +83,7 @@ class GrowingAnswer:
         )
 
     @property
-    def _namespace(self) -> str | None:
+    def namespace(self) -> str | None:
         """Whose cached cells may be used: those of the same user and session."""
         return f"{self.owner.uid}:{self.params.session or ''}" if self.params.cache_prompt else None
 
@@ -115,7 +115,7 @@ class GrowingAnswer:
             logprobs=self.params.logprobs,
             constraint=prepared.constraint,
             reading=prepared.reading,
-            namespace=self._namespace,
+            namespace=self.namespace,
             adapters=self._adapters,
             images=prepared.images,
         )

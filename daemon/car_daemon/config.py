@@ -23,6 +23,7 @@ from car_daemon.config_tables import (
     QueueTable,
     SchedulerTable,
 )
+from car_daemon.devices import CPU
 from car_daemon.models.entry import ModelSettings
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.pressure import PressureLimits
@@ -199,6 +200,7 @@ def _settings(
 ) -> ModelSettings:
     sequences = limit if limit is not None else table.sequences
     policy: Policy = "config" if sequences is not None else file.capacity.policy
+    devices, gpu_layers = _devices(table)
     return ModelSettings(
         path=_expanded(table.path),
         context_tokens=table.context_tokens,
@@ -210,13 +212,24 @@ def _settings(
         step_target_ms=file.scheduler.step_target_ms,
         curves=curves,
         threads=table.threads,
-        gpu_layers=table.gpu_layers,
+        gpu_layers=gpu_layers,
+        devices=devices,
+        replicas=table.replicas,
         adapters={name: _expanded(path) for name, path in table.adapters.items()},
         projector=None if table.projector is None else _expanded(table.projector),
         speculative=table.speculative,
         keep_alive_s=table.keep_alive_s,
         pinned=table.pinned,
     )
+
+
+def _devices(table: ModelTable) -> tuple[tuple[str, ...], int]:
+    """Return the devices that are named, and the layers on a GPU: all of them where only a GPU is named."""
+    devices = (table.device,) if isinstance(table.device, str) else tuple(table.device)
+    on_gpu = any(device != CPU for device in devices)
+    if devices and table.gpu_layers is not None and on_gpu == (table.gpu_layers == 0):
+        raise ConfigError(f"gpu_layers = {table.gpu_layers} contradicts device: leave one of them out", "gpu_layers")
+    return devices, table.gpu_layers if table.gpu_layers is not None else -1 if on_gpu else 0
 
 
 def _expanded(path: str) -> Path:

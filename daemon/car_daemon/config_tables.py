@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from car_daemon import logs
+from car_daemon.devices import PATTERN
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.pressure import PressureLimits
 from car_daemon.scheduler.scheduler import DEFAULT_AGE_AFTER_S
@@ -13,6 +14,7 @@ from car_protocol.limits import Limits
 GUIDE = "guide"
 MAX_THREADS = 1024
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Device = Annotated[str, Meta(pattern=PATTERN)]
 Sequences = Annotated[int, Meta(ge=1, le=256)]
 DecidingPolicy = Literal["measured", "memory", "ram_tiers", "ram_per_8gb"]
 
@@ -68,7 +70,9 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     context_tokens: Positive | None = None
     sequences: Sequences | None = None
     threads: Annotated[int, Meta(ge=1, le=MAX_THREADS)] | None = None
-    gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] = 0
+    gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    device: Device | list[Device] = []
+    replicas: Annotated[int, Meta(ge=1, le=16)] = 1
     adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], str] = {}
     projector: str | None = None
     speculative: bool = False

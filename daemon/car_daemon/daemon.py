@@ -21,6 +21,7 @@ from car_daemon.inference import Inference
 from car_daemon.lag import LoopLag
 from car_daemon.listen import OwnSocket
 from car_daemon.memory import MemorySource, read_memory
+from car_daemon.models.crew import Crew
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.footprint import read_footprint
 from car_daemon.models.keep_alive import KeepAlive
@@ -120,10 +121,12 @@ class Daemon:
             self._scheduler.gate, config.pressure, memory, self._pressure_changed, clock=clock
         )
         self._keeper = ModelKeeper(
-            {
-                entry: EngineSupervisor(entry, launcher, self._inference, clock=clock, patience=patience)
-                for entry in self._pool
-            },
+            lambda entry: Crew(
+                entry,
+                lambda entry, replica: EngineSupervisor(
+                    entry, replica, launcher, self._inference, clock=clock, patience=patience
+                ),
+            ),
             self._inference,
             Room(config.budget_bytes, memory),
             measure=read_footprint,

@@ -12,11 +12,14 @@ from car_daemon.answer import GrowingAnswer
 from car_daemon.engine import frames
 from car_daemon.lookups import Lookups
 from car_daemon.models.entry import ModelEntry
+from car_daemon.models.fleet import Fleet
 from car_daemon.models.link import Engine
 from car_daemon.models.pool import ModelPool
 from car_daemon.pending import Owner, Pending, Reply
 from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
+from car_daemon.scheduler.gate import Declared
 from car_daemon.scheduler.request import Request, State
+from car_daemon.scheduler.router import blocks_of
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.texts_answer import TextsAnswer
 from car_daemon.timings import Timings
@@ -47,6 +50,7 @@ class Inference:
         self._left = left
         self._keys = count(1)
         self.lookups = Lookups(self._keys, scheduler.backlog.bounds.max_bytes, left)
+        self._fleet = Fleet()
         self._doers: dict[type[Action], Callable[[Any], None]] = {
             Prepare: self._prepare,
             Run: self._run,
@@ -57,11 +61,10 @@ class Inference:
             Complete: self._complete,
             Fail: self._fail,
         }
-        # Mutable state besides the above: answers on their way by key, how long those of each model waited, engines by
-        # number, the next deadline.
+        # Mutable state besides the above: answers on their way by key, how long those of each model waited, and the
+        # next deadline.
         self.answers: dict[int, Pending] = {}
         self.timings: dict[str, Timings] = {}
-        self._engines: dict[int, Engine] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = math.inf
         self.idle = asyncio.Event()
@@ -70,7 +73,7 @@ class Inference:
     def infer(self, params: InferParams, owner: Owner, reply: Reply, *, size: int, streams: bool) -> int:
         """Take a request of `size` bytes; return the key that cancels it. Raises RpcError if no model can serve it."""
         entry = self._pool.servable(params.model)
-        if params.device not in (None, entry.device):
+        if not entry.is_on(params.device):
             raise RpcError("model_unavailable", lacks="device")
         now = self._clock()
         entry.touch()
@@ -85,6 +88,8 @@ class Inference:
             queue=params.queue,
             supersede=None if params.supersede is None else (owner.connection, params.supersede),
             progress=params.progress,
+            device=params.device,
+            session=None if params.session is None else (owner.uid, params.session),
             timeout=_seconds(params.timeout_ms),
             queue_timeout=_seconds(params.queue_timeout_ms),
         )
@@ -144,9 +149,10 @@ class Inference:
 
     def engine_ready(self, entry: ModelEntry, engine: int, link: Engine, ready: frames.Ready) -> None:
         """Serve the model's requests with this engine from now on."""
-        self._engines[engine] = link
+        self._fleet.joined(engine, link, ready)
         self.lookups.engine_ready(entry.name, engine, link)
-        self._do(self._scheduler.engine_ready(engine, entry.name, ready.sequences, self._clock()))
+        declared = Declared(entry.name, ready.sequences, ready.device, ready.context_tokens)
+        self._do(self._scheduler.engine_ready(engine, declared, self._clock()))
 
     def engine_said(self, engine: int, message: frames.FromEngine) -> None:
         """Take a frame about requests."""
@@ -164,9 +170,17 @@ class Inference:
 
     def engine_lost(self, engine: int) -> None:
         """Go on without an engine: its requests run again or are answered, its look-ups are answered."""
-        self._engines.pop(engine, None)
+        self._fleet.left(engine)
         self.lookups.engine_lost(engine)
         self._do(self._scheduler.engine_lost(engine, self._clock()))
+
+    def replica_failed(self, entry: ModelEntry) -> None:
+        """Answer what waits for a device that a model will not be on, or for a model that cannot be served."""
+        if entry.state == "failed":
+            self.model_failed(entry)
+        else:
+            lacks = {"lacks": "device"}
+            self._do(self._scheduler.model_failed(entry.name, self._clock(), lacks, left=entry.devices))
 
     def model_failed(self, entry: ModelEntry) -> None:
         """Answer everything that waits for a model that cannot be served."""
@@ -207,8 +221,13 @@ class Inference:
         answer = self.answers.get(message.key)
         if answer is not None:
             answer.prepared(message)
-            prompt_tokens = answer.prompt_tokens
-            self._do(self._scheduler.prepared(message.key, prompt_tokens, message.max_tokens, self._clock()))
+            prompt_tokens, blocks = answer.prompt_tokens, self._blocks(answer, message)
+            self._do(self._scheduler.prepared(message.key, prompt_tokens, message.max_tokens, self._clock(), blocks))
+
+    def _blocks(self, answer: Pending, message: frames.Prepared) -> tuple[int, ...]:
+        """Return what a router compares prompts by; nothing where it has no choice, or nothing is reused."""
+        choice = self._scheduler.gate.replicas(answer.request.model) > 1
+        return blocks_of(message.tokens, answer.namespace) if choice and answer.namespace is not None else ()
 
     def _refused(self, engine: int, message: frames.Refused) -> None:
         if not self.lookups.refused(message):
@@ -217,17 +236,18 @@ class Inference:
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
             self._doers[type(action)](action)
+        self._fleet.divide_cores(self._scheduler.gate.busy_engines())
         if not self.answers:
             self.idle.set()
 
     def _prepare(self, action: Prepare) -> None:
-        self._engines[action.engine].send(self.answers[action.request.key].as_prepare())
+        self._fleet.send(action.engine, self.answers[action.request.key].as_prepare())
 
     def _park(self, action: Park) -> None:
-        self._engines[action.engine].send(frames.Park(action.key))
+        self._fleet.send(action.engine, frames.Park(action.key))
 
     def _resume(self, action: Resume) -> None:
-        self._engines[action.engine].send(frames.Resume(action.key))
+        self._fleet.send(action.engine, frames.Resume(action.key))
 
     def _progress(self, action: Progress) -> None:
         self.answers[action.request.key].queued(action.position, action.eta_ms)
@@ -238,14 +258,14 @@ class Inference:
 
     def _fail(self, action: Fail) -> None:
         request = action.request
-        if request.leased_at is None and request.engine is not None and request.engine in self._engines:
-            self._engines[request.engine].send(frames.Forget(request.key))
+        if request.leased_at is None:
+            self._fleet.send(request.engine, frames.Forget(request.key))
         self.answers.pop(action.request.key).fail(action.reason, action.data)
         self._left(action.request.model)
 
     def _run(self, action: Run) -> None:
         request = action.request
-        self._engines[action.engine].send(self.answers[request.key].as_run())
+        self._fleet.send(action.engine, self.answers[request.key].as_run())
         assert request.leased_at is not None
         waited = request.leased_at - request.arrived
         if waited >= _SLOW_WAIT_S:
@@ -259,8 +279,7 @@ class Inference:
             )
 
     def _halt(self, action: Halt) -> None:
-        if (engine := self._engines.get(action.engine)) is not None:
-            engine.send(frames.Halt(action.key, action.deadline))
+        self._fleet.send(action.engine, frames.Halt(action.key, action.deadline))
 
     def _arm(self) -> None:
         """Set the timer to the next deadline."""

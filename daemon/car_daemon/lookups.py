@@ -41,10 +41,10 @@ class Lookups:
         self._left = left
         self.max_bytes = max_bytes
         # Mutable state: the questions that wait or are with an engine by key, also those that were answered with an
-        # error meanwhile; their bytes; and the engine of each model that is up.
+        # error meanwhile; their bytes; and the engines of each model that are up, by number.
         self._open: dict[int, _Lookup] = {}
         self._bytes = 0
-        self._engines: dict[str, tuple[int, Engine]] = {}
+        self._engines: dict[str, dict[int, Engine]] = {}
 
     def tokenize(self, model: str, params: TokenizeParams, reply: Reply, size: int = 0) -> int:
         """Have text cut into tokens; return the key that cancels it. Raises RpcError where too much waits."""
@@ -88,20 +88,21 @@ class Lookups:
 
     def engine_ready(self, model: str, engine: int, link: Engine) -> None:
         """Ask what waited for the model."""
-        self._engines[model] = (engine, link)
-        for lookup in self._open.values():
-            if lookup.model == model and lookup.engine is None:
-                self._send(lookup, engine, link)
+        self._engines.setdefault(model, {})[engine] = link
+        self._ask_open(model)
 
     def engine_lost(self, engine: int) -> None:
-        """Have what the engine was asked wait for the next one, once: it may be what killed it."""
-        self._engines = {model: up for model, up in self._engines.items() if up[0] != engine}
+        """Have another engine asked what this one was, once: it may be what killed it."""
+        for engines in self._engines.values():
+            engines.pop(engine, None)
         lost = [lookup for lookup in self._open.values() if lookup.engine == engine]
         for lookup in lost:
             lookup.engine = None
             lookup.died_with += 1
         over = [lookup.message.key for lookup in lost if lookup.reply is None or lookup.died_with > 1]
         self._end(over, "engine_lost", QUARANTINED)
+        for model in {lookup.model for lookup in lost}:
+            self._ask_open(model)
 
     def model_failed(self, model: str, data: dict[str, Any] | None = None) -> None:
         """Answer what waited for a model that cannot be served."""
@@ -124,13 +125,20 @@ class Lookups:
             raise RpcError("limit", limit="queue_max_bytes", value=self.max_bytes)
         self._bytes += lookup.size
         self._open[lookup.message.key] = lookup
-        if lookup.model in self._engines:
-            self._send(lookup, *self._engines[lookup.model])
+        self._send(lookup)
         return lookup.message.key
 
-    def _send(self, lookup: _Lookup, engine: int, link: Engine) -> None:
-        lookup.engine = engine
-        link.send(lookup.message)
+    def _ask_open(self, model: str) -> None:
+        for lookup in self._open.values():
+            if lookup.model == model and lookup.engine is None:
+                self._send(lookup)
+
+    def _send(self, lookup: _Lookup) -> None:
+        """Ask an engine of the model, where one is up."""
+        engines = self._engines.get(lookup.model)
+        if engines:
+            lookup.engine, link = next(iter(engines.items()))
+            link.send(lookup.message)
 
     def _end(self, keys: list[int], reason: str, data: dict[str, Any]) -> None:
         for key in keys:

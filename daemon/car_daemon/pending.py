@@ -59,6 +59,11 @@ class Pending(Protocol):
         ...
 
     @property
+    def namespace(self) -> str | None:
+        """Whose cached cells may be used; None: nobody's."""
+        ...
+
+    @property
     def fault(self) -> Fault | None:
         """The error that the engine ended it with."""
         ...

@@ -7,10 +7,12 @@ from typing import Any, Protocol
 import psutil
 from msgspec import UNSET
 
+from car_daemon.engine.frames import Ready
 from car_daemon.inference import Inference
 from car_daemon.memory import MemorySource
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.pool import ModelPool
+from car_daemon.models.replica import Replica
 from car_daemon.peer import Peer
 from car_daemon.pending import Pending
 from car_daemon.recent import Recent
@@ -82,6 +84,7 @@ class Reports:
         """Return the capacity object of one model."""
         gate = self._scheduler.gate
         capacity = gate.capacity(entry.name)
+        ready = entry.ready
         leased = gate.leased(entry.name)
         requests = [request for request in self._scheduler.requests.values() if request.model == entry.name]
         return Capacity(
@@ -92,18 +95,18 @@ class Reports:
             parked=sum(request.state is State.PARKED for request in requests),
             queued=sum(request.state in _QUEUED for request in requests),
             queue_limit=self.limits.queue_limit,
-            policy=entry.ready.policy if entry.ready else None,
+            policy=ready.policy if ready else None,
             pressure=gate.pressure,
             state=entry.state,
             model=entry.name,
-            context_tokens=entry.ready.context_tokens if entry.ready else None,
+            context_tokens=ready.context_tokens if ready else None,
             machine=Machine(gate.machine_limit, gate.in_use),
             generation=entry.generation,
             protocol=PROTOCOL,
             version=__version__,
             limits=self.limits,
             reason=entry.reason if entry.reason is not None else UNSET,
-            inputs=entry.ready.inputs if entry.ready else UNSET,
+            inputs=ready.inputs if ready else UNSET,
         )
 
     def model(self, entry: ModelEntry) -> Model:
@@ -143,28 +146,27 @@ class Reports:
             "adapters": sorted(entry.settings.adapters),
             "can": ready.can if ready else [],
             "device": entry.device,
-            "replicas": 1,
+            "replicas": len(entry.replicas),
             "loaded_at": entry.loaded_at if entry.loaded_at is not None else UNSET,
             "last_used_at": entry.last_used_at if entry.last_used_at is not None else UNSET,
             "reason": entry.reason if entry.reason is not None else UNSET,
         }
 
     def _model_status(self, entry: ModelEntry) -> ModelStatus:
-        engines = [self._engine(entry, entry.pid)] if entry.pid is not None else []
+        engines = [self._engine(replica, replica.pid) for replica in entry.replicas if replica.pid is not None]
         return ModelStatus(**self._model_facts(entry), engines=engines)
 
-    def _engine(self, entry: ModelEntry, pid: int) -> EngineStatus:
-        counters = entry.counters
+    def _engine(self, replica: Replica, pid: int) -> EngineStatus:
+        counters, ready = replica.counters, replica.ready
         steps = counters.delta("decode_steps")
-        kv_bytes = entry.ready.kv_bytes if entry.ready else 0
         return EngineStatus(
             pid=pid,
-            restarts=entry.restarts,
+            restarts=replica.restarts,
             rss_bytes=self._resident_bytes(pid),
-            device=entry.device,
-            kv_bytes_used=self._kv_bytes_used(entry),
-            kv_bytes_capacity=kv_bytes,
-            sequences=self._scheduler.gate.declared(entry.name) or 0,
+            device=replica.device,
+            kv_bytes_used=0 if ready is None else self._kv_bytes_used(replica.engine, ready),
+            kv_bytes_capacity=0 if ready is None else ready.kv_bytes,
+            sequences=0 if ready is None else ready.sequences,
             batch_size=round(counters.delta("decode_tokens") / steps, 2) if steps else 0.0,
             decode_tokens_per_s=round(counters.rate("decode_tokens"), 1),
             prefill_tokens_per_s=round(counters.rate("prefill_tokens"), 1),
@@ -174,13 +176,10 @@ class Reports:
             utilisation=round(min(1.0, counters.rate("decode_s") + counters.rate("prefill_s")), 3),
         )
 
-    def _kv_bytes_used(self, entry: ModelEntry) -> int:
-        if entry.ready is None:
-            return 0
-        cells = sum(
-            a.request.prompt_done + a.request.produced for a in self._running() if a.request.model == entry.name
-        )
-        return cells * entry.ready.kv_bytes // (entry.ready.sequences * entry.ready.context_tokens)
+    def _kv_bytes_used(self, engine: int | None, ready: Ready) -> int:
+        running = [answer.request for answer in self._running() if answer.request.engine == engine]
+        cells = sum(request.prompt_done + request.produced for request in running)
+        return cells * ready.kv_bytes // (ready.sequences * ready.context_tokens)
 
     def _queue(self) -> Queue:
         queued = [request for request in self._scheduler.requests.values() if request.state in _QUEUED]

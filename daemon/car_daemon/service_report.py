@@ -31,8 +31,8 @@ class Pulse:
         """Return what is wrong, None where nothing is; between two engines nothing is."""
         if self._loop_lag_ms() >= _MOST_LAG_MS:
             return "the event loop is late"
-        heard = self._model.counters.at
-        if self._model.state == "ready" and heard and self._clock() - heard > _MOST_SILENCE_S:
+        heard = [replica.counters.at for replica in self._model.serving if replica.counters.at]
+        if self._model.state == "ready" and heard and self._clock() - min(heard) > _MOST_SILENCE_S:
             return "no heartbeat of the engine"
         return None
 
@@ -113,6 +113,7 @@ def _described(model: ModelEntry) -> str:
     """Return a line that names no path and quotes nobody."""
     if model.state == "loading":
         return f"loading {model.name}: {model.progress:.0%}"
-    if model.state == "ready" and model.ready is not None:
-        return f"serving {model.name} on {model.ready.device}, {model.ready.sequences} at once"
+    if model.state == "ready":
+        sequences = sum(replica.ready.sequences for replica in model.serving if replica.ready is not None)
+        return f"serving {model.name} on {model.device}, {sequences} at once"
     return f"{model.name}: {model.state}"

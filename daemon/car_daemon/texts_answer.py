@@ -29,6 +29,11 @@ class TextsAnswer:
         return len(self._prepared.tokens) // 4
 
     @property
+    def namespace(self) -> None:
+        """Nothing of texts is kept."""
+        return None
+
+    @property
     def fault(self) -> Fault | None:
         """The error that the engine ended it with."""
         return Fault("internal_error", {}) if self._end is not None and self._end.fault is not None else None

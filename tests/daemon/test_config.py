@@ -27,12 +27,36 @@ def test_a_budget_and_how_long_models_stay_are_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "places", "layers"),
+    [
+        ("", ["cpu"], [0]),
+        ("gpu_layers = 9\n", ["gpu"], [9]),
+        ("replicas = 2\n", ["cpu", "cpu"], [0, 0]),
+        ('device = "gpu"\n', ["gpu"], [-1]),
+        ('device = ["gpu0", "cpu"]\ngpu_layers = 9\n', ["gpu0", "cpu"], [9, 0]),
+        ('device = ["gpu0", "gpu1"]\nreplicas = 2\n', ["gpu0", "gpu1"] * 2, [-1] * 4),
+    ],
+)
+def test_every_replica_has_its_device_and_its_layers(
+    tmp_path: Path, text: str, places: list[str], layers: list[int]
+) -> None:
+    model = loaded(tmp_path, f'[models.m]\npath = "m.gguf"\n{text}').models["m"]
+    assert model.places == places
+    assert [model.layers_on(place) for place in places] == layers
+
+
+@pytest.mark.parametrize(
     ("text", "key"),
     [
         ("[memory]\nbudget = 1\n", "memory.budget"),
         ("[memory]\nbudget_bytes = 0\n", "memory.budget_bytes"),
         ('[models.m]\npath = "m.gguf"\nkeep_alive_s = -1\n', "models[...].keep_alive_s"),
         ('[models.m]\npath = "m.gguf"\npined = true\n', "models.m.pined"),
+        ('[models.m]\npath = "m.gguf"\ndevice = "tpu"\n', "models[...].device"),
+        ('[models.m]\npath = "m.gguf"\ndevice = ["cpu", "gpu01"]\n', "models[...].device[1]"),
+        ('[models.m]\npath = "m.gguf"\nreplicas = 0\n', "models[...].replicas"),
+        ('[models.m]\npath = "m.gguf"\ndevice = "gpu"\ngpu_layers = 0\n', "gpu_layers"),
+        ('[models.m]\npath = "m.gguf"\ndevice = "cpu"\ngpu_layers = 9\n', "gpu_layers"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, key: str) -> None:

@@ -107,8 +107,8 @@ async def test_everybody_who_waits_for_a_load_hears_of_its_end() -> None:
     world.call("models/load", 1)
     world.entry.become("loading")
     world.call("models/load", 2, progress=True)
-    world.entry.advance(0.5)
-    world.entry.become("ready", ready=READY)
+    world.entry.replicas[0].advance(0.5)
+    world.entry.replicas[0].become("ready", ready=READY)
     await asyncio.sleep(0)
     assert world.answers == {1: ("b", "ready"), 2: ("b", "ready")}
     total = world.entry.size_bytes or 0
@@ -129,7 +129,7 @@ def test_a_load_that_cannot_be_is_an_error_with_its_reason_and_figures() -> None
 
 def test_a_load_that_has_to_wait_for_an_unloading_is_not_ended_by_it() -> None:
     world = World()
-    world.entry.become("draining", ready=READY)
+    world.entry.become("draining")
     world.call("models/load", 1)
     world.entry.become("unloaded")
     assert world.answers == {}
@@ -140,9 +140,9 @@ def test_an_unloading_is_answered_once_the_model_is_gone_and_at_once_where_it_is
     world = World()
     world.call("models/unload", 1)
     assert world.answers == {1: ("b", "unloaded")}
-    world.entry.become("ready", ready=READY)
+    world.entry.replicas[0].become("ready", ready=READY)
     world.call("models/unload", 2)
-    world.entry.become("draining", ready=READY)
+    world.entry.become("draining")
     assert 2 not in world.answers
     world.entry.become("unloaded")
     assert world.answers[2] == ("b", "unloaded")

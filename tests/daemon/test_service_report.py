@@ -10,6 +10,7 @@ import pytest
 
 from car_daemon.engine.frames import Ready
 from car_daemon.models.entry import ModelEntry, ModelSettings
+from car_daemon.models.replica import ReplicaState
 from car_daemon.notify import Notifier
 from car_daemon.service_report import Pulse, ServiceReport
 
@@ -45,12 +46,12 @@ def reporting(report: ServiceReport) -> Iterator[None]:
 async def test_a_model_that_loads_gets_more_time_and_ready_comes_once_it_decodes() -> None:
     heard, model = Heard(), entry()
     report = ServiceReport(heard, model, lambda: None)
-    model.become("loading")
-    model.progress = 0.5
+    model.replicas[0].become("loading")
+    model.replicas[0].advance(0.5)
     with reporting(report):
         assert heard.messages == ["STATUS=loading guide: 50%", "EXTEND_TIMEOUT_USEC=60000000", "WATCHDOG=1"]
         heard.messages.clear()
-        model.become("ready", ready=READY)
+        model.replicas[0].become("ready", ready=READY)
         report.changed()
         report.changed()
         assert heard.messages == ["READY=1", "STATUS=serving guide on cpu, 4 at once"]
@@ -59,8 +60,8 @@ async def test_a_model_that_loads_gets_more_time_and_ready_comes_once_it_decodes
 async def test_an_engine_that_comes_back_is_no_second_ready() -> None:
     heard, model = Heard(), entry()
     report = ServiceReport(heard, model, lambda: None)
-    for state in ("ready", "loading", "ready"):
-        model.become(state, ready=READY if state == "ready" else None)
+    for ready in (READY, None, READY):
+        model.replicas[0].become("loading" if ready is None else "ready", ready=ready)
         report.changed()
     assert heard.messages.count("READY=1") == 1
 
@@ -71,7 +72,7 @@ async def test_a_reload_is_told_with_its_end_also_where_it_fails() -> None:
     with report.reloading():
         pass
     assert heard.messages == []
-    model.become("ready", ready=READY)
+    model.replicas[0].become("ready", ready=READY)
     report.changed()
     heard.messages.clear()
     with pytest.raises(KeyError), report.reloading():
@@ -83,7 +84,7 @@ async def test_the_end_asks_for_the_time_that_the_drain_takes_and_nothing_is_tol
     heard, model = Heard(), entry()
     report = ServiceReport(heard, model, lambda: None)
     report.draining(31)
-    model.become("ready", ready=READY)
+    model.replicas[0].become("ready", ready=READY)
     report.changed()
     assert heard.messages == ["STOPPING=1", "EXTEND_TIMEOUT_USEC=31000000", "STATUS=draining"]
 
@@ -128,17 +129,18 @@ Age = Callable[[ModelEntry], None]
     ],
 )
 def test_the_daemon_works_while_its_loop_is_on_time_and_its_engine_is_heard(
-    state: str, heard_at: float, lag_ms: float, expected: str | None
+    state: ReplicaState, heard_at: float, lag_ms: float, expected: str | None
 ) -> None:
     model = entry()
-    model.become(state)  # type: ignore[arg-type]
-    model.counters.take(heard_at, {})
+    replica = model.replicas[0]
+    replica.become(state, ready=READY if state == "ready" else None)
+    replica.counters.take(heard_at, {})
     assert pulse(model, lag_ms).fault() == expected
 
 
 def test_an_engine_that_has_just_become_ready_is_not_missed() -> None:
     model = entry()
-    model.become("ready", ready=READY)
+    model.replicas[0].become("ready", ready=READY)
     assert pulse(model).fault() is None
 
 

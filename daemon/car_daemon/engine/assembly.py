@@ -4,12 +4,12 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import jinja2
 import psutil
 
+from car_daemon.devices import gpu_number
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
@@ -41,6 +41,7 @@ from car_daemon.engine.saved_cells import SavedCells
 from car_daemon.engine.stepper import Stepper
 from car_daemon.engine.text_inputs import TextInputs
 from car_daemon.engine.texts import Texts
+from car_daemon.engine.threads import ThreadCount
 from car_daemon.memory import read_memory
 
 _TINY_WEIGHTS = 32 * 1024 * 1024
@@ -73,7 +74,7 @@ def assemble(
 ) -> Engine:
     """Load the model and build what serves it; raises ModelError."""
     silence()
-    model = LlamaModel(load.path, gpu_layers=load.gpu_layers, progress=progress)
+    model = LlamaModel(load.path, gpu_layers=load.gpu_layers, gpu=gpu_number(load.device), progress=progress)
     vocabulary = Vocabulary(model)
     threads = load.threads or default_threads(model.size_bytes)
     free_bytes = _free_bytes(load)
@@ -87,11 +88,30 @@ def assemble(
     adapters = Adapters(model, load.adapters)
     # Where a model also generates, a long text to embed would take gigabytes for logits that nobody reads.
     text_tokens = min(context.context_tokens, _TEXT_TOKENS if context.generates else _LONG_TEXT_TOKENS)
-    embedder = partial(Embedder, model, vocabulary, threads=threads, context_tokens=text_tokens)
+    costs = StepCosts(curve.decode, curve.prefill)
+    count = ThreadCount(threads, costs)
+    count.add(context.compute_with)
+
+    def open_embedder() -> Embedder:
+        embedder = Embedder(model, vocabulary, threads=threads, context_tokens=text_tokens)
+        count.add(embedder.compute_with)
+        return embedder
+
     vision = Vision(load.projector, model, threads=threads, gpu=load.gpu_layers != 0) if load.projector else None
     images: Inbox[Encode | None] = Inbox()
     loop = _loop(
-        load, context, vocabulary, samplers, adapters, embedder, images, curve, commands, send, cuts_tails=cuts_tails
+        load,
+        context,
+        vocabulary,
+        samplers,
+        adapters,
+        open_embedder,
+        images,
+        costs,
+        count.share,
+        commands,
+        send,
+        cuts_tails=cuts_tails,
     )
     forms = Forms(constraints.compile, vocabulary.token_of)
     texts = TextInputs(
@@ -121,7 +141,8 @@ def assemble(
         policy=declared.policy,
         context_tokens=context.context_tokens,
         kv_bytes=kv_bytes * context.sequences,
-        device=_device(load),
+        device=load.device,
+        threads=threads,
         can=_abilities(model, context, template, vision),
         inputs={
             "free_bytes": free_bytes,
@@ -142,10 +163,6 @@ def _abilities(
     return [*generation, *chat, *images, "rerank" if model.ranks else "embed"]
 
 
-def _device(load: Load) -> str:
-    return "cpu" if load.gpu_layers == 0 else "gpu"
-
-
 def _free_bytes(load: Load) -> int:
     """Return the memory that is free for this engine."""
     free = max(0, read_memory().available - load.reserve_bytes)
@@ -159,7 +176,7 @@ def _curve(load: Load, model: LlamaModel, threads: int, free_bytes: int) -> Curv
         memory = int(free_bytes * _TRIAL_SHARE)
         return Trial(model, threads=threads, memory_bytes=memory, clock=time.perf_counter).measure(_TRIAL_S)
 
-    identity = identity_of(load.path, device=_device(load), threads=threads, library=library_version())
+    identity = identity_of(load.path, device=load.device, threads=threads, library=library_version())
     return remembered(Path(load.curves) if load.curves else None, identity, measure)
 
 
@@ -194,13 +211,13 @@ def _loop(
     adapters: Adapters,
     open_embedder: Callable[[], Embedder],
     images: Inbox[Encode | None],
-    curve: Curve,
+    costs: StepCosts,
+    share: Callable[[int], None],
     commands: Inbox[Command],
     send: Callable[[FromEngine], None],
     *,
     cuts_tails: bool,
 ) -> EngineLoop:
-    costs = StepCosts(curve.decode, curve.prefill)
     clock = time.perf_counter
     table = SequenceTable(context.sequences, context.context_tokens)
     saved = SavedCells(load.saved_bytes)
@@ -221,6 +238,7 @@ def _loop(
         texts=Texts(open_embedder, clock),
         encode=images.put,
         speculates=load.speculative and cuts_tails,
+        share=share,
         make_stepper=lambda sampler_of: Stepper(
             context, costs, Draws(context, sampler_of, Likelihood(vocabulary).of, clock), context.context_tokens, clock
         ),

@@ -29,6 +29,7 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     curves: str | None
     threads: int | None
     gpu_layers: int
+    device: str = "cpu"
     adapters: dict[str, str] = {}
     projector: str | None = None
     speculative: bool = False
@@ -138,6 +139,12 @@ class Forget(Struct, frozen=True, tag=True):
     key: int
 
 
+class Share(Struct, frozen=True, tag=True):
+    """Compute with so many threads from the next step on: the rest of the cores is for other engines."""
+
+    threads: int
+
+
 class Tokenize(Struct, frozen=True, tag=True):
     """Cut text into tokens."""
 
@@ -173,6 +180,7 @@ class Ready(Struct, frozen=True, tag=True, kw_only=True):
     context_tokens: int
     kv_bytes: int
     device: str
+    threads: int = 1
     can: list[str]
     inputs: dict[str, float]
 
@@ -282,6 +290,7 @@ class Warned(Struct, frozen=True, tag=True):
     facts: dict[str, Any]
 
 
-ToEngine = Load | Prepare | PrepareTexts | Run | RunTexts | Park | Resume | Halt | Forget | Tokenize | Detokenize | Quit
+Work = Prepare | PrepareTexts | Tokenize | Detokenize | Forget | Run | RunTexts | Park | Resume | Halt
+ToEngine = Load | Share | Work | Quit
 About = Prepared | Refused | TokenIds | PlainText | StepDone | Parked
 FromEngine = Loading | Ready | LoadFailed | Heartbeat | Warned | About

@@ -22,6 +22,7 @@ from car_daemon.engine.frames import (
     Row,
     Run,
     RunTexts,
+    Share,
     StepDone,
 )
 from car_daemon.engine.generation import NOTHING, BoundSampler, Generation, Vocabulary
@@ -33,7 +34,7 @@ from car_daemon.engine.prefix_cache import PrefixCache
 from car_daemon.engine.stepper import Outcome, Stepper
 from car_daemon.engine.texts import NO_SEQUENCE, Texts
 
-Command = Run | RunTexts | Encoded | Park | Resume | Halt | Quit
+Command = Run | RunTexts | Encoded | Park | Resume | Halt | Share | Quit
 
 
 class Samplers(Protocol):
@@ -68,6 +69,7 @@ class EngineLoop:
         texts: Texts,
         encode: Callable[[Encode], None],
         speculates: bool,
+        share: Callable[[int], None],
         make_stepper: Callable[[Callable[[Sequence], BoundSampler]], Stepper],
         inbox: Inbox[Command],
         send: Callable[[FromEngine], None],
@@ -84,6 +86,7 @@ class EngineLoop:
         self._texts = texts
         self._encode = encode
         self._speculates = speculates
+        self._share_threads = share
         self._stepper = make_stepper(self._sampler_of)
         self._inbox = inbox
         self._send = send
@@ -96,6 +99,7 @@ class EngineLoop:
             Resume: self._resume,
             Halt: self._halt,
             Encoded: self._see,
+            Share: self._share,
         }
         # Mutable state: the request of every busy sequence, by sequence number and by request key, and the images that
         # are being encoded, by request key.
@@ -177,6 +181,10 @@ class EngineLoop:
             prompt[start : start + len(tokens)] = tokens
         sequence.prompt = prompt
         sequence.see(encoded.pictures)
+        return []
+
+    def _share(self, share: Share) -> list[Row]:
+        self._share_threads(share.threads)
         return []
 
     def _park(self, park: Park) -> list[Row]:

@@ -27,6 +27,7 @@ from car_daemon.engine.frames import (
     Resume,
     Run,
     RunTexts,
+    Share,
     ToEngine,
     Tokenize,
 )
@@ -99,7 +100,7 @@ class EngineProcess:
         for body in self._reader.feed(data):
             message: ToEngine = decode_to_engine(body)
             match message:
-                case Run() | RunTexts() | Park() | Resume() | Halt():
+                case Run() | RunTexts() | Park() | Resume() | Halt() | Share():
                     self._commands.put(message)
                 case Prepare() | PrepareTexts() | Tokenize() | Detokenize():
                     self._jobs.put(message)

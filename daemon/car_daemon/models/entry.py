@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from car_daemon.devices import CPU, GPU, is_on
 from car_daemon.engine.frames import Ready
+from car_daemon.models.replica import Replica
 from car_protocol.capacity import ModelState, Policy
 
 if TYPE_CHECKING:
@@ -31,38 +33,22 @@ class ModelSettings(Struct, frozen=True):
     curves: Path | None = None
     threads: int | None = None
     gpu_layers: int = 0
+    devices: tuple[str, ...] = ()
+    replicas: int = 1
     adapters: dict[str, Path] = {}
     projector: Path | None = None
     speculative: bool = False
     keep_alive_s: float = 600.0
     pinned: bool = False
 
+    @property
+    def places(self) -> list[str]:
+        """The device of each replica."""
+        return list(self.devices or (GPU if self.gpu_layers else CPU,)) * self.replicas
 
-class Counters(Struct):
-    """An engine's totals at two heartbeats, for rates; `at` in seconds."""
-
-    at: float = 0.0
-    now: dict[str, float] = {}
-    before_at: float = 0.0
-    before: dict[str, float] = {}
-
-    def take(self, at: float, totals: dict[str, float]) -> None:
-        """Take the totals of one more heartbeat."""
-        self.before_at, self.before = self.at, self.now
-        self.at, self.now = at, totals
-
-    def total(self, name: str) -> int:
-        """Return a total since the engine's start."""
-        return int(self.now.get(name, 0))
-
-    def delta(self, name: str) -> float:
-        """Return how much a total grew between the last two heartbeats."""
-        return self.now.get(name, 0.0) - self.before.get(name, 0.0) if self.before else 0.0
-
-    def rate(self, name: str) -> float:
-        """Return a total's growth per second."""
-        elapsed = self.at - self.before_at
-        return self.delta(name) / elapsed if elapsed > 0 else 0.0
+    def layers_on(self, device: str) -> int:
+        """Return how many layers a replica on a device has there; -1 is all of them."""
+        return 0 if device == CPU else self.gpu_layers
 
 
 class ModelEntry:
@@ -87,22 +73,19 @@ class ModelEntry:
         self._on_progress = on_progress
         self._wall_clock = wall_clock
         self._clock = clock
-        # Mutable state: what clients are told, with the figures of a shortage of memory; then what the engine told,
-        # its process, and its memory: what it is estimated to take, and what is left for its KV cache.
+        # Mutable state: what clients are told, with the figures of a shortage of memory; then its replicas, and its
+        # memory: what it is estimated to take, and what is left for the KV cache of each replica.
         self.state: ModelState = "unloaded"
         self.reason: str | None = None
         self.shortage: dict[str, int] = {}
         self.failed_at: float | None = None
         self.generation = 0
-        self.ready: Ready | None = None
-        self.progress = 0.0
         self.loaded_at: float | None = None
         self.last_used_at: float | None = None
-        self.pid: int | None = None
-        self.restarts = 0
-        self.counters = Counters()
+        self.replicas: list[Replica] = []
         self.footprint: Footprint | None = None
         self.budget_bytes: int | None = None
+        self._place_replicas()
 
     @property
     def pinned(self) -> bool:
@@ -114,40 +97,20 @@ class ModelEntry:
         """Whether a model that failed is loaded again for who asks; the default one is so without being asked."""
         return not self.default and self.failed_at is not None and self._clock() - self.failed_at >= _TRY_AGAIN_S
 
-    def become(
-        self,
-        state: ModelState,
-        *,
-        ready: Ready | None = None,
-        reason: str | None = None,
-        shortage: dict[str, int] | None = None,
-    ) -> None:
+    def become(self, state: ModelState, *, reason: str | None = None, shortage: dict[str, int] | None = None) -> None:
         """Change the state together with what is known in it, and tell."""
-        if state == "loading":
-            self.progress = 0.0
-        if state == "ready":
+        if state == "ready" and self.state != "ready":
             self.loaded_at = self._wall_clock()
         self.failed_at = self._clock() if state == "failed" else None
         self.state = state
-        self.ready = ready
         self.reason = reason
         self.shortage = shortage or {}
         self.capacity_changed()
-
-    def advance(self, done: float) -> None:
-        """Take note of the share that is loaded, and tell."""
-        self.progress = done
-        self._on_progress(self)
 
     def capacity_changed(self) -> None:
         """Count a change that clients see in the capacity object, and tell."""
         self.generation += 1
         self._on_change(self)
-
-    @property
-    def device(self) -> str:
-        """Where it runs, or will."""
-        return self.ready.device if self.ready is not None else "cpu" if self.settings.gpu_layers == 0 else "gpu"
 
     def touch(self) -> None:
         """Note that the model is used now."""
@@ -160,3 +123,66 @@ class ModelEntry:
             return self.settings.path.stat().st_size
         except (OSError, ValueError):
             return None
+
+    # Its replicas.
+
+    def renew(self) -> list[Replica]:
+        """Take what is configured now, before it is loaded; return the replicas to load."""
+        self.settings = self.configured
+        if [replica.device for replica in self.replicas] != self.settings.places:
+            self._place_replicas()
+        return self.replicas
+
+    def refresh(self, replica: Replica) -> None:
+        """Take what is configured now for another life of a replica, where no other one runs with what was."""
+        alone = not any(other.state in ("loading", "ready") for other in self.replicas if other is not replica)
+        if alone and self.configured.places == self.settings.places:
+            self.settings = self.configured
+
+    @property
+    def serving(self) -> list[Replica]:
+        """The replicas whose engine is up."""
+        return [replica for replica in self.replicas if replica.ready is not None]
+
+    @property
+    def ready(self) -> Ready | None:
+        """What the engine with the shortest context told; None while none is up."""
+        told = [replica.ready for replica in self.replicas if replica.ready is not None]
+        return min(told, key=lambda ready: ready.context_tokens, default=None)
+
+    @property
+    def progress(self) -> float:
+        """The share that is loaded, 0 to 1."""
+        return sum(replica.progress for replica in self.replicas) / len(self.replicas)
+
+    @property
+    def devices(self) -> list[str]:
+        """Where it runs, or will: of each device that has not failed, once."""
+        return list(dict.fromkeys(replica.device for replica in self.replicas if replica.state != "failed"))
+
+    @property
+    def device(self) -> str:
+        """All of its devices in one word."""
+        return "+".join(dict.fromkeys(replica.device for replica in self.replicas))
+
+    def is_on(self, wanted: str | None) -> bool:
+        """Tell whether one of its replicas is on a device, or will be."""
+        return any(is_on(device, wanted) for device in self.devices)
+
+    def _place_replicas(self) -> None:
+        self.replicas = [
+            Replica(device, self._replica_changed, lambda: self._on_progress(self)) for device in self.settings.places
+        ]
+
+    def _replica_changed(self) -> None:
+        """Have the state follow the replicas: it is served as long as one of them is."""
+        states = [replica.state for replica in self.replicas]
+        if "ready" in states and self.state == "draining":
+            self.capacity_changed()
+        elif "ready" in states:
+            self.become("ready")
+        elif "loading" in states:
+            if self.state != "loading":
+                self.become("loading")
+        elif "failed" in states:
+            self.become("failed", reason=next(each.reason for each in self.replicas if each.state == "failed"))

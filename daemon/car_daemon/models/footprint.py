@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from car_daemon.devices import CPU
 from car_daemon.models.entry import ModelSettings
 from car_daemon.models.parts import check_model
 
@@ -23,7 +24,7 @@ _PROCESS_BYTES = 64 << 20
 
 
 class Footprint(Struct, frozen=True):
-    """Bytes of weights, of the KV cache of one sequence, and of everything else."""
+    """Bytes of weights, of the KV cache of one sequence of each replica, and of everything else."""
 
     weights: int
     kv: int
@@ -45,16 +46,17 @@ def read_footprint(settings: ModelSettings) -> Footprint:
 
 
 def estimate(parts: "list[Facts]", settings: ModelSettings) -> Footprint:
-    """Return what a model of these files takes of the host's memory; layers on a GPU take none of it."""
+    """Return what all replicas of a model of these files take of the host's memory; those on a GPU take less."""
     first = parts[0]
     context = settings.context_tokens or min(first.context_length, _LEAST_CONTEXT)
     row = (first.vocabulary or 0) + _VECTORS * first.embedding_length
     beside = _file_bytes([*settings.adapters.values(), *([settings.projector] if settings.projector else [])])
-    on_host = settings.gpu_layers == 0
+    replicas, on_host = len(settings.places), settings.places.count(CPU)
     return Footprint(
-        weights=(sum(part.tensor_bytes for part in parts) if on_host else 0) + beside,
-        kv=context * first.kv_bytes_per_token if on_host else 0,
-        others=_BATCH_ROWS * row * _FLOAT_BYTES + _PROCESS_BYTES,
+        # Most of the weights are repacked when they are loaded: processes do not share them.
+        weights=on_host * sum(part.tensor_bytes for part in parts) + replicas * beside,
+        kv=on_host * context * first.kv_bytes_per_token,
+        others=replicas * (_BATCH_ROWS * row * _FLOAT_BYTES + _PROCESS_BYTES),
     )
 
 

@@ -1,12 +1,13 @@
 """Keeps models in memory: loads those that are asked for, unloads those that have to go or are used no more."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
 
 from car_daemon.models.changes import Changes
+from car_daemon.models.crew import Supervisor
 from car_daemon.models.entry import NO_ROOM, ModelEntry, ModelSettings
 from car_daemon.models.eviction import Resident, choose
 from car_daemon.models.footprint import Footprint
@@ -38,24 +39,12 @@ class Work(Protocol):
         ...
 
 
-class Supervisor(Protocol):
-    """What runs a model's engines."""
-
-    def start(self) -> None:
-        """Load the model, and load it again whenever its engine dies."""
-        ...
-
-    async def stop(self) -> None:
-        """End the engine; it is not started again."""
-        ...
-
-
 class ModelKeeper:
     """One load and one unloading a model at most; whoever wants the same waits for the same."""
 
     def __init__(
         self,
-        supervisors: Mapping[ModelEntry, Supervisor],
+        crew: Callable[[ModelEntry], Supervisor],
         work: Work,
         room: Room,
         *,
@@ -64,7 +53,7 @@ class ModelKeeper:
         wanted: Callable[[ModelEntry], bool] = lambda _: False,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        self._supervisors = supervisors
+        self._crew = crew
         self._work = work
         self.room = room
         self._measure = measure
@@ -74,8 +63,9 @@ class ModelKeeper:
         self._changes = Changes()
         # Models get their room one after the other, in the order in which they were asked for.
         self._turn = asyncio.Lock()
-        # Mutable state besides the above: what loads and unloads now, when each model was used last, and whether the
-        # daemon ends.
+        # Mutable state besides the above: the engines of each model, what loads and unloads now, when each model was
+        # used last, and whether the daemon ends.
+        self._crews: dict[ModelEntry, Supervisor] = {}
         self._loads: dict[ModelEntry, asyncio.Task[None]] = {}
         self._unloads: dict[ModelEntry, asyncio.Task[None]] = {}
         self._used: dict[ModelEntry, float] = {}
@@ -125,13 +115,13 @@ class ModelKeeper:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(supervisor.stop() for supervisor in self._supervisors.values()))
+        await asyncio.gather(*(crew.stop() for crew in self._crews.values()))
 
     # Loading.
 
     async def _load(self, entry: ModelEntry) -> None:
         try:
-            await self._supervisors[entry].stop()
+            await self._crew_of(entry).stop()
             async with self._turn:
                 await self._admit(entry)
         except Exception as error:  # noqa: BLE001 - a model must not be `loading` for ever
@@ -145,7 +135,7 @@ class ModelKeeper:
         entry.footprint = await self._measured(entry)
         if await self._make_room(entry):
             self.room.enter(entry)
-            self._supervisors[entry].start()
+            self._crew_of(entry).start()
 
     async def _measured(self, entry: ModelEntry) -> Footprint | None:
         """Return what it will take; None where that cannot be known, which its supervisor will find too, and say."""
@@ -210,12 +200,17 @@ class ModelKeeper:
         may_go = not entry.pinned and entry.state == "ready" and entry not in self._unloads
         return may_go and not self._work.busy(entry.name)
 
+    def _crew_of(self, entry: ModelEntry) -> Supervisor:
+        if entry not in self._crews:
+            self._crews[entry] = self._crew(entry)
+        return self._crews[entry]
+
     # Unloading.
 
     async def _unload(self, entry: ModelEntry) -> None:
         try:
             await self._finish(entry)
-            await self._supervisors[entry].stop()
+            await self._crew_of(entry).stop()
             self.room.leave(entry)
         finally:
             del self._unloads[entry]
@@ -231,5 +226,5 @@ class ModelKeeper:
             await asyncio.wait([loading])
         if entry.state == "ready":
             self._work.close(entry.name)
-            entry.become("draining", ready=entry.ready)
+            entry.become("draining")
             await self._changes.until(lambda: entry.state != "draining" or not self._work.engaged(entry.name))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from car_daemon.devices import CPU
 from car_daemon.memory import MemorySource
 from car_daemon.models.entry import ModelEntry
 
@@ -21,10 +22,12 @@ class Room:
         return self._residents.values()
 
     def enter(self, entry: ModelEntry) -> None:
-        """Count a model, and have its engine's KV cache keep to what the budget leaves."""
+        """Count a model, and have the KV caches of its engines keep to what is left for them."""
+        replicas = len(entry.configured.places)
         entry.budget_bytes = None
-        if self.budget_bytes is not None and entry.footprint is not None:
-            entry.budget_bytes = max(0, self.free() - entry.footprint.total_with(0))
+        # Several engines that are loaded at once would each find the same memory free.
+        if entry.footprint is not None and (self.budget_bytes is not None or replicas > 1):
+            entry.budget_bytes = max(0, self.free() - entry.footprint.total_with(0)) // replicas
         self._residents[entry.name] = entry
 
     def leave(self, entry: ModelEntry) -> None:
@@ -33,17 +36,23 @@ class Room:
 
     def free(self) -> int:
         """Return the bytes that one more model may use."""
-        coming = sum(footprint_of(entry) for entry in self.residents if entry.ready is None)
+        coming = sum(footprint_of(entry) for entry in self.residents if _is_coming(entry))
         free = self._read_memory().available - coming
         if self.budget_bytes is not None:
             free = min(free, self.budget_bytes - sum(footprint_of(entry) for entry in self.residents))
         return max(0, free)
 
 
+def _is_coming(entry: ModelEntry) -> bool:
+    return entry.ready is None or any(replica.state == "loading" for replica in entry.replicas)
+
+
 def footprint_of(entry: ModelEntry) -> int:
-    """Return the bytes that a model takes: its estimate, with the KV cache that its engine made once that is known."""
+    """Return the bytes that a model takes: its estimate, with the KV caches that its engines made once all are up."""
     if entry.footprint is None:
         return 0
-    if entry.ready is None or entry.settings.gpu_layers:
+    on_host = [replica.ready for replica in entry.replicas if replica.device == CPU]
+    made = [ready.kv_bytes for ready in on_host if ready is not None]
+    if len(made) < len(on_host) or not on_host:
         return entry.footprint.total
-    return entry.footprint.total_with(entry.ready.kv_bytes)
+    return entry.footprint.total_with(sum(made))

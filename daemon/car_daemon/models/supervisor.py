@@ -1,4 +1,4 @@
-"""Keeps the engine of one model up: loads it, tells its frames on, starts it again after a death."""
+"""Keeps the engine of one replica up: loads it, tells its frames on, starts it again after a death."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,9 +11,10 @@ from msgspec import Struct
 
 from car_daemon.engine.frames import FromEngine, Heartbeat, Load, LoadFailed, Loading, Quit, Ready, Warned
 from car_daemon.models.circuit import Circuit, CircuitLimits
-from car_daemon.models.entry import Counters, ModelEntry
+from car_daemon.models.entry import ModelEntry
 from car_daemon.models.link import Engine
 from car_daemon.models.parts import check_model
+from car_daemon.models.replica import Replica
 from car_daemon.models.unsound import UnsoundModel
 from car_daemon.models.vitals import VitalLimits, Vitals
 
@@ -47,17 +48,18 @@ class Audience(Protocol):
         """An engine is gone."""
         ...
 
-    def model_failed(self, entry: ModelEntry) -> None:
-        """The model cannot be served."""
+    def replica_failed(self, entry: ModelEntry) -> None:
+        """A replica of the model cannot be served; others may be."""
         ...
 
 
 class EngineSupervisor:
-    """One model's engine over all its lives; `check` raises UnsoundModel for a file that no engine may see."""
+    """A replica's engine over all its lives; `check` raises UnsoundModel for a file that no engine may see."""
 
     def __init__(
         self,
         entry: ModelEntry,
+        replica: Replica,
         launch: Launcher,
         audience: Audience,
         *,
@@ -66,6 +68,7 @@ class EngineSupervisor:
         check: Callable[[Path], object] = check_model,
     ) -> None:
         self._entry = entry
+        self._replica = replica
         self._launch = launch
         self._audience = audience
         self._clock = clock
@@ -83,8 +86,7 @@ class EngineSupervisor:
 
     def start(self) -> None:
         """Load the model, and load it again whenever its engine dies."""
-        if self._entry.state != "loading":
-            self._entry.become("loading")
+        self._replica.become("loading")
         self._task = asyncio.create_task(self._live(), name=f"supervisor {self._entry.name}")
 
     async def stop(self) -> None:
@@ -94,6 +96,7 @@ class EngineSupervisor:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
         await self._end_engine()
+        self._replica.retire()
 
     async def _end_engine(self) -> None:
         if self._engine is not None:
@@ -103,38 +106,40 @@ class EngineSupervisor:
 
     def _gone(self) -> None:
         self._engine = None
-        self._entry.pid = None
-        self._entry.counters = Counters()
+        self._replica.lost()
 
     async def _live(self) -> None:
         """Run engines one after the other until the model cannot be served; one that was served is tried again."""
         while True:
             await self._one_life()
-            if self._entry.state != "failed" and self._circuit.died(self._clock()):
+            if self._replica.state != "failed" and self._circuit.died(self._clock()):
                 self._fail(DIED_TOO_OFTEN)
-            if self._entry.state != "failed":
+            if self._replica.state != "failed":
                 await self._pause()
-            elif self._entry.loaded_at is None or not self._entry.default:
-                # Another model than the default one is tried again for who asks for it.
+            elif not self._replica.served or not (self._entry.default or self._entry.serving):
+                # A model that is not the default one, and of which nothing is left, waits for who asks for it.
                 return
             else:
                 await asyncio.sleep(self._patience.circuit.cool_down_s)
                 self._circuit.try_again()
                 self._begin_again()
+            if self._entry.state == "draining":
+                # It goes as soon as the other replicas have no work.
+                return
 
     async def _pause(self) -> None:
         self._begin_again()
         pause, self._pause_s = self._pause_s, 2 * self._pause_s
-        log.warning("engine.restarts", model=self._entry.name, restarts=self._entry.restarts, after_s=pause)
+        log.warning("engine.restarts", model=self._entry.name, restarts=self._replica.restarts, after_s=pause)
         await asyncio.sleep(pause)
 
     def _begin_again(self) -> None:
-        self._entry.restarts += 1
-        self._entry.become("loading")
+        self._replica.restarts += 1
+        self._replica.become("loading")
 
     async def _one_life(self) -> None:
         """Run one engine process to its end, for a file that may be loaded."""
-        self._entry.settings = self._entry.configured
+        self._entry.refresh(self._replica)
         try:
             await asyncio.to_thread(self._check, self._entry.settings.path)
             await self._run_engine(next(_numbers))
@@ -148,7 +153,7 @@ class EngineSupervisor:
         self._number = number
         self._engine = engine = await self._launch(lambda message: self._hear(number, message))
         self._vitals = Vitals(self._patience.vitals, self._clock())
-        self._entry.pid = engine.pid
+        self._replica.launched(number, engine.pid)
         engine.send(self._load())
         self._watch(engine)
         try:
@@ -174,9 +179,9 @@ class EngineSupervisor:
             self._timer.cancel()
 
     def _fail(self, reason: str) -> None:
-        log.error("model.failed", model=self._entry.name, reason=reason)
-        self._entry.become("failed", reason=reason)
-        self._audience.model_failed(self._entry)
+        log.error("model.failed", model=self._entry.name, device=self._replica.device, reason=reason)
+        self._replica.become("failed", reason=reason)
+        self._audience.replica_failed(self._entry)
 
     def _load(self) -> Load:
         settings = self._entry.settings
@@ -191,7 +196,8 @@ class EngineSupervisor:
             step_target_ms=settings.step_target_ms,
             curves=str(settings.curves) if settings.curves else None,
             threads=settings.threads,
-            gpu_layers=settings.gpu_layers,
+            device=self._replica.device,
+            gpu_layers=settings.layers_on(self._replica.device),
             adapters={name: str(path) for name, path in settings.adapters.items()},
             projector=None if settings.projector is None else str(settings.projector),
             speculative=settings.speculative,
@@ -201,7 +207,7 @@ class EngineSupervisor:
     def _hear(self, number: int, message: FromEngine) -> None:
         match message:
             case Loading():
-                self._entry.advance(message.done)
+                self._replica.advance(message.done)
             case Ready():
                 self._become_ready(number, message)
             case LoadFailed():
@@ -209,7 +215,7 @@ class EngineSupervisor:
             case Heartbeat():
                 now = self._clock()
                 self._vitals.beat(message, now)
-                self._entry.counters.take(now, message.counters)
+                self._replica.counters.take(now, message.counters)
             case Warned():
                 log.warning(message.event, model=self._entry.name, **message.facts)
             case _:
@@ -234,5 +240,5 @@ class EngineSupervisor:
             device=ready.device,
             **ready.inputs,
         )
-        self._entry.become("ready", ready=ready)
+        self._replica.become("ready", ready=ready)
         self._audience.engine_ready(self._entry, number, self._engine, ready)

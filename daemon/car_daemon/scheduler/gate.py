@@ -2,19 +2,34 @@
 
 from msgspec import Struct, field
 
-from car_daemon.scheduler.request import Request
+from car_daemon.devices import is_on
+from car_daemon.scheduler.request import Request, State
+from car_daemon.scheduler.router import Place, Router
 from car_protocol.capacity import Pressure
 
 # What pressure leaves of the sequences; running work is never ended for it.
 _LEFT: dict[Pressure, float] = {"none": 1.0, "some": 0.75, "critical": 0.5}
 
 
-class _Sequences(Struct):
-    """One engine's sequences: its model, how many it declared, the keys of the requests that hold one."""
+class Declared(Struct, frozen=True):
+    """What an engine offers: so many sequences of one model, of so many tokens each, on one device."""
 
     model: str
-    declared: int
+    sequences: int
+    device: str = "cpu"
+    context_tokens: int = 2**31
+
+
+class _Engine(Struct):
+    """One engine: what it declared, the keys of the requests that hold a lease, whether it takes nothing new."""
+
+    declared: Declared
     leased: set[int] = field(default_factory=set)
+    closed: bool = False
+
+    @property
+    def free(self) -> int:
+        return max(0, self.declared.sequences - len(self.leased))
 
 
 class Gate:
@@ -22,39 +37,59 @@ class Gate:
 
     def __init__(self, machine_limit: int | None = None) -> None:
         self.machine_limit = machine_limit
-        # Mutable state: how short memory is, the sequences of every engine that is up, by the engine's number,
-        # and the models whose engines take nothing new.
+        self._router = Router()
+        # Mutable state: how short memory is, and every engine that is up by its number.
         self.pressure: Pressure = "none"
-        self._engines: dict[int, _Sequences] = {}
-        self._closed: set[str] = set()
+        self._engines: dict[int, _Engine] = {}
 
     @property
     def in_use(self) -> int:
         """Sequences leased, over all engines."""
         return sum(len(engine.leased) for engine in self._engines.values())
 
-    def declare(self, engine: int, model: str, sequences: int) -> None:
+    @property
+    def exhausted(self) -> bool:
+        """Whether no model has a sequence to give."""
+        return not any(self.available(engine.declared.model) for engine in self._engines.values())
+
+    def declare(self, engine: int, declared: Declared) -> None:
         """Count the sequences of an engine that became ready."""
-        self._closed.discard(model)
-        self._engines[engine] = _Sequences(model, sequences)
+        self._engines[engine] = _Engine(declared)
 
     def close(self, model: str) -> None:
-        """Have a model's engine given nothing new, until another one is declared."""
-        self._closed.add(model)
+        """Have the engines of a model that are up given nothing new to prepare."""
+        for engine in self._of(model).values():
+            engine.closed = True
 
     def withdraw(self, engine: int) -> None:
         """Forget an engine that is gone, with its leases."""
         self._engines.pop(engine, None)
+        self._router.withdraw(engine)
 
     def try_lease(self, request: Request) -> int | None:
-        """Lease a sequence of the request's model; return its engine, or None where none is free."""
+        """Lease a sequence of the request's model; return its engine, or None where none is free that suits it."""
         if self.available(request.model) <= 0:
             return None
-        for number, engine in self._engines.items():
-            if engine.model == request.model and len(engine.leased) < engine.declared:
-                engine.leased.add(request.key)
-                return number
-        return None
+        engines = self._of(request.model)
+        places = [
+            Place(number, len(engine.leased) / engine.declared.sequences)
+            for number, engine in engines.items()
+            if engine.free and self.suits(request, number)
+        ]
+        if not places:
+            return None
+        chosen = self._router.choose(request, places)
+        if len(engines) > 1:
+            self._router.started(request, chosen)
+        self._engines[chosen].leased.add(request.key)
+        return chosen
+
+    def suits(self, request: Request, engine: int) -> bool:
+        """Tell whether a request may run on an engine: what is parked goes on where its cells are."""
+        if request.state is State.PARKED:
+            return request.engine == engine
+        declared = self._engines[engine].declared
+        return is_on(declared.device, request.device) and self._holds(declared, request)
 
     def release(self, engine: int, key: int) -> None:
         """Return a lease; one that is not held, or whose engine is gone, is no error."""
@@ -62,28 +97,30 @@ class Gate:
             self._engines[engine].leased.discard(key)
 
     def engine_of(self, model: str) -> int | None:
-        """Return the engine that takes a model's requests; None while none does."""
-        if model in self._closed:
-            return None
-        numbers = [number for number, engine in self._engines.items() if engine.model == model]
-        return numbers[-1] if numbers else None
+        """Return the engine that prepares a model's requests, for the shortest context; None while none does."""
+        numbers = [number for number, engine in self._of(model).items() if not engine.closed]
+        return min(numbers, key=self._preparing_rank, default=None)
 
-    def full_models(self) -> set[str]:
-        """Return the models whose engines have no sequence to give."""
-        return {engine.model for engine in self._engines.values() if self.available(engine.model) <= 0}
+    def replicas(self, model: str) -> int:
+        """Return how many engines of a model are up."""
+        return len(self._of(model))
 
     def leased_keys(self) -> list[int]:
         """Return the keys of the requests that hold a lease."""
         return [key for engine in self._engines.values() for key in engine.leased]
 
+    def busy_engines(self) -> list[int]:
+        """Return the engines of which a sequence is leased."""
+        return [number for number, engine in self._engines.items() if engine.leased]
+
     def declared(self, model: str) -> int | None:
         """Return the sequences that the model's engines declared; None while none is up."""
-        declared = [engine.declared for engine in self._engines.values() if engine.model == model]
+        declared = [engine.declared.sequences for engine in self._of(model).values()]
         return sum(declared) if declared else None
 
     def leased(self, model: str) -> int:
         """Return how many of the model's sequences are leased."""
-        return sum(len(engine.leased) for engine in self._engines.values() if engine.model == model)
+        return sum(len(engine.leased) for engine in self._of(model).values())
 
     def capacity(self, model: str) -> int:
         """Return how many requests of the model may run at once now; 1 while no engine is up."""
@@ -91,12 +128,25 @@ class Gate:
         limited = declared if self.machine_limit is None else min(declared, self.machine_limit)
         return max(1, int(limited * _LEFT[self.pressure]))
 
-    def available(self, model: str) -> int:
-        """Return how many more requests of the model would get a lease now."""
-        declared = self.declared(model)
-        if declared is None:
-            return 0
-        free = min(declared, self.capacity(model)) - self.leased(model)
+    def available(self, model: str, device: str | None = None) -> int:
+        """Return how many more requests of the model would get a lease now, on one device or on any."""
+        engines = self._of(model).values()
+        on_device = sum(engine.free for engine in engines if is_on(engine.declared.device, device))
+        free = min(on_device, self.capacity(model) - self.leased(model))
         if self.machine_limit is not None:
             free = min(free, self.machine_limit - self.in_use)
         return max(0, free)
+
+    def _holds(self, declared: Declared, request: Request) -> bool:
+        """Tell whether a request fits an engine's sequences, or none of its model has longer ones."""
+        if request.prompt_tokens + request.max_tokens <= declared.context_tokens:
+            return True
+        engines = self._of(declared.model).values()
+        return declared.context_tokens == max(engine.declared.context_tokens for engine in engines)
+
+    def _of(self, model: str) -> dict[int, _Engine]:
+        return {number: engine for number, engine in self._engines.items() if engine.declared.model == model}
+
+    def _preparing_rank(self, number: int) -> tuple[int, int, int]:
+        engine = self._engines[number]
+        return engine.declared.context_tokens, len(engine.leased), -number

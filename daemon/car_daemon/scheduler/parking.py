@@ -1,7 +1,7 @@
 """Which running work makes room for requests that find no lease, and work that is held for a reason of its own."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from car_daemon.scheduler.actions import Park
 from car_daemon.scheduler.request import RANKS, Client, Request, State
@@ -11,7 +11,11 @@ from car_daemon.scheduler.waiting import Waiting
 _MOST_PARKINGS = 2
 
 
-def plan_parking(leased: Collection[Request], waiting: Waiting, now: float) -> list[Park]:
+# Tells whether a request may run on an engine.
+Suits = Callable[[Request, int], bool]
+
+
+def plan_parking(leased: Collection[Request], waiting: Waiting, suits: Suits, now: float) -> list[Park]:
     """Return which of the `leased` requests are parked for waiters, in the order in which these may have a lease.
 
     A waiter takes the place of work of a lower class; or, where its client holds no lease, of work of its own class
@@ -28,7 +32,7 @@ def plan_parking(leased: Collection[Request], waiting: Waiting, now: float) -> l
             continue
         if on_the_way[waiter.model]:
             on_the_way[waiter.model] -= 1
-        elif (victim := _victim(waiter, running, leases)) is not None:
+        elif (victim := _victim(waiter, running, leases, suits)) is not None:
             leases[victim.client] -= 1
             leases[waiter.client] += 1
             actions.append(_park(victim, waiter))
@@ -46,9 +50,8 @@ def hold(request: Request, waiting: Waiting) -> list[Park]:
     request.yielded = True
     if request.parking or request.state is State.PARKED:
         return []
-    assert request.engine is not None
     request.parking = True
-    return [Park(request.key, request.engine)]
+    return [Park(request.key, _engine_of(request))]
 
 
 def release(request: Request, waiting: Waiting) -> None:
@@ -65,10 +68,10 @@ def _hopeful(waiter: Request, running: list[Request], leases: Counter[Client]) -
     return not leases[waiter.client] and max(leases.values(), default=0) > 1
 
 
-def _victim(waiter: Request, running: list[Request], leases: Counter[Client]) -> Request | None:
+def _victim(waiter: Request, running: list[Request], leases: Counter[Client], suits: Suits) -> Request | None:
     """Return who is parked for a waiter: of the lowest class, with the fewest tokens in its cells."""
     return min(
-        (request for request in running if _may_replace(waiter, request, leases)),
+        (each for each in running if _may_replace(waiter, each, leases) and suits(waiter, _engine_of(each))),
         key=lambda request: (-RANKS[request.priority], request.prompt_done + request.produced),
         default=None,
     )
@@ -82,9 +85,13 @@ def _may_replace(waiter: Request, request: Request, leases: Counter[Client]) -> 
     return lower > 0 or fairer
 
 
-def _park(request: Request, waiter: Request) -> Park:
+def _engine_of(request: Request) -> int:
     assert request.engine is not None
+    return request.engine
+
+
+def _park(request: Request, waiter: Request) -> Park:
     request.parking = True
     request.parkings += 1
     request.yielded = request.priority == waiter.priority
-    return Park(request.key, request.engine)
+    return Park(request.key, _engine_of(request))

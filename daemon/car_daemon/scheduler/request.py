@@ -9,6 +9,10 @@ from car_protocol.infer import Priority
 RANKS: dict[Priority, int] = {"latency_critical": 0, "throughput": 1}
 # Who a request is for: a user and a label of theirs, or the process that asked.
 Client = tuple[int, str | int]
+# A user, and what they call their session.
+Session = tuple[int, str]
+# Requests that the same engines may run: of a model, on a device or any, in the engine that parked them or any.
+Target = tuple[str, str | None, int | None]
 
 
 class Fault(NamedTuple):
@@ -66,6 +70,8 @@ class Request:
         queue_timeout: float | None = None,
         supersede: tuple[int, str] | None = None,
         progress: bool = False,
+        device: str | None = None,
+        session: Session | None = None,
     ) -> None:
         self.key = key
         self.model = model
@@ -76,15 +82,19 @@ class Request:
         self.queue = queue
         self.supersede = supersede
         self.progress = progress
+        self.device = device
+        self.session = session
         self.arrived = arrived
         self.deadline = None if timeout is None else arrived + timeout
         self.queue_deadline = None if queue_timeout is None else arrived + queue_timeout
-        # Mutable state: where it is, its tokens once prepared, the engine and time of its lease, what its engine
-        # did and what of that its client saw, until when an engine that was told of the deadline may end it, its
-        # parkings, whether it is kept from having a lease, whether it had to start again, its last position.
+        # Mutable state: where it is, its tokens once prepared and what a router knows its prompt by, the engine and
+        # time of its lease, what its engine did and what of that its client saw, until when an engine that was told of
+        # the deadline may end it, its parkings, whether it is kept from having a lease, whether it had to start again,
+        # its last position.
         self.state = State.ACCEPTED
         self.prompt_tokens = 0
         self.max_tokens = 0
+        self.blocks: tuple[int, ...] = ()
         self.engine: int | None = None
         self.leased_at: float | None = None
         self.prompt_done = 0
@@ -112,6 +122,11 @@ class Request:
         self.reran = True
         self.parking = self.held = False
         self.produced = self.prompt_done = 0
+
+    @property
+    def target(self) -> Target:
+        """What it needs a sequence of."""
+        return self.model, self.device, self.engine if self.state is State.PARKED else None
 
     @property
     def expires_at(self) -> float | None:

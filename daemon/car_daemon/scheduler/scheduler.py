@@ -1,11 +1,14 @@
 """The scheduler: takes events, keeps every request's state, returns what is to be done."""
 
+from collections.abc import Collection
 from typing import Any
 
+from car_daemon.devices import is_on
 from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Prepare, Resume, Run
 from car_daemon.scheduler.backlog import Backlog, QueueBounds
 from car_daemon.scheduler.fairness import Fairness
-from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.gate import Declared, Gate
+from car_daemon.scheduler.leasing import leases
 from car_daemon.scheduler.parking import hold, plan_parking, release
 from car_daemon.scheduler.progress import plan_progress
 from car_daemon.scheduler.rate import ServiceRate
@@ -79,7 +82,9 @@ class Scheduler:
 
     # What engines did.
 
-    def prepared(self, key: int, prompt_tokens: int, max_tokens: int, now: float) -> list[Action]:
+    def prepared(
+        self, key: int, prompt_tokens: int, max_tokens: int, now: float, blocks: tuple[int, ...] = ()
+    ) -> list[Action]:
         """Take note that a request can run: it waits for a lease now."""
         request = self.requests.get(key)
         if request is None or request.state is not State.PREPARING:
@@ -89,7 +94,7 @@ class Scheduler:
         actions = self._make_room(request, now)
         if request.state is State.PREPARING:
             actions += self._supersede(request, now)
-            request.prompt_tokens, request.max_tokens = prompt_tokens, max_tokens
+            request.prompt_tokens, request.max_tokens, request.blocks = prompt_tokens, max_tokens, blocks
             request.move(State.WAITING)
             request.engine = None
             self.waiting.add(request)
@@ -131,10 +136,10 @@ class Scheduler:
         end = self._complete(request, now) if fault is None else self._fail(request, fault.reason, now, fault.data)
         return [end, *self._settle(now)]
 
-    def engine_ready(self, engine: int, model: str, sequences: int, now: float) -> list[Action]:
+    def engine_ready(self, engine: int, declared: Declared, now: float) -> list[Action]:
         """Take note of an engine that serves a model from now on."""
-        self.gate.declare(engine, model, sequences)
-        arrived = [r for r in self.requests.values() if r.model == model and r in self.backlog]
+        self.gate.declare(engine, declared)
+        arrived = [r for r in self.requests.values() if r.model == declared.model and r in self.backlog]
         return [*(action for request in arrived for action in self._prepare(request)), *self._settle(now)]
 
     def engine_lost(self, engine: int, now: float) -> list[Action]:
@@ -142,13 +147,15 @@ class Scheduler:
         self.gate.withdraw(engine)
         affected = [request for request in self.requests.values() if request.engine == engine]
         actions = [action for request in affected for action in self._recover(request, now)]
-        # What was being prepared may not count yet: under drop_oldest it was to drop another only after that.
-        actions += [action for r in affected if r.state is State.ACCEPTED for action in self._make_room(r, now)]
+        actions += [action for r in affected if r.state is State.ACCEPTED for action in self._prepare_uncounted(r, now)]
         return actions + self._settle(now)
 
-    def model_failed(self, model: str, now: float, data: dict[str, Any] | None = None) -> list[Action]:
-        """Refuse everything that waits for a model that cannot be served."""
-        affected = [request for request in self.requests.values() if request.model == model]
+    def model_failed(
+        self, model: str, now: float, data: dict[str, Any] | None = None, left: Collection[str] = ()
+    ) -> list[Action]:
+        """Refuse what waits for a model that cannot be served, or only on the devices that are `left`."""
+        asked = [request for request in self.requests.values() if request.model == model]
+        affected = [request for request in asked if not any(is_on(device, request.device) for device in left)]
         return [*(self._fail(request, "model_unavailable", now, data) for request in affected), *self._settle(now)]
 
     # What the daemon wants.
@@ -186,8 +193,8 @@ class Scheduler:
         elif self.backlog.bounds.overflow == "block":
             self.backlog.hold(request)
             return []
-        elif self.gate.engine_of(request.model) is None:
-            return self._make_room(request, now)
+        else:
+            return self._prepare_uncounted(request, now)
         return self._prepare(request)
 
     def _make_room(self, request: Request, now: float) -> list[Action]:
@@ -208,6 +215,11 @@ class Scheduler:
         older, self._newest[request.supersede] = self._newest.get(request.supersede), request
         return [] if older is None else self._abandon(older, now, "cancelled", {"superseded": True})
 
+    def _prepare_uncounted(self, request: Request, now: float) -> list[Action]:
+        """Have a request prepared before it counts; where no engine can, it waits for one and counts now."""
+        engine = self.gate.engine_of(request.model)
+        return self._make_room(request, now) if engine is None else self._prepare(request)
+
     def _prepare(self, request: Request) -> list[Action]:
         engine = self.gate.engine_of(request.model)
         if engine is None or request.state is not State.ACCEPTED:
@@ -220,23 +232,11 @@ class Scheduler:
 
     def _settle(self, now: float) -> list[Action]:
         """Lease what is free, let in what was held back, make room for what cannot wait, tell waiters."""
-        actions = self._lease(now)
+        actions = [self._start(request, engine, now) for request, engine in leases(self.waiting, self.gate, now)]
         while (request := self.backlog.next_held()) is not None:
             actions += self._prepare(request)
-        actions += plan_parking(self._leased(), self.waiting, now)
+        actions += plan_parking(self._leased(), self.waiting, self.gate.suits, now)
         actions += plan_progress(self.waiting, self.rate, self.gate, now)
-        return actions
-
-    def _lease(self, now: float) -> list[Action]:
-        """Lease free sequences in order; a full model does not hold up the others."""
-        actions: list[Action] = []
-        full = self.gate.full_models()
-        while (request := self.waiting.next(now, full)) is not None:
-            engine = self.gate.try_lease(request)
-            if engine is None:
-                full.add(request.model)
-            else:
-                actions.append(self._start(request, engine, now))
         return actions
 
     def _leased(self) -> list[Request]:
@@ -282,7 +282,8 @@ class Scheduler:
     def _free_now(self, request: Request) -> bool:
         if self.gate.engine_of(request.model) is None:
             return False
-        return self.gate.available(request.model) > sum(r.model == request.model for r in self.waiting)
+        free = self.gate.available(request.model, request.device)
+        return free > sum(r.model == request.model for r in self.waiting)
 
     def _overloaded(self, request: Request, why: str, now: float) -> Fail:
         return self._fail(request, "overloaded", now, self._overload_facts(request, why))

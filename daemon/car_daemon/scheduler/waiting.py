@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 
 from car_daemon.scheduler.fairness import Fairness
-from car_daemon.scheduler.request import Request, State
+from car_daemon.scheduler.request import Request, State, Target
 from car_protocol.infer import Priority
 
 
@@ -41,9 +41,9 @@ class Waiting:
         """Return how many requests of one class wait for their first lease."""
         return sum(r.priority == priority and r.state is State.WAITING for r in self)
 
-    def next(self, now: float, blocked: Collection[str] = ()) -> Request | None:
-        """Return who may have the next lease, those of `blocked` models left out."""
-        candidates = (request for request in self if request.model not in blocked)
+    def next(self, now: float, blocked: Collection[Target] = ()) -> Request | None:
+        """Return who may have the next lease, those of `blocked` targets left out."""
+        candidates = (request for request in self if request.target not in blocked)
         return min(candidates, key=lambda request: self._rank(request, now), default=None)
 
     def ordered(self, now: float) -> list[Request]:

@@ -385,6 +385,7 @@ class FakeEngine:
             texts=Texts(FakeEmbedder, clock),
             encode=self.encodes.append,
             speculates=speculates,
+            share=lambda _: None,
             make_stepper=lambda sampler_of: Stepper(
                 context, self.costs, Draws(context, sampler_of, likelihood, clock), context.context_tokens, clock
             ),

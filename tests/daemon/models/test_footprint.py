@@ -65,7 +65,7 @@ def test_without_a_budget_what_is_free_counts_less_what_others_are_about_to_take
     assert shared.free() == 1000
     shared.enter(coming)
     assert shared.free() == 1000 - 115
-    coming.become("ready", ready=READY)
+    coming.replicas[0].become("ready", ready=READY)
     assert shared.free() == 1000
 
 
@@ -73,7 +73,7 @@ def test_a_budget_counts_what_all_take_and_is_never_more_than_what_is_free() -> 
     shared, one = room(300, 1000), entry("a", 100)
     shared.enter(one)
     assert shared.free() == 300 - 115
-    one.become("ready", ready=READY)
+    one.replicas[0].become("ready", ready=READY)
     assert (footprint_of(one), shared.free()) == (175, 125)
     shared.leave(one)
     assert shared.free() == 300
@@ -83,7 +83,7 @@ def test_a_budget_counts_what_all_take_and_is_never_more_than_what_is_free() -> 
 def test_the_budget_less_weights_is_what_an_engine_may_take_for_its_cache() -> None:
     shared, one, other = room(300, 1000), entry("a", 100), entry("b", 50)
     shared.enter(one)
-    one.become("ready", ready=READY)
+    one.replicas[0].become("ready", ready=READY)
     shared.enter(other)
     assert (one.budget_bytes, other.budget_bytes) == (195, 300 - 175 - 55)
     unlimited = room(None, 1000)

@@ -28,10 +28,11 @@ class FakeSupervisor:
     def start(self) -> None:
         self.starts += 1
         if not self.slow:
-            self._entry.become("ready", ready=READY)
+            self._entry.replicas[0].become("ready", ready=READY)
 
     async def stop(self) -> None:
         await asyncio.sleep(0)
+        self._entry.replicas[0].retire()
 
 
 def broken_memory() -> MemoryReading:
@@ -55,7 +56,7 @@ class World:
         }
         self.supervisors = {entry: FakeSupervisor(entry) for entry in self.entries.values()}
         self.keeper = ModelKeeper(
-            self.supervisors,
+            self.supervisors.__getitem__,
             self,
             Room(10, lambda: MemoryReading(100, 100)),
             measure=lambda settings: Footprint(BYTES[settings.path.name], 0, 0),
@@ -230,7 +231,7 @@ async def test_an_unloading_waits_for_the_load_of_requests_and_for_them() -> Non
         assert world.keeper.unload(small) is task
         await asyncio.sleep(0)
         assert ("small", "unloaded") not in world.seen
-        small.become("ready", ready=READY)
+        small.replicas[0].become("ready", ready=READY)
         await world.becomes("small", "draining")
         world.end("small")
         await task
@@ -243,7 +244,7 @@ async def test_an_engine_that_dies_while_its_model_drains_is_not_waited_for() ->
         await world.becomes("small", "ready")
         world.keeper.unload(world.entries["small"])
         await world.becomes("small", "draining")
-        world.entries["small"].become("loading")
+        world.entries["small"].replicas[0].become("loading")
         await world.becomes("small", "ready")
         assert ("small", "unloaded") in world.seen
         assert world.starts("small") == 2

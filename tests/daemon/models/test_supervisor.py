@@ -67,8 +67,9 @@ class World:
         self.changed = asyncio.Event()
         self._refuse_launch = refuse_launch
         self.entry = ModelEntry("m", ModelSettings(Path("m")), default=True, on_change=lambda _: self.changed.set())
+        self.replica = self.entry.replicas[0]
         self.supervisor = EngineSupervisor(
-            self.entry, self.launch, self, clock=lambda: self.now, patience=PATIENCE, check=check
+            self.entry, self.replica, self.launch, self, clock=lambda: self.now, patience=PATIENCE, check=check
         )
 
     async def launch(self, hear: Callable[[FromEngine], None]) -> Engine:
@@ -93,7 +94,7 @@ class World:
     def engine_lost(self, engine: int) -> None:
         self.heard.append("lost")
 
-    def model_failed(self, entry: ModelEntry) -> None:
+    def replica_failed(self, entry: ModelEntry) -> None:
         self.heard.append("failed")
 
 
@@ -116,14 +117,14 @@ async def test_an_engine_that_died_is_followed_by_another() -> None:
         first.die()
         second = await world.next_engine()
         assert isinstance(second.sent[0], Load)
-        assert (world.entry.state, world.entry.restarts, world.heard) == ("loading", 1, ["ready", "lost"])
+        assert (world.entry.state, world.replica.restarts, world.heard) == ("loading", 1, ["ready", "lost"])
 
 
 async def test_a_supervisor_that_was_stopped_says_that_its_engine_is_gone_and_may_start_another() -> None:
     async with supervised() as world:
         (await world.next_engine()).hear(READY)
         await world.supervisor.stop()
-        assert (world.heard, world.entry.pid) == (["ready", "lost"], None)
+        assert (world.heard, world.replica.pid) == (["ready", "lost"], None)
         world.entry.become("unloaded")
         world.supervisor.start()
         (await world.next_engine()).hear(READY)
@@ -202,7 +203,7 @@ async def test_a_model_that_was_never_loaded_is_not_tried_for_ever() -> None:
 async def test_an_engine_that_cannot_even_be_started_counts_as_one_that_died() -> None:
     async with supervised(refuse_launch=True) as world:
         await world.becomes("failed")
-        assert (world.entry.reason, world.entry.restarts) == (DIED_TOO_OFTEN, 2)
+        assert (world.entry.reason, world.replica.restarts) == (DIED_TOO_OFTEN, 2)
 
 
 async def test_an_engine_that_could_not_load_its_model_is_told_to_go() -> None:

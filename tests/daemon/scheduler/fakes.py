@@ -1,12 +1,12 @@
 """The scheduler's surroundings: clients that count their answers, engines that obey in any order."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
 from car_daemon.scheduler.backlog import QueueBounds
-from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.request import Client, Fault, Request
+from car_daemon.scheduler.gate import Declared, Gate
+from car_daemon.scheduler.request import Client, Fault, Request, Session
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.infer import Priority
 
@@ -52,6 +52,7 @@ class FakeEngine:
     number: int
     model: str
     sequences: int
+    device: str = "cpu"
     preparing: set[int] = field(default_factory=set)
     running: set[int] = field(default_factory=set)
     to_park: set[int] = field(default_factory=set)
@@ -122,6 +123,14 @@ class World:
         """Return the engine that is up for a model."""
         return next((engine for engine in self.engines.values() if engine.model == model), None)
 
+    def engines_of(self, model: str) -> list[FakeEngine]:
+        """Return the engines that are up for a model."""
+        return [engine for engine in self.engines.values() if engine.model == model]
+
+    def engine_with(self, key: int) -> FakeEngine | None:
+        """Return the engine that prepares or runs a request."""
+        return next((engine for engine in self.engines.values() if key in engine.preparing | engine.running), None)
+
     def submit(
         self,
         model: str = "m",
@@ -135,6 +144,8 @@ class World:
         queue_timeout: float | None = None,
         supersede: tuple[int, str] | None = None,
         progress: bool = False,
+        device: str | None = None,
+        session: Session | None = None,
     ) -> Request:
         """Let a client ask; keys ascend by arrival."""
         request = Request(
@@ -150,6 +161,8 @@ class World:
             queue_timeout=queue_timeout,
             supersede=supersede,
             progress=progress,
+            device=device,
+            session=session,
         )
         self.requests[request.key] = request
         self.endings[request.key] = []
@@ -179,12 +192,12 @@ class World:
         self.prepare(engine, request.key)
         return request
 
-    def start_engine(self, model: str = "m", sequences: int = 2) -> FakeEngine:
+    def start_engine(self, model: str = "m", sequences: int = 2, device: str = "cpu") -> FakeEngine:
         """Let an engine become ready."""
         self.engines_started += 1
-        engine = FakeEngine(self.engines_started, model, sequences)
+        engine = FakeEngine(self.engines_started, model, sequences, device)
         self.engines[engine.number] = engine
-        self.do(self.scheduler.engine_ready(engine.number, model, sequences, self.now))
+        self.do(self.scheduler.engine_ready(engine.number, Declared(model, sequences, device), self.now))
         return engine
 
     def lose_engine(self, engine: FakeEngine) -> None:
@@ -192,15 +205,15 @@ class World:
         del self.engines[engine.number]
         self.do(self.scheduler.engine_lost(engine.number, self.now))
 
-    def fail_model(self, model: str) -> None:
-        """Give up on a model."""
-        self.do(self.scheduler.model_failed(model, self.now))
+    def fail_model(self, model: str, left: Collection[str] = ()) -> None:
+        """Give up on a model, or on its replicas on other devices than those that are left."""
+        self.do(self.scheduler.model_failed(model, self.now, left=left))
 
-    def prepare(self, engine: FakeEngine, key: int) -> None:
+    def prepare(self, engine: FakeEngine, key: int, blocks: tuple[int, ...] = ()) -> None:
         """Let an engine report a prompt as prepared."""
         engine.preparing.remove(key)
         self.prepared_keys.add(key)
-        self.do(self.scheduler.prepared(key, PROMPT_TOKENS, 8, self.now))
+        self.do(self.scheduler.prepared(key, PROMPT_TOKENS, 8, self.now, blocks))
 
     def refuse(self, engine: FakeEngine, key: int, reason: str = "context_exceeded") -> None:
         """Let an engine refuse a prompt."""

@@ -14,6 +14,7 @@ from car_protocol.infer import Priority
 from tests.daemon.scheduler.fakes import FakeEngine, World
 
 MODELS = ("a", "b")
+DEVICES = ("cpu", "gpu0")
 TIMEOUTS = st.none() | st.floats(0.5, 5.0)
 CHOICES = st.integers(0, 2**16)
 FAILED = ("deadline_exceeded", "engine_lost", "internal_error")
@@ -55,6 +56,8 @@ class Interleavings(RuleBasedStateMachine):
         client=st.integers(0, 2),
         supersede=st.integers(0, 6),
         prepared=st.booleans(),
+        device=st.sampled_from([None, None, None, *DEVICES]),
+        session=st.integers(0, 3),
     )
     def submit(
         self,
@@ -68,6 +71,8 @@ class Interleavings(RuleBasedStateMachine):
         client: int,
         supersede: int,
         prepared: bool,
+        device: str | None,
+        session: int,
     ) -> None:
         request = self.world.submit(
             model,
@@ -80,6 +85,8 @@ class Interleavings(RuleBasedStateMachine):
             queue_timeout=queue_timeout,
             supersede=None if supersede else (client, "key"),
             progress=prepared,
+            device=device,
+            session=(client, str(session)) if session else None,
         )
         self.clients[client].append(request.key)
         self.take_stages(request.key, int(prepared))
@@ -109,7 +116,7 @@ class Interleavings(RuleBasedStateMachine):
         request = self.world.submit(model, priority="throughput")
         self.take_stages(request.key, stages)
         self.world.cancel(request.key)
-        engine = self.world.engine_of(model)
+        engine = self.world.engine_with(request.key)
         if engine is not None and request.key in engine.running:
             self.world.end(engine, request.key)
         assert self.leases_and_waiting() == before
@@ -118,9 +125,10 @@ class Interleavings(RuleBasedStateMachine):
             assert self.leases_and_waiting() == before
 
     def take_stages(self, key: int, stages: int) -> None:
-        engine = self.world.engine_of(self.world.requests[key].model)
+        engine = self.world.engine_with(key)
         if engine is not None and stages > 0 and key in engine.preparing:
-            self.world.prepare(engine, key)
+            self.world.prepare(engine, key, blocks=(key % 3, key % 5))
+        engine = self.world.engine_with(key)
         if engine is not None and stages > 1 and key in engine.running:
             self.world.advance(key, stages)
 
@@ -134,10 +142,10 @@ class Interleavings(RuleBasedStateMachine):
 
     # What engines do.
 
-    @rule(model=st.sampled_from(MODELS), sequences=st.integers(1, 3))
-    def engine_ready(self, model: str, sequences: int) -> None:
-        if self.world.engine_of(model) is None:
-            self.world.start_engine(model, sequences)
+    @rule(model=st.sampled_from(MODELS), sequences=st.integers(1, 3), device=st.sampled_from(DEVICES))
+    def engine_ready(self, model: str, sequences: int, device: str) -> None:
+        if len(self.world.engines_of(model)) < 2:
+            self.world.start_engine(model, sequences, device)
 
     @rule(choice=CHOICES, refused=st.integers(0, 9))
     def prepared(self, choice: int, refused: int) -> None:
@@ -176,8 +184,8 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(model=st.sampled_from(MODELS), unlikely=st.integers(0, 3))
     def model_failed(self, model: str, unlikely: int) -> None:
-        if not unlikely and self.world.engine_of(model) is None:
-            self.world.fail_model(model)
+        if not unlikely:
+            self.world.fail_model(model, {engine.device for engine in self.world.engines_of(model)})
 
     @rule(seconds=st.floats(0.1, 2.0))
     def pass_time(self, seconds: float) -> None:
@@ -189,8 +197,7 @@ class Interleavings(RuleBasedStateMachine):
     def leases_are_what_runs_and_never_more_than_declared(self) -> None:
         gate = self.world.gate
         for model in MODELS:
-            engine = self.world.engine_of(model)
-            assert gate.leased(model) == (len(engine.running) if engine else 0)
+            assert gate.leased(model) == sum(len(engine.running) for engine in self.world.engines_of(model))
             assert gate.leased(model) <= (gate.declared(model) or 0)
         assert gate.machine_limit is None or gate.in_use <= gate.machine_limit
 
@@ -215,7 +222,21 @@ class Interleavings(RuleBasedStateMachine):
     def nothing_waits_while_a_lease_is_free_for_it(self) -> None:
         for request in self.world.scheduler.waiting:
             assert request.state in (State.WAITING, State.PARKED)
-            assert self.world.gate.available(request.model) == 0
+            assert self.world.gate.available(request.model) == 0 or not self.engines_for(request)
+
+    @invariant()
+    def everything_runs_where_it_may(self) -> None:
+        for engine in self.world.engines.values():
+            assert all(self.world.requests[key].device in (None, engine.device) for key in engine.running)
+
+    def engines_for(self, request: Request) -> list[FakeEngine]:
+        engines = self.world.engines_of(request.model)
+        return [each for each in engines if each.sequences > len(each.running) and self.suits(request, each)]
+
+    def suits(self, request: Request, engine: FakeEngine) -> bool:
+        if request.state is State.PARKED:
+            return request.key in engine.parked
+        return request.device in (None, engine.device)
 
     @invariant()
     def nothing_is_forgotten_before_the_queue(self) -> None:
@@ -247,7 +268,9 @@ class Interleavings(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         for model in MODELS:
-            self.engine_ready(model, 1)
+            devices = {engine.device for engine in self.world.engines_of(model)}
+            for device in set(DEVICES) - devices:
+                self.world.start_engine(model, 1, device)
         for _ in range(3 * len(self.world.requests) + 1):
             for engine in self.world.engines.values():
                 self.settle(engine)

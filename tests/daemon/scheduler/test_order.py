@@ -1,5 +1,6 @@
 """Fairness, supersede and what waiters are told, through the scheduler."""
 
+from car_daemon.scheduler.gate import Declared
 from car_daemon.scheduler.request import Request
 from tests.daemon.scheduler.fakes import World, failure
 
@@ -22,7 +23,7 @@ def test_one_client_does_not_get_all_leases_that_are_free_at_once() -> None:
     engine = world.start_engine(sequences=0)
     for key in (1, 2, 3):
         world.prepare(engine, key)
-    world.gate.declare(engine.number, "m", 2)
+    world.gate.declare(engine.number, Declared("m", 2))
     engine.sequences = 2
     world.do(world.scheduler.dispatch(0.0))
     assert engine.running == {1, 3}

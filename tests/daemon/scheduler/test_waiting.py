@@ -78,8 +78,8 @@ def test_a_parked_request_is_the_first_of_its_class() -> None:
 def test_requests_of_blocked_models_are_left_out() -> None:
     other = Request(2, "other", arrived=0.0)
     waiting = waiting_with([request(1), other])
-    assert waiting.next(10.0, {"m"}) is other
-    assert waiting.next(10.0, {"m", "other"}) is None
+    assert waiting.next(10.0, {("m", None, None)}) is other
+    assert waiting.next(10.0, {("m", None, None), ("other", None, None)}) is None
 
 
 def test_a_removed_request_does_not_wait() -> None:

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from car_daemon.scheduler.backlog import QueueBounds
-from tests.daemon.scheduler.test_interleavings import CLASSES, MODELS, Interleavings
+from tests.daemon.scheduler.test_interleavings import CLASSES, DEVICES, MODELS, Interleavings
 
 
 def walk(seed: int, events: int) -> None:
@@ -26,7 +26,7 @@ def walk(seed: int, events: int) -> None:
         (1, lambda: machine.disconnect(random.randrange(3))),
         (2, lambda: machine.a_request_that_is_cancelled_leaves_no_trace(random.choice(MODELS), random.randrange(4))),
         (1, lambda: machine.engine_lost(random.randrange(100), True)),
-        (3, lambda: machine.engine_ready(random.choice(MODELS), random.randint(1, 3))),
+        (3, lambda: machine.engine_ready(random.choice(MODELS), random.randint(1, 3), random.choice(DEVICES))),
         (1, lambda: machine.model_failed(random.choice(MODELS), random.randrange(3))),
         (1, lambda: machine.pass_time(random.random())),
     ]
@@ -50,6 +50,8 @@ def submit_any(machine: Interleavings, random: Random) -> None:
         random.randrange(3),
         random.randrange(5),
         random.random() < 0.5,
+        random.choice([None, None, None, *DEVICES]),
+        random.randrange(4),
     )
 
 
@@ -59,6 +61,7 @@ def check(machine: Interleavings) -> None:
     machine.every_request_has_its_one_answer_or_is_in_flight()
     machine.the_totals_add_up()
     machine.nothing_waits_while_a_lease_is_free_for_it()
+    machine.everything_runs_where_it_may()
     machine.nothing_is_forgotten_before_the_queue()
     machine.the_queue_is_bounded()
     machine.running_work_is_never_dropped()

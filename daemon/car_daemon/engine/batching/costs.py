@@ -53,6 +53,10 @@ class CostCurve:
         share = (size - below) / (above - below)
         return self._seconds[below] + share * (self._seconds[above] - self._seconds[below])
 
+    def scale(self, factor: float) -> None:
+        """Take it that every size costs `factor` times as much from now on."""
+        self._seconds = {size: seconds * factor for size, seconds in self._seconds.items()}
+
     def _beyond(self, last: int, size: int) -> float:
         return self._seconds[last] * (1 + self._slope * (size - last) / (1 + self._slope * (last - 1)))
 
@@ -79,6 +83,11 @@ class PrefillCosts:
         """Return the expected seconds of a chunk."""
         return self._shallow.estimate(tokens) + self._seconds_per_pair * tokens * depth
 
+    def scale(self, factor: float) -> None:
+        """Take it that every chunk costs `factor` times as much from now on."""
+        self._shallow.scale(factor)
+        self._seconds_per_pair *= factor
+
 
 class StepCosts:
     """What plans a step: the cost of one row of each of k sequences, and of a chunk of one prompt.
@@ -89,6 +98,11 @@ class StepCosts:
     def __init__(self, decode: Mapping[int, float] | None = None, prefill: Mapping[int, float] | None = None) -> None:
         self.decode = CostCurve(_SLOPE, decode or {})
         self.prefill = PrefillCosts(prefill or {})
+
+    def scale(self, factor: float) -> None:
+        """Take it that every step costs `factor` times as much from now on."""
+        self.decode.scale(factor)
+        self.prefill.scale(factor)
 
     def chunk_within(self, seconds: float, remaining: int, most: int, depth: int = 0) -> int:
         """Return how many prompt tokens to prefill in about `seconds`: all that remain, or a quantized chunk.

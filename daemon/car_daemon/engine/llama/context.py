@@ -39,6 +39,10 @@ class LlamaContext:
         # Mutable state: the rows of the last decode that have logits; empty when it failed.
         self._sampled_from: frozenset[int] = frozenset()
 
+    def compute_with(self, threads: int) -> None:
+        """Compute with so many threads from the next decode on."""
+        binding.llama_set_n_threads(self._context, threads, threads)
+
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
         """Decode one batch; 0 where it is done, llama.cpp's code where it is not."""
         self._sampled_from = frozenset()

@@ -56,6 +56,10 @@ class Embedder:
             self.close()
             raise ModelError("the model is to rank, but has no classification head")
 
+    def compute_with(self, threads: int) -> None:
+        """Compute with so many threads from the next batch on."""
+        binding.llama_set_n_threads(self._context, threads, threads)
+
     def batches(self, inputs: list[list[int]]) -> list[list[int]]:
         """Return the indices of the inputs of each batch, in order; ValueError for an input that fits in none."""
         for tokens in inputs:

@@ -6,12 +6,25 @@ from typing import Any
 import llama_cpp
 from llama_cpp import llama_cpp as binding
 
+# GGML_BACKEND_DEVICE_TYPE_GPU, which the binding does not name.
+_GPU_TYPE = 1
+
 _keeps_gil = ctypes.PyDLL(binding._lib._name)
 
 
 def library_version() -> str:
     """Return the version of the binding, which pins that of llama.cpp."""
     return str(llama_cpp.__version__)
+
+
+def count_gpus() -> int:
+    """Return how many GPUs llama.cpp sees."""
+    get = _keeps_gil.ggml_backend_dev_get
+    get.argtypes, get.restype = [ctypes.c_size_t], ctypes.c_void_p
+    kind = _keeps_gil.ggml_backend_dev_type
+    kind.argtypes, kind.restype = [ctypes.c_void_p], ctypes.c_int
+    _keeps_gil.ggml_backend_dev_count.restype = ctypes.c_size_t
+    return sum(kind(get(number)) == _GPU_TYPE for number in range(_keeps_gil.ggml_backend_dev_count()))
 
 
 def quick(name: str) -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 
 from llama_cpp import llama_cpp as binding
 
+from car_daemon.engine.llama.library import count_gpus
+
 _F16_BYTES = 2
 _TEXT_BYTES = 1 << 20
 
@@ -17,15 +19,22 @@ class ModelError(Exception):
 
 
 class LlamaModel:
-    """The weights of one GGUF file; `progress` hears shares of 0 to 1 while they load."""
+    """The weights of one GGUF file, on the GPU of a number or on all; `progress` hears shares of 0 to 1."""
 
-    def __init__(self, path: str, *, gpu_layers: int, progress: Callable[[float], None]) -> None:
+    def __init__(
+        self, path: str, *, gpu_layers: int, gpu: int | None = None, progress: Callable[[float], None]
+    ) -> None:
         binding.llama_backend_init()
         if gpu_layers != 0 and not binding.llama_supports_gpu_offload():
             # llama.cpp itself would go on with the CPU, without a word.
             raise ModelError("gpu_layers is set, and this llama.cpp sees no GPU")
         params = binding.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
+        if gpu is not None:
+            if gpu >= count_gpus():
+                raise ModelError("there is no GPU of that number")
+            params.split_mode = binding.LLAMA_SPLIT_MODE_NONE
+            params.main_gpu = gpu
         callback = _progress_callback(progress)
         params.progress_callback = callback
         self.handle = binding.llama_model_load_from_file(path.encode(), params)

@@ -55,6 +55,7 @@ class RealEngine:
             texts=Texts(FakeEmbedder, clock),
             encode=lambda _: None,
             speculates=speculates,
+            share=context.compute_with,
             cache=PrefixCache(context, self.table, saved, reuses=True),
             make_stepper=lambda sampler_of: Stepper(
                 context,

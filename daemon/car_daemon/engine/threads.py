@@ -1,0 +1,27 @@
+"""How many threads an engine computes with: its share while others are busy on the same cores."""
+
+from collections.abc import Callable
+
+from car_daemon.engine.batching.costs import StepCosts
+
+
+class ThreadCount:
+    """Tells every change to those who compute; the costs of steps follow it, as if threads were all that counts."""
+
+    def __init__(self, threads: int, costs: StepCosts) -> None:
+        self._costs = costs
+        # Mutable state: the threads now, and who hears of a change.
+        self._threads = threads
+        self._users: list[Callable[[int], None]] = []
+
+    def add(self, use: Callable[[int], None]) -> None:
+        """Have one more set its threads, now and with every change."""
+        self._users.append(use)
+        use(self._threads)
+
+    def share(self, threads: int) -> None:
+        """Compute with so many threads from the next step on."""
+        self._costs.scale(self._threads / threads)
+        self._threads = threads
+        for use in self._users:
+            use(threads)

@@ -1,0 +1,65 @@
+"""The threads of the machine between the engines that compute on it."""
+
+from car_daemon.engine.frames import Ready, Share
+from car_daemon.models.fleet import Fleet
+from car_daemon.models.thread_shares import ThreadShares
+from tests.daemon.models.test_crew import Link
+
+
+def shares_of(*threads: int) -> ThreadShares:
+    shares = ThreadShares()
+    for engine, count in enumerate(threads, start=1):
+        shares.joined(engine, count)
+    return shares
+
+
+def test_engines_that_are_busy_together_divide_the_threads() -> None:
+    assert shares_of(8, 8).divide([1, 2]) == {1: 4, 2: 4}
+
+
+def test_what_is_left_over_goes_to_the_first_ones_and_everybody_has_one() -> None:
+    assert shares_of(8, 8, 8).divide([1, 2, 3]) == {1: 3, 2: 3, 3: 2}
+    assert shares_of(2, 2, 2).divide([1, 2, 3]) == {1: 1, 2: 1, 3: 1}
+
+
+def test_an_engine_that_is_alone_again_gets_its_threads_back() -> None:
+    shares = shares_of(8, 6)
+    assert shares.divide([1, 2]) == {1: 4, 2: 3}
+    assert shares.divide([1, 2]) == {}
+    assert shares.divide([2]) == {2: 6}
+    assert shares.divide([]) == {}
+    assert shares.divide([1]) == {1: 8}
+
+
+def test_an_engine_of_one_thread_keeps_it() -> None:
+    assert shares_of(1, 2).divide([1, 2]) == {2: 1}
+
+
+def test_the_only_engine_is_never_told_anything() -> None:
+    shares = shares_of(8, 8)
+    shares.left(2)
+    assert shares.divide([1]) == {}
+
+
+def test_engines_on_a_gpu_take_no_part() -> None:
+    fleet, links = Fleet(), [Link(), Link(), Link()]
+    for number, (link, device) in enumerate(zip(links, ("cpu", "gpu", "cpu"), strict=True), start=1):
+        ready = Ready(
+            sequences=1, policy="measured", context_tokens=256, kv_bytes=0, device=device, threads=4, can=[], inputs={}
+        )
+        fleet.joined(number, link, ready)
+    fleet.divide_cores([1, 2, 3])
+    assert [link.sent for link in links] == [[Share(2)], [], [Share(2)]]
+
+
+def test_an_engine_that_is_gone_is_sent_nothing() -> None:
+    fleet, link = Fleet(), Link()
+    fleet.joined(
+        1,
+        link,
+        Ready(sequences=1, policy="measured", context_tokens=256, kv_bytes=0, device="cpu", can=[], inputs={}),
+    )
+    fleet.left(1)
+    fleet.send(1, Share(1))
+    fleet.send(None, Share(1))
+    assert link.sent == []
