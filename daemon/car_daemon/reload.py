@@ -22,13 +22,13 @@ _FIXED: dict[str, Callable[[Config], object]] = {
     "daemon.socket": lambda config: config.socket,
     "daemon.max_connections": lambda config: config.limits.max_connections,
     "daemon.max_connections_per_uid": lambda config: config.limits.max_connections_per_uid,
-    "models": lambda config: sorted(config.models),
 }
 
 
 def needs_restart(old: Config, new: Config) -> list[str]:
     """Return the keys whose change has to wait for the next daemon."""
-    return [key for key, value in _FIXED.items() if value(old) != value(new)]
+    fixed = [key for key, value in _FIXED.items() if value(old) != value(new)]
+    return [*fixed, *(f"models.{name}" for name in sorted(old.models.keys() - new.models.keys()))]
 
 
 class Reload:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from car_daemon.guide import PATH
 from tests.e2e.support import BIN, KNOWN, Daemon, endless, greedy, running
 
 
@@ -142,3 +143,15 @@ def test_a_configuration_can_be_checked_without_a_daemon(folder: Path, text: str
     )
     assert (done.returncode, "queue.limit" in done.stderr) == (code, code != 0)
     assert list(folder.iterdir()) == [file]
+
+
+def test_a_new_model_is_served_without_a_restart_and_one_that_is_left_out_stays(served: Daemon, file: Path) -> None:
+    with served.connect() as client:
+        assert client.reason("infer", greedy(KNOWN[0], model="new")) == "model_unavailable"
+        file.write_text(f'[models.new]\npath = "{PATH}"\nsequences = 1\n')
+        client.result("daemon/reload")
+        assert client.result("infer", greedy(KNOWN[0], model="new"))["text"] == KNOWN[0].answer
+        file.write_text("")
+        client.result("daemon/reload")
+        assert [model["name"] for model in client.result("models/list")["models"]] == ["guide", "new"]
+    assert "needs_restart=['models.new']" in served.log.read_text()

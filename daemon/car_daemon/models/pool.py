@@ -17,10 +17,10 @@ class ModelPool:
         on_change: Callable[[ModelEntry], None],
         on_progress: Callable[[ModelEntry], None] = lambda _: None,
     ) -> None:
-        self._entries = {
-            name: ModelEntry(name, one, default=name == default, on_change=on_change, on_progress=on_progress)
-            for name, one in settings.items()
-        }
+        self._on_change = on_change
+        self._on_progress = on_progress
+        # Mutable state: the entries by name; there are never fewer.
+        self._entries = {name: self._new(name, one, default=name == default) for name, one in settings.items()}
         self.default = self._entries[default]
 
     def __iter__(self) -> Iterator[ModelEntry]:
@@ -29,9 +29,11 @@ class ModelPool:
         yield from (entry for entry in self._entries.values() if not entry.default)
 
     def configure(self, settings: dict[str, ModelSettings]) -> None:
-        """Have the entries that are there loaded with these settings from the next time on."""
-        for name, entry in self._entries.items():
-            entry.configured = settings.get(name, entry.configured)
+        """Add new entries; have those that are there loaded with these settings from the next time on."""
+        for name, one in settings.items():
+            if name not in self._entries:
+                self._entries[name] = self._new(name, one, default=False)
+            self._entries[name].configured = one
 
     def named(self, name: str | None) -> ModelEntry:
         """Return an entry, the default one for None; raises RpcError `model_unavailable`."""
@@ -46,3 +48,6 @@ class ModelPool:
         if entry.state == "failed" and not entry.may_try_again:
             raise RpcError("model_unavailable", why=entry.reason)
         return entry
+
+    def _new(self, name: str, settings: ModelSettings, *, default: bool) -> ModelEntry:
+        return ModelEntry(name, settings, default=default, on_change=self._on_change, on_progress=self._on_progress)
