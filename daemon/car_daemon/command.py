@@ -66,7 +66,7 @@ def _serve(config: Config, listening: OwnSocket | ActivatedSocket, read_config: 
         listening.close()
     if failure is not None:
         path = config.models[config.default_model].path
-        return _complain(EX_UNAVAILABLE, f"cannot load the model {path}: {failure}; is it a complete GGUF file?")
+        return _complain(EX_UNAVAILABLE, f"cannot load the model {path}: {failure}")
     return 0
 
 

@@ -89,12 +89,22 @@ def test_the_adapters_are_listed_with_their_model(client: RawClient) -> None:
     assert model["adapters"] == ["one", "two"]
 
 
-def test_a_file_that_is_no_adapter_of_the_model_fails_the_start(folder: Path, start: Callable[..., Daemon]) -> None:
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("base", "the adapter bad: the file is no LoRA adapter"),
+        ("wide", "an adapter is not one that llama.cpp can load for this model"),
+    ],
+)
+def test_a_file_that_is_no_adapter_of_the_model_fails_the_start(
+    folder: Path, start: Callable[..., Daemon], file: str, why: str
+) -> None:
     generate(folder / "base.gguf", "tiny", "q8_0")
+    generate_adapter(folder / "wide.gguf", "135m", rank=1)
     (folder / "card.toml").write_text(
         f'default_model = "base"\n[models.base]\npath = "{folder}/base.gguf"\n'
-        f'adapters = {{ bad = "{folder}/base.gguf" }}\n'
+        f'adapters = {{ bad = "{folder}/{file}.gguf" }}\n'
     )
     daemon = start("--config", str(folder / "card.toml"))
     assert daemon.process.wait(timeout=30) == 69
-    assert "an adapter is not one that llama.cpp can load for this model" in daemon.log.read_text()
+    assert why in daemon.log.read_text()

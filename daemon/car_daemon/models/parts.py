@@ -1,14 +1,37 @@
-"""The check of a whole model: all files of one that is split."""
+"""The check of all files of a model: those of one that is split, its adapters, its projector."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from car_daemon.models.unsound import UnsoundModel
+
 if TYPE_CHECKING:
+    from car_daemon.models.entry import ModelSettings
     from car_daemon.models.soundness import Facts
 
 # llama.cpp finds the later parts by this form of name, and takes no other.
 _FIRST = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
+
+
+def check_files(settings: "ModelSettings") -> "list[Facts]":
+    """Return the facts of the model's own files, once all are sound; raises UnsoundModel, which says which is not."""
+    from car_daemon.models.soundness import check_adapter, check_projector
+
+    facts = check_model(settings.path)
+    for name, path in settings.adapters.items():
+        _check_beside(f"the adapter {name}", check_adapter, path)
+    if settings.projector is not None:
+        _check_beside("the projector", check_projector, settings.projector)
+    return facts
+
+
+def _check_beside(role: str, check: Callable[[Path], None], path: Path) -> None:
+    try:
+        check(path)
+    except UnsoundModel as unsound:
+        raise UnsoundModel(unsound.reason, role) from None
 
 
 def check_model(path: Path) -> "list[Facts]":

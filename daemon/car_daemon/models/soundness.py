@@ -14,6 +14,8 @@ from car_daemon.models.unsound import Reason, UnsoundModel, refuse
 from car_daemon.models.vocabulary import check_vocabulary
 
 _NAME_CHARACTERS = 64
+# What llama.cpp calls the architecture of all projectors.
+_PROJECTORS = "clip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,27 @@ def check(path: Path) -> Facts:
             has_chat_template="tokenizer.chat_template" in header.values,
             parts=parts,
         )
+
+
+def check_adapter(path: Path) -> None:
+    """Raise UnsoundModel for a file that is no LoRA adapter, or not sound."""
+    header = _read(path)
+    kind = (_text(header, "general.type"), _text(header, "adapter.type"))
+    refuse(Reason.NO_ADAPTER, when=kind != ("adapter", "lora"))
+
+
+def check_projector(path: Path) -> None:
+    """Raise UnsoundModel for a file that is no projector of images, or not sound."""
+    refuse(Reason.NO_PROJECTOR, when=_architecture(_read(path)) != _PROJECTORS)
+
+
+def _read(path: Path) -> Header:
+    with _open(path) as file:
+        cursor = Cursor(file, os.fstat(file.fileno()).st_size)
+        header = read_header(cursor)
+        check_tensors(header, cursor.size)
+        refuse(Reason.NO_TENSORS, when=not header.tensors)
+        return header
 
 
 def _open(path: Path) -> BinaryIO:

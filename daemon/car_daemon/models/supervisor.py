@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
-from pathlib import Path
 from typing import Protocol
 
 import structlog
@@ -11,9 +10,9 @@ from msgspec import Struct
 
 from car_daemon.engine.frames import FromEngine, Heartbeat, Load, LoadFailed, Loading, Quit, Ready, Warned
 from car_daemon.models.circuit import Circuit, CircuitLimits
-from car_daemon.models.entry import ModelEntry
+from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.link import Engine
-from car_daemon.models.parts import check_model
+from car_daemon.models.parts import check_files
 from car_daemon.models.replica import Replica
 from car_daemon.models.unsound import UnsoundModel
 from car_daemon.models.vitals import VitalLimits, Vitals
@@ -54,7 +53,7 @@ class Audience(Protocol):
 
 
 class EngineSupervisor:
-    """A replica's engine over all its lives; `check` raises UnsoundModel for a file that no engine may see."""
+    """A replica's engine over all its lives; `check` raises UnsoundModel for files that no engine may see."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class EngineSupervisor:
         *,
         clock: Callable[[], float],
         patience: Patience | None = None,
-        check: Callable[[Path], object] = check_model,
+        check: Callable[[ModelSettings], object] = check_files,
     ) -> None:
         self._entry = entry
         self._replica = replica
@@ -141,7 +140,7 @@ class EngineSupervisor:
         """Run one engine process to its end, for a file that may be loaded."""
         self._entry.refresh(self._replica)
         try:
-            await asyncio.to_thread(self._check, self._entry.settings.path)
+            await asyncio.to_thread(self._check, self._entry.settings)
             await self._run_engine(next(_numbers))
         except UnsoundModel as unsound:
             self._fail(str(unsound))

@@ -39,13 +39,15 @@ class Reason(StrEnum):
     HEADS = "the numbers of attention heads disagree"
     EXPERTS = "the numbers of experts disagree"
     ROPE = "the scaling of positions is unknown"
+    NO_ADAPTER = "the file is no LoRA adapter"
+    NO_PROJECTOR = "the file is no projector"
 
 
 class UnsoundModel(Exception):
-    """The file must not be loaded; the message is the reason's fixed text."""
+    """A file must not be loaded; the message is the reason's fixed text, after what the file was to be."""
 
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.value)
+    def __init__(self, reason: Reason, role: str | None = None) -> None:
+        super().__init__(reason.value if role is None else f"{role}: {reason.value}")
         self.reason = reason
 
 

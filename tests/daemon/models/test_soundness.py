@@ -35,7 +35,13 @@ def test_what_is_unusual_is_not_refused(tmp_path: Path, file: Gguf) -> None:
 
 
 def test_every_reason_about_content_has_a_fault() -> None:
-    elsewhere = {Reason.UNREADABLE, Reason.NOT_A_FILE, Reason.TOO_LARGE}
+    elsewhere = {
+        Reason.UNREADABLE,
+        Reason.NOT_A_FILE,
+        Reason.TOO_LARGE,
+        Reason.NO_ADAPTER,
+        Reason.NO_PROJECTOR,
+    }
     assert {fault[2] for fault in FAULTS} == set(Reason) - elsewhere
 
 

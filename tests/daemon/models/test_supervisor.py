@@ -60,7 +60,7 @@ class FakeEngine:
 class World:
     """One model, its engines in order, and what the audience heard."""
 
-    def __init__(self, check: Callable[[Path], None], refuse_launch: bool) -> None:
+    def __init__(self, check: Callable[[ModelSettings], None], refuse_launch: bool) -> None:
         self.now = 0.0
         self.heard: list[str] = []
         self.engines: asyncio.Queue[FakeEngine] = asyncio.Queue()
@@ -100,7 +100,7 @@ class World:
 
 @asynccontextmanager
 async def supervised(
-    check: Callable[[Path], None] = lambda _: None, *, refuse_launch: bool = False
+    check: Callable[[ModelSettings], None] = lambda _: None, *, refuse_launch: bool = False
 ) -> AsyncIterator[World]:
     """A supervisor at work; every wait has a limit."""
     world = World(check, refuse_launch)
@@ -226,7 +226,7 @@ async def test_a_model_that_was_served_and_cannot_be_loaded_any_more_is_tried_ag
 
 
 async def test_no_engine_sees_an_unsound_file() -> None:
-    def refuse(path: Path) -> None:
+    def refuse(settings: ModelSettings) -> None:
         raise UnsoundModel(Reason.OVERLAP)
 
     async with supervised(refuse) as world:
@@ -236,7 +236,7 @@ async def test_no_engine_sees_an_unsound_file() -> None:
 
 @pytest.mark.parametrize("error", [MemoryError(), RecursionError(), OSError()])
 async def test_a_check_that_fails_in_another_way_is_no_end_of_the_supervisor(error: Exception) -> None:
-    def fail(path: Path) -> None:
+    def fail(settings: ModelSettings) -> None:
         raise error
 
     async with supervised(fail) as world:
