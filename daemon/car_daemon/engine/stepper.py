@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.planner import Chunk, Step
+from car_daemon.engine.batching.planner import Chunk, Run, Step
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.draws import Draw, Draws
 
@@ -92,10 +92,11 @@ class Stepper:
         }
 
     def run(self, step: Step) -> Outcome:
-        """Run the decode batch, then the prefill batch: fused they would be split into slower pieces."""
+        """Run the decodes, then the prefill batch: fused they would be split into slower pieces."""
         outcome = Outcome()
-        if step.decode:
-            self._decode(step, outcome)
+        self.counters["decode_steps"] += bool(step.decode)
+        for run in step.decode:
+            self._decode(run, outcome)
         if step.prefill:
             self._prefill(step.prefill, outcome)
         draws, outcome.refused = self._draws.settle()
@@ -106,11 +107,12 @@ class Stepper:
         """Drop what is kept for a sequence that ended or was parked."""
         self._draws.forget(sequence)
 
-    def _decode(self, step: Step, outcome: Outcome) -> None:
+    def _decode(self, run: Run, outcome: Outcome) -> None:
         started = self._clock()
-        batch, rows = self._decode_rows(step)
+        drawn = len(outcome.sampled)
+        batch, rows = self._decode_rows(run)
         code = self._context.decode(batch.tokens, batch.positions, batch.numbers, batch.outputs)
-        decoded = self._checked(code, step.decode, outcome)
+        decoded = self._checked(code, run.sequences, outcome)
         for number, cells in rows.padding:
             # A decode that failed may have done a part of its rows.
             self._context.cut(number, cells)
@@ -121,15 +123,14 @@ class Stepper:
             self._sample(sequence, row, outcome)
             self._follow_guess(sequence, row, outcome)
         seconds = self._clock() - started
-        if batch.numbers[-1] - batch.numbers[0] == len(batch.numbers) - 1 or len(step.decode) == 1:
+        if batch.numbers[-1] - batch.numbers[0] == len(batch.numbers) - 1 or len(run.sequences) == 1:
             self._costs.decode.observe(len(batch.numbers), seconds)
-        self._count("decode", max(len(step.decode), len(outcome.sampled)), seconds)
-        self.counters["decode_steps"] += 1
+        self._count("decode", max(len(run.sequences), len(outcome.sampled) - drawn), seconds)
 
-    def _decode_rows(self, step: Step) -> tuple[_Batch, "_Rows"]:
+    def _decode_rows(self, run: Run) -> tuple[_Batch, "_Rows"]:
         batch, rows = _Batch(), _Rows()
-        order: list[tuple[int, Sequence | None]] = [(sequence.number, sequence) for sequence in step.decode]
-        order += [(number, None) for number in step.padding]
+        order: list[tuple[int, Sequence | None]] = [(sequence.number, sequence) for sequence in run.sequences]
+        order += [(number, None) for number in run.padding]
         for row, (number, sequence) in enumerate(sorted(order, key=lambda entry: entry[0])):
             if sequence is None:
                 cells = self._context.last_position(number) + 1

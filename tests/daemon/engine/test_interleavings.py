@@ -54,8 +54,12 @@ class Walk:
         batches = len(self.engine.context.batches)
         self.engine.turn(*commands)
         if numbers:
-            batch = self.engine.context.batches[batches]
-            assert numbers <= {n for n, output in zip(batch.numbers, batch.outputs, strict=True) if output}
+            rows = [
+                row
+                for each in self.engine.context.batches[batches:]
+                for row in zip(each.numbers, each.outputs, strict=True)
+            ]
+            assert numbers <= {number for number, output in rows if output}
         self.active = [key for key in self.active if not self.engine.ends(key)]
         self.check()
 

@@ -48,12 +48,16 @@ def chunks(step: Step) -> list[tuple[int, int]]:
 
 
 def numbers(step: Step) -> list[int]:
-    return [sequence.number for sequence in step.decode]
+    return [sequence.number for run in step.decode for sequence in run.sequences]
+
+
+def padding(step: Step) -> list[int]:
+    return [number for run in step.decode for number in run.padding]
 
 
 def test_an_idle_table_has_an_empty_step() -> None:
     step = planner_of().plan(table_of(None, None))
-    assert (step.decode, step.padding, step.prefill) == ([], [], [])
+    assert (step.decode, step.prefill) == ([], [])
 
 
 def test_every_decoder_is_in_the_step() -> None:
@@ -61,40 +65,40 @@ def test_every_decoder_is_in_the_step() -> None:
 
 
 def test_a_hole_between_decoders_is_padded_where_one_run_costs_less() -> None:
-    assert planner_of().plan(table_of(0, 0, None, 0, None, None)).padding == [2]
+    assert padding(planner_of().plan(table_of(0, 0, None, 0, None, None))) == [2]
 
 
 def test_sequences_outside_the_decoders_get_no_padding() -> None:
-    assert planner_of().plan(table_of(None, 0, 0, None)).padding == []
+    assert padding(planner_of().plan(table_of(None, 0, 0, None))) == []
 
 
 def test_a_prefilling_sequence_in_a_hole_is_padded_as_well() -> None:
-    assert planner_of().plan(table_of(0, 30, 0)).padding == [1]
+    assert padding(planner_of().plan(table_of(0, 30, 0))) == [1]
 
 
 def test_a_hole_that_costs_more_filled_than_open_stays_open() -> None:
     costs = costs_of({1: 0.001, 3: 0.1})
-    assert planner_of(costs).plan(table_of(0, None, 0)).padding == []
+    assert padding(planner_of(costs).plan(table_of(0, None, 0))) == []
 
 
 def test_a_hole_with_a_full_sequence_in_it_is_not_padded() -> None:
     table = table_of(0, None, None, 0)
     table.sequences[2].cells = CONTEXT
-    assert planner_of().plan(table).padding == []
+    assert padding(planner_of().plan(table)) == []
 
 
 def test_a_full_sequence_in_one_hole_leaves_the_padding_of_another() -> None:
     table = table_of(0, None, 0, None, 0)
     table.sequences[1].cells = CONTEXT
-    assert planner_of().plan(table).padding == [3]
+    assert padding(planner_of().plan(table)) == [3]
 
 
 def test_a_model_that_cannot_drop_a_tail_gets_no_padding() -> None:
-    assert planner_of(pads=False).plan(table_of(0, None, 0)).padding == []
+    assert padding(planner_of(pads=False).plan(table_of(0, None, 0))) == []
 
 
 def test_padding_does_not_outgrow_the_batch() -> None:
-    assert planner_of(batch_tokens=2).plan(table_of(0, None, 0)).padding == []
+    assert padding(planner_of(batch_tokens=2).plan(table_of(0, None, 0))) == []
 
 
 def test_with_nobody_decoding_a_prompt_gets_the_time_of_an_idle_engine() -> None:
@@ -170,15 +174,63 @@ def test_a_step_holds_every_decoder_and_stays_within_the_batch(
 ) -> None:
     table = table_of(*prompts)
     step = planner_of(costs_of({1: decode, 8: 2 * decode}, prefill), batch_tokens=batch_tokens).plan(table)
-    assert step.decode == table.decoding
-    assert not set(step.padding) & set(numbers(step))
-    assert len(step.decode) + len(step.padding) <= batch_tokens
+    assert numbers(step) == [sequence.number for sequence in table.decoding]
+    assert not set(padding(step)) & set(numbers(step))
+    for run in step.decode:
+        taken = sorted([*run.padding, *(sequence.number for sequence in run.sequences)])
+        assert taken == list(range(taken[0], taken[0] + run.rows))
+        assert run.rows <= batch_tokens
     assert sum(chunk.length for chunk in step.prefill) <= batch_tokens
     assert len({chunk.length for chunk in step.prefill}) <= 1
-    run = [chunk.sequence.number for chunk in step.prefill]
-    assert run == list(range(run[0], run[0] + len(run))) if run else not table.prefilling
+    prompts_in = [chunk.sequence.number for chunk in step.prefill]
+    assert (
+        prompts_in == list(range(prompts_in[0], prompts_in[0] + len(prompts_in)))
+        if prompts_in
+        else not table.prefilling
+    )
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 8, 15])
 def test_a_batch_below_the_smallest_chunk_is_not_exceeded(batch_tokens: int) -> None:
     assert chunks(planner_of(batch_tokens=batch_tokens).plan(table_of(100))) == [(0, batch_tokens)]
+
+
+# Two rows cost more than twice one here.
+STEEP = {1: 0.005, 2: 0.015, 8: 0.025}
+
+
+def shapes(step: Step) -> list[int]:
+    return [run.rows for run in step.decode]
+
+
+def test_decoders_go_one_by_one_where_that_costs_less_than_together() -> None:
+    assert shapes(planner_of(costs_of(STEEP)).plan(table_of(0, 0))) == [1, 1]
+
+
+def test_a_run_is_filled_up_where_a_larger_one_costs_less() -> None:
+    costs = costs_of({1: 0.010, 7: 0.031, 8: 0.025})
+    step = planner_of(costs).plan(table_of(0, 0, 0, 0, 0, 0, 0, None))
+    assert (shapes(step), padding(step)) == ([8], [7])
+
+
+def test_the_runs_follow_costs_that_change_while_the_same_sequences_decode() -> None:
+    costs, table = costs_of(STEEP), table_of(0, 0)
+    planner = planner_of(costs)
+    assert shapes(planner.plan(table)) == [1, 1]
+    for _ in range(40):
+        costs.decode.observe(2, 0.006)
+    assert [2] in [shapes(planner.plan(table)) for _ in range(17)]
+
+
+def test_padding_goes_to_no_sequence_that_became_full() -> None:
+    costs = costs_of({1: 0.010, 7: 0.031, 8: 0.025})
+    table, planner = table_of(0, 0, 0, 0, 0, 0, 0, None), planner_of(costs)
+    assert padding(planner.plan(table)) == [7]
+    table.sequences[7].cells = CONTEXT
+    assert padding(planner.plan(table)) == []
+
+
+def test_a_size_that_is_avoided_is_tried_now_and_then() -> None:
+    planner, table = planner_of(costs_of(STEEP)), table_of(0, 0)
+    seen = [shapes(planner.plan(table)) for _ in range(200)]
+    assert seen.count([2]) == 3

@@ -3,7 +3,7 @@
 import pytest
 
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.planner import Chunk, Step
+from car_daemon.engine.batching.planner import Chunk, Run, Step
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.draws import Draw, Draws
 from car_daemon.engine.stepper import DecodeFailed, Stepper
@@ -40,7 +40,7 @@ def whole(*sequences: Sequence) -> list[Chunk]:
 def test_a_finished_prompt_is_committed_and_has_its_first_token() -> None:
     context = FakeContext()
     sequence = prefilling(1)
-    outcome = stepper_on(context).run(Step([], [], whole(sequence)))
+    outcome = stepper_on(context).run(Step([], whole(sequence)))
     assert context.cells[1] == PROMPT
     assert (sequence.cells, sequence.next_token) == (3, next_token(PROMPT))
     assert outcome.sampled == [Draw(sequence, next_token(PROMPT), None)]
@@ -48,14 +48,14 @@ def test_a_finished_prompt_is_committed_and_has_its_first_token() -> None:
 
 def test_only_the_last_row_of_a_finished_prompt_asks_for_logits() -> None:
     context = FakeContext()
-    stepper_on(context).run(Step([], [], whole(prefilling(0), prefilling(1))))
+    stepper_on(context).run(Step([], whole(prefilling(0), prefilling(1))))
     assert context.batches[0].outputs == [False, False, True] * 2
 
 
 def test_a_part_of_a_prompt_is_committed_without_a_token() -> None:
     context = FakeContext()
     sequence = prefilling(0)
-    outcome = stepper_on(context).run(Step([], [], [Chunk(sequence, 2)]))
+    outcome = stepper_on(context).run(Step([], [Chunk(sequence, 2)]))
     assert (sequence.cells, sequence.next_token, outcome.sampled) == (2, None, [])
     assert context.batches[0].outputs == [False, False]
 
@@ -64,14 +64,14 @@ def test_prompts_that_share_a_batch_have_each_their_own_token() -> None:
     context = FakeContext()
     prompts = [[3, 4], [5, 6], [7, 8]]
     sequences = [prefilling(number, prompt) for number, prompt in enumerate(prompts)]
-    stepper_on(context).run(Step([], [], whole(*sequences)))
+    stepper_on(context).run(Step([], whole(*sequences)))
     assert [sequence.next_token for sequence in sequences] == [next_token(prompt) for prompt in prompts]
 
 
 def test_every_decoder_commits_its_token_and_samples_the_next() -> None:
     context = FakeContext()
     sequences = decoding(context, 0, 2)
-    stepper_on(context).run(Step(sequences, [], []))
+    stepper_on(context).run(Step([Run(sequences, [])], []))
     for sequence in sequences:
         assert context.cells[sequence.number] == [*PROMPT, 9]
         assert (sequence.cells, sequence.next_token) == (4, next_token([*PROMPT, 9]))
@@ -81,7 +81,7 @@ def test_padding_fills_the_hole_and_leaves_no_trace() -> None:
     context = FakeContext()
     sequences = decoding(context, 0, 2)
     context.cells[1] = [8, 8]
-    stepper_on(context).run(Step(sequences, [1], []))
+    stepper_on(context).run(Step([Run(sequences, [1])], []))
     assert context.batches[0].numbers == [0, 1, 2]
     assert context.batches[0].positions == [3, 2, 3]
     assert context.batches[0].outputs == [True, False, True]
@@ -90,7 +90,7 @@ def test_padding_fills_the_hole_and_leaves_no_trace() -> None:
 
 def test_decoders_and_prompts_go_in_batches_of_their_own() -> None:
     context = FakeContext()
-    stepper_on(context).run(Step(decoding(context, 0), [], whole(prefilling(1))))
+    stepper_on(context).run(Step([Run(decoding(context, 0), [])], whole(prefilling(1))))
     assert [batch.numbers for batch in context.batches] == [[0], [1, 1, 1]]
 
 
@@ -98,7 +98,7 @@ def test_a_full_sequence_is_lost_alone() -> None:
     context = FakeContext(context_tokens=4)
     full = decoding(context, 0, prompt=[3, 4, 5, 6])
     others = decoding(context, 1, 2)
-    outcome = stepper_on(context).run(Step(full + others, [], []))
+    outcome = stepper_on(context).run(Step([Run(full + others, [])], []))
     assert outcome.lost == full
     assert outcome.sampled == []
     assert [sequence.cells for sequence in others] == [3, 3]
@@ -109,7 +109,7 @@ def test_only_a_sequence_whose_positions_disagree_is_lost(code: int) -> None:
     context = FakeContext(codes={0: code})
     sequences = decoding(context, 0, 1)
     context.cells[1].pop()
-    assert stepper_on(context).run(Step(sequences, [], [])).lost == [sequences[1]]
+    assert stepper_on(context).run(Step([Run(sequences, [])], [])).lost == [sequences[1]]
     assert [sequence.cells for sequence in sequences] == [3, 3]
 
 
@@ -117,7 +117,7 @@ def test_only_a_sequence_whose_positions_disagree_is_lost(code: int) -> None:
 def test_after_a_decode_that_was_done_in_part_what_was_done_is_lost(code: int) -> None:
     context = FakeContext(codes={0: code})
     sequences = decoding(context, 0, 1)
-    assert stepper_on(context).run(Step(sequences, [], [])).lost == [sequences[0]]
+    assert stepper_on(context).run(Step([Run(sequences, [])], [])).lost == [sequences[0]]
     assert sequences[1].next_token == 9
 
 
@@ -126,7 +126,7 @@ def test_padding_leaves_no_trace_of_a_decode_that_was_done_in_part(code: int) ->
     context = FakeContext(codes={0: code})
     sequences = decoding(context, 0, 2, 3)
     context.cells[1] = [8, 8]
-    stepper_on(context).run(Step(sequences, [1], []))
+    stepper_on(context).run(Step([Run(sequences, [1])], []))
     assert context.cells[1] == [8, 8]
 
 
@@ -134,13 +134,13 @@ def test_padding_leaves_no_trace_of_a_decode_that_was_done_in_part(code: int) ->
 def test_a_failure_that_no_sequence_explains_is_an_error(code: int) -> None:
     context = FakeContext(codes={0: code})
     with pytest.raises(DecodeFailed, match=f"returned {code} for 1 sequences"):
-        stepper_on(context).run(Step(decoding(context, 0), [], []))
+        stepper_on(context).run(Step([Run(decoding(context, 0), [])], []))
 
 
 def test_a_failed_prompt_loses_its_sequence_and_no_other() -> None:
     context = FakeContext(codes={1: -3})
     decoder, prompt = decoding(context, 0)[0], prefilling(1)
-    outcome = stepper_on(context).run(Step([decoder], [], whole(prompt)))
+    outcome = stepper_on(context).run(Step([Run([decoder], [])], whole(prompt)))
     assert outcome.lost == [prompt]
     assert [draw.sequence for draw in outcome.sampled] == [decoder]
     assert outcome.prefilled == []
@@ -165,7 +165,7 @@ def test_steps_teach_what_they_cost() -> None:
     clock = FakeClock(tick=0.5)
     draws = Draws(context, lambda _: FakeSampler(), likelihood, clock)
     stepper = Stepper(context, costs, draws, context.context_tokens, clock)
-    stepper.run(Step(decoding(context, 0, 1), [], whole(prefilling(2))))
+    stepper.run(Step([Run(decoding(context, 0, 1), [])], whole(prefilling(2))))
     assert (costs.decode.estimate(2), costs.prefill.estimate(3)) == (0.5, 0.5)
     assert stepper.counters == {
         "decode_steps": 1,
@@ -179,5 +179,5 @@ def test_steps_teach_what_they_cost() -> None:
 def test_a_decode_with_holes_teaches_nothing_about_one_run() -> None:
     costs, context = StepCosts(), FakeContext()
     before = costs.decode.estimate(2)
-    stepper_on(context, costs).run(Step(decoding(context, 0, 2), [], []))
+    stepper_on(context, costs).run(Step([Run(decoding(context, 0, 2), [])], []))
     assert costs.decode.estimate(2) == before

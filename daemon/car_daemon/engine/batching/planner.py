@@ -1,13 +1,19 @@
 """The step planner: which sequences decode in the next step, and which prompt tokens go with them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import takewhile
 
 from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.runs import Span, plan_runs
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
 
 _PREFILLS_IN_TURN = 2
+# Costs drift: after so many steps of the same decoders their runs are planned again.
+_LOOK_AGAIN = 16
+# A size that is avoided because it once was slow would never be measured again: every so many steps it is tried.
+_EXPLORE_EVERY = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +30,23 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What to run next: a decode batch of rows and padding by ascending number, then a prefill batch."""
+class Run:
+    """One decode: a row of each of these sequences, and padding in others between and beside them."""
 
-    decode: list[Sequence]
+    sequences: list[Sequence]
     padding: list[int]
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has, guesses not counted."""
+        return len(self.sequences) + len(self.padding)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to run next: decodes by ascending number, each sampled before the next, then a prefill batch."""
+
+    decode: list[Run]
     prefill: list[Chunk]
 
 
@@ -43,15 +61,43 @@ class StepPlanner:
         self._step_target = step_target
         self._idle_target = idle_target
         self._pads = pads
-        # Mutable state: whose turn it is among the prompts that prefill.
+        # Mutable state: whose turn it is among the prompts that prefill; the runs of the last decoders, the steps
+        # since they were planned, and all steps.
         self._turn = 0
+        self._numbers: list[int] = []
+        self._spans: list[Span] = []
+        self._age = 0
+        self._steps = 0
 
     def plan(self, table: SequenceTable) -> Step:
         """Return the next step; empty when nothing has work."""
         decoding = table.decoding
         self._guess(decoding, table.context_tokens)
-        padding = self._padding(decoding, table) if self._pads else []
-        return Step(decoding, padding, self._prefill(table, len(decoding) + len(padding)))
+        runs = self._runs(decoding, table)
+        return Step(runs, self._prefill(table, runs))
+
+    def _runs(self, decoding: list[Sequence], table: SequenceTable) -> list[Run]:
+        if not self._pads or len(decoding) <= 1:
+            # What cannot drop a tail can have no padding, and llama.cpp does not split it by numbers.
+            return [Run(decoding, [])] if decoding else []
+        numbers = [sequence.number for sequence in decoding]
+        self._steps += 1
+        if self._steps % _EXPLORE_EVERY == 0:
+            return [_run(decoding, *span) for span in self._planned(numbers, table, _fewest)]
+        if numbers != self._numbers or self._age >= _LOOK_AGAIN or not self._still_fits(table):
+            self._numbers, self._age = numbers, 0
+            self._spans = self._planned(numbers, table, self._costs.decode.estimate)
+        self._age += 1
+        return [_run(decoding, *span) for span in self._spans]
+
+    def _planned(self, numbers: list[int], table: SequenceTable, cost: Callable[[int], float]) -> list[Span]:
+        return plan_runs(numbers, can_pad=table.can_pad, cost=cost, most=self._batch_tokens)
+
+    def _still_fits(self, table: SequenceTable) -> bool:
+        """Whether what the last plan pads has room still."""
+        numbers = set(self._numbers)
+        padding = (number for low, high in self._spans for number in range(low, high + 1) if number not in numbers)
+        return all(map(table.can_pad, padding))
 
     def _guess(self, decoding: list[Sequence], context_tokens: int) -> None:
         """Let a lone stream try several tokens at once: rows of several streams are put to better use by packing."""
@@ -62,42 +108,23 @@ class StepPlanner:
         room = min(context_tokens - decoding[0].cells, self._batch_tokens) - 1
         decoding[0].guess = lookup.guess(self._costs.decode.estimate, room)
 
-    def _padding(self, decoding: list[Sequence], table: SequenceTable) -> list[int]:
-        """Return the holes between runs of consecutive numbers that cost less filled than left open."""
-        padding: list[int] = []
-        runs = _consecutive([sequence.number for sequence in decoding])
-        length = len(runs[0]) if runs else 0
-        for before, after in pairwise(runs):
-            hole = range(before[-1] + 1, after[0])
-            joined = length + len(hole) + len(after)
-            if self._worth_joining(length, len(after), joined) and all(map(table.can_pad, hole)):
-                padding.extend(hole)
-                length = joined
-            else:
-                length = len(after)
-        return padding
-
-    def _worth_joining(self, before: int, after: int, joined: int) -> bool:
-        cost = self._costs.decode.estimate
-        return joined <= self._batch_tokens and cost(joined) < cost(before) + cost(after)
-
-    def _prefill(self, table: SequenceTable, rows: int) -> list[Chunk]:
+    def _prefill(self, table: SequenceTable, runs: list[Run]) -> list[Chunk]:
         waiting = table.prefilling
         if not waiting:
             return []
         turns = waiting[:_PREFILLS_IN_TURN]
         lead = turns[self._turn % len(turns)]
         self._turn += 1
-        seconds = self._prefill_seconds(rows)
+        seconds = self._prefill_seconds(runs)
         length = self._costs.chunk_within(seconds, lead.alike, self._batch_tokens, lead.cells)
         if lead.picture is not None:
             return [Chunk(lead, length)]
         return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, table)]
 
-    def _prefill_seconds(self, rows: int) -> float:
-        if not rows:
+    def _prefill_seconds(self, runs: list[Run]) -> float:
+        if not runs:
             return self._idle_target
-        decode = self._costs.decode.estimate(rows)
+        decode = sum(self._costs.decode.estimate(run.rows) for run in runs)
         return max(self._step_target, 2 * decode) - decode
 
     def _sharing(self, lead: Sequence, length: int, seconds: float, table: SequenceTable) -> list[Sequence]:
@@ -117,12 +144,12 @@ class StepPlanner:
         return sorted(run, key=lambda sequence: sequence.number)
 
 
-def _consecutive(numbers: list[int]) -> list[list[int]]:
-    """Split ascending numbers into runs without holes."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return runs
+def _fewest(rows: int) -> float:
+    """Rank few runs before few rows."""
+    return 1 + rows / 1024
+
+
+def _run(decoding: list[Sequence], low: int, high: int) -> Run:
+    sequences = [sequence for sequence in decoding if low <= sequence.number <= high]
+    taken = {sequence.number for sequence in sequences}
+    return Run(sequences, [number for number in range(low, high + 1) if number not in taken])

@@ -59,5 +59,5 @@ class SequenceTable:
         return sequence.phase is phase and sequence.adapters == self.turn
 
     def can_pad(self, number: int) -> bool:
-        """Whether a padding row fits at the end of this sequence."""
-        return self.sequences[number].cells < self.context_tokens
+        """Whether there is a sequence of this number, and a padding row fits at its end."""
+        return 0 <= number < len(self.sequences) and self.sequences[number].cells < self.context_tokens
