@@ -1,5 +1,6 @@
 """Several models of one daemon: loaded on their first use, unloaded for each other, by order and by time."""
 
+import os
 from pathlib import Path
 
 import psutil
@@ -7,6 +8,7 @@ import pytest
 
 from tests.e2e.pool import LONGEST, engines, loaded, long, serving, short, states, until
 from tests.e2e.support import KNOWN, Daemon, RawClient, greedy
+from tools.random_model import generate
 
 
 def loads_of(daemon: Daemon, model: str) -> int:
@@ -225,11 +227,52 @@ def test_a_limit_of_one_lets_one_request_run_at_a_time_over_all_models(folder: P
         assert all("result" in client.response(stream) for stream in streams)
 
 
+def test_a_model_whose_file_is_removed_or_replaced_while_it_is_loaded_is_served_on(folder: Path) -> None:
+    with serving(folder, "abc") as daemon, daemon.connect() as client:
+        texts = {model: client.result("infer", short(model))["text"] for model in "bc"}
+        (folder / "b.gguf").unlink()
+        assert client.result("infer", short("b"))["text"] == texts["b"]
+        (folder / "c.gguf").rename(folder / "b.gguf")
+        assert client.result("infer", short("c"))["text"] == texts["c"]
+        client.result("models/unload", {"model": "b"})
+        assert client.result("infer", short("b"))["text"] == texts["c"]
+        client.result("models/unload", {"model": "c"})
+        assert client.call("infer", short("c"))["error"]["data"]["why"] == "the file cannot be read"
+
+
+def test_a_file_that_is_cut_short_while_it_is_loaded_costs_its_own_requests_at_most(folder: Path) -> None:
+    with serving(folder, "ab") as daemon, daemon.connect() as client:
+        client.result("infer", short("b"))
+        os.truncate(folder / "b.gguf", 1000)
+        answer = client.call("infer", long("b"))
+        # What llama.cpp copied when it loaded is served on; what it reads from the file ends the engine.
+        assert "result" in answer or answer["error"]["data"]["reason"] in ("engine_lost", "model_unavailable")
+        client.result("models/unload", {"model": "b"})
+        assert client.reason("infer", short("b")) == "model_unavailable"
+        assert client.result("infer", short("a"))["text"]
+
+
 @pytest.mark.slow
-def test_twenty_loads_leave_no_descriptor_no_process_and_no_memory_behind(folder: Path) -> None:
+def test_a_large_model_tells_at_least_five_times_how_far_its_load_is_and_can_be_left_to_others(folder: Path) -> None:
+    generate(folder / "large.gguf", "135m", "q8_0")
+    with serving(folder, "a") as daemon, daemon.connect() as client, daemon.connect() as other:
+        config = folder / "card.toml"
+        config.write_text(f'{config.read_text()}[models.large]\npath = "{folder}/large.gguf"\nsequences = 1\n')
+        client.result("daemon/reload")
+        given_up = other.send("models/load", {"model": "large", "progress": True})
+        request = client.send("models/load", {"model": "large", "progress": True})
+        done = [client.receive()["params"]["done"] for _ in range(5)]
+        assert done == sorted(set(done))
+        other.notify("$/cancelRequest", {"id": given_up})
+        assert other.response(given_up)["error"]["code"] == -32800
+        assert client.response(request)["result"]["state"] == "ready"
+
+
+@pytest.mark.slow
+def test_fifty_loads_leave_no_descriptor_no_process_and_no_memory_behind(folder: Path) -> None:
     with serving(folder, "ab") as daemon, daemon.connect() as client:
         process = psutil.Process(daemon.process.pid)
-        for round_number in range(21):
+        for round_number in range(51):
             assert client.result("models/load", {"model": "b"})["state"] == "ready"
             client.result("infer", short("b"))
             assert client.result("models/unload", {"model": "b"})["state"] == "unloaded"
