@@ -1,14 +1,25 @@
 """The check of a whole model: all files of one that is split."""
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from car_daemon.models.entry import ModelSettings
+from car_daemon.models.unsound import Reason, UnsoundModel
 
 if TYPE_CHECKING:
     from car_daemon.models.soundness import Facts
 
 # llama.cpp finds the later parts by this form of name, and takes no other.
 _FIRST = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
+
+
+def check_files(settings: ModelSettings) -> None:
+    """Raise UnsoundModel where the files of a model must not be loaded, or have to be downloaded first."""
+    if settings.pull is not None and not os.path.isfile(settings.path):
+        raise UnsoundModel(Reason.NOT_DOWNLOADED)
+    check_model(settings.path)
 
 
 def check_model(path: Path) -> "list[Facts]":

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
-from pathlib import Path
 from typing import Protocol
 
 import structlog
@@ -11,10 +10,10 @@ from msgspec import Struct
 
 from car_daemon.engine.frames import FromEngine, Heartbeat, Load, LoadFailed, Loading, Quit, Ready, Warned
 from car_daemon.models.circuit import Circuit, CircuitLimits
-from car_daemon.models.entry import Counters, ModelEntry
+from car_daemon.models.entry import Counters, ModelEntry, ModelSettings
 from car_daemon.models.link import Engine
-from car_daemon.models.parts import check_model
-from car_daemon.models.unsound import UnsoundModel
+from car_daemon.models.parts import check_files
+from car_daemon.models.unsound import Reason, UnsoundModel
 from car_daemon.models.vitals import VitalLimits, Vitals
 
 log = structlog.get_logger()
@@ -53,7 +52,7 @@ class Audience(Protocol):
 
 
 class EngineSupervisor:
-    """One model's engine over all its lives; `check` raises UnsoundModel for a file that no engine may see."""
+    """One model's engine over all its lives; `check` raises UnsoundModel for files that no engine may see."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class EngineSupervisor:
         *,
         clock: Callable[[], float],
         patience: Patience | None = None,
-        check: Callable[[Path], object] = check_model,
+        check: Callable[[ModelSettings], None] = check_files,
     ) -> None:
         self._entry = entry
         self._launch = launch
@@ -136,10 +135,10 @@ class EngineSupervisor:
         """Run one engine process to its end, for a file that may be loaded."""
         self._entry.settings = self._entry.configured
         try:
-            await asyncio.to_thread(self._check, self._entry.settings.path)
+            await asyncio.to_thread(self._check, self._entry.settings)
             await self._run_engine(next(_numbers))
         except UnsoundModel as unsound:
-            self._fail(str(unsound))
+            self._refuse(unsound)
         except Exception as error:  # noqa: BLE001 - no process, no descriptor, a figure that no frame holds: a death
             log.error("engine.launch_failed", model=self._entry.name, error=type(error).__name__)  # noqa: TRY400
             await self._end_engine()
@@ -173,8 +172,12 @@ class EngineSupervisor:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _fail(self, reason: str) -> None:
-        log.error("model.failed", model=self._entry.name, reason=reason)
+    def _refuse(self, unsound: UnsoundModel) -> None:
+        missing = unsound.reason is Reason.NOT_DOWNLOADED
+        self._fail(str(unsound), **({"run": self._entry.settings.pull} if missing else {}))
+
+    def _fail(self, reason: str, **facts: str | None) -> None:
+        log.error("model.failed", model=self._entry.name, reason=reason, **facts)
         self._entry.become("failed", reason=reason)
         self._audience.model_failed(self._entry)
 

@@ -35,7 +35,7 @@ def test_what_is_unusual_is_not_refused(tmp_path: Path, file: Gguf) -> None:
 
 
 def test_every_reason_about_content_has_a_fault() -> None:
-    elsewhere = {Reason.UNREADABLE, Reason.NOT_A_FILE, Reason.TOO_LARGE}
+    elsewhere = {Reason.NOT_DOWNLOADED, Reason.UNREADABLE, Reason.NOT_A_FILE, Reason.TOO_LARGE}
     assert {fault[2] for fault in FAULTS} == set(Reason) - elsewhere
 
 
