@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 
+from car_client.carctl import pull, remove
 from car_client.carctl.document import print_document, print_result
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.figures import bytes_text
@@ -24,14 +25,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="the result as it came")
     one = actions.add_parser("show", help="all that is known of one", allow_abbrev=False)
     one.add_argument("name", metavar="NAME")
+    pull.add_arguments(actions.add_parser("pull", help="download one from the Hugging Face hub", allow_abbrev=False))
+    remove.add_arguments(actions.add_parser("rm", help="remove a downloaded one", allow_abbrev=False))
     for action, meaning in _MOVES.items():
         moved = actions.add_parser(action, help=meaning, allow_abbrev=False)
         moved.add_argument("name", metavar="NAME")
 
 
 def run(client: Client, options: Namespace) -> None:
-    """Print the table of models or one entry, or have a model loaded or unloaded and print its state."""
-    if options.action in _MOVES:
+    """Do what the action says, and print the table of models, one entry, a state, or what became of a file."""
+    if options.action == "pull":
+        pull.run(options)
+    elif options.action == "rm":
+        remove.run(client, options)
+    elif options.action in _MOVES:
         model = client.call(f"models/{options.action}", {"model": options.name})
         print(f"{model['name']}: {model['state']}")
     elif options.action == "show":
