@@ -1,5 +1,6 @@
 """Models of the hub: named in the configuration, downloaded by carctl, served by the daemon that was there before."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,29 @@ def test_a_model_is_served_once_it_was_downloaded_without_a_restart(folder: Path
         assert f"run='carctl models pull hf:{NAME}'" in daemon.log.read_text()
         assert say(daemon, "models", "pull", f"hf:{NAME}", HF_ENDPOINT=hub.url) == f"{place}\n"
         assert client.result("infer", greedy(KNOWN[0], model="mine"))["text"] == KNOWN[0].answer
+
+
+def test_a_model_is_shown_with_the_command_that_downloads_it_and_then_with_what_it_holds(
+    folder: Path, hub: FakeHub
+) -> None:
+    config = folder / "card.toml"
+    config.write_text(CONFIG)
+    with running(folder, "--config", str(config), XDG_DATA_HOME=str(folder)) as daemon:
+        daemon.ready()
+        page = say(daemon, "models", "show", "mine")
+        assert f"{WHY}; run: carctl models pull hf:{NAME}\n" in page
+        say(daemon, "models", "pull", f"hf:{NAME}", HF_ENDPOINT=hub.url)
+        page = say(daemon, "models", "show", "mine")
+        assert "llama, 984,192 parameters, Q8_0\n" in page
+        assert "general.author                          the card project\n" in page
+        assert "\nchat template\n  {{- bos_token }}\n" in page
+        unloaded, ready = (json.loads(say(daemon, "models", "show", name, "--json")) for name in ("mine", "guide"))
+        assert unloaded["model"]["state"] == "unloaded"
+        assert unloaded["file"] == ready["file"]
+        with daemon.connect() as client:
+            declared = client.result("inference/capacity")["inputs"]["kv_bytes_per_sequence"]
+        assert unloaded["estimate"]["kv_bytes_per_sequence"] == declared
+        assert ready["estimate"]["kv_bytes_per_sequence"] == declared
 
 
 def test_a_default_model_that_was_removed_is_served_again_once_it_was_downloaded_again(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from car_client.carctl.download import parts_of
-from car_client.carctl.downloads import folder_of, hub_name, is_inside
+from car_client.carctl.downloads import file_at, folder_of, hub_name, is_inside
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.figures import bytes_text
 from car_client.carctl.line_input import plain_line
@@ -15,7 +15,7 @@ from car_client.carctl.request import nearest
 from car_client.carctl.terminal import one_line
 from car_client.client import Client
 from car_client.errors import CardError, DaemonUnavailable
-from car_protocol.hub import PREFIX, HubFile, hub_file
+from car_protocol.hub import PREFIX, HubFile
 from car_protocol.models import Model
 
 _YES = ("y", "yes")
@@ -66,17 +66,10 @@ def _named(name: str, models: Sequence[Model], folder: Path) -> HubFile:
     if name not in found:
         raise WrongUse(f"there is no model {name!r}{nearest(name, found)}")
     path = found[name]
-    try:
-        return hub_file(_within(path, folder).as_posix())
-    except ValueError as error:
-        raise NotRemoved(f"{path} was not downloaded to {folder}: remove it yourself if that is meant") from error
-
-
-def _within(path: Path, folder: Path) -> Path:
-    """Return a path as the folder sees it, by whatever links the daemon goes there; raises ValueError."""
-    if not path.is_absolute():
-        raise ValueError("relative to where the daemon was started")
-    return (path.parent.resolve() / path.name).relative_to(folder.resolve())
+    file = file_at(path, folder)
+    if file is None:
+        raise NotRemoved(f"{path} was not downloaded to {folder}: remove it yourself if that is meant")
+    return file
 
 
 def _files(file: HubFile, folder: Path) -> list[Path]:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _FIRST = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
 
 
-def check_files(settings: ModelSettings) -> None:
-    """Raise UnsoundModel where the files of a model must not be loaded, or have to be downloaded first."""
+def check_files(settings: ModelSettings) -> "list[Facts]":
+    """Return the facts of a model's files; raises UnsoundModel, also where they have to be downloaded first."""
     if settings.pull is not None and not os.path.isfile(settings.path):
         raise UnsoundModel(Reason.NOT_DOWNLOADED)
-    check_model(settings.path)
+    return check_model(settings.path)
 
 
 def check_model(path: Path) -> "list[Facts]":

@@ -37,7 +37,7 @@ class Facts:
 
 def check(path: Path) -> Facts:
     """Return the facts of a sound file; raises UnsoundModel. Later parts of a split model are sound by themselves."""
-    with _open(path) as file:
+    with open_file(path) as file:
         cursor = Cursor(file, os.fstat(file.fileno()).st_size)
         header = read_header(cursor)
         tensor_bytes = check_tensors(header, cursor.size)
@@ -63,7 +63,7 @@ def check(path: Path) -> Facts:
         )
 
 
-def _open(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BinaryIO:
     """Open a regular file; anything else is refused without waiting for it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)

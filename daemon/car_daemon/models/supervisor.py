@@ -62,7 +62,7 @@ class EngineSupervisor:
         *,
         clock: Callable[[], float],
         patience: Patience | None = None,
-        check: Callable[[ModelSettings], None] = check_files,
+        check: Callable[[ModelSettings], object] = check_files,
     ) -> None:
         self._entry = entry
         self._launch = launch

@@ -62,7 +62,7 @@ class FakeEngine:
 class World:
     """One model, its engines in order, and what the audience heard."""
 
-    def __init__(self, check: Callable[[ModelSettings], None], refuse_launch: bool) -> None:
+    def __init__(self, check: Callable[[ModelSettings], object], refuse_launch: bool) -> None:
         self.now = 0.0
         self.heard: list[str] = []
         self.engines: asyncio.Queue[FakeEngine] = asyncio.Queue()
@@ -101,7 +101,7 @@ class World:
 
 @asynccontextmanager
 async def supervised(
-    check: Callable[[ModelSettings], None] = lambda _: None, *, refuse_launch: bool = False
+    check: Callable[[ModelSettings], object] = lambda _: None, *, refuse_launch: bool = False
 ) -> AsyncIterator[World]:
     """A supervisor at work; every wait has a limit."""
     world = World(check, refuse_launch)
