@@ -36,7 +36,7 @@ def env(hub: FakeHub, tmp_path: Path) -> dict[str, str]:
         "HF_ENDPOINT": hub.url,
         "XDG_DATA_HOME": str(tmp_path),
         "HOME": str(tmp_path),
-        "HF_HUB_DOWNLOAD_TIMEOUT": "5",
+        "HF_HUB_DOWNLOAD_TIMEOUT": "30",
     }
 
 
@@ -104,18 +104,25 @@ def test_a_file_that_git_keeps_itself_is_compared_by_git_s_hash(hub: FakeHub, en
     assert place.read_bytes() == CONTENT
 
 
-def test_all_parts_of_a_model_come_from_one_commit_and_the_first_comes_last(
-    hub: FakeHub, env: dict[str, str], tmp_path: Path
+def test_all_parts_of_a_model_come_from_one_commit_and_none_is_in_place_before_all_are_whole(
+    hub: FakeHub, env: dict[str, str]
 ) -> None:
     parts = [f"owner/repo/m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
     hub.files |= {part: part.encode() for part in parts}
-    code, printed, _ = pull(env, file=parts[0])
+    hub.etags[parts[2]] = "0" * 64
     folder = models_folder(env)
+    assert pull(env, file=parts[0])[0] == 1
+    assert [part for part in parts if (folder / part).exists()] == []
+    hub.etags.clear()
+    del hub.requests[:]
+    code, printed, _ = pull(env, file=parts[0])
     assert (code, printed) == (0, f"{folder / parts[0]}\n")
     assert [(folder / part).read_bytes() for part in parts] == [part.encode() for part in parts]
-    assert [each.path for each in hub.downloads] == [
-        f"/owner/repo/resolve/{COMMIT}/{Path(part).name}" for part in reversed(parts)
-    ]
+    assert left_over(folder / parts[0]) == [Path(part).name for part in parts]
+    assert [each.path for each in hub.downloads] == [f"/owner/repo/resolve/{COMMIT}/{Path(parts[2]).name}"]
+    hub.files |= {part: part.upper().encode() for part in parts}
+    assert pull(env, file=parts[0])[0] == 0
+    assert [(folder / part).read_bytes() for part in parts] == [part.upper().encode() for part in parts]
 
 
 # What breaks off.
@@ -137,8 +144,8 @@ def test_what_came_before_an_interrupt_is_not_downloaded_again(
     with carctl_on_pipe("models", "pull", f"hf:{NAME}", env=env) as process:
         assert hub.silent.wait(PATIENCE_S)
         assert process.stderr is not None
-        while b"40%" not in process.stderr.readline():
-            pass
+        while b"40%" not in (line := process.stderr.readline()):
+            assert line
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 130
     assert not place.exists()

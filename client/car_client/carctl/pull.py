@@ -5,11 +5,12 @@ import shutil
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
 
-from car_client.carctl.download import PartFile, check_room, is_whole, part_path
+from car_client.carctl.download import PartFile, check_room, disk_faults, is_whole, part_path
 from car_client.carctl.downloads import check_inside, folder_of, hub_name
 from car_client.carctl.hub import Cut, Hub, PullError, RemoteFile
 from car_client.carctl.pull_progress import Progress, progress_on
@@ -35,7 +36,8 @@ def run(options: Namespace) -> None:
         os.umask(_EVERYBODY_READS)
     with progress_on(sys.stderr) as progress:
         place = Puller(Hub(), folder_of(system=options.system), progress).pull(options.file, options.revision)
-        progress.say(f"serve it with: card --model {quote(str(options.file))}")
+        if not options.system:
+            progress.say(f"serve it with: card --model {quote(str(options.file))}")
     print(place)
 
 
@@ -58,11 +60,12 @@ class Puller:
         self._sleep = sleep
 
     def pull(self, file: HubFile, revision: str | None = None) -> Path:
-        """Return the path of a model once all its files are there, the first one last; raises PullError."""
+        """Return the path of a model once all its files are there; raises PullError."""
         missing = [remote for remote in self._look_up(file, revision) if not self._is_there(remote)]
         check_room(self._folder, sum(map(self._still_to_come, missing)), self._free_bytes)
-        for remote in reversed(missing):
-            self._download(remote)
+        with ExitStack() as open_parts:
+            parts = [open_parts.enter_context(self._downloaded(remote)) for remote in missing]
+            self._put_in_place(missing, parts)
         return file.under(self._folder)
 
     def _look_up(self, file: HubFile, revision: str | None) -> list[RemoteFile]:
@@ -83,7 +86,9 @@ class Puller:
         part = part_path(remote, remote.file.under(self._folder))
         return max(0, remote.size - part.stat().st_size) if part.is_file() else remote.size
 
-    def _download(self, remote: RemoteFile) -> None:
+    @contextmanager
+    def _downloaded(self, remote: RemoteFile) -> Iterator[PartFile]:
+        """Yield a file that is whole, and not yet in its place."""
         place = remote.file.under(self._folder)
         with PartFile.opened(remote, place) as part:
             if part.size > remote.size:
@@ -94,6 +99,15 @@ class Puller:
             if not is_whole(part.path, remote):
                 part.path.unlink()
                 raise PullError(f"{remote.file} came with a wrong checksum, and was thrown away: try again")
+            yield part
+
+    def _put_in_place(self, remotes: Sequence[RemoteFile], parts: Sequence[PartFile]) -> None:
+        """Put all files of a model in their places, the first one last: without it the others are no model."""
+        places = [remote.file.under(self._folder) for remote in remotes]
+        if len(places) > 1:
+            with disk_faults(self._folder):
+                places[0].unlink(missing_ok=True)
+        for part, place in reversed(list(zip(parts, places, strict=True))):
             part.move_to(place)
 
     def _fetch(self, remote: RemoteFile, part: PartFile) -> None:
