@@ -83,10 +83,10 @@ class Inspections:
     async def _details(self, entry: ModelEntry) -> ModelDetails | RpcError:
         try:
             inspected = await asyncio.to_thread(self._look, settings_of(entry))
+            estimate = estimated(entry, inspected, self._free_for(entry))
+            return ModelDetails(model=self._describe(entry), file=inspected.file, estimate=estimate)
         except UnsoundModel as unsound:
             return ModelDetails(model=self._describe(entry), why=str(unsound))
         except Exception as error:  # noqa: BLE001 - a file that cannot be looked into must not end the looking
             log.error("model.not_inspected", model=entry.name, error=type(error).__name__)  # noqa: TRY400
             return RpcError("internal_error")
-        estimate = estimated(entry, inspected, self._free_for(entry))
-        return ModelDetails(model=self._describe(entry), file=inspected.file, estimate=estimate)

@@ -220,8 +220,8 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed(hub: FakeHub, env: 
 @pytest.mark.parametrize(
     ("status", "code", "line"),
     [
-        (401, "RepoNotFound", "there is no repository owner/repo, or HF_TOKEN is not that of"),
-        (404, "RepoNotFound", "there is no repository owner/repo, or HF_TOKEN is not that of"),
+        (401, "RepoNotFound", "there is no repository owner/repo, or it is private and HF_TOKEN may not read it"),
+        (404, "RepoNotFound", "there is no repository owner/repo, or it is private and HF_TOKEN may not read it"),
         (404, "EntryNotFound", "owner/repo has no file sub/model.gguf in revision main"),
         (403, "GatedRepo", "owner/repo is gated: accept its terms at"),
         (500, "", "the hub answered with HTTP status 500"),

@@ -15,7 +15,7 @@ _UNAUTHORIZED = 401
 _MEANINGS = {
     "GatedRepoError": "{repo} is gated: accept its terms at {hub}/{repo}, and set HF_TOKEN to a token that may read it",
     "DisabledRepoError": "{repo} is disabled on the hub",
-    "RepositoryNotFoundError": "there is no repository {repo}, or HF_TOKEN is not that of one of its readers",
+    "RepositoryNotFoundError": "there is no repository {repo}, or it is private and HF_TOKEN may not read it",
     "RevisionNotFoundError": "{repo} has no revision {revision}",
     "EntryNotFoundError": "{repo} has no file {path} in revision {revision}",
     "OfflineModeIsEnabled": "HF_HUB_OFFLINE is set: nothing can be downloaded until it is unset",
