@@ -11,7 +11,7 @@ install: .venv/installed
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "card needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[daemon,terminal]" --group test --group lint
+	$(BIN)/python -m pip install --quiet --editable ".[daemon,terminal,hub]" --group test --group lint
 	touch $@
 
 demo: install

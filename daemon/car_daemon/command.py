@@ -16,6 +16,7 @@ from car_daemon.directory import BadAddress
 from car_daemon.listen import AddressInUse, OwnSocket
 from car_daemon.notify import Notifier
 from car_protocol import __version__
+from car_protocol.hub import PREFIX, hub_file
 
 # sysexits.h: wrong usage, a needed service is missing, try again later, a bad configuration.
 EX_USAGE = 64
@@ -80,12 +81,13 @@ async def _run(config: Config, listening: OwnSocket | ActivatedSocket, read_conf
 
 
 def _missing_model(config: Config) -> str | None:
-    path = config.models[config.default_model].path
+    settings = config.models[config.default_model]
     # A path that may not be looked at is as good as missing.
     with contextlib.suppress(OSError):
-        if path.is_file():
+        if settings.path.is_file():
             return None
-    return f"there is no model file {path}: give --model the path of a GGUF file"
+    mend = "give --model the path of a GGUF file" if settings.pull is None else f"run: {settings.pull}"
+    return f"there is no model file {settings.path}: {mend}"
 
 
 def _complain(code: int, message: str) -> int:
@@ -105,7 +107,10 @@ def _parser() -> argparse.ArgumentParser:
         "--socket", metavar="PATH", help="where to listen (default: $CAR_SOCKET or the runtime directory)"
     )
     parser.add_argument(
-        "--model", metavar="PATH|NAME", help="a GGUF file or a configured model (default: the built-in guide)"
+        "--model",
+        type=_model,
+        metavar="PATH|NAME|hf:FILE",
+        help="a GGUF file, a configured model, or hf:owner/repo/file.gguf (default: the built-in guide)",
     )
     parser.add_argument(
         "--config", metavar="FILE", help="the TOML file (default: card.toml in the configuration folders)"
@@ -123,6 +128,15 @@ def _parser() -> argparse.ArgumentParser:
         "--exit-idle", type=_seconds, metavar="SECONDS", help="end after so long without a connection (socket units)"
     )
     return parser
+
+
+def _model(text: str) -> str:
+    if text.startswith(PREFIX):
+        try:
+            hub_file(text.removeprefix(PREFIX))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+    return text
 
 
 def _positive(text: str) -> int:

@@ -24,6 +24,7 @@ from car_daemon.config_tables import (
     SchedulerTable,
 )
 from car_daemon.devices import CPU
+from car_daemon.model_files import Located, NotLocated, expanded, given_table, located
 from car_daemon.models.entry import ModelSettings
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.pressure import PressureLimits
@@ -181,28 +182,34 @@ def _models(
     flags: Flags, env: Mapping[str, str], file: ConfigFile, limit: int | None, source: Policy | None
 ) -> tuple[dict[str, ModelSettings], str]:
     """Return all entries and the default one's name; flags apply to the default one."""
-    tables = {GUIDE: ModelTable(str(guide.PATH)), **file.models}
+    tables = {GUIDE: ModelTable(path=str(guide.PATH)), **file.models}
     default = file.default_model
     if flags.model is not None:
         default = flags.model if flags.model in tables else Path(flags.model).stem
         if flags.model not in tables:
-            tables[default] = ModelTable(flags.model)
+            tables[default] = given_table(flags.model)
     if default not in tables:
         raise ConfigError(f"default_model: there is no model named {default}", "default_model")
-    curves = _cache_folder(env) / "curves"
-    entries = {name: _settings(table, file, limit, source, curves) for name, table in tables.items()}
+    entries = {name: _settings(name, table, env, file, limit, source) for name, table in tables.items()}
     entries[default] = _with_flags(entries[default], flags)
     return entries, default
 
 
 def _settings(
-    table: ModelTable, file: ConfigFile, limit: int | None, source: Policy | None, curves: Path
+    name: str,
+    table: ModelTable,
+    env: Mapping[str, str],
+    file: ConfigFile,
+    limit: int | None,
+    source: Policy | None,
 ) -> ModelSettings:
     sequences = limit if limit is not None else table.sequences
     policy: Policy = "config" if sequences is not None else file.capacity.policy
     devices, gpu_layers = _devices(table)
+    located = _located(name, table, env)
     return ModelSettings(
-        path=_expanded(table.path),
+        path=located.path,
+        pull=located.pull,
         context_tokens=table.context_tokens,
         sequences=sequences,
         policy=source or policy,
@@ -210,7 +217,7 @@ def _settings(
         reserve_bytes=file.capacity.reserve_bytes,
         saved_bytes=file.scheduler.saved_bytes,
         step_target_ms=file.scheduler.step_target_ms,
-        curves=curves,
+        curves=_cache_folder(env) / "curves",
         threads=table.threads,
         gpu_layers=gpu_layers,
         devices=devices,
@@ -232,11 +239,19 @@ def _devices(table: ModelTable) -> tuple[tuple[str, ...], int]:
     return devices, table.gpu_layers if table.gpu_layers is not None else -1 if on_gpu else 0
 
 
+def _located(name: str, table: ModelTable, env: Mapping[str, str]) -> Located:
+    try:
+        return located(table, env)
+    except NotLocated as error:
+        key = f"models.{name}.{error.key}"
+        raise ConfigError(f"{key}: {error}", key) from error
+
+
 def _expanded(path: str) -> Path:
     try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise ConfigError(f"path: there is no such user as in {path}", "path") from error
+        return expanded(path)
+    except NotLocated as error:
+        raise ConfigError(f"path: {error}", "path") from error
 
 
 def _cache_folder(env: Mapping[str, str]) -> Path:

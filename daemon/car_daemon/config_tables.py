@@ -64,9 +64,10 @@ class MemoryTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[models.NAME]`."""
+    """`[models.NAME]`; either `path` or `hf` says where its file is."""
 
-    path: str
+    path: str | None = None
+    hf: str | None = None
     context_tokens: Positive | None = None
     sequences: Sequences | None = None
     threads: Annotated[int, Meta(ge=1, le=MAX_THREADS)] | None = None

@@ -18,6 +18,7 @@ from car_daemon.drain import Drain
 from car_daemon.handlers import Handlers
 from car_daemon.idleness import Idleness
 from car_daemon.inference import Inference
+from car_daemon.inspections import Inspections
 from car_daemon.lag import LoopLag
 from car_daemon.listen import OwnSocket
 from car_daemon.memory import MemorySource, read_memory
@@ -103,7 +104,10 @@ class Daemon:
             permit=administration.permit,
             draining=lambda: self._scheduler.draining,
         )
-        table = handlers.table() | administration.table() | self._residence.table()
+        self._inspections = Inspections(
+            self._pool, describe=self._reports.model, free_for=lambda entry: self._keeper.room.free_for(entry)
+        )
+        table = handlers.table() | administration.table() | self._residence.table() | self._inspections.table()
         dispatch = Dispatch(table, self._scheduler.totals.refuse)
         self._server = Server(
             limits,
@@ -169,6 +173,7 @@ class Daemon:
             # Who comes from now on waits for the next daemon.
             self._server.stop_listening()
         self._residence.refuse_all("draining")
+        self._inspections.refuse_all("draining")
         self._keep_alive.stop()
         await self._keeper.stop()
         if self._socket_watch is not None:

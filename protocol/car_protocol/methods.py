@@ -9,7 +9,7 @@ from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity, CapacityParams
 from car_protocol.embed import Embeddings, EmbedParams, Ranking, RerankParams
 from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
-from car_protocol.models import LoadParams, Model, Models
+from car_protocol.models import LoadParams, Model, ModelDetails, Models, ShowParams
 from car_protocol.status import Status, StatusParams
 from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens
 
@@ -34,6 +34,7 @@ METHODS: dict[str, Method] = {
     "tokenize": Method("Cut text into the model's tokens.", TokenizeParams, Tokens),
     "detokenize": Method("Write tokens out as text.", DetokenizeParams, Text),
     "models/list": Method("List what the daemon can serve.", NoParams, Models),
+    "models/show": Method("Look into a model's file.", ShowParams, ModelDetails),
     "models/load": Method("Load a model.", LoadParams, Model),
     "models/unload": Method("Unload a model once it has finished its work.", LoadParams, Model),
     "daemon/status": Method("What the daemon is doing now.", StatusParams, Status),

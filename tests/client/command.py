@@ -38,10 +38,11 @@ def carctl(
 
 
 @contextmanager
-def carctl_on_pipe(*arguments: str | Path) -> Iterator[subprocess.Popen[bytes]]:
+def carctl_on_pipe(*arguments: str | Path, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """Run it with pipes to its output."""
     command = [*_RUN, *map(str, arguments)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    whole = None if env is None else {"PATH": os.environ["PATH"], **env}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=whole) as process:
         yield process
 
 

@@ -13,7 +13,7 @@ from tests.client.command import carctl
 LINES = [
     ("carctl mod", ["models"]),
     ("carctl --sy", ["--system"]),
-    ("carctl models ", ["list", "load", "show", "unload"]),
+    ("carctl models ", ["list", "load", "pull", "rm", "show", "unload"]),
     ("carctl completion ", ["bash", "fish", "zsh"]),
     ("carctl infer --pri", ["--priority"]),
     ("carctl infer --priority ", ["latency_critical", "throughput"]),
@@ -52,7 +52,7 @@ def test_every_command_and_its_options_are_known() -> None:
     found = {node.words: node for node in nodes(make_parser(COMMANDS))}
     assert set(found[()].commands) == set(COMMANDS)
     assert {"--json", "--watch", "--help"} <= {option.name for option in found["status",].options}
-    assert set(found["models",].commands) == {"list", "show", "load", "unload"}
+    assert set(found["models",].commands) == {"list", "show", "load", "unload", "pull", "rm"}
 
 
 @needs["bash"]

@@ -72,10 +72,6 @@ def test_models_as_json_are_the_result_as_it_came(daemon: FakeDaemon) -> None:
     assert msgspec.json.decode(shown(daemon, "models", "list", "--json")) == daemon.answers["models/list"]
 
 
-def test_one_model_is_shown_with_all_that_is_known(daemon: FakeDaemon) -> None:
-    assert msgspec.json.decode(shown(daemon, "models", "show", "guide")) == model()
-
-
 def test_a_model_that_is_not_there_is_wrong_usage(daemon: FakeDaemon) -> None:
     done = carctl("--socket", daemon.path, "models", "show", "gudie")
     assert (done.returncode, done.stderr) == (2, b"carctl: there is no model 'gudie', did you mean 'guide'?\n")

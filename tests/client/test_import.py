@@ -19,6 +19,7 @@ OUTSIDERS = (
     "car_daemon",
     "rich",
     "prompt_toolkit",
+    "huggingface_hub",
 )
 
 
@@ -36,7 +37,7 @@ def test_the_import_brings_msgspec_the_standard_library_and_nothing_else() -> No
     assert not packages & set(OUTSIDERS)
 
 
-@pytest.mark.parametrize("module", ["main", "status", "infer", "chat", "top"])
+@pytest.mark.parametrize("module", ["main", "status", "infer", "chat", "top", "models"])
 def test_a_command_brings_no_event_loop_and_nothing_that_draws(module: str) -> None:
     code = f"import sys, car_client.carctl.{module}; print(*sys.modules)"
     loaded = {name.partition(".")[0] for name in python("-c", code).stdout.split()}

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from car_daemon.config import Config, ConfigError, Flags, load_config
+from car_protocol.hub import SYSTEM_MODELS
 
 
-def loaded(folder: Path, text: str) -> Config:
+def loaded(folder: Path, text: str, **env: str) -> Config:
     file = folder / "card.toml"
     file.write_text(text)
-    return load_config(Flags(config=str(file)), {"XDG_RUNTIME_DIR": str(folder), "XDG_CACHE_HOME": str(folder)})
+    return load_config(Flags(config=str(file)), {"XDG_RUNTIME_DIR": str(folder), "XDG_CACHE_HOME": str(folder)} | env)
 
 
 def test_models_share_what_is_free_and_stay_for_ten_minutes_unless_it_says_otherwise(tmp_path: Path) -> None:
@@ -63,3 +64,50 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, key: str) -> No
     with pytest.raises(ConfigError) as refused:
         loaded(tmp_path, text)
     assert refused.value.key == key
+
+
+# Files of the hub.
+
+FILE = "owner/repo/sub/m.gguf"
+HF = f'[models.m]\nhf = "{FILE}"\n'
+
+
+def test_a_file_of_the_hub_is_where_downloads_are_and_nobody_looks_for_it(tmp_path: Path) -> None:
+    model = loaded(tmp_path, HF, XDG_DATA_HOME="/data").models["m"]
+    assert (model.path, model.pull) == (Path("/data/car/models") / FILE, f"carctl models pull hf:{FILE}")
+    assert loaded(tmp_path, '[models.m]\npath = "m.gguf"\n').models["m"].pull is None
+
+
+def test_a_system_service_has_its_downloads_in_its_own_folder(tmp_path: Path) -> None:
+    model = loaded(tmp_path, HF, STATE_DIRECTORY="/var/lib/car", XDG_DATA_HOME="/data").models["m"]
+    assert (model.path, model.pull) == (SYSTEM_MODELS / FILE, f"carctl --system models pull hf:{FILE}")
+
+
+def test_a_command_to_copy_is_quoted(tmp_path: Path) -> None:
+    model = loaded(tmp_path, '[models.m]\nhf = "owner/repo/a (1).gguf"\n').models["m"]
+    assert model.pull == "carctl models pull 'hf:owner/repo/a (1).gguf'"
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "message"),
+    [
+        (f'path = "m.gguf"\nhf = "{FILE}"', "models.m.hf", "give either path or hf, not both"),
+        ("pinned = true", "models.m.path", "give the path of a GGUF file, or hf ="),
+        ('hf = "m.gguf"', "models.m.hf", "'m.gguf' is not owner/repo/path/file.gguf"),
+        ('hf = "owner/repo/m.bin"', "models.m.hf", "is no GGUF file"),
+        ('path = "~nobody-of-that-name/m.gguf"', "models.m.path", "no such user"),
+    ],
+)
+def test_a_model_whose_file_is_not_named_once_and_well_is_refused(
+    tmp_path: Path, table: str, key: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
+        loaded(tmp_path, f"[models.m]\n{table}\n")
+    assert refused.value.key == key
+    assert str(refused.value).startswith(f"{key}: ")
+
+
+def test_a_file_of_the_hub_may_be_the_default_model_by_a_flag(tmp_path: Path) -> None:
+    config = load_config(Flags(model=f"hf:{FILE}"), {"XDG_CONFIG_HOME": str(tmp_path), "XDG_DATA_HOME": "/data"})
+    assert config.default_model == "m"
+    assert config.models["m"].path == Path("/data/car/models") / FILE

@@ -12,6 +12,7 @@ from car_protocol.errors import REASONS
 from car_protocol.infer import InferParams
 from car_protocol.limits import Limits
 from car_protocol.methods import METHODS
+from car_protocol.models import Estimate, ModelDetails, ModelFile
 
 TEXT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
 
@@ -26,7 +27,7 @@ def test_every_method_is_described(method: str) -> None:
     assert f"`{method}`" in TEXT
 
 
-@pytest.mark.parametrize("kind", [InferParams, Answer, Capacity])
+@pytest.mark.parametrize("kind", [InferParams, Answer, Capacity, ModelDetails, ModelFile, Estimate])
 def test_every_member_is_described(kind: type[msgspec.Struct]) -> None:
     described = set(re.findall(r"`([\w$/]+)`", TEXT)) | set(re.findall(r"[{ ]([a-z_]+)[?:,}]", TEXT))
     members = {field.encode_name for field in msgspec.structs.fields(kind)}

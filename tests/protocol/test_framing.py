@@ -116,7 +116,8 @@ def test_frames_do_not_depend_on_the_pieces(lines: list[tuple[bytes, bytes]], da
     offsets = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
     edges = [0, *offsets, len(stream)]
     pieces = [stream[start:end] for start, end in pairwise(edges)]
-    assert cut(*pieces) == [line for line, _ in lines if line.strip()]
+    # White space that JSON does not know makes no blank line: such a frame is answered with an error.
+    assert cut(*pieces) == [line for line, _ in lines if line.strip(b" \t\r")]
 
 
 @settings(deadline=None)

@@ -11,6 +11,9 @@ import pytest
 
 from car_client.carctl import units
 from car_client.carctl.steps import ServiceError
+from car_daemon.config_tables import ModelTable
+from car_daemon.model_files import located
+from car_protocol.hub import SYSTEM_MODELS
 
 UNITS = {
     "user": ("card.socket", "card.service"),
@@ -118,6 +121,16 @@ def test_the_system_unit_is_no_more_exposed_than_it_was(
 
 
 # What systemd cannot know.
+
+
+def test_a_service_sees_the_models_that_carctl_downloads_for_it() -> None:
+    hidden = settings("user", "card.service").keys() & {"ProtectHome", "InaccessiblePaths", "TemporaryFileSystem"}
+    assert not hidden
+    system = settings("system", "card.service")
+    assert system["ProtectHome"] == ["yes"]
+    assert Path("/var/lib", *system["StateDirectory"], "models") == SYSTEM_MODELS
+    env = {"STATE_DIRECTORY": str(Path("/var/lib", *system["StateDirectory"]))}
+    assert located(ModelTable(hf="o/r/m.gguf"), env).path == SYSTEM_MODELS / "o" / "r" / "m.gguf"
 
 
 @pytest.mark.parametrize("scope", UNITS)

@@ -11,7 +11,7 @@ INTERRUPTED = 130
 _FACTS = {
     "invalid_params": ("param",),
     "overloaded": ("why",),
-    "model_unavailable": ("lacks",),
+    "model_unavailable": ("why", "lacks"),
     "context_exceeded": ("prompt_tokens", "max_tokens", "context_tokens"),
     "limit": ("limit", "value"),
 }

@@ -3,15 +3,18 @@
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 
+import msgspec
 from msgspec import UNSET
 
+from car_client.carctl import pull, remove
 from car_client.carctl.document import print_document, print_result
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.figures import bytes_text
+from car_client.carctl.model_page import page
 from car_client.carctl.request import nearest
 from car_client.carctl.terminal import columns, one_line
 from car_client.client import Client
-from car_protocol.models import Model
+from car_protocol.models import Model, ModelDetails
 
 _MOVES = {"load": "load one now, and wait until it is ready", "unload": "let one go when its work is done"}
 _HEADINGS = ("model", "state", "size", "context", "capacity", "device", "can")
@@ -22,31 +25,42 @@ def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="what there is, the default one first", allow_abbrev=False)
     listing.add_argument("--json", action="store_true", help="the result as it came")
-    one = actions.add_parser("show", help="all that is known of one", allow_abbrev=False)
+    one = actions.add_parser("show", help="one with its metadata, chat template, and how much fits", allow_abbrev=False)
     one.add_argument("name", metavar="NAME")
+    one.add_argument("--json", action="store_true", help="the result as it came")
+    pull.add_arguments(actions.add_parser("pull", help="download one from the Hugging Face hub", allow_abbrev=False))
+    remove.add_arguments(actions.add_parser("rm", help="remove a downloaded one", allow_abbrev=False))
     for action, meaning in _MOVES.items():
         moved = actions.add_parser(action, help=meaning, allow_abbrev=False)
         moved.add_argument("name", metavar="NAME")
 
 
 def run(client: Client, options: Namespace) -> None:
-    """Print the table of models or one entry, or have a model loaded or unloaded and print its state."""
-    if options.action in _MOVES:
+    """Do what the action says, and print the table of models, one entry, a state, or what became of a file."""
+    if options.action == "pull":
+        pull.run(options)
+    elif options.action == "rm":
+        remove.run(client, options)
+    elif options.action in _MOVES:
         model = client.call(f"models/{options.action}", {"model": options.name})
         print(f"{model['name']}: {model['state']}")
     elif options.action == "show":
-        _show(client.models(), options.name)
+        _show(client, options)
     elif options.json:
         print_result(client, "models/list")
     else:
         print(*table(client.models()), sep="\n")
 
 
-def _show(models: Sequence[Model], name: str) -> None:
-    found = {model.name: model for model in models}
-    if name not in found:
-        raise WrongUse(f"there is no model {name!r}{nearest(name, found)}")
-    print_document(found[name])
+def _show(client: Client, options: Namespace) -> None:
+    names = [model.name for model in client.models()]
+    if options.name not in names:
+        raise WrongUse(f"there is no model {options.name!r}{nearest(options.name, names)}")
+    details = client.call("models/show", {"model": options.name})
+    if options.json:
+        print_document(details)
+    else:
+        print(*page(msgspec.convert(details, ModelDetails)), sep="\n")
 
 
 def table(models: Sequence[Model]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
+from car_client.carctl.downloads import mend
 from car_client.carctl.failure import explain
 from car_client.carctl.finding import Finding, Level
 from car_client.client import Client
@@ -48,10 +49,10 @@ def _model(model: Model) -> Finding:
     what = f"{model.name}, {model.state}"
     if model.state == "failed":
         reason = model.reason if model.reason is not UNSET else "unknown"
-        return Finding("fail", "model", f"{what}: {reason}", f"is {model.path} a complete GGUF file?")
+        return Finding("fail", "model", f"{what}: {reason}", mend(model))
     if model.size_bytes is None:
         level: Level = "fail" if model.default else "warn"
-        return Finding(level, "model", f"{what}: no file {model.path}", "correct its path")
+        return Finding(level, "model", f"{what}: no file {model.path}", mend(model))
     return Finding("ok", "model", f"{what}: {model.path}, {_mib(model.size_bytes)}")
 
 

@@ -52,6 +52,21 @@ class Declared:
     asked: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Sequences that memory holds: as far as an engine goes by itself, and for an explicit figure."""
+
+    context_tokens: int
+    sequences: int
+    most_sequences: int
+
+
+def fitting(need: Need) -> Fitting:
+    """Return what memory holds, whatever the policy and the curve."""
+    context = _context_tokens(need)
+    return Fitting(context, _fitting(need, context, _SHARE), _fitting(need, context, _EXPLICIT_SHARE))
+
+
 def declare(need: Need) -> Declared:
     """Decide sequences and context, by an explicit figure or by the policy, as far as memory holds them."""
     context = _context_tokens(need)

@@ -10,6 +10,7 @@ from msgspec import Struct
 from car_daemon.devices import CPU, GPU, is_on
 from car_daemon.engine.frames import Ready
 from car_daemon.models.replica import Replica
+from car_daemon.models.unsound import Reason
 from car_protocol.capacity import ModelState, Policy
 
 if TYPE_CHECKING:
@@ -20,9 +21,10 @@ _TRY_AGAIN_S = 10.0
 
 
 class ModelSettings(Struct, frozen=True):
-    """How to load a model; None means that the engine decides."""
+    """How to load a model; None means that the engine decides. `pull` is the command that downloads its file."""
 
     path: Path
+    pull: str | None = None
     context_tokens: int | None = None
     sequences: int | None = None
     policy: Policy = "measured"
@@ -95,6 +97,8 @@ class ModelEntry:
     @property
     def may_try_again(self) -> bool:
         """Whether a model that failed is loaded again for who asks; the default one is so without being asked."""
+        if self.reason == Reason.NOT_DOWNLOADED and _size_of(self.configured.path) is not None:
+            return True
         return not self.default and self.failed_at is not None and self._clock() - self.failed_at >= _TRY_AGAIN_S
 
     def become(self, state: ModelState, *, reason: str | None = None, shortage: dict[str, int] | None = None) -> None:
@@ -119,10 +123,7 @@ class ModelEntry:
     @property
     def size_bytes(self) -> int | None:
         """Bytes of the model file; None where it is missing."""
-        try:
-            return self.settings.path.stat().st_size
-        except (OSError, ValueError):
-            return None
+        return _size_of(self.settings.path)
 
     # Its replicas.
 
@@ -186,3 +187,10 @@ class ModelEntry:
                 self.become("loading")
         elif "failed" in states:
             self.become("failed", reason=next(each.reason for each in self.replicas if each.state == "failed"))
+
+
+def _size_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except (OSError, ValueError):
+        return None

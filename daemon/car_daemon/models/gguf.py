@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from car_daemon.models.cursor import Cursor
 from car_daemon.models.unsound import Reason, refuse
@@ -55,13 +56,13 @@ class Header:
     end: int
 
 
-def read_header(cursor: Cursor) -> Header:
-    """Read from the start of a file; raises UnsoundModel."""
+def read_header(cursor: Cursor, longer: Mapping[str, int] = MappingProxyType({})) -> Header:
+    """Read from the start of a file; raises UnsoundModel. Texts are cut, `longer` says by key which less so."""
     _pass_magic(cursor)
     tensors, keys = cursor.number("Q"), cursor.number("Q")
     refuse(Reason.COUNTS, when=tensors * _TENSOR_LEAST + keys * _KEY_LEAST > cursor.left)
     refuse(Reason.TOO_LARGE, when=tensors > _TENSORS or keys > _KEYS)
-    values = _read_values(cursor, keys)
+    values = _read_values(cursor, keys, longer)
     return Header(values, _read_tensors(cursor, tensors), cursor.position)
 
 
@@ -73,12 +74,12 @@ def _pass_magic(cursor: Cursor) -> None:
     refuse(Reason.VERSION, when=version not in _VERSIONS)
 
 
-def _read_values(cursor: Cursor, count: int) -> dict[str, Value]:
+def _read_values(cursor: Cursor, count: int, longer: Mapping[str, int]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for _ in range(count):
         key = _read_name(cursor, _KEY_BYTES, Reason.KEY)
         refuse(Reason.KEY_TWICE, when=key in values)
-        values[key] = _read_value(cursor)
+        values[key] = _read_value(cursor, longer.get(key, _TEXT_BYTES))
     return values
 
 
@@ -88,12 +89,12 @@ def _read_name(cursor: Cursor, longest: int, reason: Reason) -> str:
     return name.decode("ascii")
 
 
-def _read_value(cursor: Cursor) -> Value:
+def _read_value(cursor: Cursor, longest: int) -> Value:
     type = cursor.number("I")
     if type == _ARRAY:
         return _read_array(cursor)
     if type == _STRING:
-        return cursor.text(_TEXT_BYTES).decode("utf-8", "replace")
+        return cursor.text(longest).decode("utf-8", "replace")
     refuse(Reason.VALUE_TYPE, when=type not in _NUMBERS)
     (number,) = cursor.numbers(_NUMBERS[type], 1)
     refuse(Reason.VALUE, when=type == _BOOL and number > 1)

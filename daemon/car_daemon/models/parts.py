@@ -1,11 +1,12 @@
 """The check of all files of a model: those of one that is split, its adapters, its projector."""
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from car_daemon.models.unsound import UnsoundModel
+from car_daemon.models.unsound import Reason, UnsoundModel
 
 if TYPE_CHECKING:
     from car_daemon.models.entry import ModelSettings
@@ -19,6 +20,8 @@ def check_files(settings: "ModelSettings") -> "list[Facts]":
     """Return the facts of the model's own files, once all are sound; raises UnsoundModel, which says which is not."""
     from car_daemon.models.soundness import check_adapter, check_projector
 
+    if settings.pull is not None and not os.path.isfile(settings.path):
+        raise UnsoundModel(Reason.NOT_DOWNLOADED)
     facts = check_model(settings.path)
     for name, path in settings.adapters.items():
         _check_beside(f"the adapter {name}", check_adapter, path)

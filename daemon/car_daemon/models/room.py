@@ -34,6 +34,10 @@ class Room:
         """Stop counting a model."""
         self._residents.pop(entry.name, None)
 
+    def free_for(self, entry: ModelEntry) -> int:
+        """Return the bytes that a model may use; what it has now is free for it."""
+        return self.free() + (footprint_of(entry) if entry.name in self._residents else 0)
+
     def free(self) -> int:
         """Return the bytes that one more model may use."""
         coming = sum(footprint_of(entry) for entry in self.residents if _is_coming(entry))

@@ -39,7 +39,7 @@ class Facts:
 
 def check(path: Path) -> Facts:
     """Return the facts of a sound file; raises UnsoundModel. Later parts of a split model are sound by themselves."""
-    with _open(path) as file:
+    with open_file(path) as file:
         cursor = Cursor(file, os.fstat(file.fileno()).st_size)
         header = read_header(cursor)
         tensor_bytes = check_tensors(header, cursor.size)
@@ -78,7 +78,7 @@ def check_projector(path: Path) -> None:
 
 
 def _read(path: Path) -> Header:
-    with _open(path) as file:
+    with open_file(path) as file:
         cursor = Cursor(file, os.fstat(file.fileno()).st_size)
         header = read_header(cursor)
         check_tensors(header, cursor.size)
@@ -86,7 +86,7 @@ def _read(path: Path) -> Header:
         return header
 
 
-def _open(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BinaryIO:
     """Open a regular file; anything else is refused without waiting for it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)

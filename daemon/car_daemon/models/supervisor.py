@@ -14,7 +14,7 @@ from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.link import Engine
 from car_daemon.models.parts import check_files
 from car_daemon.models.replica import Replica
-from car_daemon.models.unsound import UnsoundModel
+from car_daemon.models.unsound import Reason, UnsoundModel
 from car_daemon.models.vitals import VitalLimits, Vitals
 
 log = structlog.get_logger()
@@ -143,7 +143,7 @@ class EngineSupervisor:
             await asyncio.to_thread(self._check, self._entry.settings)
             await self._run_engine(next(_numbers))
         except UnsoundModel as unsound:
-            self._fail(str(unsound))
+            self._refuse(unsound)
         except Exception as error:  # noqa: BLE001 - no process, no descriptor, a figure that no frame holds: a death
             log.error("engine.launch_failed", model=self._entry.name, error=type(error).__name__)  # noqa: TRY400
             await self._end_engine()
@@ -177,8 +177,12 @@ class EngineSupervisor:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _fail(self, reason: str) -> None:
-        log.error("model.failed", model=self._entry.name, device=self._replica.device, reason=reason)
+    def _refuse(self, unsound: UnsoundModel) -> None:
+        missing = unsound.reason is Reason.NOT_DOWNLOADED
+        self._fail(str(unsound), **({"run": self._entry.settings.pull} if missing else {}))
+
+    def _fail(self, reason: str, **facts: str | None) -> None:
+        log.error("model.failed", model=self._entry.name, device=self._replica.device, reason=reason, **facts)
         self._replica.become("failed", reason=reason)
         self._audience.replica_failed(self._entry)
 

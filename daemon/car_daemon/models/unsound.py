@@ -6,6 +6,7 @@ from enum import StrEnum
 class Reason(StrEnum):
     """Everything that can be wrong with a model file."""
 
+    NOT_DOWNLOADED = "the file has not been downloaded"
     UNREADABLE = "the file cannot be read"
     NOT_A_FILE = "this is not a regular file"
     NOT_GGUF = "the file is not a GGUF"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.engine.capacity import MAX_SEQUENCES, Declared, Need, declare
+from car_daemon.engine.capacity import MAX_SEQUENCES, Declared, Fitting, Need, declare, fitting
 from car_daemon.engine.curve import Curve
 from car_protocol.capacity import Policy
 
@@ -31,6 +31,10 @@ def need(**given: Any) -> Need:
 
 def sequences(**given: Any) -> int:
     return declare(need(**given)).sequences
+
+
+def test_what_fits_is_told_for_an_engine_by_itself_and_for_an_explicit_figure() -> None:
+    assert fitting(need(free_bytes=200_000_000)) == Fitting(4096, 12, 43)
 
 
 # The context.

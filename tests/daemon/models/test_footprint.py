@@ -89,3 +89,10 @@ def test_the_budget_less_weights_is_what_an_engine_may_take_for_its_cache() -> N
     unlimited = room(None, 1000)
     unlimited.enter(one)
     assert one.budget_bytes is None
+
+
+def test_what_a_model_has_is_free_for_itself() -> None:
+    shared, one, other = room(300, 1000), entry("a", 100), entry("b", 50)
+    shared.enter(one)
+    one.replicas[0].become("ready", ready=READY)
+    assert (shared.free_for(one), shared.free_for(other)) == (300, 125)

@@ -53,6 +53,12 @@ def test_of_an_array_only_its_place_is_kept() -> None:
     assert c.count == 0
 
 
+def test_a_text_that_is_asked_for_is_cut_later() -> None:
+    file = Gguf(values={"long": text("x" * 300_000), "other": text("y" * 2000), "next": text("z")})
+    values = read_header(cursor(file.bytes()), {"long": 200_000}).values
+    assert values == {"long": "x" * 200_000, "other": "y" * 1024, "next": "z"}
+
+
 def test_a_text_is_cut_and_what_follows_it_is_read() -> None:
     values = read(Gguf(values={"long": text("x" * 300_000), "next": text("y")})).values
     assert values == {"long": "x" * 1024, "next": "y"}

@@ -36,6 +36,7 @@ def test_what_is_unusual_is_not_refused(tmp_path: Path, file: Gguf) -> None:
 
 def test_every_reason_about_content_has_a_fault() -> None:
     elsewhere = {
+        Reason.NOT_DOWNLOADED,
         Reason.UNREADABLE,
         Reason.NOT_A_FILE,
         Reason.TOO_LARGE,

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from msgspec import Struct
+from structlog.testing import capture_logs
 
 from car_daemon.engine.frames import FromEngine, Heartbeat, Load, LoadFailed, Quit, Ready
 from car_daemon.models.circuit import CircuitLimits
 from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.link import Engine
+from car_daemon.models.parts import check_files
 from car_daemon.models.supervisor import DIED_TOO_OFTEN, EngineSupervisor, Patience
 from car_daemon.models.unsound import Reason, UnsoundModel
 from car_daemon.models.vitals import VitalLimits
@@ -60,7 +62,7 @@ class FakeEngine:
 class World:
     """One model, its engines in order, and what the audience heard."""
 
-    def __init__(self, check: Callable[[ModelSettings], None], refuse_launch: bool) -> None:
+    def __init__(self, check: Callable[[ModelSettings], object], refuse_launch: bool) -> None:
         self.now = 0.0
         self.heard: list[str] = []
         self.engines: asyncio.Queue[FakeEngine] = asyncio.Queue()
@@ -100,7 +102,7 @@ class World:
 
 @asynccontextmanager
 async def supervised(
-    check: Callable[[ModelSettings], None] = lambda _: None, *, refuse_launch: bool = False
+    check: Callable[[ModelSettings], object] = lambda _: None, *, refuse_launch: bool = False
 ) -> AsyncIterator[World]:
     """A supervisor at work; every wait has a limit."""
     world = World(check, refuse_launch)
@@ -232,6 +234,22 @@ async def test_no_engine_sees_an_unsound_file() -> None:
     async with supervised(refuse) as world:
         await world.becomes("failed")
         assert (world.entry.reason, world.heard, world.engines.empty()) == ("tensors overlap", ["failed"], True)
+
+
+async def test_a_file_that_was_not_downloaded_is_told_with_the_command_that_downloads_it(tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+    with capture_logs() as logs:
+        async with supervised(check_files) as world:
+            await world.supervisor.stop()
+            world.entry.configured = ModelSettings(file, pull="carctl models pull hf:o/r/m.gguf")
+            world.supervisor.start()
+            await world.becomes("failed")
+            assert (world.entry.reason, world.engines.empty()) == ("the file has not been downloaded", True)
+            assert not world.entry.may_try_again
+            file.touch()
+            assert world.entry.may_try_again
+    (told,) = [each for each in logs if each.get("run")]
+    assert (told["event"], told["run"]) == ("model.failed", "carctl models pull hf:o/r/m.gguf")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RecursionError(), OSError()])

@@ -1,0 +1,137 @@
+"""One model as a page: its entry, what its file says, and how much of it fits into memory."""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import UNSET
+
+from car_client.carctl.downloads import mend
+from car_client.carctl.figures import bytes_text
+from car_client.carctl.terminal import clipped, one_line, visible
+from car_protocol.models import ArraySize, Estimate, Model, ModelDetails, ModelFile
+
+_INDENT = "  "
+# By llama.cpp's number of what most weights are written in.
+_FORMS = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    19: "IQ2_XXS",
+    20: "IQ2_XS",
+    21: "Q2_K_S",
+    22: "IQ3_XS",
+    23: "IQ3_XXS",
+    24: "IQ1_S",
+    25: "IQ4_NL",
+    26: "IQ3_S",
+    27: "IQ3_M",
+    28: "IQ2_S",
+    29: "IQ2_M",
+    30: "IQ4_XS",
+    31: "IQ1_M",
+    32: "BF16",
+    36: "TQ1_0",
+    37: "TQ2_0",
+    38: "MXFP4_MOE",
+    39: "NVFP4",
+    40: "Q1_0",
+    41: "Q2_0",
+}
+
+
+def page(details: ModelDetails) -> Iterator[str]:
+    """Yield the page line by line."""
+    yield from _rows(_figures(details))
+    if details.file is UNSET:
+        return
+    yield from ("", "metadata")
+    yield from (clipped(line) for line in _metadata(details.file))
+    yield from ("", "chat template" if details.file.chat_template else "no chat template")
+    yield from (_INDENT + line for line in visible(details.file.chat_template or "").splitlines())
+
+
+def _figures(details: ModelDetails) -> dict[str, str]:
+    model = details.model
+    shown = {"model": f"{model.name} (default)" if model.default else model.name, "state": _state(model)}
+    shown["file"] = model.path
+    if details.why is not UNSET:
+        shown["but"] = f"{details.why}; {mend(model)}"
+    if details.file is not UNSET:
+        shown |= {"holds": _holds(details.file), "trained for": _trained(details.file)}
+    if model.can:
+        shown["can"] = ", ".join(model.can)
+    if model.adapters:
+        shown["adapters"] = ", ".join(model.adapters)
+    if details.estimate is not UNSET:
+        shown |= {"takes": _takes(details.estimate), "fits": _fits(details.estimate)}
+    return shown
+
+
+def _state(model: Model) -> str:
+    if model.state == "ready":
+        return f"ready on {model.device}, {model.capacity} at once, {model.context_tokens:,} tokens each"
+    return model.state if model.reason is UNSET else f"{model.state}, {model.reason}"
+
+
+def _holds(file: ModelFile) -> str:
+    form = _FORMS.get(file.file_type, f"type {file.file_type}") if file.file_type is not None else "unknown form"
+    parts = f", in {file.parts} files" if file.parts > 1 else ""
+    return f"{file.architecture or 'an unnamed architecture'}, {file.parameters:,} parameters, {form}{parts}"
+
+
+def _trained(file: ModelFile) -> str:
+    vocabulary = f", a vocabulary of {file.vocabulary:,}" if file.vocabulary is not None else ""
+    return f"{file.context_length:,} tokens; {file.block_count} layers of {file.embedding_length:,}{vocabulary}"
+
+
+def _takes(estimate: Estimate) -> str:
+    return (
+        f"{bytes_text(estimate.weights_bytes)} weights, {bytes_text(estimate.other_bytes)} buffers, "
+        f"{bytes_text(estimate.kv_bytes_per_sequence)} for each sequence of {estimate.context_tokens:,} tokens"
+    )
+
+
+def _fits(estimate: Estimate) -> str:
+    free = f"{bytes_text(estimate.free_bytes)} free"
+    if estimate.sequences is None:
+        return f"as far as the GPU's memory goes, which is not known here ({free} on the host)"
+    if estimate.sequences == 0:
+        return f"not into {free}"
+    more = f", {estimate.most_sequences} where `sequences` asks for them"
+    return f"{estimate.sequences} sequences into {free}{more if estimate.most_sequences != estimate.sequences else ''}"
+
+
+def _metadata(file: ModelFile) -> Iterator[str]:
+    width = max(map(len, file.metadata), default=0)
+    for key, value in file.metadata.items():
+        yield f"{_INDENT}{key:<{width}}  {_shown(value)}"
+
+
+def _shown(value: bool | int | float | str | ArraySize) -> str:
+    match value:
+        case ArraySize():
+            return f"{value.count:,} values"
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
+def _rows(figures: Mapping[str, str]) -> Iterator[str]:
+    width = max(map(len, figures))
+    for name, value in figures.items():
+        yield one_line(f"{name:<{width}}  {value}")

@@ -1,0 +1,109 @@
+"""What is told of a model's file, and how much of it fits."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from car_daemon.engine.frames import Ready
+from car_daemon.models.entry import ModelEntry, ModelSettings
+from car_daemon.models.inspection import Inspected, estimated, inspect
+from car_daemon.models.unsound import UnsoundModel
+from car_protocol.models import ArraySize, Estimate, ModelFile
+from tests.daemon.models.files import F32, model, text, u32
+
+READY = Ready(sequences=2, policy="measured", context_tokens=1024, kv_bytes=1, device="cpu", can=[], inputs={})
+# Two layers of two heads of eight keys and eight values in 16 bits.
+KV_BYTES_PER_TOKEN = 2 * 2 * 16 * 2
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A small model."""
+    return model(llama__context_length=u32(4096)).write(tmp_path / "m.gguf")
+
+
+def entry(path: Path, **settings: Any) -> ModelEntry:
+    """Return a model of this file."""
+    return ModelEntry("m", ModelSettings(path, **settings), default=False, on_change=lambda _: None)
+
+
+def fits(path: Path, left: int, **settings: Any) -> Estimate:
+    """Return the estimate where so many bytes are left beside weights and buffers."""
+    found = inspect(ModelSettings(path))
+    return estimated(entry(path, **settings), found, beside(found) + left)
+
+
+def beside(found: Inspected) -> int:
+    """Return the bytes of weights and buffers."""
+    return found.footprint.weights + found.footprint.others
+
+
+def test_a_file_is_told_with_its_metadata_and_its_template(tmp_path: Path) -> None:
+    template = "{{ message }}" * 1000
+    some = {
+        "tokenizer__chat_template": text(template),
+        "general__file_type": u32(7),
+        "a__truth": struct.pack("<IB", 7, 1),
+        "a__share": struct.pack("<If", F32, 0.5),
+        "a__nothing": struct.pack("<If", F32, float("nan")),
+    }
+    file = inspect(ModelSettings(model(**some).write(tmp_path / "m.gguf"))).file
+    assert file.chat_template == template
+    assert (file.architecture, file.parameters, file.file_type, file.vocabulary, file.parts) == ("llama", 256, 7, 4, 1)
+    assert (file.context_length, file.embedding_length, file.block_count) == (64, 32, 2)
+    assert file.metadata["tokenizer.ggml.tokens"] == ArraySize(4)
+    assert file.metadata["general.name"] == "by hand"
+    assert (file.metadata["a.truth"], file.metadata["a.share"], file.metadata["a.nothing"]) == (True, 0.5, "nan")
+    assert "tokenizer.chat_template" not in file.metadata
+
+
+def test_a_file_without_a_template_has_none_and_no_file_tells_without_end(tmp_path: Path) -> None:
+    many = model(**{f"a{number}": u32(number) for number in range(1000)})
+    file: ModelFile = inspect(ModelSettings(many.write(tmp_path / "m.gguf"))).file
+    assert (file.chat_template, len(file.metadata)) == (None, 256)
+
+
+def test_a_template_that_is_no_text_is_none(tmp_path: Path) -> None:
+    odd = model(tokenizer__chat_template=u32(1)).write(tmp_path / "m.gguf")
+    assert inspect(ModelSettings(odd)).file.chat_template is None
+
+
+def test_a_file_that_cannot_be_loaded_is_not_told(tmp_path: Path) -> None:
+    with pytest.raises(UnsoundModel, match="cannot be read"):
+        inspect(ModelSettings(tmp_path / "none.gguf"))
+    with pytest.raises(UnsoundModel, match="has not been downloaded"):
+        inspect(ModelSettings(tmp_path / "none.gguf", pull="carctl models pull hf:o/r/none.gguf"))
+
+
+def test_an_engine_takes_a_quarter_of_what_is_left_by_itself_and_an_explicit_figure_nine_tenths(path: Path) -> None:
+    estimate = fits(path, 40 * 4096 * KV_BYTES_PER_TOKEN)
+    assert (estimate.context_tokens, estimate.kv_bytes_per_sequence) == (4096, 4096 * KV_BYTES_PER_TOKEN)
+    assert (estimate.sequences, estimate.most_sequences, estimate.weights_bytes) == (10, 36, 1024)
+
+
+def test_a_reserve_is_left_alone_and_a_context_that_was_asked_for_counts(path: Path) -> None:
+    kv_bytes = 1024 * KV_BYTES_PER_TOKEN
+    estimate = fits(path, 50 * kv_bytes, context_tokens=1000, reserve_bytes=10 * kv_bytes)
+    assert (estimate.context_tokens, estimate.sequences, estimate.most_sequences) == (1024, 10, 36)
+
+
+def test_what_does_not_fit_with_one_sequence_does_not_fit(path: Path) -> None:
+    least = 2048 * KV_BYTES_PER_TOKEN
+    assert (fits(path, least).sequences, fits(path, least).most_sequences) == (1, 1)
+    assert (fits(path, least - 1).sequences, fits(path, least - 1).most_sequences) == (0, 0)
+    found = inspect(ModelSettings(path))
+    assert estimated(entry(path), found, 0).sequences == 0
+
+
+def test_of_a_gpu_the_sizes_are_told_and_not_what_fits(path: Path) -> None:
+    estimate = fits(path, 1 << 30, gpu_layers=-1)
+    assert (estimate.weights_bytes, estimate.sequences, estimate.most_sequences) == (1024, None, None)
+
+
+def test_a_model_that_is_served_is_told_with_the_context_that_it_has(path: Path) -> None:
+    served = entry(path)
+    served.replicas[0].become("ready", ready=READY)
+    served.configured = ModelSettings(path.with_name("next.gguf"), context_tokens=256)
+    assert estimated(served, inspect(ModelSettings(path)), 1 << 30).context_tokens == 1024
