@@ -158,8 +158,9 @@ class ModelEntry:
 
     @property
     def devices(self) -> list[str]:
-        """Where it runs, or will: of each device that has not failed, once."""
-        return list(dict.fromkeys(replica.device for replica in self.replicas if replica.state != "failed"))
+        """Where it runs, or will: each device once, without those that failed unless all did."""
+        hopeful = [replica for replica in self.replicas if replica.state != "failed"]
+        return list(dict.fromkeys(replica.device for replica in hopeful or self.replicas))
 
     @property
     def device(self) -> str:

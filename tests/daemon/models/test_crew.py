@@ -94,6 +94,8 @@ def test_a_model_fails_with_its_last_replica_and_says_why() -> None:
     assert (entry.is_on("cpu"), entry.is_on("gpu"), entry.is_on(None)) == (True, False, True)
     first.become("failed", reason="another one")
     assert (entry.state, entry.reason) == ("failed", "another one")
+    # Who asks for it has it tried again, on any of its devices.
+    assert (entry.is_on(None), entry.is_on("gpu"), entry.is_on("tpu")) == (True, True, False)
 
 
 def test_every_replica_that_comes_or_goes_is_a_change_of_the_capacity() -> None:
