@@ -4,6 +4,6 @@ from msgspec import Raw, Struct, field
 
 
 class Params(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Named members; an unknown one is an error, and `_meta` is the caller's own."""
+    """Named members; an unknown one is an error; of `_meta` only `traceparent` is read."""
 
     meta: dict[str, Raw] = field(name="_meta", default_factory=dict)

@@ -9,6 +9,7 @@ from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity, CapacityParams
 from car_protocol.embed import Embeddings, EmbedParams, Ranking, RerankParams
 from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
+from car_protocol.meta import Params
 from car_protocol.models import LoadParams, Model, Models
 from car_protocol.status import Status, StatusParams
 from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens
@@ -18,7 +19,7 @@ class Method(Struct, frozen=True):
     """One method of the contract; a streaming one may not stand in a batch, inference counts in the totals."""
 
     summary: str
-    params: type[Struct]
+    params: type[Params] | type[InferParams]
     result: Any
     streams: bool = False
     infers: bool = False
