@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check fmt build bench clean
+.PHONY: install demo test check fmt docs build bench clean
 
 install: .venv/installed
 
@@ -29,6 +29,10 @@ check: install
 fmt: install
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# The tables of docs/protocol.md, from the definitions.
+docs: install
+	$(BIN)/python -m tools.protocol_docs
 
 build: install
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -1,10 +1,13 @@
 """`models/list`, `models/load` and `models/unload`: what the daemon can serve, and what is in memory."""
 
+from typing import Annotated
+
 from msgspec import UNSET, Struct, UnsetType
 
 from car_protocol.capacity import ModelState
 from car_protocol.envelope import Id
 from car_protocol.meta import Params
+from car_protocol.notes import note
 
 
 class Model(Struct, frozen=True, kw_only=True):
@@ -14,17 +17,17 @@ class Model(Struct, frozen=True, kw_only=True):
     path: str
     state: ModelState
     default: bool
-    pinned: bool
-    size_bytes: int | None
-    capacity: int
+    pinned: Annotated[bool, note("stays loaded")]
+    size_bytes: Annotated[int | None, note("of its file; null where there is none")]
+    capacity: Annotated[int, note("as `inference/capacity` has it")]
     context_tokens: int | None
-    adapters: list[str]
-    can: list[str]
+    adapters: Annotated[list[str], note("names for `lora`")]
+    can: Annotated[list[str], note("of `generate`, `chat`, `images`, `embed`, `rerank`; empty until it is loaded")]
     device: str
     replicas: int
-    loaded_at: float | UnsetType = UNSET
-    last_used_at: float | UnsetType = UNSET
-    reason: str | UnsetType = UNSET
+    loaded_at: Annotated[float | UnsetType, note("seconds since the epoch")] = UNSET
+    last_used_at: Annotated[float | UnsetType, note("seconds since the epoch")] = UNSET
+    reason: Annotated[str | UnsetType, note("why it failed, or found no room")] = UNSET
 
 
 class Models(Struct, frozen=True):
@@ -37,13 +40,13 @@ class LoadParams(Params, frozen=True, kw_only=True):
     """Which model to load or to unload; `progress` asks for `models/progress` while it is loaded."""
 
     model: str
-    progress: bool = False
+    progress: Annotated[bool, note("`models/progress` notifications while it is loaded")] = False
 
 
 class LoadProgress(Struct, frozen=True):
     """The params of `models/progress`: bytes of the model file, loaded and in all."""
 
-    id: Id
+    id: Annotated[Id, note("of the request")]
     model: str
-    done: int
-    total: int
+    done: Annotated[int, note("bytes of the model's file")]
+    total: Annotated[int, note("bytes of the model's file")]
