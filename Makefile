@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check fmt build bench clean
+.PHONY: install demo test check fmt docs pictures build bench clean
 
 install: .venv/installed
 
@@ -29,6 +29,14 @@ check: install
 fmt: install
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# The tables of docs/protocol.md, from the definitions.
+docs: install
+	$(BIN)/python -m tools.protocol_docs
+
+# docs/pictures, from a daemon that works.
+pictures: install
+	$(BIN)/python -m tools.pictures
 
 build: install
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

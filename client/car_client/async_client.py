@@ -107,15 +107,28 @@ class AsyncClient:
         """Return the text of tokens; with `special` control tokens are written out."""
         return (await self._ask(calls.detokenize(tokens, model, special))).text
 
-    async def embed(self, texts: Sequence[str], *, model: str | None = None, normalize: bool = True) -> Embeddings:
+    async def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        model: str | None = None,
+        normalize: bool = True,
+        traceparent: str | None = None,
+    ) -> Embeddings:
         """Return a vector for each of 1 to 256 texts, of length 1 unless `normalize` is false."""
-        return await self._ask(calls.embed(texts, model, normalize))
+        return await self._ask(calls.embed(texts, model, normalize, traceparent))
 
     async def rerank(
-        self, query: str, documents: Sequence[str], *, model: str | None = None, top_n: int | None = None
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        model: str | None = None,
+        top_n: int | None = None,
+        traceparent: str | None = None,
     ) -> Ranking:
         """Return the documents by their indexes, the one that answers the query best first; `top_n` keeps the best."""
-        return await self._ask(calls.rerank(query, documents, model, top_n))
+        return await self._ask(calls.rerank(query, documents, model, top_n, traceparent))
 
     async def models(self) -> list[Model]:
         """Return what the daemon can serve, the default model first."""

@@ -1,6 +1,6 @@
 """Every call of the clients: its method, its params and the type of its result."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -14,6 +14,7 @@ from car_protocol.infer import Empty
 from car_protocol.models import Models
 from car_protocol.status import Status
 from car_protocol.text import Text, Tokens
+from car_protocol.trace import TRACEPARENT
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ def infer(
 ) -> Ask[Answer]:
     """An answer, whole (`infer`) or in pieces (`infer_stream`)."""
     question = _given(prompt=prompt, messages=_listed(messages), tokens=_listed(tokens))
-    return Ask(method, {**question, **options}, Answer)
+    return Ask(method, traced({**question, **options}), Answer)
 
 
 def tokenize(text: str, model: str | None, add_special: bool, parse_special: bool) -> Ask[Tokens]:
@@ -54,14 +55,18 @@ def detokenize(tokens: Sequence[int], model: str | None, special: bool) -> Ask[T
     return Ask("detokenize", _given(tokens=_listed(tokens), model=model, special=special), Text)
 
 
-def embed(texts: Sequence[str], model: str | None, normalize: bool) -> Ask[Embeddings]:
+def embed(texts: Sequence[str], model: str | None, normalize: bool, traceparent: str | None) -> Ask[Embeddings]:
     """A vector for every text."""
-    return Ask("embed", _given(input=_listed(texts), model=model, normalize=normalize), Embeddings)
+    params = _given(input=_listed(texts), model=model, normalize=normalize, traceparent=traceparent)
+    return Ask("embed", traced(params), Embeddings)
 
 
-def rerank(query: str, documents: Sequence[str], model: str | None, top_n: int | None) -> Ask[Ranking]:
+def rerank(
+    query: str, documents: Sequence[str], model: str | None, top_n: int | None, traceparent: str | None
+) -> Ask[Ranking]:
     """Documents by how well they answer a query."""
-    return Ask("rerank", _given(query=query, documents=_listed(documents), model=model, top_n=top_n), Ranking)
+    params = _given(query=query, documents=_listed(documents), model=model, top_n=top_n, traceparent=traceparent)
+    return Ask("rerank", traced(params), Ranking)
 
 
 def models() -> Ask[Models]:
@@ -82,6 +87,14 @@ def metrics() -> Ask[Text]:
 def cancel(connection: int, request: Id) -> Ask[Empty]:
     """End a request of another connection."""
     return Ask("daemon/cancel", {"connection": connection, "id": request}, Empty)
+
+
+def traced(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Move a trace to where the protocol has it, beside what the caller put there."""
+    if TRACEPARENT not in params:
+        return dict(params)
+    others = {name: value for name, value in params.items() if name != TRACEPARENT}
+    return {**others, "_meta": {**params.get("_meta", {}), TRACEPARENT: params[TRACEPARENT]}}
 
 
 def _given(**params: Any) -> dict[str, Any]:

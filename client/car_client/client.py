@@ -103,15 +103,28 @@ class Client:
         """Return the text of tokens; with `special` control tokens are written out."""
         return self._ask(calls.detokenize(tokens, model, special)).text
 
-    def embed(self, texts: Sequence[str], *, model: str | None = None, normalize: bool = True) -> Embeddings:
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        model: str | None = None,
+        normalize: bool = True,
+        traceparent: str | None = None,
+    ) -> Embeddings:
         """Return a vector for each of 1 to 256 texts, of length 1 unless `normalize` is false."""
-        return self._ask(calls.embed(texts, model, normalize))
+        return self._ask(calls.embed(texts, model, normalize, traceparent))
 
     def rerank(
-        self, query: str, documents: Sequence[str], *, model: str | None = None, top_n: int | None = None
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        model: str | None = None,
+        top_n: int | None = None,
+        traceparent: str | None = None,
     ) -> Ranking:
         """Return the documents by their indexes, the one that answers the query best first; `top_n` keeps the best."""
-        return self._ask(calls.rerank(query, documents, model, top_n))
+        return self._ask(calls.rerank(query, documents, model, top_n, traceparent))
 
     def models(self) -> list[Model]:
         """Return what the daemon can serve, the default model first."""

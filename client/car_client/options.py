@@ -19,7 +19,7 @@ Conversation = Sequence[Turn | Message]
 
 
 class InferOptions(TypedDict, total=False):
-    """The members of car_protocol.infer.InferParams beside prompt, tokens and messages."""
+    """The members of car_protocol.infer.InferParams beside prompt, tokens and messages, and the caller's trace."""
 
     model: str
     max_tokens: int
@@ -62,3 +62,5 @@ class InferOptions(TypedDict, total=False):
     progress: bool
     client: str
     _meta: dict[str, Any]
+    # W3C trace context; goes into `_meta`, and from there into the daemon's log.
+    traceparent: str

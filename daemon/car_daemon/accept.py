@@ -51,6 +51,9 @@ class Acceptor:
             self._short = False
             connection.setblocking(False)
             self._take(connection)
+            if self._listener is not listener:
+                # Who took it wants no more for now.
+                return
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
         if not self._short:

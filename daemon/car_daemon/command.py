@@ -1,8 +1,8 @@
 """The `card` command: arguments in, exit code out."""
 
 import argparse
-import contextlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import NoReturn, get_args
 
 import uvloop
@@ -14,6 +14,7 @@ from car_daemon.config_tables import MAX_THREADS
 from car_daemon.daemon import Daemon
 from car_daemon.directory import BadAddress
 from car_daemon.listen import AddressInUse, OwnSocket
+from car_daemon.metrics_socket import CannotListen, MetricsSocket, listening_socket
 from car_daemon.notify import Notifier
 from car_protocol import __version__
 from car_protocol.hub import PREFIX, hub_file
@@ -40,14 +41,14 @@ def run(arguments: list[str]) -> int:
         missing = _missing_model(config)
         if missing is not None:
             return _complain(EX_UNAVAILABLE, missing)
-        listening = _listening_socket(config)
-    except ConfigError as error:
+        with closing(_listening_socket(config)) as listening, _metrics_socket(config) as metrics:
+            return _serve(config, listening, metrics, lambda: load_config(flags))
+    except (ConfigError, CannotListen) as error:
         return _complain(EX_CONFIG, str(error))
     except BadAddress as error:
         return _complain(EX_USAGE, str(error))
     except AddressInUse as error:
         return _complain(EX_TEMPFAIL, f"{error}; `carctl status` talks to it")
-    return _serve(config, listening, lambda: load_config(flags))
 
 
 def _listening_socket(config: Config) -> OwnSocket | ActivatedSocket:
@@ -58,24 +59,38 @@ def _listening_socket(config: Config) -> OwnSocket | ActivatedSocket:
     return given or OwnSocket(config.socket, shared=bool(config.allow_uids))
 
 
-def _serve(config: Config, listening: OwnSocket | ActivatedSocket, read_config: Callable[[], Config]) -> int:
+def _metrics_socket(config: Config) -> AbstractContextManager[MetricsSocket | None]:
+    """Return where metrics are to be served, None where they are not; raises CannotListen."""
+    return nullcontext() if config.metrics is None else closing(listening_socket(config.metrics))
+
+
+def _serve(
+    config: Config,
+    listening: OwnSocket | ActivatedSocket,
+    metrics: MetricsSocket | None,
+    read_config: Callable[[], Config],
+) -> int:
     logs.configure(config.log_level, config.log_format)
     faults.install()
-    try:
-        failure = uvloop.run(_run(config, listening, read_config))
-    finally:
-        listening.close()
+    failure = uvloop.run(_run(config, listening, metrics, read_config))
     if failure is not None:
         path = config.models[config.default_model].path
         return _complain(EX_UNAVAILABLE, f"cannot load the model {path}: {failure}")
     return 0
 
 
-async def _run(config: Config, listening: OwnSocket | ActivatedSocket, read_config: Callable[[], Config]) -> str | None:
+async def _run(
+    config: Config,
+    listening: OwnSocket | ActivatedSocket,
+    metrics: MetricsSocket | None,
+    read_config: Callable[[], Config],
+) -> str | None:
     """Serve; return why the default model could not be loaded, None after a clean stop."""
     for warning in config.warnings:
         logs.log.warning("config.ignored", why=warning)
-    daemon = Daemon(config, listening, notifier=Notifier.of_environment(), read_config=read_config)
+    daemon = Daemon(
+        config, listening, notifier=Notifier.of_environment(), read_config=read_config, metrics_socket=metrics
+    )
     await daemon.run()
     return daemon.failure
 
@@ -83,7 +98,7 @@ async def _run(config: Config, listening: OwnSocket | ActivatedSocket, read_conf
 def _missing_model(config: Config) -> str | None:
     settings = config.models[config.default_model]
     # A path that may not be looked at is as good as missing.
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if settings.path.is_file():
             return None
     mend = "give --model the path of a GGUF file" if settings.pull is None else f"run: {settings.pull}"

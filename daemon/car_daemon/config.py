@@ -19,11 +19,13 @@ from car_daemon.config_tables import (
     ConfigFile,
     DaemonTable,
     MemoryTable,
+    MetricsTable,
     ModelTable,
     QueueTable,
     SchedulerTable,
 )
 from car_daemon.devices import CPU
+from car_daemon.metrics_socket import MetricsAddress, read_address
 from car_daemon.model_files import Located, NotLocated, expanded, given_table, located
 from car_daemon.models.entry import ModelSettings
 from car_daemon.scheduler.backlog import QueueBounds
@@ -79,6 +81,7 @@ class Config(Struct, frozen=True, kw_only=True):
     pressure: PressureLimits
     machine_limit: int | None
     budget_bytes: int | None
+    metrics: MetricsAddress | None
     models: dict[str, ModelSettings]
     default_model: str
     warnings: list[str]
@@ -110,6 +113,7 @@ def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:
         pressure=file.pressure,
         machine_limit=limit,
         budget_bytes=file.memory.budget_bytes,
+        metrics=_metrics_address(file.metrics.listen),
         models=models,
         default_model=default,
         warnings=warnings,
@@ -148,6 +152,7 @@ def _check_keys(data: dict[str, Any], path: Path) -> None:
     tables["queue."] = (data.get("queue"), QueueTable)
     tables["scheduler."] = (data.get("scheduler"), SchedulerTable)
     tables["memory."] = (data.get("memory"), MemoryTable)
+    tables["metrics."] = (data.get("metrics"), MetricsTable)
     tables["pressure."] = (data.get("pressure"), PressureLimits)
     models = data.get("models")
     for name, table in models.items() if isinstance(models, dict) else ():
@@ -176,6 +181,13 @@ def _machine_limit(
     if file.capacity.sequences is not None:
         return file.capacity.sequences, "config"
     return None, None
+
+
+def _metrics_address(listen: str | None) -> MetricsAddress | None:
+    try:
+        return None if listen is None else read_address(listen)
+    except ValueError as error:
+        raise ConfigError(f"metrics.listen: {error}", "metrics.listen") from error
 
 
 def _models(

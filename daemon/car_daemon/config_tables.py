@@ -63,6 +63,12 @@ class MemoryTable(Struct, frozen=True, forbid_unknown_fields=True):
     budget_bytes: Annotated[int, Meta(ge=1, le=2**62)] | None = None
 
 
+class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[metrics]`; nothing is served where `listen` is absent."""
+
+    listen: str | None = None
+
+
 class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[models.NAME]`; either `path` or `hf` says where its file is."""
 
@@ -91,4 +97,5 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     scheduler: SchedulerTable = field(default_factory=SchedulerTable)
     pressure: PressureLimits = field(default_factory=PressureLimits)
     memory: MemoryTable = field(default_factory=MemoryTable)
+    metrics: MetricsTable = field(default_factory=MetricsTable)
     models: dict[str, ModelTable] = {}

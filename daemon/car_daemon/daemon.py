@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from importlib import import_module
 
 import structlog
 
@@ -22,6 +23,9 @@ from car_daemon.inspections import Inspections
 from car_daemon.lag import LoopLag
 from car_daemon.listen import OwnSocket
 from car_daemon.memory import MemorySource, read_memory
+from car_daemon.metrics import Metrics
+from car_daemon.metrics_server import MetricsServer
+from car_daemon.metrics_socket import MetricsSocket
 from car_daemon.models.crew import Crew
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.footprint import read_footprint
@@ -32,8 +36,10 @@ from car_daemon.models.pool import ModelPool
 from car_daemon.models.room import Room
 from car_daemon.models.supervisor import EngineSupervisor, Launcher, Patience
 from car_daemon.notify import Notifier
+from car_daemon.peer import ANYBODY
 from car_daemon.pending import Reply
 from car_daemon.pressure_watch import PressureWatch
+from car_daemon.recent import Recent
 from car_daemon.reload import Reload, needs_restart
 from car_daemon.reports import Reports
 from car_daemon.residence import Residence
@@ -63,6 +69,7 @@ class Daemon:
         patience: Patience | None = None,
         notifier: Notifier | None = None,
         read_config: Callable[[], Config] | None = None,
+        metrics_socket: MetricsSocket | None = None,
     ) -> None:
         clock = time.monotonic
         self._read_config = read_config or (lambda: config)
@@ -90,6 +97,9 @@ class Daemon:
             read_memory=memory,
             clock=clock,
         )
+        metrics = Metrics(lambda: self._reports.status(ANYBODY), self._inference.timings)
+        self._metrics_socket = metrics_socket
+        self._metrics = MetricsServer(Recent(metrics.page, clock))
         handlers = Handlers(self._inference, self._pool, self._reports)
         administration = Administration(
             drain=self._begin_drain,
@@ -116,8 +126,12 @@ class Daemon:
             members=SocketGroup(own_socket.path) if isinstance(own_socket, ActivatedSocket) else (),
             on_change=lambda: self._idleness.changed(),
         )
-        # A path that belongs to a service manager is nothing to look after.
-        self._socket_watch = SocketWatch(own_socket, self._server.listen) if isinstance(own_socket, OwnSocket) else None
+        # A path that belongs to a service manager is nothing to look after, nor is a port.
+        self._socket_watches = [
+            SocketWatch(each, listen)
+            for each, listen in ((own_socket, self._server.listen), (metrics_socket, self._metrics.listen))
+            if isinstance(each, OwnSocket)
+        ]
         self._idleness = Idleness(config.exit_idle_s, self._in_use, self._end_idle)
         pulse = Pulse(self._pool.default, lambda: self._lag.milliseconds, clock)
         self._service = ServiceReport(notifier or Notifier(), self._pool.default, pulse.fault)
@@ -157,14 +171,15 @@ class Daemon:
         """Serve; return False where the default model could not be loaded."""
         asyncio.get_running_loop().set_exception_handler(faults.loop_failed)
         self._server.start(self._socket.listener)
-        if self._socket_watch is not None:
-            self._socket_watch.start()
+        for watch in self._socket_watches:
+            watch.start()
         self._lag.start()
         self._service.start()
         self._watch_signals()
         log.info("daemon.started", version=__version__, socket=str(self._socket.path), model=self._pool.default.name)
         self._keeper.load(self._pool.default)
         self._pressure.start()
+        await self._serve_metrics()
         await self._drain.begun.wait()
         self._idleness.stop()
         self._service.draining(self._config.drain_timeout_s + _CLOSE_PATIENCE_S)
@@ -176,8 +191,9 @@ class Daemon:
         self._inspections.refuse_all("draining")
         self._keep_alive.stop()
         await self._keeper.stop()
-        if self._socket_watch is not None:
-            self._socket_watch.stop()
+        for watch in self._socket_watches:
+            watch.stop()
+        await self._metrics.close()
         await self._server.close(_CLOSE_PATIENCE_S)
         self._pressure.stop()
         self._lag.stop()
@@ -205,6 +221,13 @@ class Daemon:
             old, self._config = self._config, config
             self._reload.apply(config)
         log.info("config.reloaded", needs_restart=needs_restart(old, config))
+
+    async def _serve_metrics(self) -> None:
+        if self._metrics_socket is not None:
+            # What the first reader needs takes a while to load: not while somebody waits for tokens.
+            await asyncio.to_thread(import_module, "prometheus_client")
+            self._metrics.listen(self._metrics_socket.listener)
+            log.info("metrics.served", address=str(self._config.metrics))
 
     def _begin_drain(self, patience_s: float | None = None, reply: Reply | None = None) -> None:
         configured = max(0.0, self._config.drain_timeout_s - _LAST_WORDS_S)

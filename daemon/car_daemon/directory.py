@@ -14,9 +14,12 @@ class BadAddress(Exception):
 
 
 class Directory:
-    """A directory in which nobody else can replace what this process makes; it is made private where it is missing."""
+    """A directory in which nobody else can replace what this process makes; it is made private where it is missing.
 
-    def __init__(self, path: Path) -> None:
+    `setting` is what the user chose it by, for the errors.
+    """
+
+    def __init__(self, path: Path, setting: str = "--socket") -> None:
         self.path = path
         try:
             _make(path)
@@ -24,7 +27,7 @@ class Directory:
         except OSError as error:
             raise BadAddress(f"cannot use the directory {path}: {os.strerror(error.errno or 0)}") from error
         try:
-            _check(path, os.fstat(self.descriptor))
+            _check(path, os.fstat(self.descriptor), setting)
         except BadAddress:
             self.close()
             raise
@@ -72,9 +75,9 @@ def _make(path: Path) -> None:
         os.umask(before)
 
 
-def _check(path: Path, facts: os.stat_result) -> None:
+def _check(path: Path, facts: os.stat_result, setting: str) -> None:
     if facts.st_uid not in (os.getuid(), 0):
-        raise BadAddress(f"the directory {path} belongs to another user: choose another --socket")
+        raise BadAddress(f"the directory {path} belongs to another user: choose another {setting}")
     # Where the sticky bit is set, as in /tmp, others can add names but not touch those of this user.
     if facts.st_mode & _OTHERS_MAY_WRITE and not facts.st_mode & stat.S_ISVTX:
-        raise BadAddress(f"others may write to {path}: make it private (chmod 700) or choose another --socket")
+        raise BadAddress(f"others may write to {path}: make it private (chmod 700) or choose another {setting}")

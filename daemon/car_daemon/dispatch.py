@@ -8,11 +8,13 @@ from msgspec import Struct
 
 from car_daemon.exchange import Exchange
 from car_daemon.faults import place_of
+from car_daemon.logs import trace_facts
 from car_protocol.envelope import Call
 from car_protocol.errors import RpcError
 from car_protocol.infer import CancelParams
 from car_protocol.methods import METHODS
 from car_protocol.params import decode_params
+from car_protocol.trace import trace_of
 
 if TYPE_CHECKING:
     from car_daemon.connection import Connection
@@ -46,7 +48,8 @@ class Dispatch:
             exchange.error(error)
         except Exception as error:  # noqa: BLE001 - one failed call must not end the daemon
             # The text of an exception may hold input, and so may a traceback.
-            log.error("call.failed", method=call.method, error=type(error).__name__, place=place_of(error))  # noqa: TRY400
+            facts = trace_facts(exchange.trace)
+            log.error("call.failed", method=call.method, error=type(error).__name__, place=place_of(error), **facts)  # noqa: TRY400
             exchange.error(RpcError("internal_error"))
 
     def refused(self, call: Call) -> None:
@@ -69,7 +72,9 @@ class Dispatch:
         method = METHODS.get(call.method)
         if method is None:
             raise RpcError("method_not_found")
-        return self._handlers[call.method](connection, exchange, decode_params(method.params, call.params))
+        params = decode_params(method.params, call.params)
+        exchange.trace = trace_of(params.meta)
+        return self._handlers[call.method](connection, exchange, params)
 
 
 def cancel_request(connection: "Connection", params: CancelParams) -> None:

@@ -12,6 +12,7 @@ from car_protocol.answer import Chunk, Progress
 from car_protocol.envelope import Failure, Id, Notification, Result, encode_message
 from car_protocol.errors import RpcError
 from car_protocol.methods import CHUNK, PROGRESS
+from car_protocol.trace import Trace
 
 
 class Work(Struct, frozen=True):
@@ -36,7 +37,9 @@ class Exchange:
         self.size = size
         self._end = end
         self._outbox = outbox
-        # Mutable state: what runs for it, whether it ended, how many chunks were sent, and what is held back.
+        # Mutable state: the trace it belongs to, what runs for it, whether it ended, how many chunks were sent, and
+        # what is held back.
+        self.trace: Trace | None = None
         self.work: Work | None = None
         self._ended = False
         self._sent = 0

@@ -129,4 +129,5 @@ class Handlers:
 
 
 def _owner(connection: Connection, exchange: Exchange, client: str | None) -> Owner:
-    return Owner(connection.peer.uid, connection.peer.pid, connection.number, exchange.id, client)
+    peer = connection.peer
+    return Owner(peer.uid, peer.pid, connection.number, exchange.id, client, exchange.trace)

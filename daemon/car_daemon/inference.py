@@ -10,6 +10,7 @@ import structlog
 
 from car_daemon.answer import GrowingAnswer
 from car_daemon.engine import frames
+from car_daemon.logs import trace_facts
 from car_daemon.lookups import Lookups
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.fleet import Fleet
@@ -276,7 +277,11 @@ class Inference:
                 waited_ms=round(waited * 1000),
                 capacity=gate.capacity(request.model),
                 available=gate.available(request.model),
+                **self._trace_facts(request),
             )
+
+    def _trace_facts(self, request: Request) -> dict[str, str]:
+        return trace_facts(self.answers[request.key].owner.trace)
 
     def _halt(self, action: Halt) -> None:
         self._fleet.send(action.engine, frames.Halt(action.key, action.deadline))
@@ -295,7 +300,9 @@ class Inference:
         actions = self._scheduler.expire(self._clock())
         for action in actions:
             if isinstance(action, Fail):
-                log.warning("request.timed_out", model=action.request.model, limit_ms=_limit_ms(action.request))
+                request = action.request
+                facts = self._trace_facts(request)
+                log.warning("request.timed_out", model=request.model, limit_ms=_limit_ms(request), **facts)
         self._do(actions)
         self._arm()
 

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from car_daemon.directory import BadAddress, Directory, identity
+from car_daemon.directory import BadAddress, Directory, Identity, identity
 from car_protocol.socket_path import MAX_PATH_BYTES, fits
 
 _FOR_OTHER_USERS = 0o666
@@ -22,20 +22,24 @@ class AddressInUse(Exception):
 
 
 class OwnSocket:
-    """A bound socket with the lock that makes it ours; other users can reach a `shared` one."""
+    """A bound socket with the lock that makes it ours; other users can reach a `shared` one.
 
-    def __init__(self, path: Path, *, shared: bool = False) -> None:
+    `setting` is what the user chose the path by, for the errors.
+    """
+
+    def __init__(self, path: Path, *, shared: bool = False, setting: str = "--socket") -> None:
         self.path = path
+        self._setting = setting
         if not path.name:
-            raise BadAddress(f"{path} is no place for a socket: give --socket the path of a file to make")
+            raise BadAddress(f"{path} is no place for a socket: give {setting} the path of a file to make")
         if not fits(path):
-            raise BadAddress(f"the socket path {path} is longer than {MAX_PATH_BYTES} bytes: choose a shorter --socket")
+            raise BadAddress(f"the path {path} is longer than {MAX_PATH_BYTES} bytes: choose a shorter {setting}")
         # Mutable state: whether other users can reach it, the directory and the lock in it, the listening socket, and
         # what the path led to when it was bound.
         self._shared = shared
-        self._directory, self._lock = _claim(path)
+        self._directory, self._lock = _claim(path, setting)
         try:
-            self.listener, self._identity = _bind(path, self._directory, shared=shared)
+            self.listener, self._identity = self._bind()
         except BaseException:
             self._give_up()
             raise
@@ -54,10 +58,10 @@ class OwnSocket:
     def renew(self, listen: Callable[[socket.socket], None]) -> None:
         """Bind again and listen there, for a path that leads elsewhere; raises BadAddress or AddressInUse."""
         if not self._holds_lock():
-            claimed = _claim(self.path)
+            claimed = _claim(self.path, self._setting)
             self._give_up()
             self._directory, self._lock = claimed
-        listener, self._identity = _bind(self.path, self._directory, shared=self._shared)
+        listener, self._identity = self._bind()
         before, self.listener = self.listener, listener
         listen(listener)
         before.close()
@@ -69,6 +73,10 @@ class OwnSocket:
             self._directory.remove(self.path.name)
         self._give_up()
 
+    def _bind(self) -> tuple[socket.socket, Identity]:
+        _remove_stale(self.path, self._directory, self._setting)
+        return _bind(self.path, self._directory, shared=self._shared)
+
     def _holds_lock(self) -> bool:
         """Tell whether another daemon would still find the lock taken."""
         facts = os.fstat(self._lock)
@@ -79,9 +87,9 @@ class OwnSocket:
         self._directory.close()
 
 
-def _claim(path: Path) -> tuple[Directory, int]:
+def _claim(path: Path, setting: str) -> tuple[Directory, int]:
     """Return the checked directory and the lock that no other daemon holds."""
-    directory = Directory(path.parent)
+    directory = Directory(path.parent, setting)
     try:
         return directory, _lock(path, directory)
     except BaseException:
@@ -108,9 +116,8 @@ def _lock(path: Path, directory: Directory) -> int:
     return descriptor
 
 
-def _bind(path: Path, directory: Directory, *, shared: bool) -> tuple[socket.socket, tuple[int, int]]:
+def _bind(path: Path, directory: Directory, *, shared: bool) -> tuple[socket.socket, Identity]:
     """Return a listening socket and the identity of its path."""
-    _remove_stale(path, directory)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(_SOCKET_UMASK)
     try:
@@ -131,13 +138,13 @@ def _bind(path: Path, directory: Directory, *, shared: bool) -> tuple[socket.soc
     return listener, bound
 
 
-def _remove_stale(path: Path, directory: Directory) -> None:
+def _remove_stale(path: Path, directory: Directory, setting: str) -> None:
     """Remove a socket of ours that nobody answers on; anything else in the way is an error."""
     facts = directory.facts(path.name)
     if facts is None:
         return
     if not stat.S_ISSOCK(facts.st_mode) or facts.st_uid != os.getuid():
-        raise BadAddress(f"{path} exists and is no socket of this user: remove it or choose another --socket")
+        raise BadAddress(f"{path} exists and is no socket of this user: remove it or choose another {setting}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         if probe.connect_ex(str(path)) != errno.ECONNREFUSED:

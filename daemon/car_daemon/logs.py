@@ -6,6 +6,9 @@ import os
 from typing import Literal, TextIO, cast
 
 import structlog
+from msgspec import structs
+
+from car_protocol.trace import Trace
 
 log = structlog.get_logger()
 Level = Literal["debug", "info", "warning", "error"]
@@ -33,6 +36,11 @@ def open_standard_streams() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
+
+
+def trace_facts(trace: Trace | None) -> dict[str, str]:
+    """Return what every log event of a request says of its trace."""
+    return {} if trace is None else structs.asdict(trace)
 
 
 def configure(level: Level, style: Format) -> None:

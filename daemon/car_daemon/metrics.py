@@ -48,6 +48,12 @@ class Metrics:
         registry.register(_Collector(self._describe(), self._timings))
         return generate_latest(registry).decode()
 
+    def page(self) -> tuple[str, str]:
+        """Return content type and text, for readers that speak HTTP."""
+        from prometheus_client import CONTENT_TYPE_LATEST
+
+        return CONTENT_TYPE_LATEST, self.text()
+
 
 class _Collector:
     """One reading, as metric families."""

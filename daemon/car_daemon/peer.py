@@ -22,6 +22,10 @@ class Peer(Struct, frozen=True):
     pid: int
 
 
+# Sees what everybody may see.
+ANYBODY = Peer(uid=-1, pid=0)
+
+
 def peer_of(connection: socket.socket) -> Peer:
     """Return who connected, as the kernel noted it."""
     if sys.platform == "linux":

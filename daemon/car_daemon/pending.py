@@ -9,6 +9,7 @@ from car_daemon.scheduler.request import Fault, Request
 from car_protocol.answer import Progress
 from car_protocol.envelope import Id
 from car_protocol.errors import RpcError
+from car_protocol.trace import Trace
 
 
 class Reply(Protocol):
@@ -37,13 +38,14 @@ class Reply(Protocol):
 
 
 class Owner(Struct, frozen=True):
-    """Whose request it is: user, process, connection, the client's own id and label."""
+    """Whose request it is: user, process, connection, the client's own id and label, and the trace it belongs to."""
 
     uid: int
     pid: int
     connection: int
     id: Id
     client: str | None
+    trace: Trace | None
 
 
 class Pending(Protocol):

@@ -22,6 +22,7 @@ _FIXED: dict[str, Callable[[Config], object]] = {
     "daemon.socket": lambda config: config.socket,
     "daemon.max_connections": lambda config: config.limits.max_connections,
     "daemon.max_connections_per_uid": lambda config: config.limits.max_connections_per_uid,
+    "metrics.listen": lambda config: config.metrics,
 }
 
 

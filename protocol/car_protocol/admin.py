@@ -1,27 +1,32 @@
 """Methods that change the daemon itself, or what other connections run."""
 
+from typing import Annotated
+
 from msgspec import Struct
 
 from car_protocol.envelope import Id
 from car_protocol.infer import Milliseconds
 from car_protocol.meta import Params
+from car_protocol.notes import note
 
 
 class DrainParams(Params, frozen=True, kw_only=True):
     """How long what runs and waits may take to finish; None is as long as the daemon was configured to wait."""
 
-    timeout_ms: Milliseconds | None = None
+    timeout_ms: Annotated[
+        Milliseconds | None, note("`drain_timeout_s` where absent; of several the shortest counts")
+    ] = None
 
 
 class Drained(Struct, frozen=True):
     """Requests that were completed while the daemon drained, and those that it refused at the timeout."""
 
-    completed: int
-    refused: int
+    completed: Annotated[int, note("requests that ended while the daemon drained")]
+    refused: Annotated[int, note("requests that got 1003 at the timeout")]
 
 
 class CancelOtherParams(Params, frozen=True, kw_only=True):
     """Which request of which connection to cancel, as the status names them."""
 
-    connection: int
-    id: Id
+    connection: Annotated[int, note("as the status names it")]
+    id: Annotated[Id, note("as the status names it; unknown ones are ignored")]

@@ -1,11 +1,12 @@
 """What a request gets back: the answer object, and the chunks and progress of a stream."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
 from car_protocol.conversation import ToolCall
 from car_protocol.envelope import Id
+from car_protocol.notes import note
 
 FinishReason = Literal["stop", "length", "deadline"]
 
@@ -15,7 +16,7 @@ class TokenChoice(Struct, frozen=True):
 
     token: int
     text: str
-    logprob: float
+    logprob: Annotated[float, note("a natural logarithm; -1000.0 for a probability of 0")]
 
 
 class Logprob(Struct, frozen=True):
@@ -23,63 +24,66 @@ class Logprob(Struct, frozen=True):
 
     token: int
     text: str
-    logprob: float
-    top: list[TokenChoice]
+    logprob: Annotated[float, note("by the model alone, before any sampler; -1000.0 for a probability of 0")]
+    top: Annotated[list[TokenChoice], note("the likeliest at its place")]
 
 
 class Usage(Struct, frozen=True):
     """Tokens of one request; `completion_tokens` counts every sampled token, the one that ended it too."""
 
     prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
+    cached_tokens: Annotated[int, note("of the prompt, not computed again")]
+    completion_tokens: Annotated[
+        int,
+        note("every token that was sampled: also the one that ended the text, and those that a stop string cut off"),
+    ]
 
 
 class Timings(Struct, frozen=True):
     """Where one request's time went, in milliseconds."""
 
-    queue_ms: float
-    prefill_ms: float
-    ttft_ms: float
-    decode_ms: float
-    total_ms: float
+    queue_ms: Annotated[float, note("from arrival to the lease")]
+    prefill_ms: Annotated[float, note("the prompt's computation")]
+    ttft_ms: Annotated[float, note("from arrival to the first token")]
+    decode_ms: Annotated[float, note("the tokens' computation")]
+    total_ms: Annotated[float, note("from arrival to the end")]
 
 
 class Answer(Struct, frozen=True, kw_only=True):
     """The result of `infer`; that of `infer_stream` has `chunks` in place of the texts."""
 
-    text: str | UnsetType = UNSET
-    reasoning: str | UnsetType = UNSET
-    tool_calls: list[ToolCall] | UnsetType = UNSET
-    finish_reason: FinishReason
-    stop: str | UnsetType = UNSET
+    text: Annotated[str | UnsetType, note("of `infer`")] = UNSET
+    reasoning: Annotated[str | UnsetType, note("of `infer`: a model's thoughts")] = UNSET
+    tool_calls: Annotated[list[ToolCall] | UnsetType, note("of `infer`")] = UNSET
+    finish_reason: Annotated[FinishReason, note("`stop` is an end token or a stop string, `length` is `max_tokens`")]
+    stop: Annotated[str | UnsetType, note("the string that was hit")] = UNSET
     model: str
-    seed: int
+    seed: Annotated[int, note("gives the same answer again")]
     usage: Usage
     timings: Timings
-    logprobs: list[Logprob] | UnsetType = UNSET
-    tokens: list[int] | UnsetType = UNSET
-    chunks: int | UnsetType = UNSET
+    logprobs: Annotated[list[Logprob] | UnsetType, note("of `infer`, where asked for")] = UNSET
+    tokens: Annotated[list[int] | UnsetType, note("of `infer`, where `return_tokens` asked for them")] = UNSET
+    chunks: Annotated[int | UnsetType, note("of `infer_stream`: how many were sent")] = UNSET
 
 
 class Chunk(Struct, frozen=True, kw_only=True):
     """The params of `infer_stream/chunk`; `seq` counts from 0 without gaps."""
 
-    id: Id
-    seq: int
-    text: str
-    reasoning: str | UnsetType = UNSET
-    tool_calls: list[ToolCall] | UnsetType = UNSET
-    tokens: list[int] | UnsetType = UNSET
-    logprobs: list[Logprob] | UnsetType = UNSET
+    id: Annotated[Id, note("of the request")]
+    seq: Annotated[int, note("counts from 0 without gaps")]
+    text: Annotated[str, note("cut between characters; no part of a stop string is ever sent")]
+    reasoning: Annotated[str | UnsetType, note("a model's thoughts")] = UNSET
+    tool_calls: Annotated[list[ToolCall] | UnsetType, note("as in the answer; each whole, when it is complete")] = UNSET
+    tokens: Annotated[list[int] | UnsetType, note("where `return_tokens` asked for them")] = UNSET
+    logprobs: Annotated[list[Logprob] | UnsetType, note("as in the answer, where asked for")] = UNSET
 
 
 class Progress(Struct, frozen=True, omit_defaults=True):
     """The params of `infer_stream/progress`: position and milliseconds to go in the queue, or prompt tokens done."""
 
-    id: Id
+    id: Annotated[Id, note("of the request")]
     phase: Literal["queued", "prefill"]
-    position: int | UnsetType = UNSET
-    eta_ms: int | UnsetType | None = UNSET
-    done: int | UnsetType = UNSET
-    total: int | UnsetType = UNSET
+    position: Annotated[int | UnsetType, note("in the queue; 0 is next")] = UNSET
+    eta_ms: Annotated[int | UnsetType | None, note("null until a request has ended")] = UNSET
+    done: Annotated[int | UnsetType, note("tokens of the prompt that were taken in")] = UNSET
+    total: Annotated[int | UnsetType, note("tokens of the prompt")] = UNSET

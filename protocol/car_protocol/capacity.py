@@ -1,11 +1,12 @@
 """`inference/capacity`: how many requests run at once, and what decided it."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
 from car_protocol.limits import Limits
 from car_protocol.meta import Params
+from car_protocol.notes import note
 
 Policy = Literal["env", "flag", "config", "measured", "memory", "ram_tiers", "ram_per_8gb"]
 Pressure = Literal["none", "some", "critical"]
@@ -15,36 +16,51 @@ ModelState = Literal["unloaded", "loading", "ready", "draining", "failed"]
 class CapacityParams(Params, frozen=True, kw_only=True):
     """Which model's capacity; `subscribe` starts or ends `inference/capacity_changed`."""
 
-    model: str | None = None
-    subscribe: bool | None = None
+    model: Annotated[str | None, note("the default model where absent")] = None
+    subscribe: Annotated[
+        bool | None,
+        note("true also sends `inference/capacity_changed` with the same object on every change, false ends that"),
+    ] = None
 
 
 class Machine(Struct, frozen=True):
     """The limit over all models, None where there is none, and the sequences leased under it."""
 
-    limit: int | None
-    in_use: int
+    limit: Annotated[int | None, note("null where there is none")]
+    in_use: Annotated[int, note("sequences leased under it")]
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
     """The capacity object; counts are sequences or requests, `inputs` are the figures that the policy decided by."""
 
-    capacity: int
-    declared: int | None
-    in_use: int
-    available: int
-    parked: int
-    queued: int
-    queue_limit: int
-    policy: Policy | None
-    pressure: Pressure
+    capacity: Annotated[
+        int,
+        note(
+            "requests of this model that run at once now: declared, lowered by pressure and by the limit of the "
+            "machine, never below 1; 1 while its engine is not ready"
+        ),
+    ]
+    declared: Annotated[int | None, note("what its engine declared; null until it is ready")]
+    in_use: Annotated[int, note("sequences leased")]
+    available: Annotated[int, note("sequences free")]
+    parked: Annotated[int, note("requests set aside, which hold no sequence")]
+    queued: Annotated[int, note("requests of this model that wait, those that a full queue holds back included")]
+    queue_limit: Annotated[int, note("the bound of the queue, over all models")]
+    policy: Annotated[Policy | None, note("what decided `declared`")]
+    pressure: Annotated[Pressure, note("of memory")]
     state: ModelState
     model: str
-    context_tokens: int | None
-    machine: Machine
-    generation: int
-    protocol: str
-    version: str
-    limits: Limits
-    reason: str | UnsetType = UNSET
-    inputs: dict[str, float] | UnsetType = UNSET
+    context_tokens: Annotated[int | None, note("of one sequence; null until its engine is ready")]
+    machine: Annotated[Machine, note("over all models")]
+    generation: Annotated[int, note("grows with every change")]
+    protocol: Annotated[str, note("the version of this contract")]
+    version: Annotated[str, note("of the daemon")]
+    limits: Annotated[Limits, note("the bounds in force")]
+    reason: Annotated[str | UnsetType, note("why it failed, or found no room")] = UNSET
+    inputs: Annotated[
+        dict[str, float] | UnsetType,
+        note(
+            "the figures that `policy` decided by: `free_bytes`, `kv_bytes_per_sequence`, `tokens_per_s_N` measured "
+            "with N sequences"
+        ),
+    ] = UNSET

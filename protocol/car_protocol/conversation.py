@@ -4,7 +4,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+from car_protocol.notes import note
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="up to 64 letters, digits, `_`, `.` and `-`")]
 
 
 class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag="text", tag_field="type"):
@@ -16,14 +18,14 @@ class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag="text", tag_
 class ImagePart(Struct, frozen=True, forbid_unknown_fields=True, tag="image", tag_field="type"):
     """A PNG, JPEG or GIF in a message's content; `data` is base64."""
 
-    data: str
+    data: Annotated[str, note("base64 of a PNG, JPEG or GIF of up to 5 MiB and 16 megapixels")]
 
 
 class FunctionCall(Struct, frozen=True, forbid_unknown_fields=True):
     """A function's name and its arguments as a JSON text."""
 
     name: str
-    arguments: str
+    arguments: Annotated[str, note("a JSON text")]
 
 
 class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,12 +39,16 @@ class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
 class Message(Struct, frozen=True, forbid_unknown_fields=True):
     """One turn of a conversation; content may be null where the turn is made of tool calls."""
 
-    role: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
-    content: str | Annotated[list[TextPart | ImagePart], Meta(max_length=64)] | None = None
-    reasoning: str | None = None
-    tool_calls: Annotated[list[ToolCall], Meta(max_length=64)] | UnsetType = UNSET
-    tool_call_id: str | UnsetType = UNSET
-    name: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
+    role: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}$", description="up to 32 letters, digits, `_` and `-`")]
+    content: Annotated[
+        str | Annotated[list[TextPart | ImagePart], Meta(max_length=64)] | None, note("null beside tool calls only")
+    ] = None
+    reasoning: Annotated[str | None, note("thoughts of an earlier answer, for templates that show them")] = None
+    tool_calls: Annotated[
+        Annotated[list[ToolCall], Meta(max_length=64)] | UnsetType, note("the calls of an earlier answer")
+    ] = UNSET
+    tool_call_id: Annotated[str | UnsetType, note("which call a `tool` message answers")] = UNSET
+    name: Annotated[Annotated[str, Meta(max_length=64)] | UnsetType, note("of the tool, for templates")] = UNSET
 
     def __post_init__(self) -> None:
         if self.content is None and not self.tool_calls:
@@ -67,7 +73,7 @@ class Function(Struct, frozen=True, omit_defaults=True):
 
     name: Name
     description: str = ""
-    parameters: dict[str, Any] = {}
+    parameters: Annotated[dict[str, Any], note("a JSON schema")] = {}
 
 
 class Tool(Struct, frozen=True):

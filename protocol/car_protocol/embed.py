@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from car_protocol.answer import Usage
 from car_protocol.meta import Params
+from car_protocol.notes import note
 
 MAX_TEXTS = 256
 
@@ -15,13 +16,13 @@ class EmbedParams(Params, frozen=True, kw_only=True):
 
     input: Annotated[list[str], Meta(min_length=1, max_length=MAX_TEXTS)]
     model: str | None = None
-    normalize: bool = True
+    normalize: Annotated[bool, note("vectors have length 1")] = True
 
 
 class Embeddings(Struct, frozen=True):
     """A vector for every text, in their order."""
 
-    embeddings: list[list[float]]
+    embeddings: Annotated[list[list[float]], note("a vector for every text, in their order")]
     model: str
     usage: Usage
 
@@ -32,19 +33,21 @@ class RerankParams(Params, frozen=True, kw_only=True):
     query: str
     documents: Annotated[list[str], Meta(min_length=1, max_length=MAX_TEXTS)]
     model: str | None = None
-    top_n: Annotated[int, Meta(ge=1, le=MAX_TEXTS)] | None = None
+    top_n: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_TEXTS)] | None, note("how many of the best; all where absent")
+    ] = None
 
 
 class Ranked(Struct, frozen=True):
     """One document by its place in the request, and how well it fits: higher is better."""
 
-    index: int
-    score: float
+    index: Annotated[int, note("of the document in the request")]
+    score: Annotated[float, note("the model's own; higher is better")]
 
 
 class Ranking(Struct, frozen=True):
     """The documents, the best first."""
 
-    results: list[Ranked]
+    results: Annotated[list[Ranked], note("the best first")]
     model: str
     usage: Usage

@@ -6,29 +6,64 @@ from msgspec import UNSET, Struct, UnsetType
 
 
 class Reason(Struct, frozen=True):
-    """What every error of one reason has in common."""
+    """What every error of one reason has in common; `when` is for the documentation."""
 
     code: int
     message: str
+    when: str
     retryable: bool = False
 
 
 REASONS: dict[str, Reason] = {
-    "parse_error": Reason(-32700, "the frame is not a JSON text"),
-    "invalid_request": Reason(-32600, "the frame is not a JSON-RPC 2.0 request"),
-    "method_not_found": Reason(-32601, "there is no such method; rpc.discover lists them"),
-    "invalid_params": Reason(-32602, "a member of params is missing, unknown, ill-typed or out of range"),
-    "internal_error": Reason(-32603, "the daemon failed; its log says why", retryable=True),
-    "cancelled": Reason(-32800, "the request was cancelled"),
-    "overloaded": Reason(1001, "there is no room for this request now", retryable=True),
-    "deadline_exceeded": Reason(1002, "the deadline passed before the first token", retryable=True),
-    "draining": Reason(1003, "the daemon is going down", retryable=True),
-    "model_unavailable": Reason(1004, "the model cannot serve this request"),
-    "engine_lost": Reason(1005, "the engine died while it served this request", retryable=True),
-    "context_exceeded": Reason(1006, "prompt and answer do not fit the context"),
-    "slow_reader": Reason(1007, "the client read too slowly"),
-    "limit": Reason(1008, "a limit of the connection was reached"),
-    "not_permitted": Reason(1009, "this caller may not do that"),
+    "parse_error": Reason(-32700, "the frame is not a JSON text", "see the table of frames"),
+    "invalid_request": Reason(
+        -32600, "the frame is not a JSON-RPC 2.0 request", "see the table of frames; `data.id` of an id in flight"
+    ),
+    "method_not_found": Reason(-32601, "there is no such method; rpc.discover lists them", ""),
+    "invalid_params": Reason(
+        -32602, "a member of params is missing, unknown, ill-typed or out of range", "`data.param` names the member"
+    ),
+    "internal_error": Reason(-32603, "the daemon failed; its log says why", "a defect", retryable=True),
+    "cancelled": Reason(
+        -32800,
+        "the request was cancelled",
+        "by its client, a newer request (`data.superseded`) or its user; `data.chunks` is how many of its chunks were "
+        "sent",
+    ),
+    "overloaded": Reason(
+        1001,
+        "there is no room for this request now",
+        "`data.why`: `no free sequence`, `queue full`, `dropped oldest`; with `policy`, `queued`, `queue_limit` and, "
+        "once a request has ended, `retry_after_ms`",
+        retryable=True,
+    ),
+    "deadline_exceeded": Reason(
+        1002, "the deadline passed before the first token", "`timeout_ms` or `queue_timeout_ms`", retryable=True
+    ),
+    "draining": Reason(1003, "the daemon is going down", "the next one may take it", retryable=True),
+    "model_unavailable": Reason(
+        1004,
+        "the model cannot serve this request",
+        "unknown, failed, or without room (`data.why`, `needed_bytes`, `free_bytes`); `data.lacks` names what it "
+        "lacks: `chat_template`, `tools`, `images`, `adapter`, `generate`, `embed`, `rerank`, `device`",
+    ),
+    "engine_lost": Reason(
+        1005,
+        "the engine died while it served this request",
+        "after something of it was sent, or twice under it: then `data.quarantined` is true and `retryable` false, "
+        "since it may be what kills engines",
+        retryable=True,
+    ),
+    "context_exceeded": Reason(
+        1006,
+        "prompt and answer do not fit the context",
+        "`data` has `prompt_tokens` (null where refused unseen), `max_tokens`, `context_tokens`",
+    ),
+    "slow_reader": Reason(1007, "the client read too slowly", "more than `max_output_bytes` waited for it to read"),
+    "limit": Reason(1008, "a limit of the connection was reached", "`data.limit` names it, `data.value` is its value"),
+    "not_permitted": Reason(
+        1009, "this caller may not do that", "a method for administrators, or a request of another user"
+    ),
 }
 
 

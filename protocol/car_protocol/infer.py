@@ -8,6 +8,7 @@ from car_protocol.conversation import Message, NamedTool, ReasoningMode, ToolCho
 from car_protocol.depth import check_depth
 from car_protocol.envelope import Id
 from car_protocol.meta import Params
+from car_protocol.notes import note
 from car_protocol.sampling import Sampling
 
 Priority = Literal["latency_critical", "throughput"]
@@ -24,43 +25,99 @@ MAX_LOGPROBS = 20
 class Lora(Struct, frozen=True, forbid_unknown_fields=True):
     """One of the model's adapters, and how much of it."""
 
-    name: Annotated[str, Meta(max_length=128)]
+    name: Annotated[str, Meta(max_length=128, description="of the model's `adapters`")]
     scale: Annotated[float, Meta(ge=-10, le=10)] = 1.0
 
 
 class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `infer` and `infer_stream` take: exactly one of prompt, tokens and messages, and how to answer."""
 
-    prompt: str | None = None
-    tokens: Annotated[list[TokenId], Meta(min_length=1)] | None = None
-    messages: Annotated[list[Message], Meta(min_length=1, max_length=512)] | None = None
-    model: str | None = None
-    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1, description="256, or what fits")] | None = None
-    stop: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)] = field(default_factory=list)
-    parse_special: bool = False
-    seed: Annotated[int, Meta(ge=0, le=2**32 - 2, description="random where absent")] | None = None
-    grammar: Annotated[str, Meta(description="GBNF, up to 256 KiB")] | None = None
-    json_schema: dict[str, Any] | None = None
-    logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
-    return_tokens: bool = False
-    tools: Tools = field(default_factory=list)
-    tool_choice: ToolChoice = "auto"
-    reasoning: ReasoningMode = "auto"
-    template_args: dict[str, Any] = field(default_factory=dict)
+    prompt: Annotated[str | None, note("special tokens in it count only with `parse_special`")] = None
+    tokens: Annotated[Annotated[list[TokenId], Meta(min_length=1)] | None, note("token ids, taken as they are")] = None
+    messages: Annotated[
+        Annotated[list[Message], Meta(min_length=1, max_length=512)] | None,
+        note("a conversation, rendered by the model's chat template; no text in it is ever parsed for special tokens"),
+    ] = None
+    model: Annotated[str | None, note("a name of `models/list`; the default model where absent")] = None
+    max_tokens: Annotated[
+        Annotated[int, Meta(ge=1, le=2**31 - 1)] | None,
+        note("256 where absent, or what fits; a figure that does not fit the context is 1006"),
+    ] = None
+    stop: Annotated[
+        list[Annotated[str, Meta(min_length=1)]],
+        Meta(
+            max_length=16,
+            description=f"of up to {MAX_STOP_BYTES} bytes each; the earliest match ends the text before it, at equal "
+            "start the longest",
+        ),
+    ] = field(default_factory=list)
+    parse_special: Annotated[bool, note("goes with `prompt` only")] = False
+    seed: Annotated[
+        Annotated[int, Meta(ge=0, le=2**32 - 2)] | None, note("random where absent; the answer says which")
+    ] = None
+    grammar: Annotated[str | None, note("llama.cpp's GBNF, up to 256 KiB; the whole answer has to follow it")] = None
+    json_schema: Annotated[
+        dict[str, Any] | None,
+        note(
+            "the answer is JSON and valid under it. An object's schema that lists `properties` and says nothing of "
+            "others forbids others, unless `allOf` stands anywhere. All its objects together list up to 3000 "
+            "`properties`, 3000 `required` and 64 `patternProperties`; so do the tools of a forced call. Not beside "
+            "`grammar`"
+        ),
+    ] = None
+    logprobs: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None,
+        note("how many of the likeliest tokens come with each token, by the model alone, before any sampler"),
+    ] = None
+    return_tokens: Annotated[bool, note("the answer has `tokens` too")] = False
+    tools: Annotated[Tools, note("for templates that show tools")] = field(default_factory=list)
+    tool_choice: Annotated[ToolChoice, note("`required` and a named tool force the call by a grammar")] = "auto"
+    reasoning: Annotated[
+        ReasoningMode,
+        note(
+            "of models that think: `auto` gives their thoughts in `reasoning`, `keep` leaves them in `text`, `off` "
+            "asks for none"
+        ),
+    ] = "auto"
+    template_args: Annotated[dict[str, Any], note("further variables for the chat template")] = field(
+        default_factory=dict
+    )
     lora: Annotated[list[Lora], Meta(max_length=8)] = field(default_factory=list)
-    priority: Priority = "latency_critical"
-    timeout_ms: Milliseconds | None = None
-    queue_timeout_ms: Milliseconds | None = None
-    wait: bool = True
-    queue: bool = True
-    supersede: str | None = None
-    session: str | None = None
-    cache_prompt: bool = True
-    device: Annotated[str, Meta(max_length=64)] | None = None
-    progress: bool = False
-    client: str | None = None
+    priority: Annotated[Priority, note("`throughput` waits for the others; after 30 s it counts as one of them")] = (
+        "latency_critical"
+    )
+    timeout_ms: Annotated[Milliseconds | None, note("for the whole answer, from arrival")] = None
+    queue_timeout_ms: Annotated[Milliseconds | None, note("for the wait, from arrival")] = None
+    wait: Annotated[bool, note("false: refused (1001) unless a sequence is free now")] = True
+    queue: Annotated[bool, note("false: refused (1001) when the queue is full, whatever its policy")] = True
+    supersede: Annotated[
+        str | None,
+        note(
+            f"a key of up to {MAX_SUPERSEDE_BYTES} bytes: a newer request of this connection with the same key, once "
+            "it is known to be valid, cancels the older one (`data.superseded`)"
+        ),
+    ] = None
+    session: Annotated[
+        str | None,
+        note(
+            f"up to {MAX_SESSION_BYTES} bytes; prompts share cached prefixes with those of the same user and session, "
+            "and with no others"
+        ),
+    ] = None
+    cache_prompt: Annotated[bool, note("false: neither uses cached prefixes nor leaves one")] = True
+    device: Annotated[
+        Annotated[str, Meta(max_length=64)] | None,
+        note("where to run, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) where no replica is there"),
+    ] = None
+    progress: Annotated[bool, note("`infer_stream/progress` notifications, also for `infer`")] = False
+    client: Annotated[
+        str | None,
+        note(f"a label of up to {MAX_CLIENT_BYTES} bytes, for fairness and status; the process where absent"),
+    ] = None
     # As in Params: of two bases with members a Struct can have only one.
-    meta: dict[str, Raw] = field(name="_meta", default_factory=dict)
+    meta: Annotated[dict[str, Raw], note("the caller's own; only `traceparent` is read")] = field(
+        name="_meta", default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         self._check_combinations()
@@ -115,7 +172,7 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class CancelParams(Params, frozen=True, kw_only=True):
     """Which request of this connection to cancel."""
 
-    id: Id
+    id: Annotated[Id, note("unknown ids are ignored")]
 
 
 class NoParams(Params, frozen=True):

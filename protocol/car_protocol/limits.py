@@ -1,6 +1,10 @@
 """The bounds of the wire contract; the capacity object shows them to every client."""
 
+from typing import Annotated
+
 from msgspec import Struct
+
+from car_protocol.notes import note
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 64
@@ -20,15 +24,17 @@ FRAME_TIMEOUT_MS = 30_000
 class Limits(Struct, frozen=True, kw_only=True):
     """The bounds in force; sizes in bytes, times in milliseconds."""
 
-    max_frame_bytes: int = MAX_FRAME_BYTES
-    max_depth: int = MAX_DEPTH
-    max_id_bytes: int = MAX_ID_BYTES
-    max_batch: int = MAX_BATCH
-    max_connections: int = MAX_CONNECTIONS
-    max_connections_per_uid: int = MAX_CONNECTIONS_PER_UID
-    max_in_flight: int = MAX_IN_FLIGHT
-    queue_limit: int = QUEUE_LIMIT
-    queue_max_bytes: int = QUEUE_MAX_BYTES
-    max_output_bytes: int = MAX_OUTPUT_BYTES
-    slow_reader_ms: int = SLOW_READER_MS
-    frame_timeout_ms: int = FRAME_TIMEOUT_MS
+    max_frame_bytes: Annotated[int, note("a frame, without its newline")] = MAX_FRAME_BYTES
+    max_depth: Annotated[int, note("nesting of `json_schema`, `template_args` and the parameters of tools")] = MAX_DEPTH
+    max_id_bytes: Annotated[int, note("an id")] = MAX_ID_BYTES
+    max_batch: Annotated[int, note("entries of a batch")] = MAX_BATCH
+    max_connections: Annotated[int, note("can be configured; lowered where the system allows fewer open files")] = (
+        MAX_CONNECTIONS
+    )
+    max_connections_per_uid: Annotated[int, note("of one user; can be configured")] = MAX_CONNECTIONS_PER_UID
+    max_in_flight: Annotated[int, note("requests of one connection")] = MAX_IN_FLIGHT
+    queue_limit: Annotated[int, note("requests that wait, held back ones not counted; can be configured")] = QUEUE_LIMIT
+    queue_max_bytes: Annotated[int, note("their params; can be configured")] = QUEUE_MAX_BYTES
+    max_output_bytes: Annotated[int, note("what waits for a client to read")] = MAX_OUTPUT_BYTES
+    slow_reader_ms: Annotated[int, note("how long that may be so")] = SLOW_READER_MS
+    frame_timeout_ms: Annotated[int, note("from a frame's first byte to its last")] = FRAME_TIMEOUT_MS

@@ -1,9 +1,15 @@
 """What every method's params may hold beside its own members."""
 
+from typing import Annotated
+
 from msgspec import Raw, Struct, field
+
+from car_protocol.notes import note
 
 
 class Params(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Named members; an unknown one is an error, and `_meta` is the caller's own."""
+    """Named members; an unknown one is an error; of `_meta` only `traceparent` is read."""
 
-    meta: dict[str, Raw] = field(name="_meta", default_factory=dict)
+    meta: Annotated[dict[str, Raw], note("the caller's own; only `traceparent` is read")] = field(
+        name="_meta", default_factory=dict
+    )

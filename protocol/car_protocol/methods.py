@@ -9,39 +9,95 @@ from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity, CapacityParams
 from car_protocol.embed import Embeddings, EmbedParams, Ranking, RerankParams
 from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
+from car_protocol.meta import Params
 from car_protocol.models import LoadParams, Model, ModelDetails, Models, ShowParams
 from car_protocol.status import Status, StatusParams
 from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens
 
 
 class Method(Struct, frozen=True):
-    """One method of the contract; a streaming one may not stand in a batch, inference counts in the totals."""
+    """One method of the contract; a streaming one may not stand in a batch, inference counts in the totals.
+
+    The summary is one sentence; `note` is what else a caller has to know.
+    """
 
     summary: str
-    params: type[Struct]
+    params: type[Params] | type[InferParams]
     result: Any
     streams: bool = False
     infers: bool = False
+    note: str = ""
 
 
 METHODS: dict[str, Method] = {
-    "inference/capacity": Method("How many requests run at once, and why.", CapacityParams, Capacity),
+    "inference/capacity": Method(
+        "How many requests run at once, and why.", CapacityParams, Capacity, note="At once, always."
+    ),
     "infer": Method("Answer a prompt in one piece.", InferParams, Answer, infers=True),
-    "infer_stream": Method("Answer a prompt piece by piece.", InferParams, Answer, streams=True, infers=True),
-    "$/cancelRequest": Method("Cancel a request of this connection.", CancelParams, Empty),
-    "embed": Method("Turn texts into vectors.", EmbedParams, Embeddings, infers=True),
+    "infer_stream": Method(
+        "Answer a prompt piece by piece.",
+        InferParams,
+        Answer,
+        streams=True,
+        infers=True,
+        note="`infer_stream/chunk` notifications come first, and the answer has `chunks` in place of `text`.",
+    ),
+    "$/cancelRequest": Method(
+        "Cancel a request of this connection.",
+        CancelParams,
+        Empty,
+        note="That request ends with -32800. Works as a notification too.",
+    ),
+    "embed": Method(
+        "Turn texts into vectors.",
+        EmbedParams,
+        Embeddings,
+        infers=True,
+        note="Pooled as the model says, by the mean where it says nothing. Takes a lease like `infer`.",
+    ),
     "rerank": Method("Order documents by how well they answer a query.", RerankParams, Ranking, infers=True),
     "tokenize": Method("Cut text into the model's tokens.", TokenizeParams, Tokens),
     "detokenize": Method("Write tokens out as text.", DetokenizeParams, Text),
     "models/list": Method("List what the daemon can serve.", NoParams, Models),
-    "models/show": Method("Look into a model's file.", ShowParams, ModelDetails),
-    "models/load": Method("Load a model.", LoadParams, Model),
-    "models/unload": Method("Unload a model once it has finished its work.", LoadParams, Model),
+    "models/show": Method("Look into a model's file.", ShowParams, ModelDetails, note="It loads nothing."),
+    "models/load": Method(
+        "Load a model.",
+        LoadParams,
+        Model,
+        note="Answers once it is served, at once where it is; 1004 where it cannot be. `progress` sends "
+        "`models/progress` meanwhile. For administrators.",
+    ),
+    "models/unload": Method(
+        "Unload a model once it has finished its work.",
+        LoadParams,
+        Model,
+        note="Answers once it is gone, at once where it is not loaded. For administrators.",
+    ),
     "daemon/status": Method("What the daemon is doing now.", StatusParams, Status),
-    "daemon/cancel": Method("Cancel another connection's request.", CancelOtherParams, Empty),
-    "daemon/drain": Method("Finish what runs and waits, then end.", DrainParams, Drained),
-    "daemon/reload": Method("Read the configuration again.", NoParams, Empty),
-    "daemon/metrics": Method("What is counted, as Prometheus text.", NoParams, Text),
+    "daemon/cancel": Method(
+        "Cancel another connection's request.",
+        CancelOtherParams,
+        Empty,
+        note="One of the same user; root's may be anybody's.",
+    ),
+    "daemon/drain": Method(
+        "Finish what runs and waits, then end.",
+        DrainParams,
+        Drained,
+        note="Admits nothing from now on (1003), and answers the rest with 1003 at the timeout. For administrators.",
+    ),
+    "daemon/reload": Method(
+        "Read the configuration again.",
+        NoParams,
+        Empty,
+        note="A file that cannot be used changes nothing; -32602 names the key in `data.param`. For administrators.",
+    ),
+    "daemon/metrics": Method(
+        "What is counted, as Prometheus text.",
+        NoParams,
+        Text,
+        note="Requests by outcome, queue, capacity, engines, cache, and histograms of waits.",
+    ),
     "rpc.discover": Method("This table as an OpenRPC document.", NoParams, dict[str, Any]),
 }
 CHUNK = "infer_stream/chunk"

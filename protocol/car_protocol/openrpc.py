@@ -31,6 +31,7 @@ def _method(name: str, method: Method) -> dict[str, Any]:
     return {
         "name": name,
         "summary": method.summary,
+        "description": " ".join(filter(None, (method.summary, method.note))),
         "paramStructure": "by-name",
         "params": _params(method.params),
         "result": {"name": "result", "schema": result},

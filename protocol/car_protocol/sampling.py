@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from car_protocol.notes import note
+
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-10, le=10)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
@@ -13,28 +15,29 @@ TokenKey = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,9})$")]
 class Xtc(Struct, frozen=True, forbid_unknown_fields=True):
     """Exclude top choices: how often, and from which probability on."""
 
-    probability: Fraction
-    threshold: Fraction
+    probability: Annotated[Fraction, note("how often it is done")]
+    threshold: Annotated[Fraction, note("from which probability on tokens count as top choices")]
 
 
 class Dry(Struct, frozen=True, forbid_unknown_fields=True):
     """Do not repeat yourself: what a repeated run of tokens costs as it grows."""
 
-    multiplier: Annotated[float, Meta(ge=0, le=10)]
-    base: Annotated[float, Meta(ge=1, le=10)] = 1.75
-    allowed_length: Annotated[int, Meta(ge=0, le=1000)] = 2
+    multiplier: Annotated[float, Meta(ge=0, le=10, description="0 is off")]
+    base: Annotated[float, Meta(ge=1, le=10, description="how fast the cost grows with the run")] = 1.75
+    allowed_length: Annotated[int, Meta(ge=0, le=1000, description="a run up to this length costs nothing")] = 2
     penalty_last_n: Annotated[int, Meta(ge=-1, le=65_536, description="-1 is the whole context")] = -1
-    sequence_breakers: Annotated[list[Annotated[str, Meta(min_length=1, max_length=256)]], Meta(max_length=16)] = field(
-        default_factory=lambda: ["\n", ":", '"', "*"]
-    )
+    sequence_breakers: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=256)]],
+        Meta(max_length=16, description="a run ends at these; by default at a newline, a colon, a quote or a star"),
+    ] = field(default_factory=lambda: ["\n", ":", '"', "*"])
 
 
 class Mirostat(Struct, frozen=True, forbid_unknown_fields=True):
     """Keep the surprise of each token near `tau`; takes the place of every filter of probabilities."""
 
     version: Literal[1, 2]
-    tau: Annotated[float, Meta(ge=0, le=20)] = 5.0
-    eta: Fraction = 0.1
+    tau: Annotated[float, Meta(ge=0, le=20, description="the surprise to keep")] = 5.0
+    eta: Annotated[Fraction, note("how fast it is corrected")] = 0.1
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
@@ -42,16 +45,16 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
     temperature: Annotated[float, Meta(ge=0, le=5, description="0 is greedy")] = 0.8
     top_k: Annotated[int, Meta(ge=0, le=100_000, description="0 is off")] = 40
-    top_p: Fraction = 0.95
-    min_p: Fraction = 0.05
-    typical_p: Fraction = 1.0
+    top_p: Annotated[Fraction, note("1 is off")] = 0.95
+    min_p: Annotated[Fraction, note("0 is off")] = 0.05
+    typical_p: Annotated[Fraction, note("1 is off")] = 1.0
     top_n_sigma: Annotated[float, Meta(ge=-1, le=100, description="-1 is off")] = -1.0
-    xtc: Xtc | None = None
-    dry: Dry | None = None
-    mirostat: Mirostat | None = None
-    repeat_penalty: Annotated[float, Meta(ge=0.1, le=10)] = 1.0
+    xtc: Annotated[Xtc | None, note("off where absent")] = None
+    dry: Annotated[Dry | None, note("off where absent")] = None
+    mirostat: Annotated[Mirostat | None, note("takes the place of all filters above")] = None
+    repeat_penalty: Annotated[float, Meta(ge=0.1, le=10, description="1 is off")] = 1.0
     repeat_last_n: Annotated[int, Meta(ge=-1, le=65_536, description="-1 is the whole context")] = 64
-    presence_penalty: Penalty = 0.0
-    frequency_penalty: Penalty = 0.0
+    presence_penalty: Annotated[Penalty, note("what the prompt's last tokens repeat counts too")] = 0.0
+    frequency_penalty: Annotated[Penalty, note("counts like `presence_penalty`")] = 0.0
     logit_bias: Annotated[dict[TokenKey, Bias], Meta(max_length=1024, description="by token id")] = {}
-    ignore_eos: bool = False
+    ignore_eos: Annotated[bool, note("end tokens do not end the answer")] = False

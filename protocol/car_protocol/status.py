@@ -8,6 +8,7 @@ from car_protocol.capacity import Capacity, Pressure
 from car_protocol.envelope import Id
 from car_protocol.meta import Params
 from car_protocol.models import Model
+from car_protocol.notes import note
 
 Phase = Literal["prefill", "decode"]
 
@@ -16,19 +17,19 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     """One engine process; rates in tokens per second, sizes in bytes."""
 
     pid: int
-    restarts: int
-    rss_bytes: int
-    device: str
-    kv_bytes_used: int
+    restarts: Annotated[int, note("engines started in place of one that died")]
+    rss_bytes: Annotated[int, note("memory of the process")]
+    device: Annotated[str, note("as `models/list` names it")]
+    kv_bytes_used: Annotated[int, note("what running requests fill")]
     kv_bytes_capacity: int
-    sequences: int
-    batch_size: float
-    decode_tokens_per_s: float
-    prefill_tokens_per_s: float
-    cache_hits: int
-    cached_tokens: int
-    evicted_sequences: int
-    utilisation: float
+    sequences: Annotated[int, note("declared")]
+    batch_size: Annotated[float, note("rows of a step, lately")]
+    decode_tokens_per_s: Annotated[float, note("sampled, lately")]
+    prefill_tokens_per_s: Annotated[float, note("prompt tokens computed, lately")]
+    cache_hits: Annotated[int, note("requests that were spared a part of their prompt")]
+    cached_tokens: Annotated[int, note("prompt tokens that were not computed again")]
+    evicted_sequences: Annotated[int, note("prefixes that had to leave their sequence")]
+    utilisation: Annotated[float, note("share of the time that it computes, 0 to 1")]
 
 
 class ModelStatus(Model, frozen=True, kw_only=True):
@@ -40,42 +41,42 @@ class ModelStatus(Model, frozen=True, kw_only=True):
 class Queue(Struct, frozen=True, kw_only=True):
     """Requests that wait, by class; the oldest wait in milliseconds."""
 
-    latency_critical: int
-    throughput: int
+    latency_critical: Annotated[int, note("requests of that class that wait")]
+    throughput: Annotated[int, note("requests of that class that wait")]
     oldest_wait_ms: float
-    healthy: bool
+    healthy: Annotated[bool, note("no class holds four fifths of the queue's limit")]
 
 
 class SequenceStatus(Struct, frozen=True, kw_only=True):
     """One leased sequence; `id` is left out for requests of other users."""
 
     model: str
-    sequence: int
+    sequence: Annotated[int, note("its number in the engine")]
     phase: Phase
     uid: int
     connection: int
     prompt_tokens: int
-    done_tokens: int
-    age_ms: float
-    id: Id | UnsetType = UNSET
-    client: str | UnsetType = UNSET
+    done_tokens: Annotated[int, note("of the prompt, then of the answer")]
+    age_ms: Annotated[float, note("since the request arrived")]
+    id: Annotated[Id | UnsetType, note("left out for requests of other users")] = UNSET
+    client: Annotated[str | UnsetType, note("the label that the request gave")] = UNSET
 
 
 class ConnectionStatus(Struct, frozen=True, kw_only=True):
     """One connected client."""
 
-    connection: int
+    connection: Annotated[int, note("its number")]
     uid: int
     pid: int
-    in_flight: int
-    tokens_served: int
-    client: str | UnsetType = UNSET
+    in_flight: Annotated[int, note("requests")]
+    tokens_served: Annotated[int, note("completion tokens of ended requests")]
+    client: Annotated[str | UnsetType, note("the label that a request gave last")] = UNSET
 
 
 class Totals(Struct, frozen=True, kw_only=True):
     """Requests since the start; `received` is the sum of the others at every reading."""
 
-    received: int
+    received: Annotated[int, note("the sum of the others at every reading")]
     completed: int
     failed: int
     cancelled: int
@@ -94,7 +95,10 @@ class Memory(Struct, frozen=True, kw_only=True):
 class StatusParams(Params, frozen=True, kw_only=True):
     """With `subscribe` the status comes again every `interval_ms` as `daemon/status_changed`; false ends that."""
 
-    subscribe: bool | None = None
+    subscribe: Annotated[
+        bool | None,
+        note("true also sends `daemon/status_changed` with the same object every `interval_ms`, false ends that"),
+    ] = None
     interval_ms: Annotated[int, Meta(ge=100, le=60_000)] = 1000
 
 
@@ -104,14 +108,14 @@ class Status(Struct, frozen=True, kw_only=True):
     version: str
     protocol: str
     pid: int
-    uptime_s: float
+    uptime_s: Annotated[float, note("since its start")]
     state: Literal["serving", "draining"]
-    socket: str
-    loop_lag_ms: float
-    capacity: Capacity
-    models: list[ModelStatus]
+    socket: Annotated[str, note("where it listens")]
+    loop_lag_ms: Annotated[float, note("how late the daemon's event loop runs")]
+    capacity: Annotated[Capacity, note("of the default model")]
+    models: Annotated[list[ModelStatus], note("each model's entry with its `engines`, the default one first")]
     queue: Queue
-    sequences: list[SequenceStatus]
+    sequences: Annotated[list[SequenceStatus], note("those leased")]
     connections: list[ConnectionStatus]
-    totals: Totals
-    memory: Memory
+    totals: Annotated[Totals, note("requests since the start")]
+    memory: Annotated[Memory, note("of the machine")]

@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from car_protocol.infer import TokenId
 from car_protocol.meta import Params
+from car_protocol.notes import note
 
 
 class TokenizeParams(Params, frozen=True, kw_only=True):
@@ -13,8 +14,8 @@ class TokenizeParams(Params, frozen=True, kw_only=True):
 
     text: str
     model: str | None = None
-    add_special: bool = False
-    parse_special: bool = False
+    add_special: Annotated[bool, note("with what the model puts around a text")] = False
+    parse_special: Annotated[bool, note("special tokens in the text count")] = False
 
 
 class Tokens(Struct, frozen=True):
@@ -28,10 +29,10 @@ class DetokenizeParams(Params, frozen=True, kw_only=True):
 
     tokens: Annotated[list[TokenId], Meta(max_length=1_000_000)]
     model: str | None = None
-    special: bool = False
+    special: Annotated[bool, note("control tokens are written out too")] = False
 
 
 class Text(Struct, frozen=True):
     """Text; bytes that are no UTF-8 appear as U+FFFD."""
 
-    text: str
+    text: Annotated[str, note("bytes that are no UTF-8 appear as U+FFFD")]

@@ -36,6 +36,18 @@ async def test_infer_takes_a_conversation_or_tokens(daemon: FakeDaemon) -> None:
         assert daemon.params("infer") == {"tokens": [0, 1, 2]}
 
 
+async def test_a_trace_goes_where_the_protocol_has_it(daemon: FakeDaemon) -> None:
+    async with AsyncClient(daemon.path) as client:
+        await client.infer("Hi", traceparent="00-a-b-01", _meta={"mine": 1})
+        assert daemon.params("infer") == {"prompt": "Hi", "_meta": {"mine": 1, "traceparent": "00-a-b-01"}}
+        await client.embed(["a"], traceparent="t")
+        assert daemon.params("embed")["_meta"] == {"traceparent": "t"}
+        await client.rerank("q", ["a"], traceparent="t")
+        assert daemon.params("rerank")["_meta"] == {"traceparent": "t"}
+        await client.embed(["a"])
+        assert "_meta" not in daemon.params("embed")
+
+
 async def test_the_other_methods_return_typed_results(daemon: FakeDaemon) -> None:
     async with AsyncClient(daemon.path) as client:
         assert await client.tokenize("abc", add_special=True) == [1, 2, 3]

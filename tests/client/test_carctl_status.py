@@ -1,6 +1,7 @@
 """`carctl status`: the picture, the plain lines, JSON, and again and again."""
 
 import signal
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -41,6 +42,13 @@ def test_the_picture_fits_the_terminal(width: int, height: int) -> None:
 def test_a_tiny_terminal_breaks_nothing(width: int, height: int) -> None:
     lines = drawn(picture(busy(), width, height), width).splitlines()
     assert max(map(len, lines)) <= width
+
+
+def test_a_narrow_terminal_shows_whole_columns_and_the_state_before_the_path() -> None:
+    shown = drawn(picture(busy(), 50, 40), 50)
+    assert shown == kept("status_50x40", shown)
+    assert "serving" in shown
+    assert "…" not in shown.split("running")[1]
 
 
 def test_nothing_in_a_name_drives_the_terminal() -> None:
@@ -154,6 +162,14 @@ def test_a_terminal_gets_the_picture_in_colour(daemon: FakeDaemon) -> None:
     shown = on_terminal(daemon)
     assert "capacity" in shown
     assert "\x1b[32m" in shown
+
+
+def test_without_a_daemon_no_screen_is_taken(tmp_path: Path) -> None:
+    env = {"TERM": "xterm-256color"}
+    with carctl_on_terminal("--socket", tmp_path / "none", "status", "--watch", env=env) as terminal:
+        shown = terminal.end()
+    assert b"no daemon answers" in shown
+    assert b"\x1b" not in shown
 
 
 def test_no_color_is_honoured(daemon: FakeDaemon) -> None:

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -134,6 +135,23 @@ def test_a_low_terminal_shows_the_chosen_request(state: TopState, keys: list[str
         state.press(key)
     assert state.chosen is not None
     assert f"{state.chosen.connection}:{state.chosen.id}" in drawn(view(state, busy(), 80, 14), 80)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 12), (80, 8), (40, 10)])
+def test_a_low_or_narrow_terminal_still_shows_who_runs_and_the_keys(state: TopState, width: int, height: int) -> None:
+    lines = drawn(view(state, busy(), width, height), width).splitlines()
+    assert len(lines) == height
+    assert max(map(len, lines)) <= width
+    assert lines[0].startswith("card 0.1.0 serving")
+    assert any(line.startswith("connection 5") and "5:5" in line for line in lines)
+    assert lines[-1].startswith("q quit")
+
+
+def test_without_a_daemon_no_screen_is_taken(tmp_path: Path) -> None:
+    with carctl_on_terminal("--socket", tmp_path / "none", "top", env={"TERM": "xterm-256color"}) as terminal:
+        shown = terminal.end()
+    assert b"no daemon answers" in shown
+    assert b"\x1b[?1049h" not in shown
 
 
 def test_the_bottom_asks_before_it_cancels(state: TopState) -> None:

@@ -1,7 +1,6 @@
 """docs/protocol.md says what the definitions say."""
 
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -12,28 +11,91 @@ from car_protocol.errors import REASONS
 from car_protocol.infer import InferParams
 from car_protocol.limits import Limits
 from car_protocol.methods import METHODS
-from car_protocol.models import Estimate, ModelDetails, ModelFile
+from car_protocol.models import ModelDetails
+from car_protocol.status import Status
+from tools.protocol_docs.page import PAGE, filled, tables_in
+from tools.protocol_docs.tables import TABLES, request
+from tools.protocol_docs.words import in_words
 
-TEXT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_has_every_table_as_the_definitions_make_it() -> None:
+    assert sorted(tables_in(TEXT)) == sorted(TABLES)
+    assert filled(TEXT) == TEXT, "the definitions changed: `make docs` writes the tables again"
+
+
+def test_links_lead_to_headings() -> None:
+    headings = re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+    linked = set(re.findall(r"\]\(#([^)]+)\)", TEXT))
+    assert linked
+    assert linked <= anchors
 
 
 def test_the_limits_are_those_of_the_definition() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| ([0-9,]+) \|$", TEXT, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([0-9,]+) \| [^|]+ \|$", TEXT, re.MULTILINE)
     assert {name: int(value.replace(",", "")) for name, value in rows} == msgspec.to_builtins(Limits())
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_described(method: str) -> None:
-    assert f"`{method}`" in TEXT
+    assert f"| `{method}` |" in TEXT
 
 
-@pytest.mark.parametrize("kind", [InferParams, Answer, Capacity, ModelDetails, ModelFile, Estimate])
+@pytest.mark.parametrize("kind", [InferParams, Answer, Capacity, Status, ModelDetails])
 def test_every_member_is_described(kind: type[msgspec.Struct]) -> None:
-    described = set(re.findall(r"`([\w$/]+)`", TEXT)) | set(re.findall(r"[{ ]([a-z_]+)[?:,}]", TEXT))
-    members = {field.encode_name for field in msgspec.structs.fields(kind)}
-    assert members - described <= {"_meta"}
+    members = {field.encode_name for field in msgspec.structs.fields(kind)} - {"_meta"}
+    assert members <= set(re.findall(r"^\| `(\w+)`", TEXT, re.MULTILINE))
 
 
 @pytest.mark.parametrize("reason", REASONS)
 def test_every_reason_is_described(reason: str) -> None:
-    assert f"`{reason}`" in TEXT
+    assert f"| `{reason}` |" in TEXT
+
+
+# How the tables are made.
+
+
+def row(table: str, member: str) -> list[str]:
+    (line,) = (line for line in table.splitlines() if line.startswith(f"| `{member}`"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.parametrize(
+    ("member", "words", "default"),
+    [
+        ("temperature", "0 to 5", "`0.8`"),
+        ("top_k", "0 to 100,000", "`40`"),
+        ("logit_bias", "{text: -100 to 100}, up to 1,024", "`{}`"),
+        ("messages", "[object], 1 to 512", ""),
+        ("messages[].role", "text", "required"),
+        ("tools[].function.parameters", "object", "`{}`"),
+        ("priority", "`latency_critical`, `throughput`", '`"latency_critical"`'),
+        ("prompt", "text", ""),
+    ],
+)
+def test_a_row_says_what_may_be_sent_and_what_holds_without_it(member: str, words: str, default: str) -> None:
+    assert row(request(), member)[1:3] == [words, default]
+
+
+def test_the_question_comes_before_how_tokens_are_chosen() -> None:
+    table = request()
+    assert table.index("| `prompt`") < table.index("| `stop`") < table.index("| `temperature`")
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"type": "string", "maxLength": 9}, "text of up to 9"),
+        ({"type": "string", "minLength": 1, "maxLength": 256}, "text of 1 to 256"),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 1}, "[integer], not empty"),
+        ({"anyOf": [{"type": "null"}, {"type": "number"}]}, "number or null"),
+        ({"enum": [1, 2]}, "`1`, `2`"),
+        ({"$ref": "#/components/schemas/Xtc"}, "object"),
+        ({"$ref": "#/components/schemas/Limits"}, "[the limits](#the-limits)"),
+        ({}, "anything"),
+    ],
+)
+def test_a_schema_in_words(schema: dict[str, object], words: str) -> None:
+    assert in_words(schema) == words

@@ -120,6 +120,22 @@ def test_the_system_unit_is_no_more_exposed_than_it_was(
     assert float(exposure[1]) <= limit
 
 
+@needs_systemd
+def test_systemd_takes_the_drop_in_of_the_manual_that_opens_the_loopback_interface(tmp_path: Path, card: Path) -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    (drop_in,) = re.findall(r"```ini\n(.*?)```", manual, re.DOTALL)
+    written = install(tmp_path / "units", "system", card)
+    folder = tmp_path / "units" / "card.service.d"
+    folder.mkdir()
+    (folder / "metrics.conf").write_text(drop_in)
+    done = analyze("--system", "verify", "--recursive-errors=no", *written, runtime=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = analyze("security", "--offline=yes", "--no-pager", written[-1], runtime=tmp_path).stdout
+    assert "allow list with only localhost entries" in shown
+    assert "Service may allocate Internet sockets" in shown
+    assert "Service cannot allocate packet sockets" in shown
+
+
 # What systemd cannot know.
 
 

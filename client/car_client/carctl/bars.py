@@ -10,7 +10,7 @@ from car_client.carctl.figures import Load
 MARKS = {
     "decode": ("█", "green"),
     "prefill": ("▓", "cyan"),
-    "texts": ("▒", "magenta"),
+    "other": ("▒", "magenta"),
     "free": ("░", "dim"),
     "parked": ("", "yellow"),
 }

@@ -11,11 +11,11 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Load(NamedTuple):
-    """The sequences of one model by what they do; `texts` embed or rank, the parked ones hold no sequence."""
+    """What one model's sequences do: `other` ones embed, rank or are about to start, parked requests hold none."""
 
     decode: int
     prefill: int
-    texts: int
+    other: int
     free: int
     parked: int
 
@@ -33,8 +33,8 @@ def load(capacity: Capacity, sequences: Iterable[SequenceStatus]) -> Load:
     """Return what the model's sequences do."""
     phases = [sequence.phase for sequence in sequences if sequence.model == capacity.model]
     decode, prefill = phases.count("decode"), phases.count("prefill")
-    texts = max(0, capacity.in_use - decode - prefill)
-    return Load(decode, prefill, texts, capacity.available, capacity.parked)
+    other = max(0, capacity.in_use - decode - prefill)
+    return Load(decode, prefill, other, capacity.available, capacity.parked)
 
 
 def engines(status: Status) -> list[EngineStatus]:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from car_client.calls import traced
 from car_client.carctl.answer_writer import AnswerWriter
 from car_client.carctl.document import print_document
 from car_client.carctl.request import add_request_arguments, add_system_argument, conversation, options_of, read_text
@@ -49,7 +50,7 @@ def _way(options: Namespace) -> Callable[[Client, Namespace], Answer]:
 
 def _document(client: Client, options: Namespace) -> Answer:
     asked = options_of(options)
-    result = _ask(options, lambda question: client.call("infer", {**question, **asked}))
+    result = _ask(options, lambda question: client.call("infer", traced({**question, **asked})))
     print_document(result)
     return msgspec.convert(result, Answer)
 

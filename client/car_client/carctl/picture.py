@@ -21,7 +21,8 @@ _LONGEST_BAR = 64
 _WIDE = 120
 _CALLERS = 5
 _FEWEST_ROWS = 2
-_WORDS = {"texts": "embed"}
+# Less of the socket's path than that says nothing.
+_FEWEST_COLUMNS = 20
 _PRESSURES = {"none": "", "some": "yellow", "critical": "bold red"}
 
 
@@ -48,7 +49,16 @@ def picture(status: Status, width: int, height: int) -> RenderableType:
 def head(status: Status, width: int) -> list[RenderableType]:
     """Return the lines above the tables."""
     figures = _figures(status, width)
-    return [_title(status), Text(), *(_row(label, line, width) for label, line in figures.items())]
+    return [_title(status, width), Text(), *(_row(label, line, width) for label, line in figures.items())]
+
+
+def short_head(status: Status, width: int) -> list[RenderableType]:
+    """Return the lines that count most, for a terminal that is too low for all."""
+    return [
+        _title(status, width),
+        _row("capacity", _capacity(status, width), width),
+        _row("queue", _queue(status, width), width),
+    ]
 
 
 def fitted(line: Text, width: int) -> Text:
@@ -58,17 +68,18 @@ def fitted(line: Text, width: int) -> Text:
     return line
 
 
-def _title(status: Status) -> RenderableType:
-    line = Table.grid(expand=True)
-    line.add_column(no_wrap=True)
-    line.add_column(justify="right", no_wrap=True, overflow="ellipsis")
+def _title(status: Status, width: int) -> RenderableType:
     left = Text.assemble(
         (f"card {status.version} ", "bold"),
         (status.state, STATES[status.state]),
         f"  up {duration(status.uptime_s)}",
     )
-    line.add_row(left, Text(f"{one_line(status.socket)}  pid {status.pid}", "dim"))
-    return line
+    right = Text(f"{one_line(status.socket)}  pid {status.pid}", "dim", no_wrap=True)
+    room = width - left.cell_len - 2
+    if room < _FEWEST_COLUMNS:
+        return fitted(left, width)
+    right.truncate(room, overflow="ellipsis")
+    return left.append(" " * (width - left.cell_len - right.cell_len)).append_text(right)
 
 
 def _figures(status: Status, width: int) -> dict[str, Text]:
@@ -103,7 +114,7 @@ def _capacity(status: Status, width: int) -> Text:
     line.append("  ")
     shown = [(name, figure) for name, figure in now._asdict().items() if figure or name == "free"]
     for place, (name, figure) in enumerate(shown):
-        line.append(f"{' ' if place else ''}{figure} {_WORDS.get(name, name)}", MARKS[name][1])
+        line.append(f"{' ' if place else ''}{figure} {name}", MARKS[name][1])
     return line
 
 
@@ -168,10 +179,10 @@ def _tables(status: Status, width: int, room: int) -> Iterator[RenderableType]:
     found = callers(status.connections)[:_CALLERS]
     if width >= _WIDE:
         side_by_side = Table.grid(padding=(0, 4))
-        side_by_side.add_row(sequences_table(status.sequences, room - 2), callers_table(found))
+        side_by_side.add_row(sequences_table(status.sequences, room - 2, width), callers_table(found, width))
         yield from (Text(), side_by_side)
         return
     found = found[: max(_FEWEST_ROWS, (room - 4) // 2)]
-    yield from (Text(), sequences_table(status.sequences, room - 4 - len(found)))
+    yield from (Text(), sequences_table(status.sequences, room - 4 - len(found), width))
     if found:
-        yield from (Text(), callers_table(found))
+        yield from (Text(), callers_table(found, width))

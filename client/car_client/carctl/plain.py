@@ -54,7 +54,7 @@ def _figures(status: Status) -> dict[str, str]:
 
 
 def _load(now: Load) -> str:
-    named = [("decode", now.decode), ("prefill", now.prefill), ("embed", now.texts)]
+    named = [("decode", now.decode), ("prefill", now.prefill), ("other", now.other)]
     busy = [f"{figure} {name}" for name, figure in named if figure]
     return ", ".join([*(busy or ["0 busy"]), f"{now.free} free", f"{now.parked} parked"])
 

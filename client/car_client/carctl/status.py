@@ -4,6 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 
 import msgspec
 
@@ -26,8 +27,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(client: Client, options: Namespace) -> None:
     """Print the status once, or keep it on the screen."""
     if options.watch:
+        statuses = client.watch_status(_INTERVAL_S)
+        # Without a daemon there is no screen to be taken.
+        first = next(statuses)
         with _watching(options.json) as show:
-            for status in client.watch_status(_INTERVAL_S):
+            for status in chain([first], statuses):
                 show(status)
     elif options.json:
         print_result(client, "daemon/status")

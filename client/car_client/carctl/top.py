@@ -11,6 +11,8 @@ from car_client.carctl.terminal import is_terminal
 from car_client.carctl.top_state import TopState
 from car_client.client import Client
 from car_client.errors import RequestError
+from car_client.watch import StatusWatch
+from car_protocol.status import Status
 
 if TYPE_CHECKING:
     from car_client.carctl.live import Screen
@@ -30,15 +32,17 @@ def run(client: Client, options: Namespace) -> None:
         from car_client.carctl.live import screen
     except ModuleNotFoundError as error:
         raise WrongUse("top needs rich: pip install 'card-daemon[terminal]'") from error
+    watch = client.watch_status(_INTERVAL_S)
+    # Without a daemon there is no screen to be taken.
+    first = next(watch)
     with key_by_key(sys.stdin.fileno()), screen() as drawn:
-        _loop(client, drawn, TopState(), sys.stdin.fileno())
+        _loop(client, drawn, TopState(), watch, first)
 
 
-def _loop(client: Client, drawn: "Screen", state: TopState, keyboard: int) -> None:
+def _loop(client: Client, drawn: "Screen", state: TopState, watch: StatusWatch, status: Status) -> None:
     from car_client.carctl.top_view import view
 
-    watch = client.watch_status(_INTERVAL_S)
-    status = next(watch)
+    keyboard = sys.stdin.fileno()
     state.take(status, time.monotonic())
     while not state.over:
         drawn.show(view(state, status, drawn.width, drawn.height))

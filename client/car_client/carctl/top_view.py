@@ -8,28 +8,35 @@ from rich.text import Text
 
 from car_client.carctl.bars import MARKS
 from car_client.carctl.figures import duration, rate
-from car_client.carctl.picture import fitted, head
-from car_client.carctl.tables import table
+from car_client.carctl.listing import Listing
+from car_client.carctl.picture import fitted, head, short_head
 from car_client.carctl.terminal import one_line
 from car_client.carctl.top_state import ORDERS, TopState, key_of
 from car_protocol.status import SequenceStatus, Status
 
+# The heading of the table, and the line at the bottom.
+_AROUND = 2
+_FEWEST_ROWS = 3
 _KEYS = "q quit  ↑↓ choose  c cancel  sort by " + "  ".join(f"{key} {order.name}" for key, order in ORDERS.items())
 
 
 def view(state: TopState, status: Status, width: int, height: int) -> RenderableType:
     """Return the whole screen."""
     top = [*head(status, width), Text()]
-    # The heading and the line at the bottom.
-    room = max(1, height - len(top) - 2)
+    if height < len(top) + _FEWEST_ROWS + _AROUND:
+        top = short_head(status, width)
+    room = max(1, height - len(top) - _AROUND)
     shown = list(_shown(state, room))
-    requests = table("client", "request", "model", "phase", "prompt", "done", "tokens/s", "age")
+    requests = Listing(
+        *("client", "request", "model", "phase", "prompt", "done", "tokens/s", "age"),
+        spare=("model", "prompt", "age", "phase", "done"),
+    )
     for row in shown:
-        requests.add_row(*_row(state, row), style="reverse" if row is state.chosen else "")
+        requests.add(*_row(state, row), style="reverse" if row is state.chosen else "")
     if not shown:
-        requests.add_row(Text("nothing runs", "dim"))
+        requests.add(Text("nothing runs", "dim"))
     gap = [Text()] * (room - max(1, len(shown)))
-    return Group(*top, requests, *gap, fitted(_bottom(state), width))
+    return Group(*top, requests.table(width), *gap, fitted(_bottom(state), width))
 
 
 def _shown(state: TopState, room: int) -> Iterator[SequenceStatus]:

@@ -43,8 +43,12 @@ _STACK = 1 << 30
 _PROGRESS_STEP = 0.05
 
 
+class DaemonGone(Exception):
+    """Nobody reads what an engine says any more: it has nothing left to do."""
+
+
 class Outbox:
-    """Frames to the daemon, from any thread."""
+    """Frames to the daemon, from any thread; raises DaemonGone."""
 
     def __init__(self, daemon: socket.socket) -> None:
         self._daemon = daemon
@@ -53,8 +57,11 @@ class Outbox:
     def send(self, message: FromEngine) -> None:
         """Send one frame whole; blocks while the daemon does not read."""
         frame = encode_frame(message)
-        with self._lock:
-            self._daemon.sendall(frame)
+        try:
+            with self._lock:
+                self._daemon.sendall(frame)
+        except OSError:
+            raise DaemonGone from None
 
 
 class EngineProcess:
@@ -77,7 +84,7 @@ class EngineProcess:
         faulthandler.enable()
         try:
             return self._intake()
-        except OSError:
+        except (DaemonGone, OSError):
             # The daemon was killed: its end of the socket is gone.
             return 0
 
@@ -134,6 +141,8 @@ class EngineProcess:
         def run() -> None:
             try:
                 work()
+            except DaemonGone:
+                os._exit(0)
             except BaseException as error:  # noqa: BLE001 - never a live process with a dead thread
                 print(f"engine: {name} thread failed: {_where(error)}", file=sys.stderr, flush=True)  # noqa: T201 - the process ends here
                 os._exit(1)

@@ -19,7 +19,10 @@ class ModelError(Exception):
 
 
 class LlamaModel:
-    """The weights of one GGUF file, on the GPU of a number or on all; `progress` hears shares of 0 to 1."""
+    """The weights of one GGUF file, on the GPU of a number or on all.
+
+    `progress` hears shares of 0 to 1 while they load, and ends the load by raising.
+    """
 
     def __init__(
         self, path: str, *, gpu_layers: int, gpu: int | None = None, progress: Callable[[float], None]
@@ -35,9 +38,12 @@ class LlamaModel:
                 raise ModelError("there is no GPU of that number")
             params.split_mode = binding.LLAMA_SPLIT_MODE_NONE
             params.main_gpu = gpu
-        callback = _progress_callback(progress)
+        failures: list[Exception] = []
+        callback = _progress_callback(progress, failures)
         params.progress_callback = callback
         self.handle = binding.llama_model_load_from_file(path.encode(), params)
+        if failures:
+            raise failures[0]
         if not self.handle:
             raise ModelError("the file is not a model that llama.cpp can load")
         if not binding.llama_model_has_decoder(self.handle) or binding.llama_model_has_encoder(self.handle):
@@ -94,10 +100,15 @@ class LlamaModel:
         return default
 
 
-def _progress_callback(progress: Callable[[float], None]) -> Any:
+def _progress_callback(progress: Callable[[float], None], failures: list[Exception]) -> Any:
+    """Return what llama.cpp calls; a failure ends the load, since no exception gets through C."""
+
     def report(done: float, _user_data: object) -> bool:
-        progress(done)
-        return True
+        try:
+            progress(done)
+        except Exception as error:  # noqa: BLE001 - raised again once llama.cpp returned
+            failures.append(error)
+        return not failures
 
     return binding.llama_progress_callback(report)
 

@@ -1,0 +1,175 @@
+"""Every fenced block of README.md and docs/ is run as it is written, or is listed here with the reason why not."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from car_client import AsyncClient
+from car_daemon.config_tables import ConfigFile
+from tests.e2e.support import BIN, PATIENCE_S, ROOT
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Blocks that are not run here, by their page and how they begin.
+NOT_RUN = {
+    ("README.md", "make demo"): "installs everything anew; the pipeline runs both commands",
+    ("architecture.md", " apps ──"): "a drawing",
+    ("operations.md", "default_model ="): "a configuration: checked below",
+    ("operations.md", "carctl models pull"): "it needs the hub; test_downloads.py takes these steps with a stand-in",
+    ("operations.md", "scrape_configs:"): "Prometheus' own configuration",
+    ("operations.md", "[Service]"): "a drop-in: systemd checks it in tests/service",
+}
+# What starts a daemon in the background: it runs already, so that what follows finds it.
+STARTS = ".venv/bin/card &"
+# What commands read, by its name.
+FILES = {
+    "colours.json": '{"type": "array", "items": {"enum": ["red", "green", "blue"]}, "minItems": 3, "maxItems": 3}',
+    "letter.txt": "A short letter.\n",
+}
+NEEDS = {"nc": ("-U", "netcat-openbsd")}
+
+
+class Block(NamedTuple):
+    """A fenced block: its page, its language and what is in it."""
+
+    page: str
+    language: str
+    text: str
+
+    @property
+    def why_not(self) -> str | None:
+        """Why it is not run, None where it is."""
+        return next((why for (page, begin), why in NOT_RUN.items() if self.is_the_one(page, begin)), None)
+
+    def is_the_one(self, page: str, begin: str) -> bool:
+        return self.page == page and self.text.startswith(begin)
+
+    def __str__(self) -> str:
+        return f"{self.page}: {self.text.splitlines()[0][:40].strip()}"
+
+
+BLOCKS = [
+    Block(page.name, language, text)
+    for page in PAGES
+    for language, text in _FENCED.findall(page.read_text(encoding="utf-8"))
+]
+RUN = [block for block in BLOCKS if block.why_not is None]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A checkout's folder as the commands find it, with a daemon that was started as the README says."""
+    with tempfile.TemporaryDirectory(prefix="card-") as name, _started(Path(name)):
+        yield Path(name)
+
+
+@contextmanager
+def _started(place: Path) -> Iterator[None]:
+    (place / ".venv").symlink_to(BIN.parent)
+    for name, text in FILES.items():
+        (place / name).write_text(text)
+    (place / "run").mkdir(mode=0o700)
+    with (place / "log").open("wb") as log:
+        daemon = subprocess.Popen(
+            [STARTS.removesuffix(" &")],
+            cwd=place,
+            env=environment(place),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        yield
+    finally:
+        daemon.terminate()
+        assert daemon.wait(PATIENCE_S) == 0
+
+
+@pytest.fixture
+async def _ready(folder: Path) -> None:
+    async with AsyncClient(folder / "run" / "car" / "card.sock", connect_timeout=PATIENCE_S) as client:
+        await client.infer("Hi", max_tokens=1)
+
+
+def environment(place: Path) -> dict[str, str]:
+    """Return the environment of a user who has just installed card."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CAR_", "XDG_"))}
+    return {**kept, "HOME": str(place), "XDG_RUNTIME_DIR": str(place / "run"), "PATH": f"{BIN}:{os.environ['PATH']}"}
+
+
+def command(block: Block) -> list[str]:
+    """Return what runs a block."""
+    if block.language == "python":
+        return [str(BIN / "python"), "-c", block.text]
+    lines = [line for line in block.text.splitlines() if not line.startswith(STARTS)]
+    return ["bash", "-euo", "pipefail", "-c", "\n".join(lines)]
+
+
+def lacks(block: Block) -> str | None:
+    """Return what this machine lacks for a block."""
+    for program, (option, package) in NEEDS.items():
+        used = block.language == "" and re.search(rf"\b{program} -", block.text)
+        if used and option not in help_of(program):
+            return f"there is no {program} that knows {option} here: install {package}"
+    return None
+
+
+def help_of(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        return ""
+    done = subprocess.run([found, "-h"], capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("_ready")
+@pytest.mark.parametrize("block", RUN, ids=str)
+def test_a_block_runs_as_it_is_written(folder: Path, block: Block) -> None:
+    if missing := lacks(block):
+        pytest.skip(missing)
+    done = subprocess.run(
+        command(block),
+        cwd=folder,
+        env=environment(folder),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout or ">" in block.text
+
+
+def test_the_list_of_blocks_that_are_not_run_is_needed() -> None:
+    for page, begin in NOT_RUN:
+        assert sum(block.is_the_one(page, begin) for block in BLOCKS) == 1, (page, begin)
+    assert {block.language for block in RUN} == {"", "python"}
+
+
+def test_the_configuration_of_the_manual_is_valid_and_complete(tmp_path: Path) -> None:
+    (text,) = (block.text for block in BLOCKS if block.language == "toml")
+    (tmp_path / "card.toml").write_text(text)
+    done = subprocess.run(
+        [BIN / "card", "--check-config", "--config", tmp_path / "card.toml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(tomllib.loads(text)) == set(ConfigFile.__struct_fields__)
+
+
+def test_the_readme_s_links_and_pictures_are_there() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), (page.name, target)

@@ -1,0 +1,1 @@
+"""The terminal pictures in docs/pictures, made from a daemon that works."""

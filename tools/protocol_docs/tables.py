@@ -1,0 +1,193 @@
+"""The tables: members of the objects, methods, errors and limits."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from car_protocol.answer import Answer, Chunk, Progress
+from car_protocol.capacity import Capacity
+from car_protocol.errors import REASONS
+from car_protocol.infer import InferParams
+from car_protocol.limits import Limits
+from car_protocol.methods import METHODS, Method
+from car_protocol.models import LoadProgress, Model, ModelDetails
+from car_protocol.sampling import Sampling
+from car_protocol.status import Status
+from tools.protocol_docs.words import LINKS, Schema, alternatives, as_json, definition, figure, in_words, note_of
+
+_META = "_meta"
+# Members that a definition has of another one, which has a table.
+_SHOWN = {"ModelStatus": Model.__struct_fields__}
+Row = tuple[str, ...]
+
+
+def methods() -> str:
+    """Return what each method takes and returns."""
+    rows = [
+        (f"`{name}`", _takes(method), _gives(method.result), f"{method.summary} {method.note}".strip())
+        for name, method in METHODS.items()
+    ]
+    return _table(("method", "params", "result", "what it does"), rows)
+
+
+def params() -> str:
+    """Return the members of the params that have no section of their own."""
+    named = _by_kind((name, method.params) for name, method in METHODS.items())
+    rows = [(", ".join(names), *row) for kind, names in named for row in _request_rows(kind)]
+    return _table(("method", "member", "range", "default", "meaning"), rows)
+
+
+def results() -> str:
+    """Return the members of the results that have no section of their own."""
+    named = _by_kind((name, method.result) for name, method in METHODS.items() if _is_struct(method.result))
+    rows = [(", ".join(names), *row) for kind, names in named for row in _answer_rows(kind)]
+    return _table(("method", "member", "type", "meaning"), rows)
+
+
+def request() -> str:
+    """Return the members of the request object: the question, how to run it, and then how tokens are chosen."""
+    rows = sorted(_request_rows(InferParams), key=lambda row: _top(row) in Sampling.__struct_fields__)
+    return _table(("member", "range", "default", "meaning"), rows)
+
+
+def answered(kind: type[Struct], *, whole: bool = True) -> str:
+    """Return the members of an object that the daemon sends, with those of the objects in it where it is `whole`."""
+    rows = [row for row in _answer_rows(kind) if whole or "." not in row[0]]
+    return _table(("member", "type", "meaning"), rows)
+
+
+def limits() -> str:
+    """Return every limit with its default."""
+    notes = {name: note for name, _, _, note in _rows(Limits)}
+    rows = [(f"`{name}`", figure(value), notes[f"`{name}`"]) for name, value in msgspec.to_builtins(Limits()).items()]
+    return _table(("limit", "default", "what it bounds"), rows)
+
+
+def errors() -> str:
+    """Return every error."""
+    rows = [
+        (str(kind.code), f"`{reason}`", "yes" if kind.retryable else "no", _joined(kind.message, kind.when))
+        for reason, kind in REASONS.items()
+    ]
+    return _table(("code", "reason", "retryable", "when"), rows)
+
+
+TABLES = {
+    "methods": methods,
+    "params": params,
+    "results": results,
+    "request": request,
+    "answer": lambda: answered(Answer),
+    "chunk": lambda: answered(Chunk, whole=False),
+    "progress": lambda: answered(Progress),
+    "load progress": lambda: answered(LoadProgress),
+    "capacity": lambda: answered(Capacity),
+    "limits": limits,
+    "model": lambda: answered(Model),
+    "model details": lambda: answered(ModelDetails),
+    "status": lambda: answered(Status),
+    "errors": errors,
+}
+
+
+def _takes(method: Method) -> str:
+    if method.params.__name__ in LINKS:
+        return LINKS[method.params.__name__]
+    return _listed(
+        name.strip("`") + ("" if needed == "required" else "?") for name, _, needed, _ in _own(method.params)
+    )
+
+
+def _gives(kind: Any) -> str:
+    if not _is_struct(kind):
+        return "object"
+    if kind.__name__ in LINKS:
+        return LINKS[kind.__name__]
+    return _listed(name.strip("`") for name, _, _, _ in _own(kind))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f"`{{{', '.join(names)}}}`"
+
+
+def _own(kind: type[Struct]) -> list[Row]:
+    """Return the rows of an object's own members, without those inside of them."""
+    return [row for row in _rows(kind) if "." not in row[0]]
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def _by_kind(named: Iterable[tuple[str, type[Struct]]]) -> list[tuple[type[Struct], list[str]]]:
+    """Return the definitions without a section of their own, each with the methods that it belongs to."""
+    found: dict[type[Struct], list[str]] = {}
+    for name, kind in named:
+        if kind.__name__ not in LINKS:
+            found.setdefault(kind, []).append(f"`{name}`")
+    return list(found.items())
+
+
+def _top(row: Row) -> str:
+    """Return the member that a row belongs to."""
+    return re.split(r"[.\[]", row[0].strip("`"))[0]
+
+
+def _answer_rows(kind: type[Struct]) -> Iterator[Row]:
+    for name, words, _, note in _rows(kind, optional="?"):
+        yield name, words, note
+
+
+def _request_rows(kind: type[Struct]) -> Iterator[Row]:
+    for name, words, default, note in _rows(kind):
+        yield name, words.removesuffix(" or null"), default, note
+
+
+def _rows(kind: type[Struct], optional: str = "") -> list[Row]:
+    """Return name, type, default and note of each member of an object, and of the objects in it."""
+    _, components = msgspec.json.schema_components([kind], ref_template="#/components/schemas/{name}")
+    return list(_members(kind.__name__, components, "", optional))
+
+
+def _members(kind: str, components: dict[str, Any], path: str, optional: str) -> Iterator[Row]:
+    schema, shown = components[kind], _SHOWN.get(kind, ())
+    required = schema.get("required", [])
+    for name, member in schema.get("properties", {}).items():
+        if name == _META or name in shown:
+            continue
+        mark = "" if name in required else optional
+        yield f"`{path}{name}`{mark}", in_words(member), _default(name in required, member), note_of(member)
+        for inner, way in _inside(member):
+            if inner not in LINKS:
+                yield from _members(inner, components, f"{path}{name}{way}.", optional)
+
+
+def _inside(member: Schema) -> Iterator[tuple[str, str]]:
+    """Yield the definitions that a member holds, and how its name goes on to their members."""
+    for each in alternatives(member):
+        name = definition(each)
+        if name is not None:
+            yield name, ""
+        elif "items" in each:
+            for inner in alternatives(each["items"]):
+                if (name := definition(inner)) is not None:
+                    yield name, "[]"
+
+
+def _default(required: bool, member: Schema) -> str:
+    if required:
+        return "required"
+    default = member.get("default")
+    return "" if default is None else as_json(default)
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part.rstrip(".") for part in parts if part)
+
+
+def _table(heading: Row, rows: Iterable[Row]) -> str:
+    lines = [heading, tuple("---" for _ in heading), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
