@@ -13,6 +13,8 @@ from tests.client.fake_daemon import PATIENCE_S
 
 _MAIN = "from car_client.carctl.main import main; main()"
 _RUN = [sys.executable, "-c", _MAIN]
+# What finds and runs the program; nothing else of the environment of who runs the tests reaches it.
+_ENV = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "PYTHONPYCACHEPREFIX") if name in os.environ}
 
 
 def carctl(
@@ -30,7 +32,7 @@ def carctl(
         input=input,
         stdout=stdout,
         stderr=subprocess.PIPE,
-        env={"PATH": os.environ["PATH"], **(env or {})},
+        env={**_ENV, **(env or {})},
         cwd=cwd,
         timeout=PATIENCE_S,
         check=False,
@@ -87,7 +89,7 @@ def carctl_on_terminal(
         stdin=slave,
         stdout=slave,
         stderr=slave,
-        env={"PATH": os.environ["PATH"], **(env or {})},
+        env={**_ENV, **(env or {})},
     )
     os.close(slave)
     try:
