@@ -233,6 +233,7 @@ VALUES = st.recursive(st.text(max_size=4) | st.integers() | st.none(), lambda va
 CALLS = st.lists(st.tuples(st.text(min_size=1, max_size=4), st.dictionaries(st.text(max_size=3), VALUES, max_size=3)))
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(st.sampled_from(STYLES), WORDS, CALLS, st.booleans(), PLACES)
 def test_any_calls_are_read_back(
