@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.support import KNOWN, LONG, Daemon, endless, greedy, is_gone
+from tests.e2e.support import KNOWN, LONG, Daemon, configured, endless, greedy, is_gone
 
 Start = Callable[..., Daemon]
 
@@ -57,8 +57,7 @@ def test_what_comes_during_the_drain_is_refused(start: Start) -> None:
 
 
 def test_shutdown_with_live_requests_answers_them_within_the_drain_limit(folder: Path, start: Start) -> None:
-    (folder / "card.toml").write_text("[daemon]\ndrain_timeout_s = 5.0\n")
-    daemon = start("--capacity", "2", "--config", str(folder / "card.toml"))
+    daemon = start("--capacity", "2", *configured(folder, "[daemon]\ndrain_timeout_s = 5.0\n"))
     engine = daemon.ready().engine()
     with daemon.connect() as client:
         requests = [client.send("infer_stream", endless()) for _ in range(10)]
@@ -145,11 +144,11 @@ def test_a_lookup_that_an_engine_never_answers_is_answered_by_the_drain(start: S
 
 
 def test_an_engine_starts_again_also_with_a_thousand_connections(start: Start, folder: Path) -> None:
-    (folder / "card.toml").write_text("[daemon]\nmax_connections = 3000\nmax_connections_per_uid = 2000\n")
+    config = configured(folder, "[daemon]\nmax_connections = 3000\nmax_connections_per_uid = 2000\n")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
     try:
-        daemon = start("--capacity", "1", "--config", str(folder / "card.toml")).ready()
+        daemon = start("--capacity", "1", *config).ready()
         clients = [daemon.connect() for _ in range(1100)]
         daemon.engine().kill()
         assert clients[-1].result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import BIN, KNOWN, Daemon, RawClient, greedy, running
+from tests.e2e.support import BIN, KNOWN, Daemon, RawClient, configured, greedy, running
 
 Start = Callable[..., Daemon]
 NOBODY = 65534
@@ -71,8 +71,7 @@ def test_another_user_is_closed_before_a_byte_is_read(start: Start, folder: Path
 
 @needs_root
 def test_users_that_the_configuration_names_are_served(start: Start, folder: Path) -> None:
-    (folder / "card.toml").write_text(f"[daemon]\nallow_uids = [{NOBODY}]\n")
-    daemon = start("--config", str(folder / "card.toml"))
+    daemon = start(*configured(folder, f"[daemon]\nallow_uids = [{NOBODY}]\n"))
     daemon.connect().close()
     folder.chmod(0o711)
     with another_user():
