@@ -98,6 +98,7 @@ def test_status_probes_never_queue(small: RawClient) -> None:
     assert time.monotonic() - started < 1
 
 
+@pytest.mark.slow
 def test_waits_of_100_ms_and_time_outs_are_logged_with_their_figures(start: Start) -> None:
     daemon = start("--capacity", "1", "--log-format", "json")
     with daemon.ready().connect() as client:
@@ -128,7 +129,7 @@ def test_a_queue_timeout_of_50_ms_refuses_after_at_least_45(small: RawClient) ->
 
 
 def test_a_queue_timeout_ends_with_the_lease(small: RawClient) -> None:
-    answer = small.result("infer", endless(max_tokens=600, queue_timeout_ms=50))
+    answer = small.result("infer", endless(max_tokens=200, queue_timeout_ms=50))
     assert answer["finish_reason"] == "length"
 
 
@@ -154,6 +155,7 @@ def test_expired_work_never_reaches_prefill(small: RawClient) -> None:
 # The bounded queue.
 
 
+@pytest.mark.slow
 def test_a_full_queue_holds_requests_back_in_order_and_serves_all(start: Start, folder: Path) -> None:
     daemon = start("--capacity", "2", *configured(folder, "[queue]\nlimit = 3\n"))
     with daemon.ready().connect() as client:
@@ -212,6 +214,7 @@ def test_an_invalid_request_drops_nobody(single: RawClient, single_daemon: Daemo
     assert single.response(waiter)["result"]["text"] == KNOWN[0].answer
 
 
+@pytest.mark.slow
 def test_a_burst_of_ten_times_the_bound_is_refused_fast_and_nothing_is_lost(start: Start, folder: Path) -> None:
     daemon = start("--capacity", "2", *configured(folder, '[queue]\noverflow = "drop_newest"\n'))
     refusals: list[float] = []
@@ -250,7 +253,7 @@ def test_a_burst_of_ten_times_the_bound_is_refused_fast_and_nothing_is_lost(star
 
 def test_latency_critical_work_overtakes_waiting_throughput_work(small: RawClient) -> None:
     holders = fill(small, 2)
-    slow = [small.send("infer", endless(priority="throughput", max_tokens=400)) for _ in range(4)]
+    slow = [small.send("infer", endless(priority="throughput", max_tokens=100)) for _ in range(4)]
     urgent = small.send("infer", greedy(KNOWN[0]))
     small.result("tokenize", {"text": "what is answered after it is prepared after it"})
     cancel(small, holders)
@@ -271,6 +274,7 @@ def test_a_parked_stream_continues_and_its_text_is_that_of_an_undisturbed_run(
             assert text == known.answer
 
 
+@pytest.mark.slow
 def test_urgent_work_parks_endless_work_and_nobody_is_parked_more_than_twice(
     single: RawClient, single_daemon: Daemon
 ) -> None:
@@ -297,6 +301,7 @@ def test_a_parked_request_is_cancelled_at_once(single: RawClient, single_daemon:
         cancel(other, [urgent])
 
 
+@pytest.mark.slow
 def test_parked_work_that_does_not_fit_the_store_is_computed_again(start: Start, folder: Path) -> None:
     daemon = start("--capacity", "1", *configured(folder, "[scheduler]\nsaved_bytes = 0\n"))
     with daemon.ready().connect() as client, daemon.connect() as other:
@@ -352,6 +357,7 @@ def test_progress_tells_position_and_prefill(single: RawClient, single_daemon: D
 # Fairness.
 
 
+@pytest.mark.slow
 def test_a_flood_of_one_client_does_not_hold_up_another(start: Start) -> None:
     daemon = start("--capacity", "2")
     with daemon.ready().connect() as flooder, daemon.connect() as polite:
@@ -366,6 +372,7 @@ def test_a_flood_of_one_client_does_not_hold_up_another(start: Start) -> None:
         assert sorted(waits)[2] < 2000
 
 
+@pytest.mark.slow
 def test_four_greedy_clients_share_the_tokens_evenly(start: Start) -> None:
     daemon = start("--capacity", "4").ready()
     stop = threading.Event()
@@ -446,10 +453,8 @@ def test_a_bad_policy_or_bound_is_a_configuration_error_with_the_keys_name(folde
     assert key in daemon.log.read_text().replace("$.", "")
 
 
-OTHER_POLICIES = [pytest.param(name, marks=pytest.mark.slow) for name in ("memory", "ram_tiers", "ram_per_8gb")]
-
-
-@pytest.mark.parametrize("policy", ["measured", *OTHER_POLICIES])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["measured", "memory", "ram_tiers", "ram_per_8gb"])
 def test_every_policy_declares_by_its_name(folder: Path, policy: str) -> None:
     flags = configured(folder, f'[capacity]\npolicy = "{policy}"\n')
     with running(folder, *flags) as daemon, daemon.ready().connect() as client:

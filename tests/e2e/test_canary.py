@@ -13,6 +13,8 @@ import pytest
 
 from tests.e2e.support import CANARY, Daemon, Json, RawClient, configured, conversation, endless
 
+pytestmark = pytest.mark.slow
+
 OTHER_USER = 65534
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 PICTURE = base64.b64encode(CANARY.encode()).decode()

@@ -81,6 +81,7 @@ def test_one_sequence_serves_request_after_request(small: RawClient) -> None:
         assert small.result("infer", greedy(known))["text"] == known.answer
 
 
+@pytest.mark.slow
 def test_long_and_short_prompts_together_both_finish(daemon: Daemon) -> None:
     def served(tokens: int) -> int:
         with daemon.connect() as client:

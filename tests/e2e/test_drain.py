@@ -9,6 +9,8 @@ import pytest
 
 from tests.e2e.support import BIN, KNOWN, Daemon, endless, greedy
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., Daemon]
 
 

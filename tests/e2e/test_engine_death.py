@@ -8,8 +8,11 @@ from pathlib import Path
 from threading import Event
 
 import psutil
+import pytest
 
 from tests.e2e.support import KNOWN, Daemon, RawClient, endless, greedy, is_gone, running
+
+pytestmark = pytest.mark.slow
 
 # A prompt whose prefill takes several steps.
 LONG_PROMPT = [7] * 3500
@@ -120,12 +123,12 @@ def test_what_is_prepared_or_looked_up_while_the_engine_dies_is_tried_once_more(
 
 def test_a_single_answer_survives_one_death_of_its_engine(folder: Path) -> None:
     with running(folder, "--capacity", "1") as daemon, daemon.connect() as client:
-        running_one = client.send("infer", endless(max_tokens=1500))
+        running_one = client.send("infer", endless(max_tokens=800))
         while not client.result("daemon/status")["sequences"]:
             pass
         kill_engine(daemon)
         answer = client.response(running_one)["result"]
-        assert answer["usage"]["completion_tokens"] == 1500
+        assert answer["usage"]["completion_tokens"] == 800
 
 
 def test_a_request_that_was_running_in_two_deaths_is_quarantined_and_the_next_is_served(folder: Path) -> None:

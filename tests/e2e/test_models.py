@@ -8,6 +8,8 @@ import pytest
 from tests.e2e.pool import LONGEST, engines, loaded, long, serving, short, states, until
 from tests.e2e.support import KNOWN, Daemon, RawClient, greedy
 
+pytestmark = pytest.mark.slow
+
 
 def loads_of(daemon: Daemon, model: str) -> int:
     """Return how often a model was loaded."""
@@ -225,7 +227,6 @@ def test_a_limit_of_one_lets_one_request_run_at_a_time_over_all_models(folder: P
         assert all("result" in client.response(stream) for stream in streams)
 
 
-@pytest.mark.slow
 def test_twenty_loads_leave_no_descriptor_no_process_and_no_memory_behind(folder: Path) -> None:
     with serving(folder, "ab") as daemon, daemon.connect() as client:
         process = psutil.Process(daemon.process.pid)

@@ -17,6 +17,8 @@ from car_daemon.memory import MemoryReading, read_memory
 from car_protocol.conversation import Message
 from tests.e2e.support import KNOWN
 
+pytestmark = pytest.mark.slow
+
 GIB = 2**30
 
 

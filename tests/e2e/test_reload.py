@@ -127,6 +127,7 @@ def test_what_needs_another_daemon_is_logged_by_its_key(served: Daemon, file: Pa
     assert '"needs_restart": ["daemon.max_connections"]' in line
 
 
+@pytest.mark.slow
 def test_a_model_gets_its_new_settings_when_it_is_loaded_next(folder: Path) -> None:
     with running(folder, *configured(folder, FOUR)) as daemon, daemon.ready().connect() as client:
         configured(folder, "[capacity]\nsequences = 2\n")

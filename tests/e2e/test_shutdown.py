@@ -11,6 +11,8 @@ import pytest
 
 from tests.e2e.support import KNOWN, LONG, Daemon, configured, endless, greedy, is_gone
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., Daemon]
 
 

@@ -20,6 +20,8 @@ from car_daemon.daemon import Daemon as DaemonHere
 from car_daemon.listen import OwnSocket
 from tests.e2e.support import PATIENCE_S, Daemon, Json, RawClient, endless
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., Daemon]
 TOKENS = 1000
 
@@ -132,7 +134,6 @@ def client_process(path: Path) -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
-@pytest.mark.slow
 def test_a_stream_that_is_not_read_for_ten_seconds_ends_with_an_error_and_frees_its_sequence(start: Start) -> None:
     daemon = start("--capacity", "1").ready()
     with daemon.connect() as slow, daemon.connect() as other:

@@ -15,6 +15,8 @@ import pytest
 
 from tests.e2e.support import BIN, KNOWN, Daemon, RawClient, configured, greedy, running
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., Daemon]
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
@@ -148,7 +150,6 @@ def test_directories_that_are_missing_are_made_private_all_of_them(folder: Path)
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
-@pytest.mark.slow
 def test_a_socket_that_was_removed_is_bound_again_within_ten_seconds(start: Start) -> None:
     daemon = start("--capacity", "2").ready()
     with daemon.connect() as before:

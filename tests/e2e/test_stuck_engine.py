@@ -3,7 +3,11 @@
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.support import KNOWN, endless, greedy, is_gone, running
+
+pytestmark = pytest.mark.slow
 
 
 def test_deadlines_hold_while_the_engine_is_stopped_and_it_is_replaced(folder: Path) -> None:

@@ -10,6 +10,8 @@ import pytest
 from car_daemon import guide
 from tests.e2e.support import KNOWN, Daemon, greedy, running
 
+pytestmark = pytest.mark.slow
+
 GUIDE = guide.PATH.read_bytes()
 # Where the header says how many tensors there are.
 TENSOR_COUNT = slice(8, 16)
