@@ -189,7 +189,8 @@ def test_the_service_manager_hears_of_readiness_once_the_model_decodes_and_of_th
         first = time.monotonic()
         manager.heard_until("WATCHDOG=1")
         manager.heard_until("WATCHDOG=1")
-        assert time.monotonic() - first < 2
+        # Twice within twice the time in which the manager wants to hear of it.
+        assert time.monotonic() - first < 4
         assert held.process is not None
         held.process.send_signal(signal.SIGHUP)
         assert any(message.startswith("RELOADING=1\nMONOTONIC_USEC=") for message in manager.heard_until("READY=1"))

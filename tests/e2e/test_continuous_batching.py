@@ -38,7 +38,7 @@ def test_a_client_that_disconnects_frees_its_sequences_for_the_next(small_daemon
     with small_daemon.connect() as client:
         started = time.monotonic()
         client.result("infer", {"prompt": "Hi", "max_tokens": 1})
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 2, "endless work takes longer"
     small_daemon.wait_until_idle()
 
 
@@ -51,7 +51,7 @@ def test_a_reset_connection_frees_its_sequences_too(small_daemon: Daemon) -> Non
     with small_daemon.connect() as client:
         started = time.monotonic()
         client.result("infer", {"prompt": "Hi", "max_tokens": 1})
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 2, "endless work takes longer"
     small_daemon.wait_until_idle()
 
 

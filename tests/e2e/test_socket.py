@@ -183,7 +183,7 @@ def test_a_log_that_cannot_be_written_costs_nothing_else(folder: Path, standard_
         with connect(path, process) as client:
             assert client.result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
     finally:
         process.kill()
         process.wait()
