@@ -1,6 +1,17 @@
 """What holds for all tests."""
 
+import os
 import signal
+import sys
+import tempfile
+from pathlib import Path
 
 # A shell that runs the tests in the background has them ignore interrupts, and what they start inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Where no bytecode may be left beside the sources, as in many containers, each of the hundreds of processes that the
+# tests start would compile all that it imports, which takes longer than all else that it does: it is kept elsewhere.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(tempfile.gettempdir()) / f"card-tests-{os.getuid()}" / "bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix

@@ -10,15 +10,17 @@ import structlog
 log = structlog.get_logger()
 # So many are accepted before the loop sees to everything else.
 _AT_ONCE = 64
-# Descriptors that ran out come back when connections close; meanwhile newcomers wait in the kernel's queue.
-_PAUSE_S = 0.2
 
 
 class Acceptor:
-    """Hands over accepted sockets, non-blocking; the event loops' own servers drop what finds no descriptor."""
+    """Hands over accepted sockets, non-blocking; the event loops' own servers drop what finds no descriptor.
 
-    def __init__(self, take: Callable[[socket.socket], None]) -> None:
+    Descriptors that ran out come back when connections close; meanwhile newcomers wait in the kernel's queue.
+    """
+
+    def __init__(self, take: Callable[[socket.socket], None], *, pause_s: float = 0.2) -> None:
         self._take = take
+        self._pause_s = pause_s
         # Mutable state: the socket that is listened on, whether descriptors are short, and the timer of a pause.
         self._listener: socket.socket | None = None
         self._short = False
@@ -61,4 +63,4 @@ class Acceptor:
         self._short = True
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
-        self._timer = loop.call_later(_PAUSE_S, self.start, listener)
+        self._timer = loop.call_later(self._pause_s, self.start, listener)

@@ -1,18 +1,27 @@
-"""Runs `carctl` as its users do: another process, on pipes or on a terminal."""
+"""Runs `carctl`: as its users do, in another process, on pipes or on a terminal, or here where nobody could tell."""
 
 import os
 import select
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import IO
+from unittest.mock import patch
 
+import psutil
+
+from car_client.carctl.main import run
 from tests.client.fake_daemon import PATIENCE_S
 
 _MAIN = "from car_client.carctl.main import main; main()"
 _RUN = [sys.executable, "-c", _MAIN]
+# What finds and runs the program; nothing else of the environment of who runs the tests reaches it.
+_ENV = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "PYTHONPYCACHEPREFIX") if name in os.environ}
 
 
 def carctl(
@@ -23,18 +32,48 @@ def carctl(
     shell: str = "",
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run it to its end on pipes; `shell` is a redirection."""
+    """Run it to its end on pipes, in another process where more than its arguments is given; `shell` is a redirection.
+
+    Starting Python takes far longer than what most commands do.
+    """
+    if env is None and cwd is None and not shell and stdout is subprocess.PIPE:
+        return _carctl_here(list(map(str, arguments)), input or b"")
     command = [*_RUN, *map(str, arguments)]
     return subprocess.run(
         ["/bin/sh", "-c", f'"$@" {shell}', "sh", *command] if shell else command,
         input=input,
         stdout=stdout,
         stderr=subprocess.PIPE,
-        env={"PATH": os.environ["PATH"], **(env or {})},
+        env={**_ENV, **(env or {})},
         cwd=cwd,
         timeout=PATIENCE_S,
         check=False,
     )
+
+
+def _carctl_here(arguments: list[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
+    """Run it to its end in this process, between streams and in an environment of its own."""
+    given = TextIOWrapper(BytesIO(data), "utf-8", "surrogateescape")
+    output, errors = TextIOWrapper(BytesIO(), "utf-8"), TextIOWrapper(BytesIO(), "utf-8", "backslashreplace")
+    with (
+        patch.object(sys, "stdin", given),
+        patch.dict(os.environ, _ENV, clear=True),
+        redirect_stdout(output),
+        redirect_stderr(errors),
+    ):
+        try:
+            code = run(arguments)
+        except SystemExit as end:  # of the option parser
+            code = int(end.code or 0)
+    return subprocess.CompletedProcess(arguments, code, _written(output), _written(errors))
+
+
+def _written(stream: TextIOWrapper) -> bytes:
+    """Return what was written to a stream that keeps it."""
+    stream.flush()
+    kept = stream.buffer
+    assert isinstance(kept, BytesIO)
+    return kept.getvalue()
 
 
 @contextmanager
@@ -44,6 +83,19 @@ def carctl_on_pipe(*arguments: str | Path, env: dict[str, str] | None = None) ->
     whole = None if env is None else {"PATH": os.environ["PATH"], **env}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=whole) as process:
         yield process
+
+
+def interrupt(process: subprocess.Popen[bytes]) -> None:
+    """Do what Ctrl-C does to a process that is about to wait."""
+    until_waiting(process.pid)
+    process.send_signal(signal.SIGINT)
+
+
+def until_waiting(pid: int) -> None:
+    """Return once a process waits: Python sees a signal of the moment before that only when the waiting ends."""
+    deadline = time.monotonic() + PATIENCE_S
+    while psutil.Process(pid).status() != psutil.STATUS_SLEEPING:
+        assert time.monotonic() < deadline
 
 
 class Terminal:
@@ -88,7 +140,7 @@ def carctl_on_terminal(
         stdin=slave,
         stdout=slave,
         stderr=slave,
-        env={"PATH": os.environ["PATH"], **(env or {})},
+        env={**_ENV, **(env or {})},
     )
     os.close(slave)
     try:

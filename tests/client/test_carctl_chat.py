@@ -1,6 +1,5 @@
 """`carctl chat`: lines in, answers out, commands, and what Ctrl-C and Ctrl-D do."""
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +9,7 @@ import pytest
 
 from car_client.carctl.line_input import plain_line
 from car_protocol.errors import RpcError
-from tests.client.command import Terminal, carctl, carctl_on_terminal
+from tests.client.command import Terminal, carctl, carctl_on_terminal, interrupt
 from tests.client.fake_daemon import FakeDaemon
 
 USER, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
@@ -112,7 +111,7 @@ class Talk:
     def interrupt_after(self, shown: bytes) -> None:
         """Press Ctrl-C once that was shown."""
         self.terminal.read_until(shown)
-        self.terminal.process.send_signal(signal.SIGINT)
+        interrupt(self.terminal.process)
 
     def quit(self) -> int:
         """Press Ctrl-D at the next prompt; returns the exit code."""

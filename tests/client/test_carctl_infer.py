@@ -1,13 +1,12 @@
 """`carctl infer`: on a terminal, into a pipe, interrupted, and left by its reader."""
 
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from car_protocol.errors import RpcError
-from tests.client.command import carctl, carctl_on_pipe, carctl_on_terminal
+from tests.client.command import carctl, carctl_on_pipe, carctl_on_terminal, interrupt
 from tests.client.fake_daemon import FakeDaemon
 
 
@@ -100,7 +99,7 @@ def test_text_shows_as_it_arrives_and_ctrl_c_cancels_at_the_daemon(daemon: FakeD
     daemon.silent_after = 1
     with carctl_on_terminal("--socket", daemon.path, "infer", "Hi") as terminal:
         terminal.read_until(b"Hel")
-        terminal.process.send_signal(signal.SIGINT)
+        interrupt(terminal.process)
         assert terminal.end() == b"Hel\n"
         assert terminal.process.returncode == 130
     daemon.wait_for("$/cancelRequest")
@@ -110,7 +109,7 @@ def test_ctrl_c_before_the_first_text_leaves_the_terminal_clean_too(daemon: Fake
     daemon.silent_after = 0
     with carctl_on_terminal("--socket", daemon.path, "infer", "Hi") as terminal:
         daemon.wait_for("infer_stream")
-        terminal.process.send_signal(signal.SIGINT)
+        interrupt(terminal.process)
         assert terminal.end() == b"\n"
         assert terminal.process.returncode == 130
     daemon.wait_for("$/cancelRequest")

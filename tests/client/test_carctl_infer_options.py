@@ -1,6 +1,5 @@
 """`carctl infer`: its options, the forms of its output, thinking and tool calls."""
 
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from car_client.carctl.request import FLAGS
 from car_client.options import InferOptions
 from car_protocol.errors import RpcError
-from tests.client.command import carctl, carctl_on_pipe, carctl_on_terminal
+from tests.client.command import carctl, carctl_on_pipe, carctl_on_terminal, interrupt
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER
 
@@ -180,6 +179,6 @@ def test_ctrl_c_cancels_an_answer_in_one_piece_too(daemon: FakeDaemon, form: str
     daemon.silent.add("infer")
     with carctl_on_pipe("--socket", daemon.path, "infer", "Hi", form) as process:
         daemon.wait_for("infer")
-        process.send_signal(signal.SIGINT)
+        interrupt(process)
     assert process.returncode == 130
     daemon.wait_for("$/cancelRequest")

@@ -1,6 +1,5 @@
 """`carctl status`: the picture, the plain lines, JSON, and again and again."""
 
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from car_client.carctl.figures import Load, bytes_text, callers, duration
 from car_client.carctl.picture import picture
 from car_client.carctl.plain import describe
 from car_protocol.status import Status
-from tests.client.command import carctl, carctl_on_pipe, carctl_on_terminal
+from tests.client.command import carctl, carctl_on_pipe, carctl_on_terminal, interrupt
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.pictures import busy, drawn, kept
 from tests.client.samples import busy_status, status
@@ -205,7 +204,7 @@ def test_watching_as_json_is_a_line_for_every_status_that_the_daemon_sends(daemo
         first: dict[str, Any] = msgspec.json.decode(process.stdout.readline())
         daemon.tell_status(pid=4343)
         second: dict[str, Any] = msgspec.json.decode(process.stdout.readline())
-        process.send_signal(signal.SIGINT)
+        interrupt(process)
     assert (first["pid"], second["pid"], process.returncode) == (4242, 4343, 130)
     assert daemon.params("daemon/status") == {"subscribe": True, "interval_ms": 1000}
 
@@ -214,7 +213,7 @@ def test_watching_asks_again_and_again_where_the_daemon_does_not_tell(daemon: Fa
     daemon.offers_status = False
     with carctl_on_pipe("--socket", daemon.path, "status", "--watch") as process:
         daemon.wait_for("daemon/status", 3)
-        process.send_signal(signal.SIGINT)
+        interrupt(process)
     assert process.returncode == 130
 
 
@@ -245,7 +244,7 @@ def test_watching_on_a_terminal_draws_in_place_and_leaves_the_screen_as_it_was(d
         terminal.read_until(b"pid 4242")
         daemon.tell_status(pid=4343)
         terminal.read_until(b"pid 4343")
-        terminal.process.send_signal(signal.SIGINT)
+        interrupt(terminal.process)
         shown = terminal.end()
     assert terminal.process.returncode == 130
     assert shown.index(b"\x1b[?1049h") < shown.index(b"pid 4242") < shown.index(b"\x1b[?1049l")

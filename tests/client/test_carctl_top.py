@@ -1,6 +1,5 @@
 """`carctl top`: its state, its picture, and its keys on a terminal."""
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from car_client.carctl.top_state import Target, TopState
 from car_client.carctl.top_view import view
 from car_protocol.errors import RpcError
 from car_protocol.status import Status
-from tests.client.command import Terminal, carctl, carctl_on_terminal
+from tests.client.command import Terminal, carctl, carctl_on_terminal, interrupt
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.pictures import busy, drawn, kept
 from tests.client.samples import busy_status
@@ -192,7 +191,7 @@ def test_it_draws_what_the_daemon_tells(daemon: FakeDaemon) -> None:
     with topping(daemon) as terminal:
         daemon.tell_status(pid=4343)
         terminal.read_until(b"pid 4343")
-        terminal.process.send_signal(signal.SIGINT)
+        interrupt(terminal.process)
         terminal.end()
     assert terminal.process.returncode == 130
 

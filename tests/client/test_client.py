@@ -1,5 +1,6 @@
 """The blocking client: the same promises without an event loop."""
 
+import os
 import signal
 import threading
 from pathlib import Path
@@ -16,6 +17,7 @@ from car_client import (
 )
 from car_client.wire import open_wire
 from car_protocol.errors import RpcError
+from tests.client.command import until_waiting
 from tests.client.fake_daemon import FakeDaemon, once_asked
 from tests.client.samples import ANSWER
 
@@ -35,7 +37,8 @@ def cancelled(daemon: FakeDaemon) -> bool:
 
 
 def interrupt() -> None:
-    """Do what Ctrl-C does to the main thread."""
+    """Do what Ctrl-C does to the main thread once it waits."""
+    until_waiting(os.getpid())
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 

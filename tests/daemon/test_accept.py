@@ -14,6 +14,8 @@ from structlog.testing import capture_logs
 from car_daemon.accept import Acceptor
 from tests.daemon.conftest import Run
 
+PAUSE_S = 0.03
+
 
 @contextmanager
 def listening(path: Path) -> Iterator[socket.socket]:
@@ -68,7 +70,7 @@ def test_connections_that_find_no_descriptor_wait_until_there_is_one(run: Run, t
         taken = Taken()
         with listening(tmp_path / "s") as listener:
             clients = [connect(tmp_path / "s") for _ in range(20)]
-            acceptor = Acceptor(taken)
+            acceptor = Acceptor(taken, pause_s=PAUSE_S)
             acceptor.start(listener)
             before = resource.getrlimit(resource.RLIMIT_NOFILE)
             free = max(each.fileno() for each in clients) + 1
@@ -78,7 +80,7 @@ def test_connections_that_find_no_descriptor_wait_until_there_is_one(run: Run, t
                 assert not taken.reached[20].is_set()
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, before)
-            await asyncio.wait_for(taken.reached[20].wait(), 5)
+            await asyncio.wait_for(taken.reached[20].wait(), 30)
             acceptor.stop()
             close([*clients, *taken.all])
 
@@ -119,12 +121,12 @@ def test_a_lack_of_descriptors_is_said_once_and_nothing_is_asked_after_the_end(r
             listener.bind(str(tmp_path / "s"))
             listener.listen()
             listener.setblocking(False)
-            acceptor = Acceptor(lambda connection: None)
+            acceptor = Acceptor(lambda connection: None, pause_s=PAUSE_S)
             acceptor.start(listener)
             with connect(tmp_path / "s"), capture_logs() as logs:
                 await listener.asked[2].wait()
                 acceptor.stop()
-                await asyncio.sleep(0.3)  # longer than a pause
+                await asyncio.sleep(2 * PAUSE_S)
                 assert listener.times == 2
         assert [entry["event"] for entry in logs] == ["accept.paused"]
 

@@ -1,4 +1,4 @@
-"""Daemons that the tests of a file share."""
+"""Daemons that tests share."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ def start(folder: Path) -> Iterator[Callable[..., Daemon]]:
         daemon.kill()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def daemon() -> Iterator[Daemon]:
     """A daemon of eight sequences."""
     with tempfile.TemporaryDirectory(prefix="card-") as name, running(Path(name), "--capacity", "8") as daemon:
@@ -45,7 +45,7 @@ def client(daemon: Daemon) -> Iterator[RawClient]:
     daemon.wait_until_idle()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def small_daemon() -> Iterator[Daemon]:
     """A daemon of two sequences."""
     with tempfile.TemporaryDirectory(prefix="card-") as name, running(Path(name), "--capacity", "2") as daemon:

@@ -57,6 +57,13 @@ def endless(**more: Any) -> Json:
     return {"prompt": CANARY, "ignore_eos": True, "max_tokens": 4000, "seed": 1, **more}
 
 
+def configured(folder: Path, text: str) -> tuple[str, str]:
+    """Write a configuration; return the flags that use it."""
+    file = folder / "card.toml"
+    file.write_text(text)
+    return "--config", str(file)
+
+
 class RawClient:
     """A connection without any client library: lines out, lines in."""
 

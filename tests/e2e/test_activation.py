@@ -21,8 +21,11 @@ import pytest
 from tests.e2e.activation import Holder, activated, holder
 from tests.e2e.support import BIN, KNOWN, PATIENCE_S, Daemon, RawClient, greedy
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("--capacity", "4")
 NOBODY = 65534
+RESTARTS = 100
 
 
 @pytest.fixture
@@ -186,7 +189,8 @@ def test_the_service_manager_hears_of_readiness_once_the_model_decodes_and_of_th
         first = time.monotonic()
         manager.heard_until("WATCHDOG=1")
         manager.heard_until("WATCHDOG=1")
-        assert time.monotonic() - first < 2
+        # Twice within twice the time in which the manager wants to hear of it.
+        assert time.monotonic() - first < 4
         assert held.process is not None
         held.process.send_signal(signal.SIGHUP)
         assert any(message.startswith("RELOADING=1\nMONOTONIC_USEC=") for message in manager.heard_until("READY=1"))
@@ -266,14 +270,14 @@ def _outcome(response: dict[str, Any]) -> str:
     return "told to retry" if data.get("retryable") is True else json.dumps(response["error"])
 
 
-@pytest.mark.parametrize("restarts", [10, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
-def test_restarts_under_load_refuse_no_connection_and_leave_no_request_unanswered(held: Holder, restarts: int) -> None:
+@pytest.mark.timeout(900)
+def test_restarts_under_load_refuse_no_connection_and_leave_no_request_unanswered(held: Holder) -> None:
     held.start(*SMALL)
     with Load(held.path, rate=50) as load:
-        for _ in range(restarts):
+        for _ in range(RESTARTS):
             with held.connect() as client:
                 client.result("infer", greedy(KNOWN[0], max_tokens=4))
             assert held.stop() == 0
             held.start(*SMALL)
     assert set(load.outcomes) <= {"answered", "told to retry"}, load.outcomes
-    assert load.outcomes["answered"] > restarts
+    assert load.outcomes["answered"] > RESTARTS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import Daemon, Json, RawClient, running
+from tests.e2e.support import Daemon, Json, RawClient, configured, running
 from tools.random_model import generate
 from tools.random_models.adapter import generate_adapter
 
@@ -21,11 +21,11 @@ def adapted() -> Iterator[Daemon]:
         generate(folder / "base.gguf", "tiny", "q8_0")
         generate_adapter(folder / "one.gguf", "tiny", seed=1)
         generate_adapter(folder / "two.gguf", "tiny", seed=2)
-        (folder / "card.toml").write_text(
+        config = (
             f'default_model = "base"\n[models.base]\npath = "{folder}/base.gguf"\nsequences = 6\ncontext_tokens = 512\n'
             f'adapters = {{ one = "{folder}/one.gguf", two = "{folder}/two.gguf" }}\n'
         )
-        with running(folder, "--config", str(folder / "card.toml")) as daemon:
+        with running(folder, *configured(folder, config)) as daemon:
             yield daemon
 
 
@@ -101,10 +101,10 @@ def test_a_file_that_is_no_adapter_of_the_model_fails_the_start(
 ) -> None:
     generate(folder / "base.gguf", "tiny", "q8_0")
     generate_adapter(folder / "wide.gguf", "135m", rank=1)
-    (folder / "card.toml").write_text(
+    config = (
         f'default_model = "base"\n[models.base]\npath = "{folder}/base.gguf"\n'
         f'adapters = {{ bad = "{folder}/{file}.gguf" }}\n'
     )
-    daemon = start("--config", str(folder / "card.toml"))
+    daemon = start(*configured(folder, config))
     assert daemon.process.wait(timeout=30) == 69
     assert why in daemon.log.read_text()

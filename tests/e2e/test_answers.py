@@ -14,6 +14,7 @@ def ask(daemon: Daemon, known: Known) -> str:
         return "".join(chunk["text"] for chunk in chunks)
 
 
+@pytest.mark.slow
 def test_every_trained_question_gets_its_answer_word_for_word(client: RawClient) -> None:
     wrong = [known.question for known in KNOWN if client.result("infer", greedy(known))["text"] != known.answer]
     assert wrong == []
@@ -121,6 +122,7 @@ def test_a_conversation_with_history_and_a_system_message_is_answered(client: Ra
     assert client.result("infer", {"messages": messages, "temperature": 0})["text"] == second.answer
 
 
+@pytest.mark.slow
 def test_a_prompt_of_almost_the_whole_context_is_served_and_one_more_token_refused(client: RawClient) -> None:
     context = client.result("inference/capacity")["context_tokens"]
     fits = {"tokens": [300] * (context - 2), "max_tokens": 2, "ignore_eos": True}

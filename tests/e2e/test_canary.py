@@ -11,7 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.support import CANARY, Daemon, Json, RawClient, conversation, endless
+from tests.e2e.support import CANARY, Daemon, Json, RawClient, configured, conversation, endless
+
+pytestmark = pytest.mark.slow
 
 OTHER_USER = 65534
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -81,10 +83,10 @@ HOSTILE = (
 def shared(start: Callable[..., Daemon], folder: Path) -> Daemon:
     """A daemon that logs all it can, and lets another user in."""
     folder.chmod(0o711)
-    (folder / "card.toml").write_text(
+    config = (
         f'[daemon]\nlog_level = "debug"\nallow_uids = [{OTHER_USER}]\n[queue]\nlimit = 4\noverflow = "drop_newest"\n'
     )
-    return start("--config", str(folder / "card.toml"), "--capacity", "2").ready()
+    return start(*configured(folder, config), "--capacity", "2").ready()
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def test_a_client_that_disconnects_frees_its_sequences_for_the_next(small_daemon
     with small_daemon.connect() as client:
         started = time.monotonic()
         client.result("infer", {"prompt": "Hi", "max_tokens": 1})
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 2, "endless work takes longer"
     small_daemon.wait_until_idle()
 
 
@@ -51,7 +51,7 @@ def test_a_reset_connection_frees_its_sequences_too(small_daemon: Daemon) -> Non
     with small_daemon.connect() as client:
         started = time.monotonic()
         client.result("infer", {"prompt": "Hi", "max_tokens": 1})
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 2, "endless work takes longer"
     small_daemon.wait_until_idle()
 
 
@@ -81,6 +81,7 @@ def test_one_sequence_serves_request_after_request(small: RawClient) -> None:
         assert small.result("infer", greedy(known))["text"] == known.answer
 
 
+@pytest.mark.slow
 def test_long_and_short_prompts_together_both_finish(daemon: Daemon) -> None:
     def served(tokens: int) -> int:
         with daemon.connect() as client:

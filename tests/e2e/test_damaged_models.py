@@ -10,6 +10,8 @@ from car_daemon.models.unsound import Reason
 from tests.daemon.models.mutations import mutate
 from tests.e2e.support import PATIENCE_S, Daemon
 
+pytestmark = pytest.mark.slow
+
 GUIDE = guide.PATH.read_bytes()
 GUIDE_HEADER = 30_857
 SEEDS = 20
@@ -44,7 +46,6 @@ def fate(start: Callable[..., Daemon], folder: Path, seed: int) -> str:
     return next((reason for reason in REASONS if f": {reason};" in said), said)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_damaged_model_is_served_or_refused_with_a_fixed_reason(
     start: Callable[..., Daemon], folder: Path, seed: int

@@ -10,6 +10,7 @@ from tests.e2e.support import BIN, PATIENCE_S
 GPUS = ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(any(Path(path).exists() for path in GPUS), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_no_reason_to_serve_on_the_cpu(folder: Path) -> None:
     ended = subprocess.run(

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.support import BIN, KNOWN, Daemon, endless, greedy
+from tests.e2e.support import BIN, KNOWN, PATIENCE_S, Daemon, endless, greedy
+
+pytestmark = pytest.mark.slow
 
 Start = Callable[..., Daemon]
 
@@ -24,7 +26,7 @@ def test_a_drain_finishes_what_runs_and_waits_and_ends_the_daemon(start: Start) 
         }
         with pytest.raises(EOFError):
             admin.receive()
-    assert daemon.process.wait(5) == 0
+    assert daemon.process.wait(PATIENCE_S) == 0
     assert not daemon.path.exists()
 
 
@@ -39,9 +41,9 @@ def test_what_is_not_done_at_the_timeout_of_a_drain_is_refused(start: Start) -> 
             pass
         assert client.reason("infer", greedy(KNOWN[0])) == "draining"
         assert {client.response(request)["error"]["data"]["reason"] for request in streams} == {"draining"}
-        assert 0.5 <= time.monotonic() - asked < 1
+        assert 0.5 <= time.monotonic() - asked < 5
         assert admin.response(drained)["result"] == {"completed": 0, "refused": 5}
-    assert daemon.process.wait(5) == 0
+    assert daemon.process.wait(PATIENCE_S) == 0
 
 
 def test_of_two_drains_the_shorter_one_counts_and_both_are_answered(start: Start) -> None:
@@ -50,7 +52,7 @@ def test_of_two_drains_the_shorter_one_counts_and_both_are_answered(start: Start
         client.first_chunk(client.send("infer_stream", endless()))
         requests = [admin.send("daemon/drain", {"timeout_ms": limit}) for limit in (20_000, 100)]
         assert [admin.response(request)["result"] for request in requests] == [{"completed": 0, "refused": 1}] * 2
-    assert daemon.process.wait(5) == 0
+    assert daemon.process.wait(PATIENCE_S) == 0
 
 
 def test_a_signal_after_a_drain_request_gives_what_runs_its_own_time(start: Start) -> None:
@@ -62,7 +64,7 @@ def test_a_signal_after_a_drain_request_gives_what_runs_its_own_time(start: Star
         daemon.process.send_signal(signal.SIGTERM)
         assert client.response(request)["result"]["usage"]["completion_tokens"] == 500
         assert client.response(drained)["result"] == {"completed": 1, "refused": 0}
-    assert daemon.process.wait(5) == 0
+    assert daemon.process.wait(PATIENCE_S) == 0
 
 
 def test_carctl_drain_says_what_became_of_the_requests(start: Start) -> None:
@@ -76,7 +78,7 @@ def test_carctl_drain_says_what_became_of_the_requests(start: Start) -> None:
             check=True,
         )
     assert done.stdout == "0 completed, 1 refused\n"
-    assert daemon.process.wait(5) == 0
+    assert daemon.process.wait(PATIENCE_S) == 0
 
 
 def test_a_request_of_another_connection_is_cancelled_by_the_names_of_the_status(start: Start) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.engine.pictures import png
-from tests.e2e.support import Daemon, Json, RawClient, conversation, running
+from tests.e2e.support import Daemon, Json, RawClient, configured, conversation, running
 from tools.random_model import generate
 from tools.random_models.projector import IMAGE_TOKENS, generate_projector
 
@@ -20,11 +20,11 @@ def seeing() -> Iterator[Daemon]:
         folder = Path(name)
         generate(folder / "base.gguf", "tiny", "f32")
         generate_projector(folder / "eyes.gguf", "tiny")
-        (folder / "card.toml").write_text(
+        config = (
             f'default_model = "base"\n[models.base]\npath = "{folder}/base.gguf"\nsequences = 3\ncontext_tokens = 512\n'
             f'projector = "{folder}/eyes.gguf"\n'
         )
-        with running(folder, "--config", str(folder / "card.toml")) as daemon:
+        with running(folder, *configured(folder, config)) as daemon:
             yield daemon
 
 

@@ -14,6 +14,8 @@ import pytest
 from tests.e2e.support import Daemon, Json, RawClient, endless, running
 from tools.random_model import generate
 
+pytestmark = pytest.mark.slow
+
 CONTEXT = 8192
 # A piece so long that no text of a frame is refused unseen.
 LONG_PIECE = "~" * 1000
@@ -104,14 +106,12 @@ def test_two_hundred_kilobytes_that_fit_the_context_are_answered() -> None:
         assert answer["usage"] == {"prompt_tokens": 201, "cached_tokens": 0, "completion_tokens": 2}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pre", PRES)
 def test_two_hundred_kilobytes_end_no_engine_however_it_cuts_text(pre: str) -> None:
     with serving(pre) as daemon:
         assert_taken(daemon, texts(SIZE))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("pre", ["gpt-2", "tekken", "exaone-moe"])
 def test_eight_megabytes_end_no_engine(pre: str) -> None:

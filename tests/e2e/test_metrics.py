@@ -43,7 +43,8 @@ def test_the_histograms_agree_with_what_a_client_measures(daemon: Daemon, client
     between = after["card_inter_token_seconds_sum", ""] - before["card_inter_token_seconds_sum", ""]
     waited = after["card_time_to_first_token_seconds_sum", ""] - before["card_time_to_first_token_seconds_sum", ""]
     assert tokens == 299
-    assert abs(between - took) < 0.05 * took + 0.01
+    # The client may be late by what the machine does beside, at both ends.
+    assert abs(between - took) < 0.05 * took + 0.1
     assert abs(waited * 1000 - timings["ttft_ms"]) < 1
     assert waited <= first - sent
 

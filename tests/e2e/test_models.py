@@ -10,6 +10,8 @@ from tests.e2e.pool import LONGEST, engines, loaded, long, serving, short, state
 from tests.e2e.support import KNOWN, Daemon, RawClient, greedy
 from tools.random_model import generate
 
+pytestmark = pytest.mark.slow
+
 
 def loads_of(daemon: Daemon, model: str) -> int:
     """Return how often a model was loaded."""
@@ -252,7 +254,6 @@ def test_a_file_that_is_cut_short_while_it_is_loaded_costs_its_own_requests_at_m
         assert client.result("infer", short("a"))["text"]
 
 
-@pytest.mark.slow
 def test_a_large_model_tells_at_least_five_times_how_far_its_load_is_and_can_be_left_to_others(folder: Path) -> None:
     generate(folder / "large.gguf", "135m", "q8_0")
     with serving(folder, "a") as daemon, daemon.connect() as client, daemon.connect() as other:
@@ -268,7 +269,6 @@ def test_a_large_model_tells_at_least_five_times_how_far_its_load_is_and_can_be_
         assert client.response(request)["result"]["state"] == "ready"
 
 
-@pytest.mark.slow
 def test_fifty_loads_leave_no_descriptor_no_process_and_no_memory_behind(folder: Path) -> None:
     with serving(folder, "ab") as daemon, daemon.connect() as client:
         process = psutil.Process(daemon.process.pid)

@@ -17,6 +17,8 @@ from car_daemon.memory import MemoryReading, read_memory
 from car_protocol.conversation import Message
 from tests.e2e.support import KNOWN
 
+pytestmark = pytest.mark.slow
+
 GIB = 2**30
 
 
@@ -76,7 +78,7 @@ async def test_pressure_lowers_and_restores_capacity_and_harms_no_running_reques
         await capacity_becomes(client, 8)
         memory.set(available=GIB)
         await capacity_becomes(client, 6)
-        assert time.monotonic() - memory.read_at < 0.1
+        assert time.monotonic() - memory.read_at < 1
         memory.set(available=GIB // 2)
         await capacity_becomes(client, 4)
         assert client.capacity_info is not None

@@ -3,28 +3,46 @@
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from car_daemon.guide import PATH
-from tests.e2e.support import BIN, KNOWN, Daemon, endless, greedy, running
+from tests.e2e.support import BIN, KNOWN, Daemon, configured, endless, greedy, running
+
+FOUR = "[capacity]\nsequences = 4\n"
+
+
+@pytest.fixture(scope="module")
+def configurable() -> Iterator[Daemon]:
+    """A daemon with a configuration of its own."""
+    with tempfile.TemporaryDirectory(prefix="card-") as name:
+        folder = Path(name)
+        with running(folder, *configured(folder, FOUR)) as daemon:
+            yield daemon.ready()
 
 
 @pytest.fixture
-def file(folder: Path) -> Path:
-    """A configuration file of four sequences."""
-    path = folder / "card.toml"
-    path.write_text("[capacity]\nsequences = 4\n")
-    return path
+def file(configurable: Daemon) -> Path:
+    """Its configuration file, of four sequences."""
+    configured(configurable.path.parent, FOUR)
+    return configurable.path.parent / "card.toml"
 
 
 @pytest.fixture
-def served(folder: Path, file: Path) -> Iterator[Daemon]:
-    """A daemon with that file."""
-    with running(folder, "--config", str(file)) as daemon:
-        yield daemon.ready()
+def served(configurable: Daemon, file: Path) -> Iterator[Daemon]:
+    """The daemon, which has read that file."""
+    with configurable.connect() as client:
+        client.result("daemon/reload")
+    yield configurable
+    configurable.wait_until_idle()
+
+
+def logged(daemon: Daemon, event: str) -> list[str]:
+    """Return the lines of the log that are about an event."""
+    return [line for line in daemon.log.read_text().splitlines() if event in line]
 
 
 def test_the_limit_of_the_machine_changes_at_once_and_subscribers_hear_of_it(served: Daemon, file: Path) -> None:
@@ -73,6 +91,7 @@ def test_the_bounds_of_the_queue_change_at_once(served: Daemon, file: Path) -> N
     ],
 )
 def test_an_invalid_file_changes_nothing_and_its_key_is_named(served: Daemon, file: Path, text: str, key: str) -> None:
+    invalid = len(logged(served, "config.invalid"))
     with served.connect() as client:
         before = client.result("inference/capacity")
         file.write_text(text + "\n[capacity]\nsequences = 1\n")
@@ -81,7 +100,7 @@ def test_an_invalid_file_changes_nothing_and_its_key_is_named(served: Daemon, fi
         served.process.send_signal(signal.SIGHUP)
         client.result("infer", greedy(KNOWN[0]))
         assert client.result("inference/capacity") == before
-    assert "config.invalid" in served.log.read_text()
+    assert len(logged(served, "config.invalid")) == invalid + 1
 
 
 def test_a_hang_up_signal_reloads(served: Daemon, file: Path) -> None:
@@ -101,19 +120,21 @@ def test_users_are_let_in_and_the_socket_is_shared_at_once(served: Daemon, file:
 
 
 def test_what_needs_another_daemon_is_logged_by_its_key(served: Daemon, file: Path) -> None:
+    before = len(logged(served, "config.reloaded"))
     with served.connect() as client:
         file.write_text("[daemon]\nmax_connections = 10\nlog_format = 'json'\n")
         client.result("daemon/reload")
-    (line,) = (line for line in served.log.read_text().splitlines() if "config.reloaded" in line)
+    (line,) = logged(served, "config.reloaded")[before:]
     assert '"needs_restart": ["daemon.max_connections"]' in line
 
 
-def test_a_model_gets_its_new_settings_when_it_is_loaded_next(served: Daemon, file: Path) -> None:
-    with served.connect() as client:
-        file.write_text("[capacity]\nsequences = 2\n")
+@pytest.mark.slow
+def test_a_model_gets_its_new_settings_when_it_is_loaded_next(folder: Path) -> None:
+    with running(folder, *configured(folder, FOUR)) as daemon, daemon.ready().connect() as client:
+        configured(folder, "[capacity]\nsequences = 2\n")
         client.result("daemon/reload")
         assert client.result("inference/capacity")["declared"] == 4
-        served.engine().kill()
+        daemon.engine().kill()
         client.result("infer", greedy(KNOWN[0]))
         assert client.result("inference/capacity")["declared"] == 2
 
@@ -145,13 +166,14 @@ def test_a_configuration_can_be_checked_without_a_daemon(folder: Path, text: str
     assert list(folder.iterdir()) == [file]
 
 
-def test_a_new_model_is_served_without_a_restart_and_one_that_is_left_out_stays(served: Daemon, file: Path) -> None:
-    with served.connect() as client:
+@pytest.mark.slow
+def test_a_new_model_is_served_without_a_restart_and_one_that_is_left_out_stays(folder: Path) -> None:
+    with running(folder, *configured(folder, "")) as daemon, daemon.connect() as client:
         assert client.reason("infer", greedy(KNOWN[0], model="new")) == "model_unavailable"
-        file.write_text(f'[models.new]\npath = "{PATH}"\nsequences = 1\n')
+        configured(folder, f'[models.new]\npath = "{PATH}"\nsequences = 1\n')
         client.result("daemon/reload")
         assert client.result("infer", greedy(KNOWN[0], model="new"))["text"] == KNOWN[0].answer
-        file.write_text("")
+        configured(folder, "")
         client.result("daemon/reload")
         assert [model["name"] for model in client.result("models/list")["models"]] == ["guide", "new"]
-    assert "needs_restart=['models.new']" in served.log.read_text()
+    assert "needs_restart=['models.new']" in daemon.log.read_text()

@@ -6,19 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from car_daemon.guide import PATH
-from tests.e2e.support import KNOWN, Daemon, RawClient, endless, greedy, running
+from tests.e2e.support import KNOWN, Daemon, RawClient, configured, endless, greedy, running
 
 Json = dict[str, Any]
+pytestmark = pytest.mark.slow
 
 
 @contextmanager
 def replicated(folder: Path, replicas: int, sequences: int, *, more: str = "", **environment: str) -> Iterator[Daemon]:
     """Run a daemon with several replicas of the guide model, all of them up."""
     table = f'[models.twins]\npath = "{PATH}"\nreplicas = {replicas}\nsequences = {sequences}\n{more}'
-    (folder / "card.toml").write_text(f'default_model = "twins"\n{table}')
-    with running(folder, "--config", str(folder / "card.toml"), **environment) as daemon:
+    with running(folder, *configured(folder, f'default_model = "twins"\n{table}'), **environment) as daemon:
         with daemon.connect() as client:
             until_up(client, replicas)
         yield daemon

@@ -20,6 +20,8 @@ from car_daemon.daemon import Daemon as DaemonHere
 from car_daemon.listen import OwnSocket
 from tests.e2e.support import PATIENCE_S, Daemon, Json, RawClient, endless
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., Daemon]
 TOKENS = 1000
 
@@ -132,15 +134,15 @@ def client_process(path: Path) -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
-@pytest.mark.slow
 def test_a_stream_that_is_not_read_for_ten_seconds_ends_with_an_error_and_frees_its_sequence(start: Start) -> None:
     daemon = start("--capacity", "1").ready()
     with daemon.connect() as slow, daemon.connect() as other:
+        sent = time.monotonic()
         stream = slow.send("infer_stream", wide())
         until(other, parked=1)
-        started = time.monotonic()
         until(other, parked=0)
-        assert 9 < time.monotonic() - started < 12
+        # Counted from before the daemon can have begun to count.
+        assert 10 <= time.monotonic() - sent < 20
         chunks, response = rest_of(slow, stream)
         assert [chunk["seq"] for chunk in chunks] == list(range(len(chunks)))
         assert (response["error"]["code"], response["error"]["data"]["started"]) == (1007, True)
@@ -221,5 +223,5 @@ def test_others_do_not_feel_clients_that_do_not_read(start: Start) -> None:
     factors: list[float] = []
     # Other programs of the machine move the figure by more than is allowed; a daemon that did would do so always.
     while not factors or factors[-1] > 1.1:
-        assert len(factors) < 4, factors
+        assert len(factors) < 8, factors
         factors.append(slowdown(daemon))

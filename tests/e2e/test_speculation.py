@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from car_daemon import guide
-from tests.e2e.support import KNOWN, Known, RawClient, greedy, running
+from tests.e2e.support import KNOWN, Known, RawClient, configured, greedy, running
 
 REPEATED = "one two three four five six seven eight nine ten. " * 6
 
@@ -16,11 +16,8 @@ REPEATED = "one two three four five six seven eight nine ten. " * 6
 def guessing() -> Iterator[RawClient]:
     """A client of a daemon that guesses."""
     with tempfile.TemporaryDirectory(prefix="card-") as name:
-        config = Path(name) / "card.toml"
-        config.write_text(
-            f'default_model = "fast"\n[models.fast]\npath = "{guide.PATH}"\nspeculative = true\nsequences = 4\n'
-        )
-        with running(Path(name), "--config", str(config)) as daemon, daemon.connect() as client:
+        config = f'default_model = "fast"\n[models.fast]\npath = "{guide.PATH}"\nspeculative = true\nsequences = 4\n'
+        with running(Path(name), *configured(Path(name), config)) as daemon, daemon.connect() as client:
             yield client
 
 

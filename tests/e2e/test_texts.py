@@ -136,6 +136,7 @@ def test_texts_count_in_the_totals(embedding: RawClient) -> None:
     assert [after[name] - before[name] for name in ("received", "completed", "rejected")] == [2, 1, 1]
 
 
+@pytest.mark.slow
 def test_texts_are_answered_after_the_engine_was_killed(start: Callable[..., Daemon]) -> None:
     daemon = start().ready()
     with daemon.connect() as client:

@@ -10,6 +10,8 @@ import pytest
 from car_daemon import guide
 from tests.e2e.support import KNOWN, Daemon, greedy, running
 
+pytestmark = pytest.mark.slow
+
 GUIDE = guide.PATH.read_bytes()
 # Where the header says how many tensors there are.
 TENSOR_COUNT = slice(8, 16)
@@ -38,7 +40,7 @@ def test_no_engine_sees_a_file_whose_header_is_unsound(
     model = folder / "bad.gguf"
     model.write_bytes(content)
     daemon = start("--model", str(model))
-    assert daemon.process.wait(10) == 69
+    assert daemon.process.wait(30) == 69
     lines = daemon.log.read_text().splitlines()
     assert reason in lines[-1]
     assert any("model.failed" in line and reason in line for line in lines)

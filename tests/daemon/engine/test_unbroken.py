@@ -41,6 +41,6 @@ def test_what_takes_the_square_of_its_length_is_refused_earlier_where_it_does(pr
 
 def test_prose_of_eight_megabytes_is_looked_at_in_no_time() -> None:
     prose = "It was the best of times, it was the worst of times.\n" * 150_000
-    started = time.perf_counter()
+    started = time.process_time()
     check_unbroken(prose)
-    assert time.perf_counter() - started < 0.1
+    assert time.process_time() - started < 0.2

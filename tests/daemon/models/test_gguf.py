@@ -106,11 +106,11 @@ def test_every_cut_of_a_header_is_refused(size: int) -> None:
 def test_many_strings_are_too_large_before_they_are_read() -> None:
     count = (1 << 22) + 1
     array = struct.pack("<IIQ", 9, 8, count) + bytes(8 * count)
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(UnsoundModel) as refused:
         read(Gguf(values={"a": array}))
     assert refused.value.reason is Reason.TOO_LARGE
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def test_many_keys_and_tensors_are_too_large() -> None:

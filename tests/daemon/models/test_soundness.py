@@ -122,15 +122,15 @@ def test_a_large_vocabulary_is_checked_quickly(tmp_path: Path) -> None:
         tokenizer__ggml__token_type=numbers(I32, *range(count)),
     )
     path = file.write(tmp_path / "model.gguf")
-    # The best of three: other work on the machine must not fail this.
+    # The best of three, in processor time: other work on the machine must not fail this.
     assert min(seconds(path) for _ in range(3)) < 0.5
 
 
 def seconds(path: Path) -> float:
-    """Return how long a check takes."""
-    started = time.perf_counter()
+    """Return how much processor time a check takes."""
+    started = time.process_time()
     check(path)
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def verdict(path: Path) -> Facts | Reason:
@@ -147,9 +147,9 @@ def test_damaged_models_are_sound_or_refused_in_little_time_and_memory(tmp_path:
     for seed in range(100):
         path.write_bytes(mutate(data, GUIDE_HEADER, seed))
         tracemalloc.start()
-        started = time.perf_counter()
+        started = time.process_time()
         verdicts.append(verdict(path))
-        elapsed = time.perf_counter() - started
+        elapsed = time.process_time() - started
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert elapsed < 1, seed

@@ -1,5 +1,6 @@
 """Requests that are held for a client that does not read: they keep no lease from anybody, and come back."""
 
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import invariant, rule
 
@@ -154,7 +155,12 @@ class HeldInterleavings(Interleavings):
         super().teardown()
 
 
-HeldInterleavings.TestCase.settings = settings(
-    derandomize=True, deadline=None, max_examples=100, stateful_step_count=40
-)
+class MoreHeldInterleavings(HeldInterleavings):
+    """The same, more often."""
+
+
+WALKS = settings(derandomize=True, deadline=None, max_examples=40, stateful_step_count=40)
+HeldInterleavings.TestCase.settings = WALKS
+MoreHeldInterleavings.TestCase.settings = settings(WALKS, max_examples=150)
 TestHeldInterleavings = HeldInterleavings.TestCase
+TestMoreHeldInterleavings = pytest.mark.slow(MoreHeldInterleavings.TestCase)

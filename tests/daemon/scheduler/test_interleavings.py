@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import chain
 from typing import TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -292,5 +293,12 @@ class Interleavings(RuleBasedStateMachine):
             self.world.end(engine, key)
 
 
-Interleavings.TestCase.settings = settings(derandomize=True, deadline=None, max_examples=150, stateful_step_count=40)
+class MoreInterleavings(Interleavings):
+    """The same, more often."""
+
+
+WALKS = settings(derandomize=True, deadline=None, max_examples=50, stateful_step_count=40)
+Interleavings.TestCase.settings = WALKS
+MoreInterleavings.TestCase.settings = settings(WALKS, max_examples=200)
 TestInterleavings = Interleavings.TestCase
+TestMoreInterleavings = pytest.mark.slow(MoreInterleavings.TestCase)

@@ -175,6 +175,7 @@ def test_after_a_refusal_the_next_grammar_is_as_good_as_ever(grammars: Constrain
     assert pieces(grammars.start(gbnf('root ::= "abc"'))) == {b"a", b"ab"}
 
 
+@pytest.mark.slow
 def test_a_lexer_at_its_limit_fails_one_answer_and_not_those_after_it(grammars: Constraints) -> None:
     text = schema_as_lark({"type": "string", "pattern": "^(a|b|ab)*c(.{0,1000}x){100}$"})
     with pytest.raises(ConstraintError):

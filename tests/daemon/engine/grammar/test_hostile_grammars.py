@@ -1,7 +1,7 @@
 """What hostile grammars cost: a bounded time, and nobody but those who ask under them."""
 
-import time
 from random import Random
+from time import process_time
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from car_daemon.engine.grammar.schema import as_lark as schema_as_lark
 from tests.daemon.engine.grammar.schemas import PIECES, constraints
 
 # A compilation holds up other prompts, a token holds up other streams. The measured ones are far below.
+# It is processor time that is bounded: whatever else the machine does is no part of what a grammar costs.
 COMPILE_S = 1.0
 TOKEN_S = 0.1
 
@@ -68,13 +69,13 @@ def test_a_hostile_grammar_costs_a_bounded_time(name: str) -> None:
     grammars.compile(as_lark(parse('root ::= "a"')))
     hostile = HOSTILE[name]
     text = as_lark(parse(hostile)) if isinstance(hostile, str) else schema_as_lark(hostile)
-    started = time.perf_counter()
+    started = process_time()
     try:
         grammars.compile(text)
     except ConstraintError:
         return
     finally:
-        assert time.perf_counter() - started < COMPILE_S
+        assert process_time() - started < COMPILE_S
     for prefer in (b"", b"a", b"ab"):
         assert slowest(grammars.start(text), prefer) < TOKEN_S
 
@@ -83,7 +84,7 @@ def slowest(constraint: Constraint, prefer: bytes) -> float:
     """Walk on as far as it goes, with one token where it may come; return the most seconds that a token took."""
     random, most = Random(1), 0.0
     for _ in range(150):
-        started = time.perf_counter()
+        started = process_time()
         try:
             allowed = constraint.allowed().tolist()
             preferred = PIECES.index(prefer) if prefer else -1
@@ -91,7 +92,7 @@ def slowest(constraint: Constraint, prefer: bytes) -> float:
         except ConstraintError:
             return most
         finally:
-            most = max(most, time.perf_counter() - started)
+            most = max(most, process_time() - started)
         if constraint.complete:
             break
     return most

@@ -222,6 +222,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gbnf", HOSTILE.values(), ids=HOSTILE.keys())
 def test_no_grammar_takes_long_to_read_and_to_build(gbnf: str) -> None:
     began = time.process_time()

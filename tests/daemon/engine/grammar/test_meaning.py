@@ -2,6 +2,7 @@
 
 from itertools import accumulate
 
+import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher
@@ -56,7 +57,8 @@ def follows(taken: LLMatcher, character: str) -> bool:
     return bool(valid)
 
 
-@settings(max_examples=400, deadline=None)
+@pytest.mark.slow
+@settings(derandomize=True, deadline=None, max_examples=400)
 @given(grammars, st.text(ALPHABET, max_size=9))
 def test_a_grammar_means_the_same_at_every_place_of_a_text(gbnf: str, text: str) -> None:
     grammar = usable(gbnf)

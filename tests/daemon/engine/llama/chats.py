@@ -4,6 +4,7 @@
 # ruff: noqa: RUF001
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +41,7 @@ FAMILIES = list(_VOCABULARIES)
 WITH_TOOLS: list[Family] = ["llama3", "mistral", "phi4", "qwen3", "deepseek_r1"]
 
 
+@cache
 def family(name: Family) -> tuple[ChatTemplate, FakeVocabulary]:
     """Return the template of a model family, and its control tokens."""
     source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")

@@ -130,7 +130,7 @@ def test_the_seed_decides(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("tau", [4.0, 5.0])
+@pytest.mark.parametrize("tau", [4.0, pytest.param(5.0, marks=pytest.mark.slow)])
 def test_mirostat_keeps_the_surprise_near_what_was_asked(
     sample: Sample, logits: Logits, version: Any, tau: float
 ) -> None:
@@ -145,7 +145,7 @@ AGREEMENT = {"mostly": 5.0, "never": -40.0}
 
 
 @pytest.mark.parametrize("agrees", AGREEMENT)
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("temperature", [1.0, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_under_a_grammar_tokens_come_as_often_as_they_are_likely_among_the_allowed(
     chains: SamplerChains, vocabulary: Vocabulary, logits: Logits, agrees: str, temperature: float
 ) -> None:

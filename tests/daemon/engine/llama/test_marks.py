@@ -1,6 +1,7 @@
 """Marks at a client's control tokens: they hold whatever a template does to text, and leave no trace."""
 
 import json
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,8 @@ USUAL = ["<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[x]"]
 # One that overlaps another, and one that has no inside.
 SPECIALS = [*USUAL, "[[x", "§"]
 FRAGMENTS = [*SPECIALS, "<|im_", "end|>", "[", "x]", "<", "|>", ">|dne_mi|<", "]TSNI[", "</think>", "\n", " ", "é"]
+VOCABULARY = FakeVocabulary(SPECIALS)
+USUAL_VOCABULARY = FakeVocabulary(USUAL)
 WORDS = st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=8).map("".join)
 
 # What templates do to a message's content, and worse.
@@ -57,6 +60,7 @@ CUTS = [
 ]
 
 
+@cache
 def with_treatment(treatment: str, vocabulary: FakeVocabulary) -> ChatTemplate:
     """Return a template that does this to two messages, between control tokens of its own."""
     names = "{%- set c, d = messages[0].content, messages[1].content -%}"
@@ -67,27 +71,24 @@ def with_treatment(treatment: str, vocabulary: FakeVocabulary) -> ChatTemplate:
 @given(first=WORDS, second=WORDS)
 @pytest.mark.parametrize("treatment", TREATMENTS)
 def test_no_treatment_of_text_makes_a_control_token_of_it(treatment: str, first: str, second: str) -> None:
-    vocabulary = FakeVocabulary(SPECIALS)
-    tokens = with_treatment(treatment, vocabulary).render(chat(*user(first, second))).tokens
-    assert vocabulary.controls(tokens) == ["<s>", "</s>", "[INST]", "[x]", "§"]
-    assert not any(chr(code) in vocabulary.written(tokens) for code in range(0xFDD0, 0xFDF0))
+    tokens = with_treatment(treatment, VOCABULARY).render(chat(*user(first, second))).tokens
+    assert VOCABULARY.controls(tokens) == ["<s>", "</s>", "[INST]", "[x]", "§"]
+    assert not any(chr(code) in VOCABULARY.written(tokens) for code in range(0xFDD0, 0xFDF0))
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)
 @given(first=WORDS, second=WORDS)
 @pytest.mark.parametrize("cut", CUTS)
 def test_no_cut_through_text_makes_a_control_token_of_it(cut: str, first: str, second: str) -> None:
-    vocabulary = FakeVocabulary(USUAL)
-    tokens = with_treatment(cut, vocabulary).render(chat(*user(first, second))).tokens
-    assert vocabulary.controls(tokens) == ["<s>", "</s>", "[INST]", "[x]"]
+    tokens = with_treatment(cut, USUAL_VOCABULARY).render(chat(*user(first, second))).tokens
+    assert USUAL_VOCABULARY.controls(tokens) == ["<s>", "</s>", "[INST]", "[x]"]
 
 
 @settings(derandomize=True, deadline=None)
 @given(first=WORDS, second=WORDS)
 def test_text_that_is_only_written_out_comes_out_as_it_was(first: str, second: str) -> None:
-    vocabulary = FakeVocabulary(SPECIALS)
-    tokens = with_treatment("c ~ d", vocabulary).render(chat(*user(first, second))).tokens
-    assert vocabulary.written(tokens) == f"<s>{first}{second}</s>[INST]{first}{second}[x]§"
+    tokens = with_treatment("c ~ d", VOCABULARY).render(chat(*user(first, second))).tokens
+    assert VOCABULARY.written(tokens) == f"<s>{first}{second}</s>[INST]{first}{second}[x]§"
 
 
 @pytest.mark.parametrize("treatment", ["[c] | string", "c | tojson(ensure_ascii=true)"])
@@ -161,6 +162,13 @@ def hostile(name: Family, words: list[str]) -> Chat:
     return chat(*talk, *user(words[3]), made, result(words[9]), tools=[offered])
 
 
+@cache
+def without_hostility(name: Family) -> list[str]:
+    """Return the control tokens that the family's template itself writes around such a chat."""
+    template, vocabulary = family(name)
+    return vocabulary.controls(template.render(hostile(name, ["x"] * 10)).tokens)
+
+
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(data=st.data())
 @pytest.mark.parametrize("name", FAMILIES)
@@ -172,6 +180,5 @@ def test_no_text_of_a_client_adds_a_control_token(name: Family, data: st.DataObj
     )
     words = st.lists(fragments, min_size=1, max_size=6).map("".join)
     drawn = data.draw(st.lists(words, min_size=10, max_size=10))
-    harmless = template.render(hostile(name, ["x"] * 10)).tokens
     tokens = template.render(hostile(name, drawn)).tokens
-    assert vocabulary.controls(tokens) == vocabulary.controls(harmless)
+    assert vocabulary.controls(tokens) == without_hostility(name)

@@ -182,7 +182,7 @@ def test_long_arguments_are_read_in_one_go(ended: bool) -> None:
 
 @pytest.mark.parametrize("style", ["hermes", "mistral"])
 def test_many_beginnings_are_read_in_one_go(style: ToolStyle) -> None:
-    text = '<tool_call>{"' * 20_000 + "<tool_call" * 20_000 + '[TOOL_CALLS][{"' * 20_000 + "[" * 20_000
+    text = '<tool_call>{"' * 10_000 + "<tool_call" * 10_000 + '[TOOL_CALLS][{"' * 10_000 + "[" * 10_000
     assert read(style, [text]) == [text]
     assert read(style, every(text, 5)) == [text]
 
@@ -233,6 +233,7 @@ VALUES = st.recursive(st.text(max_size=4) | st.integers() | st.none(), lambda va
 CALLS = st.lists(st.tuples(st.text(min_size=1, max_size=4), st.dictionaries(st.text(max_size=3), VALUES, max_size=3)))
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(st.sampled_from(STYLES), WORDS, CALLS, st.booleans(), PLACES)
 def test_any_calls_are_read_back(
