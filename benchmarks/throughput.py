@@ -8,6 +8,7 @@ LLAMA_CPP_PYTHON (a Python with llama-cpp-python[server]) name them.
 import argparse
 from collections.abc import Sequence
 
+from benchmarks.bystanders import Bystanders
 from benchmarks.interleaved import Compared, compare
 from benchmarks.models import random_model
 from benchmarks.record import this_machine, write_record
@@ -22,8 +23,10 @@ from car_client.carctl.load.lengths import Lengths
 from car_client.carctl.load.workload import Workload
 
 GREEDY = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
-WARM_UP_S, SECONDS = 2.0, 12.0
+WARM_UP_S, SECONDS = 1.5, 8.0
 SEQUENCES = 16
+# What others may have of the cores in a run that counts.
+QUIET = 0.05
 CONTEXT_TOKENS = 1024
 SHORT = Lengths(16, 16)
 HEADINGS = (
@@ -101,7 +104,7 @@ def rows(found: Compared) -> list[list[str]]:
                 f"{found.ratio('card', name):.2f} x",
                 ", ".join(map(figure, first)),
                 ", ".join(map(figure, gaps)),
-                f"{found.median_of(name, lambda run: run.own_cpu):.0%}",
+                f"{max(found.bystanders[name]):.0%}",
             ]
         )
     return lines
@@ -113,15 +116,17 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="more cases, every way to start the other servers")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--only", default="", metavar="TEXT", help="the cases whose name holds it")
+    parser.add_argument("--patience", type=float, default=60.0, metavar="S", help="for others to leave the cores alone")
     given = parser.parse_args()
     who = targets(full=given.full)
     _say_who_is_missing(who)
     machine = this_machine()
     print(markdown(HEADINGS, []), flush=True)
+    bystanders = Bystanders(QUIET, given.patience)
     found = []
     for case in cases(full=given.full):
         if given.only in case.name:
-            found.append(compare(case, who, given.turns))
+            found.append(compare(case, who, given.turns, bystanders))
             print("\n".join(f"| {' | '.join(row)} |" for row in rows(found[-1])), flush=True)
     print(f"\nload average at the begin: {machine.load_average[0]:.2f}; {write_record('throughput', machine, found)}")
 
