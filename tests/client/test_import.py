@@ -19,6 +19,7 @@ OUTSIDERS = (
     "car_daemon",
     "rich",
     "prompt_toolkit",
+    "matplotlib",
 )
 
 

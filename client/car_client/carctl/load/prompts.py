@@ -6,7 +6,7 @@ from random import Random
 # Every vocabulary of byte pairs knows the tokens in this range; none of them is a control token.
 _TOKENS = range(300, 500)
 # fmt: off
-_WORDS = [
+WORDS = [
     "time", "year", "people", "way", "day", "man", "thing", "life", "child", "world", "school",
     "state", "family", "group", "country", "place", "case", "week", "company", "system", "work",
     "night", "point", "home", "water", "room", "story", "fact", "month", "lot", "right", "study",
@@ -28,7 +28,7 @@ def of_words(tokens_per_word: float, shared: int, seed: int) -> MakePrompt:
     """Return what makes prompts of words, of about so many tokens."""
 
     def words(tokens: int, chance: Random) -> str:
-        return " ".join(chance.choices(_WORDS, k=max(1, round(tokens / tokens_per_word))))
+        return " ".join(chance.choices(WORDS, k=max(1, round(tokens / tokens_per_word))))
 
     beginning = words(shared, Random(seed)) + " " if shared else ""
     return lambda length, chance: beginning + words(length, chance)
