@@ -12,13 +12,13 @@ _A_SECOND = 4
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Callable[[], None]]:
     """Yield what is called with every answer; the bar is gone at the end."""
+    if not is_terminal(sys.stderr):
+        yield _nothing
+        return
     try:
         from rich.console import Console
         from rich.progress import Progress
     except ModuleNotFoundError:
-        yield _nothing
-        return
-    if not is_terminal(sys.stderr):
         yield _nothing
         return
     console = Console(stderr=True, markup=False, highlight=False)
