@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check fmt docs pictures build bench clean
+.PHONY: install demo test check fmt docs pictures build bench bench-full clean
 
 install: .venv/installed
 
@@ -41,14 +41,32 @@ pictures: install
 build: install
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
+# Some minutes. LLAMA_SERVER=PATH of llama.cpp's llama-server lets it take part.
 bench: install
 	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m benchmarks.throughput --turns 2
 	$(BIN)/python -m benchmarks.overhead
+	$(BIN)/python -m benchmarks.calls
+	$(BIN)/python -m benchmarks.start
+
+# Everything, three quarters of an hour with other servers. LLAMA_CPP_PYTHON=PATH of a Python with
+# llama-cpp-python[server] lets the binding's own server take part.
+bench-full: install
+	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m benchmarks.throughput --full
+	$(BIN)/python -m benchmarks.overhead --full
+	$(BIN)/python -m benchmarks.calls
+	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.admission
+	$(BIN)/python -m benchmarks.long_prompt
+	$(BIN)/python -m benchmarks.long_prompt --tokens 4000
 	$(BIN)/python -m benchmarks.prefixes
 	$(BIN)/python -m benchmarks.forms
 	$(BIN)/python -m benchmarks.texts
 	$(BIN)/python -m benchmarks.guesses
+	$(BIN)/python -m benchmarks.neighbours
+	$(BIN)/python -m benchmarks.idle
+	$(BIN)/python -m benchmarks.memory --full
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/out

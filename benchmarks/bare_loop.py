@@ -1,76 +1,181 @@
-"""The limit: the same context and samplers in a bare loop, without daemon, clients, text or scheduling.
+"""The limit of a case: its requests in one plain loop over llama.cpp, without daemon, clients, text or scheduling.
 
-Prints tokens per second. All streams start and end together, so that every step is as full as it can be.
+Reads a case from standard input and prints its figures. What it does to be fast: the lowest free sequence first, decode
+rows in the runs that cost least by what they were measured to cost, arrivals of equal length prefilled together.
 """
 
+import sys
 import time
+from collections.abc import Iterator
+from itertools import groupby
 
-from benchmarks.workload import Workload, read_arguments
+import msgspec
+
+from benchmarks.packing import packed
+from benchmarks.targets.case import Case
+from car_client.carctl.load.figures import Figures, summary
+from car_client.carctl.load.request import Request
+from car_client.carctl.load.timed import Timed
 from car_daemon.engine.assembly import default_threads
 from car_daemon.engine.frames import Run
 from car_daemon.engine.grammar.constraint import Constraints
-from car_daemon.engine.llama.context import LlamaContext
+from car_daemon.engine.llama.context import BATCH_TOKENS, LlamaContext
 from car_daemon.engine.llama.model import LlamaModel, silence
-from car_daemon.engine.llama.sampler import Sampler
 from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Sampling
 
-_RUN = Run(
-    key=0,
-    tokens=b"",
-    max_tokens=1,
-    sampling=Sampling(temperature=0, ignore_eos=True),
-    seed=1,
-    stop=[],
-    return_tokens=False,
-)
+_GREEDY = Sampling(temperature=0, ignore_eos=True)
+_RUN = Run(key=0, tokens=b"", max_tokens=1, sampling=_GREEDY, seed=1, stop=[], return_tokens=False)
+_REPEATS = 3
+
+
+class Lane:
+    """One answer in the making, on the sequence of its number."""
+
+    def __init__(self, number: int, request: Request) -> None:
+        assert isinstance(request.prompt, list)
+        self.number = number
+        self.prompt = request.prompt
+        self.max_tokens = request.max_tokens
+        self.asked = time.perf_counter()
+        # Mutable state: when its tokens came, and the last of them.
+        self.came: list[float] = []
+        self.token = -1
+
+    @property
+    def position(self) -> int:
+        """Where its last token goes."""
+        return len(self.prompt) + len(self.came) - 1
+
+    def take(self, token: int) -> None:
+        """Take the next token."""
+        self.token = token
+        self.came.append(time.perf_counter())
+
+    @property
+    def answer(self) -> Timed:
+        """Its times."""
+        return Timed(self.asked, self.came, len(self.came), len(self.prompt))
+
+
+class Loop:
+    """The lanes of one context."""
+
+    def __init__(self, case: Case) -> None:
+        if case.workload.prompts.high > BATCH_TOKENS:
+            raise ValueError(f"a prompt of the bare loop has at most {BATCH_TOKENS} tokens")
+        silence()
+        model = LlamaModel(case.model, gpu_layers=0, progress=lambda _done: None)
+        threads = default_threads(model.size_bytes)
+        self._context = LlamaContext(
+            model, sequences=case.sequences, context_tokens=case.context_tokens, threads=threads
+        )
+        vocabulary = Vocabulary(model)
+        constraints = Constraints(vocabulary.pieces, vocabulary.ends, vocabulary.control)
+        chains = SamplerChains(vocabulary, constraints, self._context.context_tokens)
+        # Greedy samplers remember nothing: one serves all answers of its sequence.
+        self._samplers = [chains.build(_RUN, []) for _ in range(case.sequences)]
+        self._most = min(case.workload.clients, case.sequences)
+        self._costs = [0.0, *(self._cost(rows) for rows in range(1, case.sequences + 1))]
+        # Mutable state: what runs by its sequence, the runs in which it is decoded, and what ended.
+        self._lanes: dict[int, Lane] = {}
+        self._runs: list[range] = []
+        self._answers: list[Timed] = []
+
+    def run(self, case: Case) -> Figures:
+        """Run the workload once."""
+        begin, cpu = time.perf_counter(), time.process_time()
+        end = begin + (case.workload.seconds or float("inf"))
+        requests = case.workload.all_requests()
+        while self._admit(requests if time.perf_counter() < end else iter(())) or self._lanes:
+            self._step()
+        last = min(end, max(answer.came[-1] for answer in self._answers))
+        own_cpu = (time.process_time() - cpu) / (time.perf_counter() - begin)
+        return summary(self._answers, begin + case.workload.warm_up, last, own_cpu)
+
+    def _admit(self, requests: Iterator[Request]) -> bool:
+        """Give free sequences to what is asked next, lowest first, and compute the prompts."""
+        free = [number for number in range(self._most) if number not in self._lanes]
+        arrived = [Lane(number, request) for number, request in zip(free, requests, strict=False)]
+        self._lanes |= {lane.number: lane for lane in arrived}
+        # Neighbours with prompts of one length share a call: llama.cpp would split others.
+        for _, run in groupby(enumerate(arrived), lambda each: (each[1].number - each[0], len(each[1].prompt))):
+            self._prefill([lane for _, lane in run])
+        self._end_finished()
+        if arrived:
+            self._pack()
+        return bool(arrived)
+
+    def _prefill(self, lanes: list[Lane]) -> None:
+        length = len(lanes[0].prompt)
+        together = self._context.batch_tokens // length
+        for first in range(0, len(lanes), together):
+            self._prefill_together(lanes[first : first + together], length)
+
+    def _prefill_together(self, lanes: list[Lane], length: int) -> None:
+        self._decode(
+            [token for lane in lanes for token in lane.prompt],
+            [*range(length)] * len(lanes),
+            [lane.number for lane in lanes for _ in range(length)],
+            [row == length - 1 for _ in lanes for row in range(length)],
+        )
+        for place, lane in enumerate(lanes, 1):
+            lane.take(self._context.sample(self._samplers[lane.number], place * length - 1))
+
+    def _step(self) -> None:
+        for run in self._runs:
+            self._decode_run(run)
+        if self._end_finished():
+            self._pack()
+
+    def _pack(self) -> None:
+        self._runs = packed(sorted(self._lanes), self._costs.__getitem__)
+
+    def _decode_run(self, run: range) -> None:
+        lanes = [self._lanes.get(number) for number in run]
+        self._decode(
+            [lane.token if lane else 0 for lane in lanes],
+            [lane.position if lane else 0 for lane in lanes],
+            list(run),
+            [lane is not None for lane in lanes],
+        )
+        for row, lane in enumerate(lanes):
+            if lane:
+                lane.take(self._context.sample(self._samplers[lane.number], row))
+            else:
+                self._context.cut(run[row], 0)
+
+    def _end_finished(self) -> bool:
+        finished = [lane for lane in self._lanes.values() if len(lane.came) == lane.max_tokens]
+        for lane in finished:
+            self._answers.append(lane.answer)
+            self._context.cut(lane.number, 0)
+            del self._lanes[lane.number]
+        return bool(finished)
+
+    def _cost(self, rows: int) -> float:
+        """Return what a decode of so many rows costs, one of each sequence."""
+        seconds = []
+        for _ in range(_REPEATS):
+            started = time.perf_counter()
+            self._decode([0] * rows, [0] * rows, list(range(rows)), [True] * rows)
+            seconds.append(time.perf_counter() - started)
+            for number in range(rows):
+                self._context.cut(number, 0)
+        return min(seconds)
+
+    def _decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> None:
+        code = self._context.decode(tokens, positions, numbers, outputs)
+        if code != 0:
+            raise RuntimeError(f"llama_decode returned {code}")
 
 
 def main() -> None:
-    """Load the model, warm up, time the workload."""
-    workload, path = read_arguments()
-    silence()
-    model = LlamaModel(str(path), gpu_layers=0, progress=lambda _done: None)
-    context = LlamaContext(
-        model, sequences=workload.streams, context_tokens=1024, threads=default_threads(model.size_bytes)
-    )
-    vocabulary = Vocabulary(model)
-    constraints = Constraints(vocabulary.pieces, vocabulary.ends, vocabulary.control)
-    chains = SamplerChains(vocabulary, constraints, context.context_tokens)
-    samplers = [chains.build(_RUN, []) for _ in range(workload.streams)]
-    _round(context, samplers, workload, turn=-1)
-    started = time.perf_counter()
-    for turn in range(workload.rounds):
-        _round(context, samplers, workload, turn)
-    print(workload.tokens / (time.perf_counter() - started))
+    """Read a case, run it, print its figures."""
+    case = msgspec.json.decode(sys.stdin.buffer.read(), type=Case)
+    print(msgspec.json.encode(Loop(case).run(case)).decode())
 
 
-def _round(context: LlamaContext, samplers: list[Sampler], workload: Workload, turn: int) -> None:
-    streams = range(workload.streams)
-    prompts = [workload.prompt(stream, turn) for stream in streams]
-    size = workload.prompt_tokens
-    _decode(
-        context,
-        [token for prompt in prompts for token in prompt],
-        [position for _ in streams for position in range(size)],
-        [stream for stream in streams for _ in range(size)],
-        [row == size - 1 for _ in streams for row in range(size)],
-    )
-    tokens = [context.sample(samplers[stream], (stream + 1) * size - 1) for stream in streams]
-    for position in range(size, size + workload.answer_tokens - 1):
-        _decode(context, tokens, [position] * len(streams), list(streams), [True] * len(streams))
-        tokens = [context.sample(samplers[stream], stream) for stream in streams]
-    for stream in streams:
-        context.cut(stream, 0)
-
-
-def _decode(
-    context: LlamaContext, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]
-) -> None:
-    code = context.decode(tokens, positions, numbers, outputs)
-    if code != 0:
-        raise RuntimeError(f"llama_decode returned {code}")
-
-
-main()
+if __name__ == "__main__":
+    main()

@@ -3,18 +3,16 @@
 `python -m benchmarks.forms` prints milliseconds a token, and ratios to plain text taken in turn in one run.
 """
 
-import asyncio
 import statistics
-from pathlib import Path
 from typing import Any
 
-import uvloop
+from benchmarks.generator import generate
+from benchmarks.models import random_model
+from benchmarks.report import Report
+from benchmarks.targets.card import serving
+from car_client.carctl.load.workload import Workload
 
-from benchmarks.daemon import random_model, serving
-from benchmarks.report import say
-from benchmarks.stream import connect
-
-BASE: dict[str, Any] = {"temperature": 0.8, "seed": 7, "ignore_eos": True, "cache_prompt": False, "max_tokens": 64}
+BASE: dict[str, Any] = {"temperature": 0.8, "seed": 7, "ignore_eos": True, "cache_prompt": False}
 JSON_GRAMMAR = r"""
 root ::= value
 value ::= object | array | string | number
@@ -30,6 +28,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "a GBNF grammar it never agrees with": {"grammar": JSON_GRAMMAR},
     "20 log-probabilities": {"logprobs": 20},
     "16 stop strings": {"stop": [f"never {number}" for number in range(16)]},
+    "progress": {"progress": True},
     "dry": {"dry": {"multiplier": 0.8}},
     "mirostat": {"mirostat": {"version": 2}},
 }
@@ -38,32 +37,22 @@ ROUNDS = 3
 
 def main() -> None:
     """Measure every form, alone and for eight streams."""
+    report = Report("forms")
     with serving(random_model("q8_0"), "--capacity", "8", "--context-tokens", "1024") as socket:
         for streams in (1, 8):
-            uvloop.run(_measure(socket, streams))
+            _measure(str(socket), streams, report)
+    report.close()
 
 
-async def _measure(socket: Path, streams: int) -> None:
-    gaps: dict[str, list[float]] = {form: [] for form in FORMS}
+def _measure(address: str, streams: int, report: Report) -> None:
+    taken: dict[str, list[float]] = {form: [] for form in FORMS}
     for _ in range(ROUNDS):
         for form, more in FORMS.items():
-            gaps[form].append(await _gap(socket, streams, more))
-    plain = statistics.median(gaps["plain text"])
-    for form, seen in gaps.items():
-        say(f"{streams} x {form}: ms a token, ratio to plain", statistics.median(seen), statistics.median(seen) / plain)
-
-
-async def _gap(socket: Path, streams: int, more: dict[str, Any]) -> float:
-    """Return the mean time between tokens of streams that run together."""
-    connections = [await connect(socket) for _ in range(streams)]
-    asked = (
-        one.stream(tokens=[400 + number] * 16, **{**BASE, "seed": number, **more})
-        for number, one in enumerate(connections)
-    )
-    times = await asyncio.gather(*asked)
-    for one in connections:
-        await one.close()
-    return statistics.fmean(1000 * one.seconds / one.tokens for one in times)
+            workload = Workload(clients=streams, requests=streams, options=BASE | more)
+            taken[form].append(1000 * streams / generate(address, workload).tokens_per_s)
+    for form, seen in taken.items():
+        ratio = statistics.median(one / plain for one, plain in zip(seen, taken["plain text"], strict=True))
+        report.say(f"{streams} x {form}: ms a token, ratio to plain", statistics.median(seen), ratio)
 
 
 if __name__ == "__main__":

@@ -1,60 +1,100 @@
-"""What the daemon costs: streams through the socket against a bare loop of the same engine, in one run.
+"""What the daemon costs outside llama.cpp: the processor time of a token, on a model that takes almost none itself.
 
-`python -m benchmarks.overhead` prints a table; the two take turns, and medians are compared.
+`python -m benchmarks.overhead [--full]` compares daemon and engine with a bare loop over the same work, in turn. The
+tiny model runs on one thread, so all of a process's time is work, not waiting for another thread.
 """
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
-from pathlib import Path
+from typing import NamedTuple
 
-from benchmarks.daemon import random_model, serving
-from benchmarks.workload import Workload
+import psutil
 
-ROOT = Path(__file__).parent.parent
+from benchmarks.generator import generate
+from benchmarks.models import random_model
+from benchmarks.report import Report
+from benchmarks.streams import GREEDY
+from benchmarks.targets.bare_loop import BareLoop
+from benchmarks.targets.card import serving_process
+from benchmarks.targets.case import Case
+from car_client.carctl.load.lengths import Lengths
+from car_client.carctl.load.workload import Workload
+
+STREAMS = (1, 8)
+MORE_STREAMS = (1, 2, 4, 8, 16, 32, 64)
+ANSWER = 200
+TOKENS = 40_000
+TURNS = 3
+
+
+class Cost(NamedTuple):
+    """Microseconds a token: of the processor in each process, and of the clock."""
+
+    daemon: float
+    engine: float
+    bare: float
+    wall: float
+    bare_wall: float
+
+    @property
+    def outside(self) -> float:
+        """What is spent outside llama.cpp."""
+        return self.daemon + self.engine - self.bare
+
+
+def case(streams: int) -> Case:
+    """Return equal answers for so many streams."""
+    workload = Workload(
+        clients=streams,
+        requests=max(streams, TOKENS // ANSWER // streams * streams),
+        answers=Lengths(ANSWER, ANSWER),
+        options=GREEDY,
+    )
+    model = str(random_model("q8_0", "tiny"))
+    return Case(name=f"{streams} streams", model=model, sequences=streams, context_tokens=256, workload=workload)
+
+
+def measured(one: Case) -> Cost:
+    """Measure both once."""
+    assert one.workload.requests is not None
+    tokens = one.workload.requests * ANSWER
+    options = ("--capacity", str(one.sequences), "--context-tokens", str(one.context_tokens))
+    with serving_process(one.model, *options) as (socket, process):
+        daemon = psutil.Process(process.pid)
+        (engine,) = daemon.children()
+        before = _seconds(daemon), _seconds(engine)
+        figures = generate(str(socket), one.workload)
+        daemon_s, engine_s = _seconds(daemon) - before[0], _seconds(engine) - before[1]
+    bare = BareLoop().measure(one)
+    return Cost(
+        daemon_s / tokens * 1e6,
+        engine_s / tokens * 1e6,
+        bare.own_cpu / bare.tokens_per_s * 1e6,
+        1e6 / figures.tokens_per_s,
+        1e6 / bare.tokens_per_s,
+    )
+
+
+def _seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description="The daemon against a bare loop of the same engine.")
-    parser.add_argument("--runs", type=int, default=3, help="runs of each, in turn")
-    parser.add_argument("--streams", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3, help="answers of each stream in a run")
-    parser.add_argument("--type", default="q8_0", choices=["q8_0", "q4_0", "f16"])
-    given = parser.parse_args()
-    workload = Workload(given.streams, given.rounds, prompt_tokens=16, answer_tokens=60)
-    model = random_model(given.type)
-    bare, served = [], []
-    for _ in range(given.runs):
-        bare.append(float(_module("benchmarks.bare_loop", *workload.as_arguments(), str(model))))
-        served.append(_served(workload, model))
-    _report(given.type, workload, bare, served)
+    parser = argparse.ArgumentParser(description="What the daemon costs outside llama.cpp.")
+    parser.add_argument("--full", action="store_true", help="1 to 64 streams")
+    full = parser.parse_args().full
+    report = Report("overhead")
+    for streams in MORE_STREAMS if full else STREAMS:
+        costs = [measured(case(streams)) for _ in range(TURNS)]
+        outside = [cost.outside for cost in costs]
+        report.say(f"{streams} streams: CPU outside llama.cpp, us a token", statistics.median(outside), *outside)
+        for name in ("daemon", "engine", "bare", "wall", "bare_wall"):
+            values = [getattr(cost, name) for cost in costs]
+            report.say(f"{streams} streams:   {name.replace('_', ' ')}, us a token", statistics.median(values))
+    report.close()
 
 
-def _served(workload: Workload, model: Path) -> dict[str, float]:
-    with serving(model, "--capacity", str(workload.streams), "--context-tokens", "1024") as socket:
-        figures: dict[str, float] = json.loads(_module("benchmarks.clients", *workload.as_arguments(), str(socket)))
-    return figures
-
-
-def _module(name: str, *arguments: str) -> str:
-    command = [sys.executable, "-m", name, *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True).stdout
-
-
-def _report(kind: str, workload: Workload, bare: list[float], served: list[dict[str, float]]) -> None:
-    limit = statistics.median(bare)
-    print(f"135M {kind}, {workload.streams} streams, {workload.prompt_tokens} + {workload.answer_tokens} tokens")
-    print(f"{'bare loop':14} {limit:8.1f} tokens/s  {[round(one, 1) for one in bare]}")
-    for name in served[0]:
-        values = [one[name] for one in served]
-        print(f"{name:14} {statistics.median(values):8.1f}  {[round(one, 1) for one in values]}")
-    ratios = [one["tokens_per_s"] / other for one, other in zip(served, bare, strict=True)]
-    print(f"ratio to the bare loop {statistics.median(ratios):.3f}  {[round(one, 3) for one in ratios]}")
-
-
-main()
+if __name__ == "__main__":
+    main()

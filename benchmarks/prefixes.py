@@ -10,21 +10,32 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.daemon import random_model, serving
-from benchmarks.report import say
-from benchmarks.stream import connect
+from benchmarks.models import random_model
+from benchmarks.report import Report
+from benchmarks.streams import stream
+from benchmarks.targets.card import serving
+from benchmarks.targets.llama_server import found_llama_servers
+from car_client import AsyncClient
 
 GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
 LENGTHS = (1000, 1500)
+SEQUENCES, CONTEXT_TOKENS = 8, 2048
 ROUNDS = 5
 
 
 def main() -> None:
     """Measure everything on one model."""
-    with serving(random_model("q8_0"), "--capacity", "8", "--context-tokens", "2048") as socket:
+    report = Report("prefixes")
+    model = str(random_model("q8_0"))
+    with serving(model, "--capacity", str(SEQUENCES), "--context-tokens", str(CONTEXT_TOKENS)) as socket:
         for length in LENGTHS:
-            uvloop.run(_second_request(socket, length))
-        uvloop.run(_many(socket, 20))
+            uvloop.run(_second_request("card", str(socket), length, report))
+        uvloop.run(_many(socket, 20, report))
+    for server in found_llama_servers(("split", "unified")):
+        with server.serving(model, SEQUENCES, CONTEXT_TOKENS) as address:
+            for length in LENGTHS:
+                uvloop.run(_second_request(server.name, address, length, report))
+    report.close()
 
 
 def prefix(length: int, number: int) -> list[int]:
@@ -32,41 +43,44 @@ def prefix(length: int, number: int) -> list[int]:
     return [300 + (number * 131 + place * 7) % 40_000 for place in range(length)]
 
 
-async def _second_request(socket: Path, length: int) -> None:
+async def _second_request(name: str, address: str, length: int, report: Report) -> None:
     """A second request that shares a prefix with one that is done, or that still runs."""
-    client, holder = await connect(socket), await connect(socket)
     cold, warm, busy = [], [], []
     for turn in range(ROUNDS):
         shared = prefix(length, length + turn)
-        cold.append((await client.stream(tokens=[*shared, 301, 302], max_tokens=2, **GREEDY)).first_ms)
-        warm.append((await client.stream(tokens=[*shared, 303, 304], max_tokens=2, **GREEDY)).first_ms)
+        cold.append((await stream(address, [*shared, 301, 302], 2, GREEDY)).first_ms)
+        warm.append((await stream(address, [*shared, 303, 304], 2, GREEDY)).first_ms)
         started = asyncio.Event()
         other = prefix(length, 10_000 + length + turn)
-        running = asyncio.create_task(holder.stream(started, tokens=[*other, 301], max_tokens=200, **GREEDY))
+        running = asyncio.create_task(stream(address, [*other, 301], 200, GREEDY, started))
         await started.wait()
-        busy.append((await client.stream(tokens=[*other, 305, 306], max_tokens=2, **GREEDY)).first_ms)
+        busy.append((await stream(address, [*other, 305, 306], 2, GREEDY)).first_ms)
         await running
     base = statistics.median(cold)
-    say(f"prefix of {length}: first token, cold, p50 ms", base)
-    say("  on its own sequence, percent of cold", 100 * statistics.median(warm) / base, 100 * max(warm) / base)
-    say("  while its sequence is busy, percent of cold", 100 * statistics.median(busy) / base, 100 * max(busy) / base)
-    await client.close()
-    await holder.close()
+    report.say(f"{name}: prefix of {length}: first token, cold, p50 ms", base)
+    for what, times in (("on its own sequence", warm), ("while its sequence is busy", busy)):
+        percent = 100 * statistics.median(times) / base, 100 * max(times) / base
+        report.say(f"{name}: {length} {what}, percent of cold", *percent)
 
 
-async def _many(socket: Path, count: int) -> None:
+async def _many(socket: Path, count: int, report: Report) -> None:
     """Clients with one system prompt of 500 tokens and questions of their own, all at once."""
-    clients = [await connect(socket) for _ in range(count)]
     system = prefix(500, 77)
-    asked = [
-        client.call("infer", {"tokens": [*system, 400 + number, 500], "max_tokens": 4, **GREEDY})
-        for number, client in enumerate(clients)
-    ]
-    usages = [answer["result"]["usage"] for answer in await asyncio.gather(*asked)]
-    computed = sum(usage["prompt_tokens"] - usage["cached_tokens"] for usage in usages)
-    say(f"{count} clients with a system prompt of 500 tokens: prompt tokens computed in all", computed)
-    for client in clients:
-        await client.close()
+    async with AsyncClient(socket) as client:
+        answers = await asyncio.gather(
+            *(
+                client.infer(
+                    tokens=[*system, 400 + number, 500],
+                    max_tokens=4,
+                    temperature=0,
+                    ignore_eos=True,
+                    client=str(number),
+                )
+                for number in range(count)
+            )
+        )
+    computed = sum(answer.usage.prompt_tokens - answer.usage.cached_tokens for answer in answers)
+    report.say(f"{count} clients with a system prompt of 500 tokens: prompt tokens computed in all", computed)
 
 
 if __name__ == "__main__":

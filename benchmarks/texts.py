@@ -5,22 +5,21 @@ speaks OpenAI's protocol, such as the binding's own (`python -m llama_cpp.server
 """
 
 import argparse
-import asyncio
 import json
 import statistics
 import time
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import uvloop
 
-from benchmarks.daemon import random_model, serving
-from benchmarks.report import say
-from benchmarks.stream import connect
+from benchmarks.models import random_model
+from benchmarks.report import Report
+from benchmarks.streams import GREEDY, decoders
+from benchmarks.targets.card import serving
+from car_client import AsyncClient
 from car_daemon import guide
 
-GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 WORDS = ("daemon", "serves", "every", "local", "app", "from", "one", "place", "and", "says", "how", "much", "runs")
 TEXTS = 10_000
 BATCH = 100
@@ -31,13 +30,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", help="address of a server with /v1/embeddings that serves the guide model")
     peer = parser.parse_args().peer
+    report = Report("texts")
     with serving(guide.PATH, "--capacity", "4") as socket:
-        say("10,000 short texts, the guide model: texts/s", uvloop.run(_embedded(socket)))
+        report.say("10,000 short texts, the guide model: texts/s", uvloop.run(_embedded(socket)))
         if peer:
-            say("  by the other server: texts/s", _embedded_by(peer))
-            say("  here again: texts/s", uvloop.run(_embedded(socket)))
+            report.say("  by the other server: texts/s", _embedded_by(peer))
+            report.say("  here again: texts/s", uvloop.run(_embedded(socket)))
     with serving(random_model("q8_0"), "--capacity", "9", "--context-tokens", "1024") as socket:
-        uvloop.run(_beside_streams(socket))
+        uvloop.run(_beside_streams(socket, report))
+    report.close()
 
 
 def batches() -> list[list[str]]:
@@ -50,13 +51,11 @@ def batches() -> list[list[str]]:
 
 
 async def _embedded(socket: Path) -> float:
-    client = await connect(socket)
-    started = time.perf_counter()
-    for batch in batches():
-        answer = await client.call("embed", {"input": batch})
-        assert len(answer["result"]["embeddings"]) == len(batch)
-    await client.close()
-    return TEXTS / (time.perf_counter() - started)
+    async with AsyncClient(socket) as client:
+        started = time.perf_counter()
+        for batch in batches():
+            assert len((await client.embed(batch)).embeddings) == len(batch)
+        return TEXTS / (time.perf_counter() - started)
 
 
 def _embedded_by(peer: str) -> float:
@@ -69,30 +68,23 @@ def _embedded_by(peer: str) -> float:
     return TEXTS / (time.perf_counter() - started)
 
 
-async def _beside_streams(socket: Path) -> None:
-    alone = await _streams(socket, embed=False)
-    beside = await _streams(socket, embed=True)
-    say("8 streams of a 135M model alone: between tokens p50 ms", statistics.median(alone))
-    say("  while texts are embedded, p50 ms", statistics.median(beside), max(beside))
-    say("  ratio", statistics.median(beside) / statistics.median(alone))
+async def _beside_streams(socket: Path, report: Report) -> None:
+    alone, _ = await _streams(socket, embed=False)
+    beside, answered = await _streams(socket, embed=True)
+    report.say("8 streams of a 135M model alone: between tokens p50 ms", statistics.median(alone))
+    report.say("  while texts are embedded, p50 ms", statistics.median(beside), max(beside))
+    report.say("  ratio", statistics.median(beside) / statistics.median(alone))
+    report.say("  texts embedded meanwhile", answered)
 
 
-async def _streams(socket: Path, *, embed: bool) -> list[float]:
-    streams = [await connect(socket) for _ in range(8)]
-    tasks = [
-        asyncio.create_task(stream.stream(tokens=[400 + n] * 16, max_tokens=150, **GREEDY))
-        for n, stream in enumerate(streams)
-    ]
-    texts = await connect(socket)
+async def _streams(socket: Path, *, embed: bool) -> tuple[list[float], int]:
+    running = await decoders(str(socket), 8, 150, GREEDY)
     answered = 0
-    while embed and not all(task.done() for task in tasks):
-        answered += len((await texts.call("embed", {"input": ["a few short words"] * 8}))["result"]["embeddings"])
-    if embed:
-        say("texts embedded beside 8 streams", answered)
-    times = await asyncio.gather(*tasks)
-    for connection in (*streams, texts):
-        await connection.close()
-    return [gap for one in times for gap in one.gaps_ms]
+    async with AsyncClient(socket) as client:
+        while embed and not running.done():
+            answered += len((await client.embed(["a few short words"] * 8)).embeddings)
+        times = await running
+    return [gap for one in times for gap in one.gaps_ms], answered
 
 
 if __name__ == "__main__":

@@ -1,12 +1,40 @@
-"""`carctl bench`: its rounds, and its figures."""
+"""`carctl bench`: its rounds, its table, and what it says of what cannot be measured."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from car_client.carctl.bench import line
-from car_client.carctl.bench_rounds import Round, Timed, doubling, summary
-from tests.client.command import carctl
+from car_client.carctl.bench_plan import doubling, workloads
+from car_client.carctl.bench_rounds import Ratios, Round, middle, ratios
+from car_client.carctl.bench_table import footer, heading, lines
+from car_client.carctl.load.figures import Figures, Spread
+from car_client.carctl.load.lengths import Lengths
+from tests.client.command import carctl, carctl_on_terminal
 from tests.client.fake_daemon import FakeDaemon
+from tests.client.fake_sse_server import fake_sse_server
+
+
+def figures(tokens_per_s: float, first_ms: float = 10.0, own_cpu: float = 0.02) -> Figures:
+    return Figures(
+        8, tokens_per_s, Spread(first_ms, 1500, 2500, 3000), Spread(8, 9.5, 99, 120), prompt_tokens=64, own_cpu=own_cpu
+    )
+
+
+def options(**given: Any) -> Namespace:
+    usual: dict[str, Any] = {
+        "at_once": [],
+        "rate": [],
+        "requests": None,
+        "prompt_tokens": Lengths(64, 64),
+        "max_tokens": Lengths(64, 64),
+        "priority": None,
+        "seed": 1,
+        "model": None,
+    }
+    return Namespace(**{**usual, **given})
 
 
 @pytest.mark.parametrize(
@@ -14,44 +42,193 @@ from tests.client.fake_daemon import FakeDaemon
 )
 def test_rounds_double_up_to_the_capacity(capacity: int, rounds: list[int]) -> None:
     assert doubling(capacity) == rounds
+    assert [each.clients for each in workloads(options(), capacity, 1.5)] == rounds
 
 
-def test_the_figures_of_a_round_are_medians_with_the_slowest_beside_them() -> None:
-    answers = [Timed(10.0, [10.1, 10.2, 10.4], 4), Timed(10.0, [10.3, 10.4, 10.5], 10)]
-    found = summary(2, answers, 0.5)
-    assert (found.at_once, found.tokens_per_s) == (2, 28.0)
-    assert [found.each_tokens_per_s, found.first_token_ms, found.first_token_slowest_ms] == pytest.approx(
-        [15, 200, 300]
+def test_a_round_for_each_rate() -> None:
+    plan = workloads(options(rate=[0.5, 2.0], requests=7), 4, 1.5)
+    assert [(each.rate, each.requests) for each in plan] == [(0.5, 7), (2.0, 7)]
+
+
+def test_requests_have_what_was_chosen_and_no_cache_answers_them() -> None:
+    (workload,) = workloads(
+        options(at_once=[3], priority="throughput", model="guide", max_tokens=Lengths(15, 105)), 4, 1.5
     )
-    assert [found.between_tokens_ms, found.between_tokens_slowest_ms] == pytest.approx([100, 200])
-
-
-def test_an_answer_of_one_piece_has_nothing_between() -> None:
-    assert summary(1, [Timed(10.0, [10.5], 1)], 0.5).between_tokens_ms == 0
+    assert workload.answers == Lengths(15, 105)
+    assert workload.requests == 12
+    assert workload.options == {
+        "temperature": 0,
+        "ignore_eos": True,
+        "cache_prompt": False,
+        "client": "carctl bench",
+        "priority": "throughput",
+        "model": "guide",
+    }
 
 
 def test_a_round_is_a_line_below_the_heading() -> None:
-    shown = line(Round(16, 1234.5, 77.2, 12.3, 1500.0, 8.0, 99.0))
-    assert shown == "16           1,234    77.2         12 ms     1.5 s           8.0 ms     99 ms"
-    assert len(shown) <= 80
+    (shown,) = lines(Round(16, None, figures(1234.5)))
+    assert shown.split("  ")[0] == "16"
+    assert " ".join(shown.split()) == "16 1,234 10 ms 1.5 s 2.5 s 8.0 ms 9.5 ms 99 ms"
+    assert len(shown) == len(heading()) <= 80
+
+
+def test_a_compared_round_has_a_line_of_ratios() -> None:
+    ours, theirs = figures(200, first_ms=20), figures(100, first_ms=10)
+    each = Round(None, 2.5, ours, theirs, ratios([ours], [theirs]))
+    card, other, ratio = lines(each)
+    assert card.split()[:3] == ["2.5/s", "card", "200"]
+    assert other.split()[:2] == ["other", "100"]
+    assert ratio.split()[:5] == ["ratio", "2.00", "x", "2.00", "x"]
+    assert max(map(len, (card, other, ratio))) <= 80
+
+
+def test_asking_has_a_cost_that_is_shown() -> None:
+    rounds = [Round(1, None, figures(1, own_cpu=0.01)), Round(2, None, figures(1), figures(1, own_cpu=0.125))]
+    assert footer(rounds) == "asking took 12% of one core at most"
+
+
+def test_of_several_turns_the_one_in_the_middle_is_shown() -> None:
+    assert middle([figures(30), figures(10), figures(20)]).tokens_per_s == 20
+
+
+def test_ratios_are_medians_turn_by_turn() -> None:
+    found = ratios([figures(20), figures(2), figures(30)], [figures(5), figures(1), figures(10)])
+    assert found.tokens_per_s == 3
+    assert found == Ratios(3, Spread(1, 1, 1, 1), Spread(1, 1, 1, 1))
+
+
+def test_a_time_of_nothing_has_no_ratio() -> None:
+    nothing = Figures(1, 1.0, Spread(1, 1, 1, 1), Spread(0, 0, 0, 0), None, 0.0)
+    assert ratios([nothing], [nothing]).itl_ms.p50 == 0
 
 
 def test_rounds_go_up_to_the_declared_capacity(daemon: FakeDaemon) -> None:
-    done = carctl("--socket", daemon.path, "bench", "--json", "--max-tokens", "5", "--model", "guide")
+    done = carctl("--socket", daemon.path, "bench", "--json", "--max-tokens", "5", "--model", "guide", "--requests=9")
     assert (done.returncode, done.stderr) == (0, b"")
-    assert [msgspec.json.decode(each)["at_once"] for each in done.stdout.splitlines()] == [1, 2, 4]
+    found = [msgspec.json.decode(each, type=Round) for each in done.stdout.splitlines()]
+    assert [each.at_once for each in found] == [1, 2, 4]
+    assert [each.card.requests for each in found] == [9, 9, 9]
     asked = [msgspec.json.decode(call.params) for call in daemon.calls if call.method == "infer_stream"]
-    assert len({each["prompt"] for each in asked}) == len(asked) == 2 * (1 + 2 + 4)
     assert {(each["max_tokens"], each["ignore_eos"], each["model"]) for each in asked} == {(5, True, "guide")}
 
 
-def test_the_rounds_can_be_named(daemon: FakeDaemon) -> None:
-    done = carctl("--socket", daemon.path, "bench", "--at-once", "3", "--answers", "1")
-    heading, figures = done.stdout.decode().splitlines()
-    assert heading.split()[:3] == ["at", "once", "tokens/s"]
-    assert figures.split()[0] == "3"
+def test_rounds_can_be_named_and_come_as_a_table(daemon: FakeDaemon) -> None:
+    done = carctl("--socket", daemon.path, "bench", "--at-once", "3,2", "--requests", "4", "--max-tokens", "2-9")
+    shown = done.stdout.decode().splitlines()
+    assert shown[0] == heading()
+    assert [line.split()[0] for line in shown[1:]] == ["3", "2", "asking"]
+    asked = [msgspec.json.decode(call.params)["max_tokens"] for call in daemon.calls if call.method == "infer_stream"]
+    assert len(asked) == 8
+    assert set(asked) <= set(range(2, 10))
 
 
-@pytest.mark.parametrize("wrong", ["0", "x", "1,,2", "-1"])
-def test_rounds_of_nothing_are_wrong_usage(wrong: str) -> None:
-    assert carctl("bench", f"--at-once={wrong}").returncode == 2
+def test_requests_may_arrive_at_a_rate_and_in_a_class(daemon: FakeDaemon) -> None:
+    done = carctl(
+        "--socket", daemon.path, "bench", "--rate", "400", "--requests", "5", "--priority", "throughput", "--json"
+    )
+    found = msgspec.json.decode(done.stdout, type=Round)
+    assert (found.at_once, found.rate, found.card.requests) == (None, 400.0, 5)
+    assert daemon.params("infer_stream")["priority"] == "throughput"
+
+
+def test_another_server_is_asked_the_same_in_turn(daemon: FakeDaemon) -> None:
+    with fake_sse_server() as server:
+        arguments = ["--compare", server.url, "--compare-model", "theirs", "--at-once", "2", "--requests", "3"]
+        done = carctl("--socket", daemon.path, "bench", *arguments)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert [line.split()[0] for line in done.stdout.decode().splitlines()[1:]] == ["2", "other", "ratio", "asking"]
+        asked = [msgspec.json.decode(call.params) for call in daemon.calls if call.method == "infer_stream"]
+        assert {each["prompt"] for each in asked} == {content["prompt"] for _, content in server.asked}
+        assert len(asked) == len(server.asked) == 9
+        assert {content["model"] for _, content in server.asked} == {"theirs"}
+
+
+def test_the_json_of_a_comparison_has_both_and_their_ratios(daemon: FakeDaemon) -> None:
+    with fake_sse_server() as server:
+        arguments = ["--compare", server.url, "--at-once", "1", "--requests", "2", "--json"]
+        found = msgspec.json.decode(carctl("--socket", daemon.path, "bench", *arguments).stdout, type=Round)
+    assert found.other is not None
+    assert found.other.prompt_tokens == 7
+    assert found.ratios is not None
+    assert found.ratios.tokens_per_s > 0
+
+
+def test_a_server_that_answers_otherwise_is_an_error_that_says_how(daemon: FakeDaemon) -> None:
+    with fake_sse_server() as server:
+        server.content_type = "application/json"
+        done = carctl("--socket", daemon.path, "bench", "--compare", server.url, "--at-once", "1")
+    assert done.returncode == 1
+    assert done.stderr == b"carctl: the server answered with application/json instead of a stream of events\n"
+
+
+def test_a_server_that_is_not_there_is_an_error_with_its_address(daemon: FakeDaemon) -> None:
+    with fake_sse_server() as server:
+        url = server.url
+    done = carctl("--socket", daemon.path, "bench", "--compare", url, "--at-once", "1")
+    assert done.returncode == 1
+    assert done.stderr.decode() == f"carctl: cannot connect to {url}: connection refused; is it running?\n"
+
+
+def test_without_a_daemon_there_is_nothing_to_measure(tmp_path: Path) -> None:
+    assert carctl("--socket", tmp_path / "none", "bench").returncode == 69
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("--at-once=0", "--at-once=x", "--at-once=1,,2", "--at-once=-1", "--rate=0", "--rate=inf", "--rate=nan"),
+        *("--requests=0", "--max-tokens=9-3", "--prompt-tokens=0", "--compare=https://host", "--priority=first"),
+    ],
+)
+def test_what_cannot_be_measured_is_wrong_usage(wrong: str) -> None:
+    assert carctl("bench", wrong).returncode == 2
+
+
+def test_at_once_and_a_rate_are_two_different_loads() -> None:
+    assert carctl("bench", "--at-once=1", "--rate=1").returncode == 2
+
+
+def test_a_terminal_shows_a_bar_meanwhile(daemon: FakeDaemon) -> None:
+    arguments = ("--socket", daemon.path, "bench", "--at-once", "1", "--requests", "3")
+    with carctl_on_terminal(*arguments, env={"TERM": "xterm"}) as terminal:
+        assert b"1 at once" in terminal.end()
+
+
+@pytest.mark.parametrize(("term", "without"), [("dumb", ()), ("xterm", ("rich",))])
+def test_without_rich_or_on_a_dumb_terminal_there_is_no_bar(
+    daemon: FakeDaemon, term: str, without: tuple[str, ...]
+) -> None:
+    arguments = ("--socket", daemon.path, "bench", "--at-once", "1", "--requests", "3")
+    with carctl_on_terminal(*arguments, env={"TERM": term}, without=without) as terminal:
+        shown = terminal.end()
+    assert b"1 at once" not in shown
+    assert b"asking took" in shown
+
+
+def test_a_picture_is_drawn_over_the_rounds(daemon: FakeDaemon, tmp_path: Path) -> None:
+    picture = tmp_path / "bench.png"
+    with fake_sse_server() as server:
+        done = carctl(
+            *("--socket", daemon.path, "bench", "--at-once", "1,2", "--requests", "2"),
+            *("--compare", server.url, "--png", picture),
+            env={"MPLCONFIGDIR": str(tmp_path)},
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_that_cannot_be_written_is_an_error_after_the_figures(daemon: FakeDaemon, tmp_path: Path) -> None:
+    done = carctl(
+        *("--socket", daemon.path, "bench", "--at-once", "1", "--requests", "1", "--png", tmp_path / "no" / "x.png"),
+        env={"MPLCONFIGDIR": str(tmp_path)},
+    )
+    assert done.returncode == 2
+    assert b"asking took" in done.stdout
+    assert b"no such file or directory" in done.stderr
+
+
+def test_a_picture_needs_matplotlib_and_says_so_before_anything_is_measured(daemon: FakeDaemon) -> None:
+    with carctl_on_terminal("--socket", daemon.path, "bench", "--png", "x.png", without=("matplotlib",)) as terminal:
+        assert b"pip install 'card-daemon[plot]'" in terminal.end()
+    assert not daemon.calls

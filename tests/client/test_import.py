@@ -20,6 +20,7 @@ OUTSIDERS = (
     "rich",
     "prompt_toolkit",
     "huggingface_hub",
+    "matplotlib",
 )
 
 

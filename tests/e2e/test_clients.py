@@ -149,3 +149,16 @@ def test_carctl_shows_the_status_within_80_columns(daemon: Daemon) -> None:
 def test_carctl_unloads_a_model_and_loads_it_again(ranking: Daemon) -> None:
     assert carctl(ranking, "models", "unload", "ranks") == "ranks: unloaded\n"
     assert carctl(ranking, "models", "load", "ranks") == "ranks: ready\n"
+
+
+def test_carctl_measures_the_daemon(daemon: Daemon) -> None:
+    chosen = ("--requests", "6", "--prompt-tokens", "100", "--max-tokens", "4-12", "--priority", "throughput", "--json")
+    by_clients, more_clients = (
+        json.loads(line) for line in carctl(daemon, "bench", "--at-once", "1,3", *chosen).splitlines()
+    )
+    by_rate = json.loads(carctl(daemon, "bench", "--rate", "50", *chosen))
+    assert (by_clients["at_once"], more_clients["at_once"], by_rate["rate"]) == (1, 3, 50)
+    for found in (by_clients, more_clients, by_rate):
+        assert found["card"]["requests"] == 6
+        assert 80 <= found["card"]["prompt_tokens"] <= 120
+        assert 0 < found["card"]["ttft_ms"]["p50"] <= found["card"]["ttft_ms"]["max"]

@@ -1,89 +1,98 @@
-"""The measurements of `carctl bench`: streams that run at once on one connection."""
+"""The rounds of `carctl bench`: each measured once or, beside another server, in turn."""
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Sequence
-from itertools import count, pairwise
-from pathlib import Path
 from statistics import median
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from car_client.async_client import AsyncClient
-from car_client.options import InferOptions
+from car_client.carctl.bench_progress import progress
+from car_client.carctl.load.endpoint import Endpoint
+from car_client.carctl.load.figures import Figures, Spread
+from car_client.carctl.load.generator import generate
+from car_client.carctl.load.workload import Workload
 
-# A prompt that no cache holds twice: the number makes each its own.
-_PROMPT = "Request {number}: say something long about whatever comes to mind. "
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What is asked: how many answers one after the other in each lane, and how long they are."""
-
-    answers: int
-    prompt_repeat: int
-    options: InferOptions
+# Odd, so that one of the turns is the one in the middle.
+_TURNS = 3
 
 
-class Round(msgspec.Struct, frozen=True):
-    """What one number of requests at once gave: rates in tokens per second, times in milliseconds."""
+class Peer(Struct, frozen=True):
+    """Another server, and what it calls the model."""
 
-    at_once: int
+    endpoint: Endpoint
+    model: str | None
+
+
+class Ratios(Struct, frozen=True):
+    """The daemon's figures by the other's: throughput, and times of which less is better."""
+
     tokens_per_s: float
-    each_tokens_per_s: float
-    first_token_ms: float
-    first_token_slowest_ms: float
-    between_tokens_ms: float
-    between_tokens_slowest_ms: float
+    ttft_ms: Spread
+    itl_ms: Spread
 
 
-class Timed(msgspec.Struct, frozen=True):
-    """One answer: when it was asked for, when its chunks came, and how many tokens it has."""
+class Round(Struct, frozen=True, omit_defaults=True):
+    """What one number of requests at once, or one rate, gave."""
 
-    asked: float
-    came: list[float]
-    tokens: int
-
-
-async def rounds(path: Path | str | None, at_once: Sequence[int], plan: Plan) -> AsyncIterator[Round]:
-    """Yield a round for each number of requests at once; without numbers for 1, 2, 4 ... and the capacity."""
-    numbers = count(time.time_ns())
-    async with AsyncClient(path) as client:
-        await client.connect()
-        for lanes in at_once or doubling(client.capacity):
-            began = time.perf_counter()
-            answers = await asyncio.gather(*(_lane(client, plan, numbers) for _ in range(lanes)))
-            yield summary(lanes, [each for lane in answers for each in lane], time.perf_counter() - began)
+    at_once: int | None
+    rate: float | None
+    card: Figures
+    other: Figures | None = None
+    ratios: Ratios | None = None
 
 
-def doubling(capacity: int) -> list[int]:
-    """Return 1, 2, 4 and so on below the capacity, and the capacity."""
-    return [*(2**power for power in range((capacity - 1).bit_length())), capacity]
+async def rounds(card: Endpoint, peer: Peer | None, plan: Sequence[Workload]) -> AsyncIterator[Round]:
+    """Yield a round for each workload."""
+    for workload in plan:
+        at_once = None if workload.rate else workload.clients
+        name = f"{workload.rate:g} a second" if workload.rate else f"{at_once} at once"
+        if peer is None:
+            yield Round(at_once, workload.rate, await _measured(card, workload, name))
+            continue
+        theirs = replace(workload, options=_options(workload, peer))
+        ours_found, theirs_found = [], []
+        for turn in range(_TURNS):
+            label = f"{name}, turn {turn + 1} of {_TURNS}"
+            ours_found.append(await _measured(card, workload, label))
+            theirs_found.append(await _measured(peer.endpoint, theirs, label))
+        yield _compared(at_once, workload.rate, ours_found, theirs_found)
 
 
-def summary(at_once: int, answers: Sequence[Timed], elapsed_s: float) -> Round:
-    """Return the figures of a round."""
-    first = [each.came[0] - each.asked for each in answers]
-    between = [later - earlier for each in answers for earlier, later in pairwise(each.came)] or [0.0]
-    return Round(
-        at_once,
-        sum(each.tokens for each in answers) / elapsed_s,
-        median(each.tokens / (each.came[-1] - each.asked) for each in answers),
-        median(first) * 1000,
-        max(first) * 1000,
-        median(between) * 1000,
-        max(between) * 1000,
+def _options(workload: Workload, peer: Peer) -> dict[str, object]:
+    others = {name: value for name, value in workload.options.items() if name != "model"}
+    return others if peer.model is None else {**others, "model": peer.model}
+
+
+async def _measured(endpoint: Endpoint, workload: Workload, name: str) -> Figures:
+    with progress(name, workload.requests) as tick:
+        return await generate(endpoint, workload, tick)
+
+
+def _compared(at_once: int | None, rate: float | None, ours: list[Figures], theirs: list[Figures]) -> Round:
+    """Return the turns in the middle, and the medians of the ratios turn by turn."""
+    return Round(at_once, rate, middle(ours), middle(theirs), ratios(ours, theirs))
+
+
+def middle(turns: Sequence[Figures]) -> Figures:
+    """Return the turn whose throughput is in the middle."""
+    return sorted(turns, key=lambda figures: figures.tokens_per_s)[len(turns) // 2]
+
+
+def ratios(ours: Sequence[Figures], theirs: Sequence[Figures]) -> Ratios:
+    """Return the medians of the ratios of turns that were neighbours."""
+    pairs = list(zip(ours, theirs, strict=True))
+    return Ratios(
+        median(one.tokens_per_s / other.tokens_per_s for one, other in pairs),
+        _ratio([(one.ttft_ms, other.ttft_ms) for one, other in pairs]),
+        _ratio([(one.itl_ms, other.itl_ms) for one, other in pairs]),
     )
 
 
-async def _lane(client: AsyncClient, plan: Plan, numbers: "count[int]") -> list[Timed]:
-    return [await _answer(client, plan, next(numbers)) for _ in range(plan.answers)]
+def _ratio(pairs: Sequence[tuple[Spread, Spread]]) -> Spread:
+    """Return the medians of the ratios; 0 where the other's time is 0."""
 
+    def of(name: str) -> float:
+        times = [(getattr(one, name), getattr(other, name)) for one, other in pairs]
+        return median(one / other if other else 0.0 for one, other in times)
 
-async def _answer(client: AsyncClient, plan: Plan, number: int) -> Timed:
-    prompt = _PROMPT.format(number=number) * plan.prompt_repeat
-    stream = client.infer_stream(prompt, **plan.options)
-    asked = time.perf_counter()
-    came = [time.perf_counter() async for _ in stream]
-    assert stream.answer
-    # An answer whose text is empty has no chunk.
-    return Timed(asked, came or [time.perf_counter()], stream.answer.usage.completion_tokens)
+    return Spread(*map(of, Spread.__struct_fields__))

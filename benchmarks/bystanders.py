@@ -1,0 +1,56 @@
+"""What else runs on the machine while something is measured."""
+
+import os
+import resource
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import psutil
+
+T = TypeVar("T")
+
+_LOOK_S = 0.5
+
+
+class Bystanders:
+    """Measures when others leave the processor alone, as far as patience goes; `share` is theirs of all cores."""
+
+    def __init__(self, quiet: float, patience_s: float) -> None:
+        self._quiet = quiet
+        # Mutable state: when patience ends.
+        self._until = time.monotonic() + patience_s
+
+    def without(self, measure: Callable[[], T]) -> tuple[T, float]:
+        """Return what was measured, and the share of others meanwhile; again where it was too much."""
+        while True:
+            self._wait()
+            found, share = _beside(measure)
+            if share <= self._quiet or self._impatient:
+                return found, share
+
+    @property
+    def _impatient(self) -> bool:
+        return time.monotonic() > self._until
+
+    def _wait(self) -> None:
+        while not self._impatient and _beside(lambda: time.sleep(_LOOK_S))[1] > self._quiet:
+            pass
+
+
+def _beside(act: Callable[[], T]) -> tuple[T, float]:
+    """Return what an act returns, and the share of the cores that others had; the act waits for its children."""
+    began, busy, own = time.perf_counter(), _busy_s(), _own_s()
+    found = act()
+    whole = (time.perf_counter() - began) * (os.cpu_count() or 1)
+    return found, max(0.0, _busy_s() - busy - (_own_s() - own)) / whole
+
+
+def _busy_s() -> float:
+    times = psutil.cpu_times()
+    return float(times.user + times.system + times.nice)
+
+
+def _own_s() -> float:
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)

@@ -1,0 +1,71 @@
+"""A long prompt that joins seven decoders: how long they wait, and how long it takes; card and llama-server in turn.
+
+`python -m benchmarks.long_prompt [--tokens N] [--turns N]`; the model has random weights and 135M dimensions.
+"""
+
+import argparse
+import statistics
+from typing import NamedTuple
+
+import uvloop
+
+from benchmarks.models import random_model
+from benchmarks.report import Report
+from benchmarks.streams import GREEDY, decoders, stream
+from benchmarks.targets.card import serving
+from benchmarks.targets.llama_server import found_llama_servers
+from car_client.carctl.load.figures import Spread, spread
+
+DECODERS = 7
+SEQUENCES, CONTEXT_TOKENS = 8, 4096
+
+
+class Joined(NamedTuple):
+    """Milliseconds: between tokens of the decoders, and the long prompt's first token beside them and alone."""
+
+    gaps: Spread
+    first: float
+    alone: float
+
+
+def main() -> None:
+    """Measure in turn and print."""
+    parser = argparse.ArgumentParser(description="A long prompt that joins seven decoders.")
+    parser.add_argument("--tokens", type=int, default=2000)
+    parser.add_argument("--turns", type=int, default=2)
+    given = parser.parse_args()
+    report = Report(f"long_prompt_{given.tokens}")
+    model = str(random_model("q8_0"))
+    servers = found_llama_servers(("split", "unified"))
+    found: dict[str, list[Joined]] = {name: [] for name in ("card", *(server.name for server in servers))}
+    for _ in range(given.turns):
+        with serving(model, "--capacity", str(SEQUENCES), "--context-tokens", str(CONTEXT_TOKENS)) as socket:
+            found["card"].append(uvloop.run(_joined(str(socket), given.tokens)))
+        for server in servers:
+            with server.serving(model, SEQUENCES, CONTEXT_TOKENS) as address:
+                found[server.name].append(uvloop.run(_joined(address, given.tokens)))
+    for name, turns in found.items():
+        _say(report, name, given.tokens, turns)
+    report.close()
+
+
+async def _joined(address: str, tokens: int) -> Joined:
+    prompt = [300 + n % 197 for n in range(tokens)]
+    await stream(address, prompt[:64], 4, GREEDY)
+    alone = await stream(address, prompt, 4, GREEDY)
+    running = await decoders(address, DECODERS, 100 + tokens // 16, GREEDY)
+    joined = await stream(address, prompt, 4, GREEDY)
+    gaps = [gap for times in await running for gap in times.gaps_ms]
+    return Joined(spread(gaps), joined.first_ms, alone.first_ms)
+
+
+def _say(report: Report, name: str, tokens: int, turns: list[Joined]) -> None:
+    worst = [turn.gaps.max for turn in turns]
+    report.say(f"{name}: {tokens}-token prompt joins {DECODERS}: worst gap ms", statistics.median(worst), max(worst))
+    report.say(f"{name}:   gaps p99 ms", statistics.median(turn.gaps.p99 for turn in turns))
+    report.say(f"{name}:   its first token ms", statistics.median(turn.first for turn in turns))
+    report.say(f"{name}:   ratio to alone", statistics.median(turn.first / turn.alone for turn in turns))
+
+
+if __name__ == "__main__":
+    main()

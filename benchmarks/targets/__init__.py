@@ -1,0 +1,1 @@
+"""What is compared: each target runs one case and says its figures."""

@@ -1,0 +1,28 @@
+"""How long prompts and answers are."""
+
+from random import Random
+
+from msgspec import Struct
+
+
+class Lengths(Struct, frozen=True):
+    """Lengths in tokens, any between two bounds as likely as any other."""
+
+    low: int
+    high: int
+
+    def draw(self, chance: Random) -> int:
+        """Return the next length."""
+        return chance.randint(self.low, self.high)
+
+    def __str__(self) -> str:
+        return str(self.low) if self.low == self.high else f"{self.low}-{self.high}"
+
+
+def parse_lengths(text: str) -> Lengths:
+    """Read `64` or `15-105`; raises ValueError."""
+    low, dash, high = text.partition("-")
+    lengths = Lengths(int(low), int(high) if dash else int(low))
+    if not 1 <= lengths.low <= lengths.high:
+        raise ValueError("has to be a length of 1 or more, or two with a dash, the smaller one first")
+    return lengths

@@ -1,0 +1,39 @@
+"""Targets that take turns."""
+
+from benchmarks.bystanders import Bystanders
+from benchmarks.interleaved import compare
+from benchmarks.targets.case import Case
+from car_client.carctl.load.figures import Figures, Spread
+from car_client.carctl.load.workload import Workload
+
+CASE = Case(name="any", model="none", sequences=1, context_tokens=256, workload=Workload(requests=1))
+AT_ONCE = Bystanders(quiet=1.0, patience_s=0.0)
+NOTHING = Spread(0, 0, 0, 0)
+
+
+class Scripted:
+    """A target that says figures by heart, and writes down when it was its turn."""
+
+    def __init__(self, name: str, rates: list[float], diary: list[str]) -> None:
+        self.name = name
+        self._rates = iter(rates)
+        self._diary = diary
+
+    def measure(self, case: Case) -> Figures:
+        self._diary.append(self.name)
+        return Figures(1, next(self._rates), NOTHING, NOTHING, None, 0.0)
+
+
+def test_every_other_turn_goes_backwards() -> None:
+    diary: list[str] = []
+    compare(CASE, [Scripted("a", [1, 1, 1], diary), Scripted("b", [1, 1, 1], diary)], turns=3, bystanders=AT_ONCE)
+    assert diary == ["a", "b", "b", "a", "a", "b"]
+
+
+def test_ratios_are_taken_turn_by_turn_and_then_their_median() -> None:
+    # The machine is slow in the second turn: a ratio of medians would be 20 / 5.
+    targets = [Scripted("a", [20, 2, 30], []), Scripted("b", [5, 1, 10], [])]
+    found = compare(CASE, targets, turns=3, bystanders=AT_ONCE)
+    assert found.ratio("a", "b") == 3.0
+    assert found.tokens_per_s("a") == 20
+    assert found.median_of("b", lambda run: run.tokens_per_s) == 5
