@@ -35,7 +35,7 @@ HEADINGS = (
     "card is",
     "first token p50, p99 ms",
     "between tokens p50, p99 ms",
-    "client CPU",
+    "others' CPU",
 )
 
 
