@@ -26,6 +26,18 @@ def run_of(sampling: Sampling, seed: int = 1, **more: Any) -> Run:
     return Run(key=1, tokens=b"", max_tokens=8, sampling=sampling, seed=seed, stop=[], return_tokens=False, **more)
 
 
+def prefill(context: LlamaContext, vocabulary: Vocabulary, prompt: str) -> None:
+    """Decode a prompt, with logits for its last row alone."""
+    tokens = vocabulary.tokenize(prompt, add_special=True, parse_special=False)
+    rows = len(tokens)
+    assert context.decode(tokens, list(range(rows)), [0] * rows, [False] * (rows - 1) + [True]) == 0
+
+
+def last_row(vocabulary: Vocabulary, prompt: str) -> int:
+    """Return the row that has the logits after a prompt."""
+    return len(vocabulary.tokenize(prompt, add_special=True, parse_special=False)) - 1
+
+
 MakeContext = Callable[..., LlamaContext]
 
 

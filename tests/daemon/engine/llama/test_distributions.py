@@ -15,7 +15,7 @@ from car_daemon.engine.llama.sampler import Logits
 from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Mirostat, Sampling, Xtc
-from tests.daemon.engine.llama.conftest import MakeContext, chains_of, run_of
+from tests.daemon.engine.llama.conftest import MakeContext, chains_of, last_row, prefill, run_of
 from tests.daemon.engine.llama.filters import assert_follows, keep, softmax, top_p
 
 # An unfinished sentence, after which many tokens are likely.
@@ -33,16 +33,14 @@ Sample = Callable[..., list[int]]
 def context(make_context: MakeContext, vocabulary: Vocabulary) -> LlamaContext:
     """A context that has decoded the prompt."""
     context = make_context()
-    tokens = vocabulary.tokenize(PROMPT, add_special=True, parse_special=False)
-    rows = len(tokens)
-    assert context.decode(tokens, list(range(rows)), [0] * rows, [False] * (rows - 1) + [True]) == 0
+    prefill(context, vocabulary, PROMPT)
     return context
 
 
 @pytest.fixture
 def row(vocabulary: Vocabulary) -> int:
     """The row with the logits."""
-    return len(vocabulary.tokenize(PROMPT, add_special=True, parse_special=False)) - 1
+    return last_row(vocabulary, PROMPT)
 
 
 @pytest.fixture

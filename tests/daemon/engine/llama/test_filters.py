@@ -12,7 +12,7 @@ from car_daemon.engine.llama.sampler import Logits
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Dry, Sampling, Xtc
 from tests.daemon.engine.llama import filters
-from tests.daemon.engine.llama.conftest import MakeContext, chains_of, run_of
+from tests.daemon.engine.llama.conftest import MakeContext, chains_of, last_row, prefill, run_of
 from tests.daemon.engine.llama.filters import Vector
 
 # An unfinished sentence, after which many tokens are likely.
@@ -33,10 +33,8 @@ def context(make_context: MakeContext) -> LlamaContext:
 @pytest.fixture
 def logits(context: LlamaContext, vocabulary: Vocabulary) -> Logits:
     """The logits after the prompt."""
-    tokens = vocabulary.tokenize(PROMPT, add_special=True, parse_special=False)
-    rows = len(tokens)
-    assert context.decode(tokens, list(range(rows)), [0] * rows, [False] * (rows - 1) + [True]) == 0
-    return context.logits(rows - 1).copy()
+    prefill(context, vocabulary, PROMPT)
+    return context.logits(last_row(vocabulary, PROMPT)).copy()
 
 
 @pytest.fixture

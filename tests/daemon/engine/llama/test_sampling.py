@@ -6,7 +6,7 @@ from llama_cpp import llama_cpp as binding  # noqa: TID251 - the logits are comp
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Sampling
-from tests.daemon.engine.llama.conftest import MakeContext, chains_of, run_of
+from tests.daemon.engine.llama.conftest import MakeContext, chains_of, last_row, prefill, run_of
 
 PROMPT = "How do I see how busy the daemon is?"
 
@@ -15,16 +15,14 @@ PROMPT = "How do I see how busy the daemon is?"
 def context(make_context: MakeContext, vocabulary: Vocabulary) -> LlamaContext:
     """A context whose last row has the logits after a prompt."""
     context = make_context()
-    tokens = vocabulary.tokenize(PROMPT, add_special=True, parse_special=False)
-    rows = len(tokens)
-    assert context.decode(tokens, list(range(rows)), [0] * rows, [False] * (rows - 1) + [True]) == 0
+    prefill(context, vocabulary, PROMPT)
     return context
 
 
 @pytest.fixture
 def last(vocabulary: Vocabulary) -> int:
     """The row with the logits."""
-    return len(vocabulary.tokenize(PROMPT, add_special=True, parse_special=False)) - 1
+    return last_row(vocabulary, PROMPT)
 
 
 def logits(context: LlamaContext, vocabulary: Vocabulary, row: int) -> list[float]:
