@@ -49,7 +49,7 @@ bench: install
 	$(BIN)/python -m benchmarks.calls
 	$(BIN)/python -m benchmarks.start
 
-# Everything, three quarters of an hour with other servers. LLAMA_CPP_PYTHON=PATH of a Python with
+# Everything, more than an hour with other servers. LLAMA_CPP_PYTHON=PATH of a Python with
 # llama-cpp-python[server] lets the binding's own server take part.
 bench-full: install
 	$(BIN)/python -m pip install --quiet --group bench
