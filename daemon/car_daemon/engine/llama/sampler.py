@@ -15,11 +15,22 @@ accept = quick("llama_sampler_accept")
 
 
 class Sampler:
-    """Owns a chain; under a constraint the choice is free first, and where it is refused, among what is allowed."""
+    """Owns a chain; under a constraint the choice is free first, and where it is refused, among what is allowed.
 
-    def __init__(self, chain: Any, candidates: Candidates, constraint: Constraint | None, logprobs: int | None) -> None:
+    `never` is None unless the chain chooses the likeliest token, of all but these.
+    """
+
+    def __init__(
+        self,
+        chain: Any,
+        candidates: Candidates,
+        constraint: Constraint | None,
+        logprobs: int | None,
+        never: frozenset[int] | None,
+    ) -> None:
         self.chain = chain
         self.logprobs = logprobs
+        self.never = never
         self._candidates = candidates
         self._constraint = constraint
         # Mutable state: whether the answer is at a place that no grammar binds.

@@ -52,7 +52,14 @@ class SamplerChains:
         for token in prompt[-remembered:] if remembered else ():
             if token >= 0:  # not a place of an image
                 accept(chain, token)
-        return Sampler(chain, self._candidates, bound, run.logprobs)
+        return Sampler(chain, self._candidates, bound, run.logprobs, self._never(sampling))
+
+    def _never(self, sampling: Sampling) -> frozenset[int] | None:
+        """Return the tokens that a plainly greedy choice leaves out; None where the choice is not plainly greedy."""
+        shaped = sampling.logit_bias or _penalizes(sampling) or _effective_dry(sampling) is not None
+        if shaped or sampling.temperature >= _LEAST_TEMPERATURE:
+            return None
+        return self._vocabulary.ends if sampling.ignore_eos else frozenset()
 
     def _opener(self, run: Run) -> int | None:
         """Return the token with which the answer may open a thought of its own accord."""

@@ -1,5 +1,8 @@
 """Sampler chains, against the logits themselves."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 from llama_cpp import llama_cpp as binding  # noqa: TID251 - the logits are compared with what was sampled
 
@@ -42,6 +45,46 @@ def sample(
 def test_temperature_zero_takes_the_most_likely_token(context: LlamaContext, vocabulary: Vocabulary, last: int) -> None:
     values = logits(context, vocabulary, last)
     assert sample(context, vocabulary, last, Sampling(temperature=0.0)) == [values.index(max(values))]
+
+
+def test_where_the_most_likely_token_ends_the_answer_ignored_ends_leave_the_next_one(
+    make_context: MakeContext, vocabulary: Vocabulary
+) -> None:
+    context, answered = make_context(), "<|user|>Hi<|end|>"
+    prefill(context, vocabulary, answered)
+    row = last_row(vocabulary, answered)
+    values = np.array(logits(context, vocabulary, row))
+    ends = sorted(vocabulary.ends)
+    # The row's own logits are bent so that an end is the likeliest.
+    context.logits(row)[ends] = values.max() + 1
+    values[ends] = -np.inf
+    assert sample(context, vocabulary, row, Sampling(temperature=0.0)) == ends[:1]
+    assert sample(context, vocabulary, row, Sampling(temperature=0.0, ignore_eos=True)) == [int(values.argmax())]
+
+
+@pytest.mark.parametrize("ignore_eos", [False, True])
+def test_of_equally_likely_tokens_llama_takes_the_first_as_the_short_way_does(
+    context: LlamaContext, vocabulary: Vocabulary, last: int, ignore_eos: bool
+) -> None:
+    equal = [9, 40, 41, 300]
+    context.logits(last)[equal] = 1000.0
+    sampler = chains_of(vocabulary, context).build(run_of(Sampling(temperature=0.0, ignore_eos=ignore_eos)), [])
+    assert sampler.never is not None
+    short_way = context.sample(sampler, last)
+    sampler.never = None
+    assert short_way == context.sample(sampler, last) == 9
+    sampler.close()
+
+
+@pytest.mark.parametrize(
+    "more", [{"logit_bias": {"5": 1.0}}, {"repeat_penalty": 1.1}, {"presence_penalty": 1.0}, {"temperature": 0.5}]
+)
+def test_what_shapes_the_logits_takes_no_short_way(
+    context: LlamaContext, vocabulary: Vocabulary, more: dict[str, Any]
+) -> None:
+    sampler = chains_of(vocabulary, context).build(run_of(Sampling(**{"temperature": 0.0, **more})), [])
+    assert sampler.never is None
+    sampler.close()
 
 
 def test_top_k_of_one_takes_the_most_likely_token_at_any_temperature(
