@@ -1,6 +1,7 @@
 """The engine process: the intake thread, and the tokenizer and loop threads that it feeds."""
 
 import faulthandler
+import gc
 import os
 import select
 import signal
@@ -133,6 +134,9 @@ class EngineProcess:
         if parts.encoder is not None:
             self._start("encoder", parts.encoder.run)
         self._outbox.send(parts.ready)
+        # What is here now stays: looking through it again would only make a step late.
+        gc.collect()
+        gc.freeze()
         parts.loop.run()
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
