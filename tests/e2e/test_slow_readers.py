@@ -69,7 +69,7 @@ def test_a_stream_that_is_not_read_is_parked_and_continues_unharmed_when_it_is_r
 
 def test_parking_for_a_slow_reader_happens_as_often_as_it_must(start: Start) -> None:
     # Enough for a fourth time, also where more than usual was read in each round.
-    tokens = 3 * TOKENS
+    tokens = 2 * TOKENS
     daemon = start("--capacity", "1").ready()
     with daemon.connect() as slow, daemon.connect() as other:
         stream = slow.send("infer_stream", wide(max_tokens=tokens))
