@@ -23,11 +23,13 @@ _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = {
     ("README.md", "make demo"): "installs everything anew; the pipeline runs both commands",
     ("architecture.md", " apps ──"): "a drawing",
+    ("carctl.md", "carctl bench --compare"): "it needs another server; test_carctl_bench.py has a stand-in",
     ("operations.md", "default_model ="): "a configuration: checked below",
     ("operations.md", "carctl models pull"): "it needs the hub; test_downloads.py takes these steps with a stand-in",
     ("operations.md", "scrape_configs:"): "Prometheus' own configuration",
     ("operations.md", "[Service]"): "a drop-in: systemd checks it in tests/service",
 }
+pytestmark = pytest.mark.slow
 # What starts a daemon in the background: it runs already, so that what follows finds it.
 STARTS = ".venv/bin/card &"
 # What commands read, by its name.

@@ -13,6 +13,8 @@ from tests.client.command import carctl
 from tests.client.fake_hub import FakeHub
 from tests.e2e.support import BIN, KNOWN, Daemon, greedy, running
 
+pytestmark = pytest.mark.slow
+
 NAME = "owner/repo/answers.gguf"
 CONFIG = f'[models.mine]\nhf = "{NAME}"\n'
 WHY = "the file has not been downloaded"
