@@ -43,7 +43,7 @@ def fate(start: Callable[..., Daemon], folder: Path, seed: int) -> str:
         return "served"
     assert code == 69, (seed, code, log)
     said = log.splitlines()[-1]
-    return next((reason for reason in REASONS if f": {reason};" in said), said)
+    return next((reason for reason in REASONS if said.endswith(f": {reason}")), said)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
