@@ -89,6 +89,7 @@ def test_the_adapters_are_listed_with_their_model(client: RawClient) -> None:
     assert model["adapters"] == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_adapter_of_the_model_fails_the_start(folder: Path, start: Callable[..., Daemon]) -> None:
     generate(folder / "base.gguf", "tiny", "q8_0")
     config = (
