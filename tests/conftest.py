@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import gc
 import os
 import signal
 import sys
@@ -15,3 +16,9 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
     sys.dont_write_bytecode = False
     sys.pycache_prefix = str(Path(tempfile.gettempdir()) / f"card-tests-{os.getuid()}" / "bytecode")
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector pass over thousands of tests that stay to the end: it takes a tenth of the time."""
+    gc.collect()
+    gc.freeze()

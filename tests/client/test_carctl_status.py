@@ -209,6 +209,7 @@ def test_watching_as_json_is_a_line_for_every_status_that_the_daemon_sends(daemo
     assert daemon.params("daemon/status") == {"subscribe": True, "interval_ms": 1000}
 
 
+@pytest.mark.slow
 def test_watching_asks_again_and_again_where_the_daemon_does_not_tell(daemon: FakeDaemon) -> None:
     daemon.offers_status = False
     with carctl_on_pipe("--socket", daemon.path, "status", "--watch") as process:

@@ -89,6 +89,7 @@ def test_the_adapters_are_listed_with_their_model(client: RawClient) -> None:
     assert model["adapters"] == ["one", "two"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "why"),
     [

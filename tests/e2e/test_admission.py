@@ -56,6 +56,7 @@ def bound(daemon: Daemon, queue: str) -> None:
 # One truth for capacity.
 
 
+@pytest.mark.slow
 def test_zero_and_garbage_limits_are_ignored_and_available_goes_two_one_zero(start: Start) -> None:
     daemon = start("--capacity", "2", CAR_INFERENCE_MAX_CONCURRENT="0")
     with daemon.ready().connect() as client:
@@ -69,6 +70,7 @@ def test_zero_and_garbage_limits_are_ignored_and_available_goes_two_one_zero(sta
     assert (capacity["policy"], capacity["in_use"]) == ("flag", 2)
 
 
+@pytest.mark.slow
 def test_a_limit_of_one_serializes_everything(start: Start) -> None:
     daemon = start(CAR_INFERENCE_MAX_CONCURRENT="1")
     with daemon.ready().connect() as client, daemon.connect() as other:

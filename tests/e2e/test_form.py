@@ -140,6 +140,7 @@ def test_every_sampler_gives_an_answer_and_the_same_one_for_its_seed(client: Raw
     assert client.result("infer", params)["tokens"] == first["tokens"]
 
 
+@pytest.mark.slow
 def test_a_seed_decides_alone_and_among_others(daemon: Daemon) -> None:
     shapes: list[dict[str, Any]] = [
         {"messages": greedy(KNOWN[0])["messages"], "seed": 11, "temperature": 1.5, "top_k": 0},

@@ -135,7 +135,8 @@ def test_what_is_in_flight_is_answered_before_a_connection_is_closed_for_its_fra
     daemon.wait_until_idle()
 
 
-@pytest.mark.parametrize("mebibytes", [64, pytest.param(1024, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", [64, 1024])
 def test_bytes_without_end_cost_no_more_memory_than_one_frame(start: Start, mebibytes: int) -> None:
     daemon = start("--capacity", "2").ready()
     with daemon.connect() as client:
@@ -205,6 +206,7 @@ def test_a_close_with_requests_unanswered_frees_what_ran(daemon: Daemon) -> None
 # Many of everything.
 
 
+@pytest.mark.slow
 def test_600_connections_of_one_user_are_served_and_the_next_is_told_why_not(start: Start) -> None:
     daemon = start("--capacity", "2")
     daemon.connect().close()
@@ -251,6 +253,7 @@ def test_pipelined_calls_of_one_client_hold_nobody_else_up(daemon: Daemon) -> No
         assert took < 20
 
 
+@pytest.mark.slow
 def test_what_many_look_ups_may_take_is_bounded_for_all_of_them(start: Start) -> None:
     daemon = start("--capacity", "2")
     engine = daemon.ready().engine()

@@ -144,7 +144,8 @@ def test_carctl_reload_says_which_key_is_wrong(served: Daemon, file: Path) -> No
         command = [str(BIN / "carctl"), "--socket", str(served.path), "reload"]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert (carctl_reload().returncode, carctl_reload().stderr) == (0, "")
+    done = carctl_reload()
+    assert (done.returncode, done.stderr) == (0, "")
     file.write_text("[queue]\nlimit = 0\n")
     done = carctl_reload()
     assert done.returncode == 1

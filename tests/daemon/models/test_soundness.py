@@ -111,6 +111,7 @@ def test_a_path_with_a_zero_byte_is_refused() -> None:
         check(Path("a\0b"))
 
 
+@pytest.mark.slow
 def test_a_large_vocabulary_is_checked_quickly(tmp_path: Path) -> None:
     count = 150_000
     words = strings(*(f"token {number}" for number in range(count)))
@@ -141,6 +142,7 @@ def verdict(path: Path) -> Facts | Reason:
         return unsound.reason
 
 
+@pytest.mark.slow
 def test_damaged_models_are_sound_or_refused_in_little_time_and_memory(tmp_path: Path) -> None:
     data, path = PATH.read_bytes(), tmp_path / "model.gguf"
     verdicts = []

@@ -63,6 +63,7 @@ HOSTILE: dict[str, str | dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_grammar_costs_a_bounded_time(name: str) -> None:
     grammars = constraints()

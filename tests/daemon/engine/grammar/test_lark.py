@@ -157,6 +157,7 @@ def test_rounds_of_right_recursion_have_no_limit(gbnf: str) -> None:
     assert accepts(gbnf, "a" * 5000)
 
 
+@pytest.mark.slow
 def test_a_list_of_words_is_as_quick_as_one_word() -> None:
     words = [f"{number:b}".translate({48: "x", 49: "y"}) + f"{number * 7919}" for number in range(5000)]
     gbnf = "root ::= " + " | ".join(f'"{word}"' for word in words)

@@ -142,7 +142,7 @@ def test_mirostat_keeps_the_surprise_near_what_was_asked(
 AGREEMENT = {"mostly": 5.0, "never": -40.0}
 
 
-@pytest.mark.parametrize("agrees", AGREEMENT)
+@pytest.mark.parametrize("agrees", ["mostly", pytest.param("never", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("temperature", [1.0, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_under_a_grammar_tokens_come_as_often_as_they_are_likely_among_the_allowed(
     chains: SamplerChains, vocabulary: Vocabulary, logits: Logits, agrees: str, temperature: float

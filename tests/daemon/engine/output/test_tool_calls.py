@@ -172,6 +172,7 @@ def test_nesting_without_end_is_text() -> None:
     assert both_ways("hermes", text) == [text]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", [True, False])
 def test_long_arguments_are_read_in_one_go(ended: bool) -> None:
     arguments = json.dumps({"text": 'a"\\{' * 25_000, "list": [[1]] * 25_000})
@@ -180,6 +181,7 @@ def test_long_arguments_are_read_in_one_go(ended: bool) -> None:
     assert read("hermes", every(text if ended else text[:-1], 4)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["hermes", "mistral"])
 def test_many_beginnings_are_read_in_one_go(style: ToolStyle) -> None:
     text = '<tool_call>{"' * 10_000 + "<tool_call" * 10_000 + '[TOOL_CALLS][{"' * 10_000 + "[" * 10_000
