@@ -130,3 +130,19 @@ def test_where_attention_costs_most_the_smallest_chunk_is_halved() -> None:
         costs.prefill.observe(16, 0.2, 4000)
     assert costs.chunk_within(0.03, 1000, 512, depth=4000) == 8
     assert costs.chunk_within(0.03, 1000, 512, depth=100) == 16
+
+
+def test_of_decoders_less_than_was_known_counts_for_more_than_more() -> None:
+    costs = StepCosts({8: 0.080}, {64: 0.080})
+    costs.decode.observe(8, 0.020)
+    costs.prefill.observe(64, 0.020)
+    assert (costs.decode.estimate(8), costs.prefill.estimate(64)) == pytest.approx((0.050, 0.068))
+    costs.decode.observe(8, 0.100)
+    assert costs.decode.estimate(8) == pytest.approx(0.060)
+
+
+def test_only_what_was_observed_counts_as_seen() -> None:
+    costs = StepCosts({8: 0.080})
+    assert costs.decode.seen(8) == 0
+    costs.decode.observe(8, 0.080)
+    assert costs.decode.seen(8) == 1

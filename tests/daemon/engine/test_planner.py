@@ -16,7 +16,8 @@ def costs_of(decode: dict[int, float] | None = None, prefill: float = 0.001) -> 
     """Return costs of decode steps by rows, and of prefill in seconds a token."""
     costs = StepCosts()
     for rows, seconds in (decode or {1: 0.010, 8: 0.024}).items():
-        costs.decode.observe(rows, seconds)
+        for _ in range(3):
+            costs.decode.observe(rows, seconds)
     for size in (1, 512):
         costs.prefill.observe(size, prefill * size)
     return costs
@@ -234,3 +235,26 @@ def test_a_size_that_is_avoided_is_tried_now_and_then() -> None:
     planner, table = planner_of(costs_of(STEEP)), table_of(0, 0)
     seen = [shapes(planner.plan(table)) for _ in range(200)]
     assert seen.count([2]) == 3
+
+
+def test_a_size_is_not_avoided_for_what_was_measured_once_at_the_start() -> None:
+    costs = StepCosts({1: 0.005, 2: 0.015})
+    planner, table = planner_of(costs), table_of(0, 0)
+    assert [shapes(planner.plan(table)) for _ in range(5)] == [[2]] * 5
+    for _ in range(3):
+        costs.decode.observe(2, 0.015)
+    assert shapes(planner.plan(table)) == [1, 1]
+
+
+def test_a_size_that_was_slow_once_is_used_again_soon_after_it_was_seen_to_be_fast() -> None:
+    costs, table = costs_of({1: 0.007, 8: 0.080}), table_of(*[0] * 8)
+    planner = planner_of(costs)
+    for _ in range(200):
+        step = planner.plan(table)
+        if shapes(step) == [8]:
+            costs.decode.observe(8, 0.025)
+    assert shapes(planner.plan(table)) == [8]
+
+
+def test_a_plan_that_promises_a_few_percent_is_not_worth_it() -> None:
+    assert shapes(planner_of(costs_of({1: 0.0072, 2: 0.0150})).plan(table_of(0, 0))) == [2]

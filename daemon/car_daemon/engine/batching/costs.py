@@ -1,11 +1,14 @@
 """What a step costs, measured at first and learned from then on: decode by rows, prefill by tokens."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping
 
 CHUNKS = (16, 32, 64, 128, 256, 512)
 # How much of a new observation counts against what is known: costs grow with the context and drift with load.
 _WEIGHT = 0.2
+# A step of decoders that took less than was known tells more than one that took longer, which other programs can cause.
+_WEIGHT_OF_LESS = 0.5
 # One observation counts at most this much more than what was expected.
 _MOST_GROWTH = 2.0
 # Below this many cells a chunk counts as the begin of a prompt.
@@ -21,14 +24,17 @@ _SLOPE = 0.4
 class CostCurve:
     """Seconds over a size, between the points seen; beyond them by the prior slope."""
 
-    def __init__(self, slope: float, measured: Mapping[int, float]) -> None:
+    def __init__(self, slope: float, measured: Mapping[int, float], weight_of_less: float = _WEIGHT) -> None:
         self._slope = slope
-        # Mutable state: the sizes seen, ascending, and what each of them costs.
+        self._weight_of_less = weight_of_less
+        # Mutable state: the sizes known, ascending, what each of them costs, and how often it was observed.
         self._sizes = sorted(measured)
         self._seconds = dict(measured)
+        self._seen: Counter[int] = Counter()
 
     def observe(self, size: int, seconds: float) -> None:
         """Take one measured step into account."""
+        self._seen[size] += 1
         if self._sizes:
             # A stall of the machine says nothing about the size that met it.
             seconds = min(seconds, _MOST_GROWTH * self.estimate(size))
@@ -37,7 +43,12 @@ class CostCurve:
             self._sizes.insert(bisect_left(self._sizes, size), size)
             self._seconds[size] = seconds
         else:
-            self._seconds[size] = known + _WEIGHT * (seconds - known)
+            weight = _WEIGHT if seconds > known else self._weight_of_less
+            self._seconds[size] = known + weight * (seconds - known)
+
+    def seen(self, size: int) -> int:
+        """Return how often a size was observed; what was measured at first does not count."""
+        return self._seen[size]
 
     def estimate(self, size: int) -> float:
         """Return the expected seconds of a step of this size."""
@@ -96,7 +107,7 @@ class StepCosts:
     """
 
     def __init__(self, decode: Mapping[int, float] | None = None, prefill: Mapping[int, float] | None = None) -> None:
-        self.decode = CostCurve(_SLOPE, decode or {})
+        self.decode = CostCurve(_SLOPE, decode or {}, _WEIGHT_OF_LESS)
         self.prefill = PrefillCosts(prefill or {})
 
     def scale(self, factor: float) -> None:

@@ -12,8 +12,12 @@ from car_daemon.engine.batching.table import SequenceTable
 _PREFILLS_IN_TURN = 2
 # Costs drift: after so many steps of the same decoders their runs are planned again.
 _LOOK_AGAIN = 16
-# A size that is avoided because it once was slow would never be measured again: every so many steps it is tried.
-_EXPLORE_EVERY = 64
+# A size that is avoided because it was slow once would never be measured again: it has to be seen so often before, and
+# is tried again every so many steps.
+_TRIES = 3
+_TRY_AGAIN_EVERY = 64
+# Costs that are seen differ by some percent: a plan has to promise more than that.
+_WORTH_IT = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +65,12 @@ class StepPlanner:
         self._step_target = step_target
         self._idle_target = idle_target
         self._pads = pads
-        # Mutable state: whose turn it is among the prompts that prefill; the runs of the last decoders, the steps
-        # since they were planned, and all steps.
+        # Mutable state: whose turn it is among the prompts that prefill; the cheapest and the fewest runs of the last
+        # decoders, the steps since they were planned, and all steps.
         self._turn = 0
         self._numbers: list[int] = []
-        self._spans: list[Span] = []
+        self._cheapest: list[Span] = []
+        self._fewest: list[Span] = []
         self._age = 0
         self._steps = 0
 
@@ -81,22 +86,32 @@ class StepPlanner:
             # What cannot drop a tail can have no padding, and llama.cpp does not split it by numbers.
             return [Run(decoding, [])] if decoding else []
         numbers = [sequence.number for sequence in decoding]
-        self._steps += 1
-        if self._steps % _EXPLORE_EVERY == 0:
-            return [_run(decoding, *span) for span in self._planned(numbers, table, _fewest)]
         if numbers != self._numbers or self._age >= _LOOK_AGAIN or not self._still_fits(table):
             self._numbers, self._age = numbers, 0
-            self._spans = self._planned(numbers, table, self._costs.decode.estimate)
+            self._fewest = self._planned(table, _by_number)
+            self._cheapest = self._planned(table, self._costs.decode.estimate)
         self._age += 1
-        return [_run(decoding, *span) for span in self._spans]
+        self._steps += 1
+        return [_run(decoding, *span) for span in (self._cheapest if self._saves() else self._fewest)]
 
-    def _planned(self, numbers: list[int], table: SequenceTable, cost: Callable[[int], float]) -> list[Span]:
-        return plan_runs(numbers, can_pad=table.can_pad, cost=cost, most=self._batch_tokens)
+    def _planned(self, table: SequenceTable, cost: Callable[[int], float]) -> list[Span]:
+        return plan_runs(self._numbers, can_pad=table.can_pad, cost=cost, most=self._batch_tokens)
+
+    def _saves(self) -> bool:
+        """Whether other runs than the fewest are cheaper, by costs that were seen often enough, and lately."""
+        known = all(self._costs.decode.seen(_width(span)) >= _TRIES for span in self._fewest)
+        if not known or self._steps % _TRY_AGAIN_EVERY == 0:
+            return False
+        return self._seconds(self._cheapest) < _WORTH_IT * self._seconds(self._fewest)
+
+    def _seconds(self, spans: list[Span]) -> float:
+        return sum(self._costs.decode.estimate(_width(span)) for span in spans)
 
     def _still_fits(self, table: SequenceTable) -> bool:
-        """Whether what the last plan pads has room still."""
+        """Whether what the last plans pad has room still."""
         numbers = set(self._numbers)
-        padding = (number for low, high in self._spans for number in range(low, high + 1) if number not in numbers)
+        spans = {*self._cheapest, *self._fewest}
+        padding = (number for low, high in spans for number in range(low, high + 1) if number not in numbers)
         return all(map(table.can_pad, padding))
 
     def _guess(self, decoding: list[Sequence], context_tokens: int) -> None:
@@ -144,9 +159,13 @@ class StepPlanner:
         return sorted(run, key=lambda sequence: sequence.number)
 
 
-def _fewest(rows: int) -> float:
-    """Rank few runs before few rows."""
-    return 1 + rows / 1024
+def _by_number(rows: int) -> float:
+    """Rank few runs before few rows, but no long padding before one run more."""
+    return 1 + rows / 8
+
+
+def _width(span: Span) -> int:
+    return span[1] - span[0] + 1
 
 
 def _run(decoding: list[Sequence], low: int, high: int) -> Run:
