@@ -258,3 +258,12 @@ def test_a_size_that_was_slow_once_is_used_again_soon_after_it_was_seen_to_be_fa
 
 def test_a_plan_that_promises_a_few_percent_is_not_worth_it() -> None:
     assert shapes(planner_of(costs_of({1: 0.0072, 2: 0.0150})).plan(table_of(0, 0))) == [2]
+
+
+@pytest.mark.parametrize(("prompts", "length"), [(1, 64), (2, 128), (3, 256), (4, 256)])
+def test_prompts_that_wait_together_get_as_long_as_the_decoders_take_for_each_up_to_three(
+    prompts: int, length: int
+) -> None:
+    # Decoders take 100 ms here, and a token of a prompt 1 ms; chunks are 16, 32, 64, 128, 256.
+    planner = planner_of(costs_of({1: 0.100}))
+    assert chunks(planner.plan(table_of(0, *[4000] * prompts))) == [(1, length)]

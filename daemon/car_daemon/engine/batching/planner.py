@@ -10,6 +10,8 @@ from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
 
 _PREFILLS_IN_TURN = 2
+# Prompts together get at most so many times as long as the decoders take.
+_MOST_SHARES = 3
 # Costs drift: after so many steps of the same decoders their runs are planned again.
 _LOOK_AGAIN = 16
 # A size that is avoided because it was slow once would never be measured again: it has to be seen so often before, and
@@ -130,17 +132,18 @@ class StepPlanner:
         turns = waiting[:_PREFILLS_IN_TURN]
         lead = turns[self._turn % len(turns)]
         self._turn += 1
-        seconds = self._prefill_seconds(runs)
+        seconds = self._prefill_seconds(runs, len(waiting))
         length = self._costs.chunk_within(seconds, lead.alike, self._batch_tokens, lead.cells)
         if lead.picture is not None:
             return [Chunk(lead, length)]
         return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, table)]
 
-    def _prefill_seconds(self, runs: list[Run]) -> float:
+    def _prefill_seconds(self, runs: list[Run], prompts: int) -> float:
+        """Return the time for prompts: as long as the decoders take for each, so that no queue of prompts builds up."""
         if not runs:
             return self._idle_target
         decode = sum(self._costs.decode.estimate(run.rows) for run in runs)
-        return max(self._step_target, 2 * decode) - decode
+        return max(self._step_target, (1 + min(prompts, _MOST_SHARES)) * decode) - decode
 
     def _sharing(self, lead: Sequence, length: int, seconds: float, table: SequenceTable) -> list[Sequence]:
         """Return the run of neighbours whose chunks are as long as the lead's, within time and batch."""
