@@ -4,9 +4,11 @@ import hashlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 from urllib.parse import unquote
+
+from tests.client.loopback import LoopbackServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _STORED = "/stored/"
@@ -21,7 +23,7 @@ class Request(NamedTuple):
     authorization: str | None
 
 
-class _Server(ThreadingHTTPServer):
+class _Server(LoopbackServer):
     hub: "FakeHub"
 
 

@@ -4,8 +4,10 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.client.loopback import LoopbackServer
 
 EVENTS = [
     {"choices": [{"text": "Hel"}]},
@@ -58,7 +60,7 @@ def fake_sse_server() -> Iterator[FakeSseServer]:
         def log_message(self, format: str, *args: Any) -> None:
             """Say nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with LoopbackServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         knobs.url = f"http://127.0.0.1:{server.server_port}"
