@@ -236,6 +236,7 @@ def _settings(
         replicas=table.replicas,
         adapters={name: _expanded(path) for name, path in table.adapters.items()},
         projector=None if table.projector is None else _expanded(table.projector),
+        chat_template=None if table.chat_template is None else _expanded(table.chat_template),
         speculative=table.speculative,
         keep_alive_s=table.keep_alive_s,
         pinned=table.pinned,

@@ -82,6 +82,7 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     replicas: Annotated[int, Meta(ge=1, le=16)] = 1
     adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], str] = {}
     projector: str | None = None
+    chat_template: str | None = None
     speculative: bool = False
     keep_alive_s: Annotated[float, Meta(ge=0, le=31_536_000)] = 600.0
     pinned: bool = False

@@ -26,7 +26,7 @@ from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.embedder import Embedder
 from car_daemon.engine.llama.library import library_version
 from car_daemon.engine.llama.likelihood import Likelihood
-from car_daemon.engine.llama.model import LlamaModel, silence
+from car_daemon.engine.llama.model import LlamaModel, ModelError, silence
 from car_daemon.engine.llama.pairs import Pairs
 from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.template import ChatTemplate
@@ -82,7 +82,7 @@ def assemble(
     declared = _declare(load, model, curve, free_bytes, send)
     context = LlamaContext(model, sequences=declared.sequences, context_tokens=declared.context_tokens, threads=threads)
     cuts_tails = context.can_cut_tails()
-    template = _template(model, vocabulary, send)
+    template = _template(load, model, vocabulary, send)
     constraints = Constraints(vocabulary.pieces, vocabulary.ends, vocabulary.control)
     samplers = SamplerChains(vocabulary, constraints, context.context_tokens)
     adapters = Adapters(model, load.adapters)
@@ -248,7 +248,11 @@ def _loop(
     )
 
 
-def _template(model: LlamaModel, vocabulary: Vocabulary, send: Callable[[FromEngine], None]) -> ChatTemplate | None:
+def _template(
+    load: Load, model: LlamaModel, vocabulary: Vocabulary, send: Callable[[FromEngine], None]
+) -> ChatTemplate | None:
+    if load.chat_template is not None:
+        return _given_template(Path(load.chat_template), vocabulary)
     if model.chat_template is None:
         return None
     try:
@@ -256,6 +260,16 @@ def _template(model: LlamaModel, vocabulary: Vocabulary, send: Callable[[FromEng
     except jinja2.TemplateError:
         send(Warned("model.template_invalid", {}))
         return None
+
+
+def _given_template(path: Path, vocabulary: Vocabulary) -> ChatTemplate:
+    """Return the template that is to be used in place of the model's own; raises ModelError."""
+    try:
+        return ChatTemplate(path.read_text(encoding="utf-8"), vocabulary)
+    except (OSError, UnicodeDecodeError):
+        raise ModelError("the chat template cannot be read") from None
+    except jinja2.TemplateError:
+        raise ModelError("the chat template is no template") from None
 
 
 def default_threads(weights_bytes: int) -> int:

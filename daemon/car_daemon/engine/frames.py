@@ -32,6 +32,7 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     device: str = "cpu"
     adapters: dict[str, str] = {}
     projector: str | None = None
+    chat_template: str | None = None
     speculative: bool = False
     budget_bytes: int | None = None
 

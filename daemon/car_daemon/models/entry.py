@@ -39,6 +39,7 @@ class ModelSettings(Struct, frozen=True):
     replicas: int = 1
     adapters: dict[str, Path] = {}
     projector: Path | None = None
+    chat_template: Path | None = None
     speculative: bool = False
     keep_alive_s: float = 600.0
     pinned: bool = False

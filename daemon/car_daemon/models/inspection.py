@@ -49,7 +49,7 @@ def inspect(settings: ModelSettings) -> Inspected:
             block_count=first.block_count,
             vocabulary=first.vocabulary,
             parts=first.parts,
-            chat_template=template if isinstance(template, str) else None,
+            chat_template=_given_template(settings) or (template if isinstance(template, str) else None),
             metadata={key: _plain(value) for key, value in list(values.items())[:_KEYS]},
         ),
         first,
@@ -99,6 +99,14 @@ def _values(settings: ModelSettings) -> "dict[str, Value]":
     with open_file(settings.path) as file:
         cursor = Cursor(file, os.fstat(file.fileno()).st_size)
         return dict(read_header(cursor, {_TEMPLATE: _TEMPLATE_BYTES}).values)
+
+
+def _given_template(settings: ModelSettings) -> str | None:
+    """Return the beginning of the template that is used in place of the model's own."""
+    if settings.chat_template is None:
+        return None
+    with settings.chat_template.open(encoding="utf-8", errors="replace") as file:
+        return file.read(_TEMPLATE_BYTES)
 
 
 def _plain(value: "Value") -> bool | int | float | str | ArraySize:

@@ -18,7 +18,7 @@ _FIRST = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
 
 def check_files(settings: "ModelSettings") -> "list[Facts]":
     """Return the facts of the model's own files, once all are sound; raises UnsoundModel, which says which is not."""
-    from car_daemon.models.soundness import check_adapter, check_projector
+    from car_daemon.models.soundness import check_adapter, check_projector, check_regular
 
     if settings.pull is not None and not os.path.isfile(settings.path):
         raise UnsoundModel(Reason.NOT_DOWNLOADED)
@@ -27,6 +27,8 @@ def check_files(settings: "ModelSettings") -> "list[Facts]":
         _check_beside(f"the adapter {name}", check_adapter, path)
     if settings.projector is not None:
         _check_beside("the projector", check_projector, settings.projector)
+    if settings.chat_template is not None:
+        _check_beside("the chat template", check_regular, settings.chat_template)
     return facts
 
 

@@ -77,6 +77,11 @@ def check_projector(path: Path) -> None:
     refuse(Reason.NO_PROJECTOR, when=_architecture(_read(path)) != _PROJECTORS)
 
 
+def check_regular(path: Path) -> None:
+    """Raise UnsoundModel for what cannot be read, or is no regular file."""
+    open_file(path).close()
+
+
 def _read(path: Path) -> Header:
     with open_file(path) as file:
         cursor = Cursor(file, os.fstat(file.fileno()).st_size)

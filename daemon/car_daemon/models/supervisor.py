@@ -203,6 +203,7 @@ class EngineSupervisor:
             gpu_layers=settings.layers_on(self._replica.device),
             adapters={name: str(path) for name, path in settings.adapters.items()},
             projector=None if settings.projector is None else str(settings.projector),
+            chat_template=None if settings.chat_template is None else str(settings.chat_template),
             speculative=settings.speculative,
             budget_bytes=self._entry.budget_bytes,
         )
