@@ -1,6 +1,6 @@
 """The client for code without an event loop."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -17,7 +17,7 @@ from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity
 from car_protocol.embed import Embeddings, Ranking
 from car_protocol.envelope import Id
-from car_protocol.models import Model
+from car_protocol.models import LoadProgress, Model
 from car_protocol.status import Status
 
 T = TypeVar("T")
@@ -130,6 +130,12 @@ class Client:
         """Return what the daemon can serve, the default model first."""
         return self._ask(calls.models()).models
 
+    def load_model(self, name: str, progress: Callable[[LoadProgress], None]) -> Model:
+        """Have a model loaded and return its entry once it is served; an interrupt ends the waiting, not the load."""
+        wire = self._connected()
+        exchange = wire.session.begin("models/load", {"model": name, "progress": True}, loading=progress)
+        return self._finish(wire, exchange, Model)
+
     def status(self) -> Status:
         """Return what the daemon is doing now."""
         return self._ask(calls.status())
@@ -159,14 +165,16 @@ class Client:
         return wire, wire.session.begin(ask.method, ask.params)
 
     def _ask(self, ask: Ask[T]) -> T:
-        wire, exchange = self._begin(ask)
+        return self._finish(*self._begin(ask), ask.result)
+
+    def _finish(self, wire: Wire, exchange: Exchange, kind: type[T]) -> T:
         try:
             wire.send(exchange.frame)
             wire.wait(exchange)
         except BaseException:
             wire.cancel(exchange)
             raise
-        return exchange.read(ask.result)
+        return exchange.read(kind)
 
     def _connected(self) -> Wire:
         if self._wire is not None and self._wire.open:

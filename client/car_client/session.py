@@ -14,7 +14,8 @@ from car_protocol.envelope import NOT_JSON, Id, Incoming, Request, decode_incomi
 from car_protocol.errors import RpcError
 from car_protocol.framing import LineFramer
 from car_protocol.limits import MAX_FRAME_BYTES
-from car_protocol.methods import CAPACITY_CHANGED, CHUNK
+from car_protocol.methods import CAPACITY_CHANGED, CHUNK, MODELS_PROGRESS
+from car_protocol.models import LoadProgress
 from car_protocol.status import Status
 
 T = TypeVar("T")
@@ -27,13 +28,21 @@ def _wake_nobody() -> None:
     """Who reads the socket itself looks at the exchange afterwards."""
 
 
+def _tell_nobody(_progress: LoadProgress) -> None:
+    """Who asks for no progress hears of none."""
+
+
 class Exchange:
     """One request, from its frame to its terminal response; `wake` is called at every change."""
 
-    def __init__(self, call_id: int, frame: bytes, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, call_id: int, frame: bytes, wake: Callable[[], None], loading: Callable[[LoadProgress], None]
+    ) -> None:
         self.id = call_id
         self.frame = frame
         self._wake = wake
+        # Called with how much of a model is loaded, where that was asked for.
+        self.loading = loading
         # Mutable state: chunks not yet taken, how many came, and how it ended. The backlog is bounded by the
         # answer's length; reading goes on, since other requests share the connection.
         self.chunks: deque[Chunk] = deque()
@@ -100,6 +109,7 @@ class Session:
             CHUNK: self._chunk,
             CAPACITY_CHANGED: self._capacity_changed,
             STATUS_CHANGED: self._status_changed,
+            MODELS_PROGRESS: self._models_progress,
         }
         # Called with every status that the daemon sends by itself, and with None at the connection's end.
         self.watchers: list[Callable[[Status | None], None]] = []
@@ -126,14 +136,20 @@ class Session:
         self._greeting = self.begin("inference/capacity", {"subscribe": True}, wake)
         return self._greeting
 
-    def begin(self, method: str, params: Mapping[str, Any] | None, wake: Callable[[], None] = _wake_nobody) -> Exchange:
+    def begin(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        wake: Callable[[], None] = _wake_nobody,
+        loading: Callable[[LoadProgress], None] = _tell_nobody,
+    ) -> Exchange:
         """Begin an exchange, whose frame is to be sent; raises LimitReached for too long a frame."""
         call_id = next(self._ids)
         frame = encode_message(Request("2.0", method, call_id, params))
         if len(frame) - 1 > self._max_frame_bytes:
             error = RpcError("limit", limit="max_frame_bytes", value=self._max_frame_bytes)
             raise from_object(error.as_object())
-        exchange = Exchange(call_id, frame, wake)
+        exchange = Exchange(call_id, frame, wake, loading)
         if self._loss:
             exchange.fail(self._loss)
         else:
@@ -199,6 +215,11 @@ class Session:
 
     def _capacity_changed(self, params: msgspec.Raw) -> None:
         self.capacity_info = _read(params, Capacity)
+
+    def _models_progress(self, params: msgspec.Raw) -> None:
+        progress = _read(params, LoadProgress)
+        if exchange := self._in_flight.get(progress.id):
+            exchange.loading(progress)
 
     def _status_changed(self, params: msgspec.Raw) -> None:
         status = _read(params, Status)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from car_client.carctl.byte_progress import Lines
 from car_client.carctl.hub import Cut, Hub, Piece, PullError, RemoteFile
 from car_client.carctl.pull import Puller
-from car_client.carctl.pull_progress import Lines
 from car_protocol.hub import HubFile
 
 FILE = HubFile("owner/repo", "m.gguf")

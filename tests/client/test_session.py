@@ -162,7 +162,7 @@ def test_the_declared_frame_limit_counts() -> None:
 def test_unknown_notifications_members_and_ids_do_no_harm() -> None:
     session = Session()
     exchange = session.begin("detokenize", {})
-    session.receive(frame(method="models/progress", params={"id": 1}) + frame(id="x", result={}))
+    session.receive(frame(method="models/moved", params={"id": 1}) + frame(id="x", result={}))
     session.receive(frame(id=exchange.id, result={"text": "a", "new": 1}, later=True))
     assert exchange.read(Text).text == "a"
 
@@ -209,3 +209,16 @@ def test_an_error_without_data_is_a_plain_request_error() -> None:
     with pytest.raises(RequestError, match="what") as caught:
         exchange.read(Answer)
     assert (caught.value.code, caught.value.reason, caught.value.retryable) == (-32000, "", False)
+
+
+def test_how_much_of_a_model_is_loaded_reaches_who_asked_for_it() -> None:
+    session = Session()
+    heard: list[tuple[int, int]] = []
+    loading = session.begin("models/load", {}, loading=lambda progress: heard.append((progress.done, progress.total)))
+    other = session.begin("models/load", {})
+    for exchange, done in ((loading, 5), (other, 6), (loading, 10)):
+        params = {"id": exchange.id, "model": "m", "done": done, "total": 10}
+        session.receive(frame(method="models/progress", params=params))
+    session.receive(frame(id=loading.id, result={"text": ""}))
+    session.receive(frame(method="models/progress", params={"id": loading.id, "model": "m", "done": 1, "total": 10}))
+    assert heard == [(5, 10), (10, 10)]

@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.client.command import carctl, carctl_on_terminal
 from tests.e2e.pool import LONGEST, engines, loaded, long, serving, short, states, until
 from tests.e2e.support import KNOWN, Daemon, RawClient, greedy
 from tools.random_model import generate
@@ -286,3 +287,14 @@ def test_fifty_loads_leave_no_descriptor_no_process_and_no_memory_behind(folder:
 def test_the_built_in_model_is_loaded_beside_another_default_one(folder: Path) -> None:
     with serving(folder, "a") as daemon, daemon.connect() as client:
         assert client.result("infer", greedy(KNOWN[0], model="guide"))["text"] == KNOWN[0].answer
+
+
+def test_carctl_loads_a_model_and_draws_a_bar_on_a_terminal(folder: Path) -> None:
+    with serving(folder, "ab") as daemon:
+        done = carctl("--socket", daemon.path, "models", "load", "b")
+        assert (done.stdout, done.stderr) == (b"b: ready\n", b"")
+        carctl("--socket", daemon.path, "models", "unload", "b")
+        with carctl_on_terminal("--socket", daemon.path, "models", "load", "b", env={"TERM": "xterm"}) as terminal:
+            shown = terminal.end().decode()
+        assert "━" in shown
+        assert shown.endswith("b: ready\n")

@@ -1,5 +1,6 @@
 """`carctl models`: what the daemon can serve."""
 
+import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 
@@ -7,14 +8,15 @@ import msgspec
 from msgspec import UNSET
 
 from car_client.carctl import pull, remove
+from car_client.carctl.byte_progress import Progress, progress_on
 from car_client.carctl.document import print_document, print_result
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.figures import bytes_text
 from car_client.carctl.model_page import page
 from car_client.carctl.request import nearest
-from car_client.carctl.terminal import columns, one_line
+from car_client.carctl.terminal import columns, is_terminal, one_line
 from car_client.client import Client
-from car_protocol.models import Model, ModelDetails
+from car_protocol.models import LoadProgress, Model, ModelDetails
 
 _MOVES = {"load": "load one now, and wait until it is ready", "unload": "let one go when its work is done"}
 _HEADINGS = ("model", "state", "size", "context", "capacity", "device", "can")
@@ -41,8 +43,10 @@ def run(client: Client, options: Namespace) -> None:
         pull.run(options)
     elif options.action == "rm":
         remove.run(client, options)
-    elif options.action in _MOVES:
-        model = client.call(f"models/{options.action}", {"model": options.name})
+    elif options.action == "load":
+        _load(client, options.name)
+    elif options.action == "unload":
+        model = client.call("models/unload", {"model": options.name})
         print(f"{model['name']}: {model['state']}")
     elif options.action == "show":
         _show(client, options)
@@ -50,6 +54,32 @@ def run(client: Client, options: Namespace) -> None:
         print_result(client, "models/list")
     else:
         print(*table(client.models()), sep="\n")
+
+
+def _load(client: Client, name: str) -> None:
+    """Have a model loaded, with a bar on a terminal."""
+    if not is_terminal(sys.stderr):
+        model = client.load_model(name, lambda _: None)
+    else:
+        with progress_on(sys.stderr) as shown:
+            model = client.load_model(name, LoadBar(shown).reached)
+    print(f"{model.name}: {model.state}")
+
+
+class LoadBar:
+    """Begins a bar with the first that is heard of a load."""
+
+    def __init__(self, shown: Progress) -> None:
+        self._shown = shown
+        # Mutable state: whether the bar is there.
+        self._begun = False
+
+    def reached(self, progress: LoadProgress) -> None:
+        """Show how much is loaded."""
+        if not self._begun:
+            self._shown.begin(progress.model, progress.done, progress.total)
+            self._begun = True
+        self._shown.reached(progress.done)
 
 
 def _show(client: Client, options: Namespace) -> None:

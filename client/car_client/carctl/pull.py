@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shlex import quote
 
+from car_client.carctl.byte_progress import Progress, progress_on
 from car_client.carctl.download import PartFile, check_room, disk_faults, is_whole, part_path
 from car_client.carctl.downloads import check_inside, folder_of, hub_name
 from car_client.carctl.hub import Cut, Hub, PullError, RemoteFile
-from car_client.carctl.pull_progress import Progress, progress_on
 from car_protocol.hub import HubFile
 
 # After so many attempts that brought nothing it is given up, after pauses that double from a second.

@@ -1,4 +1,4 @@
-"""How far downloads are: a bar on a terminal, lines elsewhere."""
+"""How much of a file is there: a bar on a terminal, lines elsewhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ _STEP_PERCENT = 10
 
 
 class Progress(Protocol):
-    """What is told of downloads, one after the other."""
+    """What is told of files, one after the other."""
 
     def begin(self, name: str, done: int, size: int) -> None:
         """A file of so many bytes begins, or goes on."""
