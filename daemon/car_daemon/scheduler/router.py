@@ -1,6 +1,6 @@
 """Which of a model's replicas a request runs on: where its session or its prompt is at home, else the least loaded."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection
 
 from msgspec import Struct
@@ -35,8 +35,10 @@ class Router:
     """Remembers what ran where; a guess that is wrong costs a prompt that is computed again, nothing else."""
 
     def __init__(self) -> None:
-        # Mutable state, the oldest first: where each session ran last, and the prompts that every engine saw.
+        # Mutable state, the oldest first: where each session ran last, with how many are where, and the prompts that
+        # every engine saw.
         self._homes: OrderedDict[Session, int] = OrderedDict()
+        self._at_home: Counter[int] = Counter()
         self._blocks: dict[int, OrderedDict[int, None]] = {}
 
     def choose(self, request: Request, places: Collection[Place]) -> int:
@@ -52,10 +54,7 @@ class Router:
     def started(self, request: Request, engine: int) -> None:
         """Take note of where a request runs."""
         if request.session is not None:
-            self._homes[request.session] = engine
-            self._homes.move_to_end(request.session)
-            if len(self._homes) > _MOST_SESSIONS:
-                self._homes.popitem(last=False)
+            self._settle(request.session, engine)
         seen = self._blocks.setdefault(engine, OrderedDict())
         for block in request.blocks:
             seen[block] = None
@@ -68,11 +67,21 @@ class Router:
         self._blocks.pop(engine, None)
         for session in [session for session, home in self._homes.items() if home == engine]:
             del self._homes[session]
+        del self._at_home[engine]
+
+    def _settle(self, session: Session, engine: int) -> None:
+        self._at_home[engine] += 1
+        if session in self._homes:
+            self._at_home[self._homes[session]] -= 1
+        self._homes[session] = engine
+        self._homes.move_to_end(session)
+        if len(self._homes) > _MOST_SESSIONS:
+            _, left = self._homes.popitem(last=False)
+            self._at_home[left] -= 1
 
     def _shared(self, request: Request, engine: int) -> int:
         seen = self._blocks.get(engine, ())
         return next((number for number, block in enumerate(request.blocks) if block not in seen), len(request.blocks))
 
     def _burden(self, place: Place) -> tuple[float, int, int]:
-        at_home = sum(home == place.engine for home in self._homes.values())
-        return place.load, at_home, place.engine
+        return place.load, self._at_home[place.engine], place.engine

@@ -71,6 +71,15 @@ def test_an_engine_that_is_gone_is_home_to_nobody() -> None:
     assert router.choose(request(2, session=(0, "a"), blocks=(1, 2)), [place(1, 0.5), place(2)]) == 2
 
 
+def test_a_session_that_moves_counts_where_it_is() -> None:
+    router = Router()
+    for engine in (1, 1, 2):
+        router.started(request(1, session=(0, "a")), engine)
+    assert router.choose(request(2, session=(0, "b")), [place(1), place(2)]) == 1
+    router.started(request(3, session=(0, "a")), 1)
+    assert router.choose(request(4, session=(0, "c")), [place(1), place(2)]) == 2
+
+
 def test_what_is_remembered_is_bounded() -> None:
     router = Router()
     router.started(request(0, session=(0, "first"), blocks=(-1,)), 1)
