@@ -41,29 +41,21 @@ HEADINGS = (
 
 def equal(kind: str, clients: int) -> Case:
     """Clients that ask for as much as there are sequences, all of one length."""
-    workload = Workload(
-        clients=clients,
-        seconds=SECONDS,
-        warm_up=WARM_UP_S,
-        prompts=SHORT,
-        answers=Lengths(60, 60),
-        options=GREEDY,
-    )
-    return _case(f"{kind}, {clients} clients, equal lengths", kind, clients, workload)
+    name = f"{kind}, {clients} clients, equal lengths"
+    return _case(name, kind, clients, _workload(clients, SHORT, Lengths(60, 60)))
 
 
 def mixed(kind: str, clients: int, prompts: Lengths = SHORT) -> Case:
     """Answers of 15 to 105 tokens on sixteen sequences."""
-    workload = Workload(
-        clients=clients,
-        seconds=SECONDS,
-        warm_up=WARM_UP_S,
-        prompts=prompts,
-        answers=Lengths(15, 105),
-        options=GREEDY,
-    )
     more = "" if prompts == SHORT else f", prompts of {prompts}"
-    return _case(f"{kind}, {clients} clients, answers of 15-105{more}", kind, SEQUENCES, workload)
+    name = f"{kind}, {clients} clients, answers of 15-105{more}"
+    return _case(name, kind, SEQUENCES, _workload(clients, prompts, Lengths(15, 105)))
+
+
+def _workload(clients: int, prompts: Lengths, answers: Lengths) -> Workload:
+    return Workload(
+        clients=clients, seconds=SECONDS, warm_up=WARM_UP_S, prompts=prompts, answers=answers, options=GREEDY
+    )
 
 
 def _case(name: str, kind: str, sequences: int, workload: Workload) -> Case:
