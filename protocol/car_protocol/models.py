@@ -70,7 +70,7 @@ class ModelFile(Struct, frozen=True, kw_only=True):
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """What a model takes with sequences of `context_tokens`, and how many the free memory holds beside its weights.
+    """What each replica takes with sequences of `context_tokens`, and how many its part of the free memory holds.
 
     `sequences` is what an engine goes up to by itself, `most_sequences` what an explicit figure may ask for; null on a
     GPU, whose memory the daemon does not know. A model that is loaded counts as free what it has.

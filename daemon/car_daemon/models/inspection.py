@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from car_daemon.devices import CPU
 from car_daemon.engine.capacity import Need, fitting
 from car_daemon.engine.curve import Curve
 from car_daemon.models.entry import ModelEntry, ModelSettings
@@ -26,7 +27,7 @@ _KEYS = 256
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """The files of a sound model: what they hold, and what they take on the host where no layer is on a GPU."""
+    """The files of a sound model: what they hold, and what one replica takes of the host with no layer on a GPU."""
 
     file: ModelFile
     first: "Facts"
@@ -53,14 +54,14 @@ def inspect(settings: ModelSettings) -> Inspected:
             metadata={key: _plain(value) for key, value in list(values.items())[:_KEYS]},
         ),
         first,
-        estimate(facts, structs.replace(settings, gpu_layers=0)),
+        estimate(facts, structs.replace(settings, gpu_layers=0, devices=(), replicas=1)),
     )
 
 
 def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estimate:
-    """Return what a model takes, and how many of its sequences fit into memory that is free for it."""
+    """Return what each replica of a model takes, and how many sequences fit into its part of what is free."""
     settings, footprint = settings_of(entry), inspected.footprint
-    left = free_bytes - footprint.weights - footprint.others - settings.reserve_bytes
+    left = free_bytes // len(settings.places) - footprint.weights - footprint.others - settings.reserve_bytes
     need = Need(
         kv_bytes_per_token=inspected.first.kv_bytes_per_token,
         free_bytes=max(0, left),
@@ -72,7 +73,7 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
         context_tokens=entry.ready.context_tokens if entry.ready is not None else settings.context_tokens,
     )
     found = fitting(need)
-    on_host = settings.gpu_layers == 0
+    on_host = set(settings.places) == {CPU}
     kv_bytes = found.context_tokens * need.kv_bytes_per_token
     fits = left >= kv_bytes
     return Estimate(

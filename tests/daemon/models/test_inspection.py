@@ -102,6 +102,23 @@ def test_of_a_gpu_the_sizes_are_told_and_not_what_fits(path: Path) -> None:
     assert (estimate.weights_bytes, estimate.sequences, estimate.most_sequences) == (1024, None, None)
 
 
+@pytest.mark.parametrize("devices", [("gpu0",), ("gpu0", "cpu")])
+def test_a_replica_takes_the_same_whatever_its_device_is_called(path: Path, devices: tuple[str, ...]) -> None:
+    settings = ModelSettings(path, devices=devices, gpu_layers=-1, replicas=2)
+    one = inspect(ModelSettings(path))
+    found = inspect(settings)
+    assert found.footprint == one.footprint
+    estimate = estimated(entry(path, devices=devices, gpu_layers=-1, replicas=2), found, 1 << 30)
+    assert (estimate.weights_bytes, estimate.sequences) == (1024, None)
+
+
+def test_replicas_on_the_host_divide_what_is_free(path: Path) -> None:
+    found = inspect(ModelSettings(path, replicas=2))
+    room = 40 * 4096 * KV_BYTES_PER_TOKEN + beside(found)
+    alone, twins = entry(path), entry(path, replicas=2)
+    assert estimated(twins, found, 2 * room).sequences == estimated(alone, found, room).sequences == 10
+
+
 def test_a_model_that_is_served_is_told_with_the_context_that_it_has(path: Path) -> None:
     served = entry(path)
     served.replicas[0].become("ready", ready=READY)
