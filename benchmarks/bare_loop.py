@@ -1,7 +1,8 @@
 """The limit of a case: its requests in one plain loop over llama.cpp, without daemon, clients, text or scheduling.
 
-Reads a case from standard input and prints its figures. What it does to be fast: the lowest free sequence first, decode
-rows in the runs that cost least by what they were measured to cost, arrivals of equal length prefilled together.
+Reads a case from standard input, prints a line when it is ready, then the figures of each workload that it reads. What
+it does to be fast: the lowest free sequence first, decode rows in the runs that cost least by what they were measured
+to cost, arrivals of equal length prefilled together.
 """
 
 import sys
@@ -16,6 +17,7 @@ from benchmarks.targets.case import Case
 from car_client.carctl.load.figures import Figures, summary
 from car_client.carctl.load.request import Request
 from car_client.carctl.load.timed import Timed
+from car_client.carctl.load.workload import Workload
 from car_daemon.engine.assembly import default_threads
 from car_daemon.engine.frames import Run
 from car_daemon.engine.grammar.constraint import Constraints
@@ -63,8 +65,6 @@ class Loop:
     """The lanes of one context."""
 
     def __init__(self, case: Case) -> None:
-        if case.workload.prompts.high > BATCH_TOKENS:
-            raise ValueError(f"a prompt of the bare loop has at most {BATCH_TOKENS} tokens")
         silence()
         model = LlamaModel(case.model, gpu_layers=0, progress=lambda _done: None)
         threads = default_threads(model.size_bytes)
@@ -76,23 +76,27 @@ class Loop:
         chains = SamplerChains(vocabulary, constraints, self._context.context_tokens)
         # Greedy samplers remember nothing: one serves all answers of its sequence.
         self._samplers = [chains.build(_RUN, []) for _ in range(case.sequences)]
-        self._most = min(case.workload.clients, case.sequences)
         self._costs = [0.0, *(self._cost(rows) for rows in range(1, case.sequences + 1))]
-        # Mutable state: what runs by its sequence, the runs in which it is decoded, and what ended.
+        # Mutable state: how many may run, what runs by its sequence, the runs in which it is decoded, and what ended.
+        self._most = case.sequences
         self._lanes: dict[int, Lane] = {}
         self._runs: list[range] = []
         self._answers: list[Timed] = []
 
-    def run(self, case: Case) -> Figures:
-        """Run the workload once."""
+    def run(self, workload: Workload) -> Figures:
+        """Run a workload once."""
+        if workload.prompts.high > BATCH_TOKENS:
+            raise ValueError(f"a prompt of the bare loop has at most {BATCH_TOKENS} tokens")
+        self._most = min(workload.clients, len(self._samplers))
+        self._answers = []
         begin, cpu = time.perf_counter(), time.process_time()
-        end = begin + (case.workload.seconds or float("inf"))
-        requests = case.workload.all_requests()
+        end = begin + (workload.seconds or float("inf"))
+        requests = workload.all_requests()
         while self._admit(requests if time.perf_counter() < end else iter(())) or self._lanes:
             self._step()
         last = min(end, max(answer.came[-1] for answer in self._answers))
         own_cpu = (time.process_time() - cpu) / (time.perf_counter() - begin)
-        return summary(self._answers, begin + case.workload.warm_up, last, own_cpu)
+        return summary(self._answers, begin + workload.warm_up, last, own_cpu)
 
     def _admit(self, requests: Iterator[Request]) -> bool:
         """Give free sequences to what is asked next, lowest first, and compute the prompts."""
@@ -172,9 +176,12 @@ class Loop:
 
 
 def main() -> None:
-    """Read a case, run it, print its figures."""
-    case = msgspec.json.decode(sys.stdin.buffer.read(), type=Case)
-    print(msgspec.json.encode(Loop(case).run(case)).decode())
+    """Read a case, then workloads until there are no more."""
+    loop = Loop(msgspec.json.decode(sys.stdin.buffer.readline(), type=Case))
+    print("ready", flush=True)
+    for line in sys.stdin.buffer:
+        figures = loop.run(msgspec.json.decode(line, type=Workload))
+        print(msgspec.json.encode(figures).decode(), flush=True)
 
 
 if __name__ == "__main__":

@@ -39,11 +39,11 @@ class Bystanders:
 
 
 def _beside(act: Callable[[], T]) -> tuple[T, float]:
-    """Return what an act returns, and the share of the cores that others had; the act waits for its children."""
-    began, busy, own = time.perf_counter(), _busy_s(), _own_s()
+    """Return what an act returns, and the share of the cores that others had."""
+    began, busy, own = time.perf_counter(), _busy_s(), own_seconds()
     found = act()
     whole = (time.perf_counter() - began) * (os.cpu_count() or 1)
-    return found, max(0.0, _busy_s() - busy - (_own_s() - own)) / whole
+    return found, max(0.0, _busy_s() - busy - (own_seconds() - own)) / whole
 
 
 def _busy_s() -> float:
@@ -51,6 +51,17 @@ def _busy_s() -> float:
     return float(times.user + times.system + times.nice)
 
 
-def _own_s() -> float:
+def own_seconds() -> float:
+    """Return the processor time of this process and its descendants so far."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    ended = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return ended + sum(map(_busy_of, psutil.Process().children(recursive=True)))
+
+
+def _busy_of(child: psutil.Process) -> float:
+    """Return the time of a child that runs, with that of its own children that ended."""
+    try:
+        times = child.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)

@@ -1,6 +1,7 @@
 """Targets that take turns: what the machine does meanwhile meets all of them."""
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from statistics import median
 
@@ -33,12 +34,14 @@ class Compared(Struct, frozen=True):
 
 
 def compare(case: Case, targets: Sequence[Target], turns: int, bystanders: Bystanders) -> Compared:
-    """Measure every target in every turn; every other turn goes backwards."""
+    """Measure every target in every turn, all of them started before; every other turn goes backwards."""
     runs: dict[str, list[Figures]] = {target.name: [] for target in targets}
     others: dict[str, list[float]] = {target.name: [] for target in targets}
-    for turn in range(turns):
-        for target in targets if turn % 2 == 0 else reversed(targets):
-            figures, share = bystanders.without(partial(target.measure, case))
-            runs[target.name].append(figures)
-            others[target.name].append(share)
+    with ExitStack() as stack:
+        measures = [(target.name, stack.enter_context(target.started(case))) for target in targets]
+        for turn in range(turns):
+            for name, measure in measures if turn % 2 == 0 else reversed(measures):
+                figures, share = bystanders.without(partial(measure, case.workload))
+                runs[name].append(figures)
+                others[name].append(share)
     return Compared(case, runs, others)

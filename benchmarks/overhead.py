@@ -65,7 +65,8 @@ def measured(one: Case) -> Cost:
         before = _seconds(daemon), _seconds(engine)
         figures = generate(str(socket), one.workload)
         daemon_s, engine_s = _seconds(daemon) - before[0], _seconds(engine) - before[1]
-    bare = BareLoop().measure(one)
+    with BareLoop().started(one) as run:
+        bare = run(one.workload)
     return Cost(
         daemon_s / tokens * 1e6,
         engine_s / tokens * 1e6,

@@ -6,13 +6,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from benchmarks.generator import generate
-from benchmarks.targets.case import Case
+from benchmarks.targets.case import Case, Measure
 from benchmarks.targets.process import START_S, running
 from car_client import AsyncClient
-from car_client.carctl.load.figures import Figures
 
 COMMAND = (sys.executable, "-c", "from car_daemon.main import main; main()")
 
@@ -22,11 +22,12 @@ class Card:
 
     name = "card"
 
-    def measure(self, case: Case) -> Figures:
-        """Start it, run the workload, stop it."""
+    @contextmanager
+    def started(self, case: Case) -> Iterator[Measure]:
+        """Run a daemon that declares as much as the case has sequences."""
         options = ("--capacity", str(case.sequences), "--context-tokens", str(case.context_tokens))
         with serving(case.model, *options) as socket:
-            return generate(str(socket), case.workload)
+            yield partial(generate, str(socket))
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """One thing to measure, and what measures it."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from msgspec import Struct
@@ -18,6 +20,10 @@ class Case(Struct, frozen=True, kw_only=True):
     workload: Workload
 
 
+# Runs a workload on something that has started.
+Measure = Callable[[Workload], Figures]
+
+
 class Target(Protocol):
     """Something that answers requests, or does the same work without any."""
 
@@ -25,5 +31,6 @@ class Target(Protocol):
     def name(self) -> str:
         """What a table calls it."""
 
-    def measure(self, case: Case) -> Figures:
-        """Start, run the workload, stop."""
+    def started(self, case: Case) -> AbstractContextManager[Measure]:
+        """Run for the length of a block, ready for the workload of a case; it costs nothing while it waits."""
+        ...

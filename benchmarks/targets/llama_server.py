@@ -3,13 +3,13 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from benchmarks.generator import generate
-from benchmarks.targets.case import Case
+from benchmarks.targets.case import Case, Measure
 from benchmarks.targets.process import free_port, running, wait_for
 from car_client.carctl.load.dialect import COMPLETION
-from car_client.carctl.load.figures import Figures
 
 VARIABLE = "LLAMA_SERVER"
 
@@ -22,10 +22,11 @@ class LlamaServer:
         self._mode = mode
         self.name = f"llama-server, {mode}"
 
-    def measure(self, case: Case) -> Figures:
-        """Start it, run the workload, stop it."""
+    @contextmanager
+    def started(self, case: Case) -> Iterator[Measure]:
+        """Run it with as many slots as the case has sequences."""
         with self.serving(case.model, case.sequences, case.context_tokens) as address:
-            return generate(address, case.workload)
+            yield partial(generate, address)
 
     @contextmanager
     def serving(self, model: str, sequences: int, context_tokens: int) -> Iterator[str]:

@@ -1,8 +1,11 @@
 """Targets that take turns."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from benchmarks.bystanders import Bystanders
 from benchmarks.interleaved import compare
-from benchmarks.targets.case import Case
+from benchmarks.targets.case import Case, Measure
 from car_client.carctl.load.figures import Figures, Spread
 from car_client.carctl.load.workload import Workload
 
@@ -19,7 +22,15 @@ class Scripted:
         self._rates = iter(rates)
         self._diary = diary
 
-    def measure(self, case: Case) -> Figures:
+    @contextmanager
+    def started(self, case: Case) -> Iterator[Measure]:
+        assert case is CASE
+        self._diary.append(f"{self.name} starts")
+        yield self._measure
+        self._diary.append(f"{self.name} stops")
+
+    def _measure(self, workload: Workload) -> Figures:
+        assert workload is CASE.workload
         self._diary.append(self.name)
         return Figures(1, next(self._rates), NOTHING, NOTHING, None, 0.0)
 
@@ -27,7 +38,13 @@ class Scripted:
 def test_every_other_turn_goes_backwards() -> None:
     diary: list[str] = []
     compare(CASE, [Scripted("a", [1, 1, 1], diary), Scripted("b", [1, 1, 1], diary)], turns=3, bystanders=AT_ONCE)
-    assert diary == ["a", "b", "b", "a", "a", "b"]
+    assert diary[2:-2] == ["a", "b", "b", "a", "a", "b"]
+
+
+def test_all_targets_start_before_the_first_turn_and_stop_after_the_last() -> None:
+    diary: list[str] = []
+    compare(CASE, [Scripted("a", [1], diary), Scripted("b", [1], diary)], turns=1, bystanders=AT_ONCE)
+    assert diary == ["a starts", "b starts", "a", "b", "b stops", "a stops"]
 
 
 def test_ratios_are_taken_turn_by_turn_and_then_their_median() -> None:
