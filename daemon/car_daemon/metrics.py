@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from car_daemon.engine.laps import PHASES
 from car_daemon.timings import BOUNDS, Histogram, Timings
 from car_protocol.status import ModelStatus, Status
 
@@ -105,6 +106,11 @@ class _Collector:
                 for model in self._status.models:
                     family.add_metric([model.name], _sum(model, member))
                 yield family
+        seconds = CounterMetricFamily("card_engine_seconds", "What steps took, by phase.", labels=["model", "phase"])
+        for model in self._status.models:
+            for phase, passed in _phases(model).items():
+                seconds.add_metric([model.name, phase], passed)
+        yield seconds
 
     def _waits(self) -> Iterator["Metric"]:
         from prometheus_client.core import HistogramMetricFamily
@@ -119,6 +125,10 @@ class _Collector:
 
 def _sum(model: ModelStatus, member: str) -> float:
     return float(sum(getattr(engine, member) for engine in model.engines))
+
+
+def _phases(model: ModelStatus) -> dict[str, float]:
+    return {phase: sum(engine.seconds[phase] for engine in model.engines) for phase in PHASES}
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -8,6 +8,7 @@ import psutil
 from msgspec import UNSET
 
 from car_daemon.engine.frames import Ready
+from car_daemon.engine.laps import PHASES
 from car_daemon.inference import Inference
 from car_daemon.memory import MemorySource
 from car_daemon.models.entry import ModelEntry
@@ -173,7 +174,8 @@ class Reports:
             cache_hits=counters.total("cache_hits"),
             cached_tokens=counters.total("cached_tokens"),
             evicted_sequences=counters.total("evicted_sequences"),
-            utilisation=round(min(1.0, counters.rate("decode_s") + counters.rate("prefill_s")), 3),
+            utilisation=round(min(1.0, sum(counters.rate(f"{phase}_s") for phase in PHASES)), 3),
+            seconds={phase: round(counters.now.get(f"{phase}_s", 0.0), 6) for phase in PHASES},
         )
 
     def _kv_bytes_used(self, engine: int | None, ready: Ready) -> int:

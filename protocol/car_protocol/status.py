@@ -30,6 +30,7 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     cached_tokens: Annotated[int, note("prompt tokens that were not computed again")]
     evicted_sequences: Annotated[int, note("prefixes that had to leave their sequence")]
     utilisation: Annotated[float, note("share of the time that it computes, 0 to 1")]
+    seconds: Annotated[dict[str, float], note("what its steps took so far, by phase: `decode`, `sample`, ...")]
 
 
 class ModelStatus(Model, frozen=True, kw_only=True):

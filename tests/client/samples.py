@@ -86,6 +86,7 @@ def status(socket: str) -> dict[str, Any]:
         "cached_tokens": 100,
         "evicted_sequences": 0,
         "utilisation": 0.25,
+        "seconds": {"decode": 1.5, "sample": 0.1},
     }
     running = {
         "model": "guide",

@@ -53,3 +53,8 @@ def test_every_metric_has_a_unit_or_a_meaning_and_the_prefix(client: RawClient) 
     for family in text_string_to_metric_families(client.result("daemon/metrics")["text"]):
         assert family.name.startswith("card_")
         assert family.documentation
+
+
+def test_every_phase_of_a_step_has_its_seconds(client: RawClient) -> None:
+    phases = {phase for name, phase in samples(client) if name == "card_engine_seconds_total"}
+    assert phases == {"intake", "plan", "fill", "decode", "prefill", "sample", "text", "send", "embed"}

@@ -88,6 +88,7 @@ class EngineLoop:
         self._speculates = speculates
         self._share_threads = share
         self._stepper = make_stepper(self._sampler_of)
+        self._laps = self._stepper.laps
         self._inbox = inbox
         self._send = send
         self._clock = clock
@@ -109,8 +110,9 @@ class EngineLoop:
 
     @property
     def counters(self) -> dict[str, float]:
-        """Totals of the steps and of the prefix cache so far."""
-        return {**self._stepper.counters, **self._cache.counters}
+        """Totals of the steps and of the prefix cache so far, and the seconds of each phase."""
+        seconds = {f"{phase}_s": passed for phase, passed in self._laps.seconds.items()}
+        return {**self._stepper.counters, **self._cache.counters, **seconds}
 
     def run(self) -> None:
         """Work until told to quit."""
@@ -119,19 +121,22 @@ class EngineLoop:
 
     def turn(self, commands: list[Command]) -> bool:
         """Apply commands, run one step and report it; False once told to quit."""
+        self._laps.begin()
         rows: list[Row] = []
         for command in commands:
             if isinstance(command, Quit):
                 return False
             rows += self._doers[type(command)](command)
         self._cache.settle()
+        self._laps.end("intake")
         if self._table.busy:
             rows += self._step()
-            self._cache.settle()
         if self._texts.busy and (self._texts.due or not self._table.busy):
             rows += self._texts.step()
+            self._laps.end("embed")
         if rows:
             self._send(StepDone(self.pulse.step, rows))
+            self._laps.end("send")
         return True
 
     def _start(self, run: Run) -> list[Row]:
@@ -235,11 +240,14 @@ class EngineLoop:
 
     def _step(self) -> list[Row]:
         self.pulse.step += 1
-        self.pulse.step_started = self._clock()
+        self.pulse.step_started = self._laps.now
         self._take_turn()
-        outcome = self._stepper.run(self._planner.plan(self._table))
+        step = self._planner.plan(self._table)
+        self._laps.end("plan")
+        outcome = self._stepper.run(step)
         rows = self._report(outcome)
-        self._texts.yield_to(self._clock() - self.pulse.step_started)
+        self._cache.settle()
+        self._texts.yield_to(self._laps.end("text") - self.pulse.step_started)
         self.pulse.step_started = None
         return rows
 

@@ -8,6 +8,7 @@ from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Chunk, Run, Step
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.draws import Draw, Draws
+from car_daemon.engine.laps import Laps
 
 # The content of a padding row never matters: it asks for no logits and is removed after the step.
 _PADDING_TOKEN = 0
@@ -81,15 +82,9 @@ class Stepper:
         self._costs = costs
         self._draws = draws
         self._context_tokens = context_tokens
-        self._clock = clock
-        # Mutable state: totals since the start; times in seconds.
-        self.counters = {
-            "decode_steps": 0.0,
-            "decode_tokens": 0.0,
-            "decode_s": 0.0,
-            "prefill_tokens": 0.0,
-            "prefill_s": 0.0,
-        }
+        # Mutable state: where time went, and totals since the start.
+        self.laps = Laps(clock)
+        self.counters = {"decode_steps": 0.0, "decode_tokens": 0.0, "prefill_tokens": 0.0}
 
     def run(self, step: Step) -> Outcome:
         """Run the decodes, then the prefill batch: fused they would be split into slower pieces."""
@@ -101,6 +96,7 @@ class Stepper:
             self._prefill(step.prefill, outcome)
         draws, outcome.refused = self._draws.settle()
         outcome.sampled += draws
+        self.laps.end("sample")
         return outcome
 
     def forget(self, sequence: Sequence) -> None:
@@ -108,10 +104,12 @@ class Stepper:
         self._draws.forget(sequence)
 
     def _decode(self, run: Run, outcome: Outcome) -> None:
-        started = self._clock()
+        started = self.laps.now
         drawn = len(outcome.sampled)
         batch, rows = self._decode_rows(run)
+        self.laps.end("fill")
         code = self._context.decode(batch.tokens, batch.positions, batch.numbers, batch.outputs)
+        self.laps.end("decode")
         decoded = self._checked(code, run.sequences, outcome)
         for number, cells in rows.padding:
             # A decode that failed may have done a part of its rows.
@@ -122,10 +120,10 @@ class Stepper:
             sequence.commit(1)
             self._sample(sequence, row, outcome)
             self._follow_guess(sequence, row, outcome)
-        seconds = self._clock() - started
+        seconds = self.laps.end("sample") - started
         if batch.numbers[-1] - batch.numbers[0] == len(batch.numbers) - 1 or len(run.sequences) == 1:
             self._costs.decode.observe(len(batch.numbers), seconds)
-        self._count("decode", max(len(run.sequences), len(outcome.sampled) - drawn), seconds)
+        self.counters["decode_tokens"] += max(len(run.sequences), len(outcome.sampled) - drawn)
 
     def _decode_rows(self, run: Run) -> tuple[_Batch, "_Rows"]:
         batch, rows = _Batch(), _Rows()
@@ -158,9 +156,10 @@ class Stepper:
             self._context.cut(sequence.number, sequence.cells)
 
     def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:
-        started = self._clock()
+        started = self.laps.now
         depth = max(chunk.sequence.cells for chunk in chunks)
         code = self._decode_chunks(chunks)
+        self.laps.end("prefill")
         if not self._checked(code, [chunk.sequence for chunk in chunks], outcome):
             return
         row = -1
@@ -172,10 +171,10 @@ class Stepper:
                 chunk.sequence.accept(chunk.sequence.known_token)
             elif completes:
                 self._sample(chunk.sequence, row, outcome)
-        seconds = self._clock() - started
+        seconds = self.laps.end("sample") - started
         tokens = sum(chunk.length for chunk in chunks)
         self._costs.prefill.observe(tokens, seconds, depth)
-        self._count("prefill", tokens, seconds)
+        self.counters["prefill_tokens"] += tokens
         outcome.prefilled += chunks
 
     def _decode_chunks(self, chunks: list[Chunk]) -> int:
@@ -189,6 +188,7 @@ class Stepper:
             sequence = chunk.sequence
             tokens = list(sequence.prompt[sequence.cells : sequence.cells + chunk.length])
             batch.add(tokens, sequence.cells, sequence.number, output=chunk.completes)
+        self.laps.end("fill")
         return self._context.decode(batch.tokens, batch.positions, batch.numbers, batch.outputs)
 
     def _checked(self, code: int, sequences: list[Sequence], outcome: Outcome) -> bool:
@@ -211,10 +211,6 @@ class Stepper:
             outcome.sampled.append(draw)
             if sequence.lookup is not None:
                 sequence.lookup.add(draw.token)
-
-    def _count(self, kind: str, tokens: int, seconds: float) -> None:
-        self.counters[f"{kind}_tokens"] += tokens
-        self.counters[f"{kind}_s"] += seconds
 
 
 class _Rows:

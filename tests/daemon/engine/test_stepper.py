@@ -166,13 +166,14 @@ def test_steps_teach_what_they_cost() -> None:
     draws = Draws(context, lambda _: FakeSampler(), likelihood, clock)
     stepper = Stepper(context, costs, draws, context.context_tokens, clock)
     stepper.run(Step([Run(decoding(context, 0, 1), [])], whole(prefilling(2))))
-    assert (costs.decode.estimate(2), costs.prefill.estimate(3)) == (0.5, 0.5)
-    assert stepper.counters == {
-        "decode_steps": 1,
-        "decode_tokens": 2,
-        "decode_s": 0.5,
-        "prefill_tokens": 3,
-        "prefill_s": 0.5,
+    # Each takes a look at the clock after the rows are filled in, after the decode, and after sampling.
+    assert (costs.decode.estimate(2), costs.prefill.estimate(3)) == (1.5, 1.5)
+    assert stepper.counters == {"decode_steps": 1, "decode_tokens": 2, "prefill_tokens": 3}
+    assert {phase: seconds for phase, seconds in stepper.laps.seconds.items() if seconds} == {
+        "fill": 1.0,
+        "decode": 0.5,
+        "prefill": 0.5,
+        "sample": 1.5,
     }
 
 
