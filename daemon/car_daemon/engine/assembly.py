@@ -14,7 +14,7 @@ from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.capacity import Declared, Need, declare
-from car_daemon.engine.curve import Curve, identity_of, remembered
+from car_daemon.engine.curve import Curve, CurveCheck, CurveFile, identity_of
 from car_daemon.engine.draws import Draws
 from car_daemon.engine.encoding import Encode, Encoder
 from car_daemon.engine.form import Forms
@@ -46,7 +46,7 @@ from car_daemon.memory import read_memory
 
 _TINY_WEIGHTS = 32 * 1024 * 1024
 # With nobody decoding a chunk may take this long; it bounds how long the next arrival or a cancel waits.
-_IDLE_TARGET_S = 0.200
+_IDLE_TARGET_S = 0.750
 # The trial takes about this long, once a model, device and number of threads, and this share of the free memory.
 _TRIAL_S = 1.0
 _TRIAL_SHARE = 0.25
@@ -62,6 +62,7 @@ class Engine:
     preparer: Preparer
     encoder: Encoder | None
     ready: Ready
+    curve_check: CurveCheck
 
 
 def assemble(
@@ -78,7 +79,9 @@ def assemble(
     vocabulary = Vocabulary(model)
     threads = load.threads or default_threads(model.size_bytes)
     free_bytes = _free_bytes(load)
-    curve = _curve(load, model, threads, free_bytes)
+    identity = identity_of(load.path, device=load.device, threads=threads, library=library_version())
+    curve_file = CurveFile(Path(load.curves) if load.curves else None, identity)
+    curve = curve_file.remembered(lambda: _measured(model, threads, free_bytes))
     declared = _declare(load, model, curve, free_bytes, send)
     context = LlamaContext(model, sequences=declared.sequences, context_tokens=declared.context_tokens, threads=threads)
     cuts_tails = context.can_cut_tails()
@@ -151,7 +154,8 @@ def assemble(
         },
     )
     encoder = Encoder(vision, images, commands.put) if vision is not None else None
-    return Engine(loop, preparer, encoder, ready)
+    curve_check = CurveCheck(costs, curve_file, lambda: send(Warned("curve.outdated", {})))
+    return Engine(loop, preparer, encoder, ready, curve_check)
 
 
 def _abilities(
@@ -169,15 +173,10 @@ def _free_bytes(load: Load) -> int:
     return free if load.budget_bytes is None else min(free, load.budget_bytes)
 
 
-def _curve(load: Load, model: LlamaModel, threads: int, free_bytes: int) -> Curve:
-    """Return the model's cost curve, measured now or before."""
-
-    def measure() -> Curve:
-        memory = int(free_bytes * _TRIAL_SHARE)
-        return Trial(model, threads=threads, memory_bytes=memory, clock=time.perf_counter).measure(_TRIAL_S)
-
-    identity = identity_of(load.path, device=load.device, threads=threads, library=library_version())
-    return remembered(Path(load.curves) if load.curves else None, identity, measure)
+def _measured(model: LlamaModel, threads: int, free_bytes: int) -> Curve:
+    """Return what steps of the model cost now."""
+    memory = int(free_bytes * _TRIAL_SHARE)
+    return Trial(model, threads=threads, memory_bytes=memory, clock=time.perf_counter).measure(_TRIAL_S)
 
 
 def _declare(

@@ -9,6 +9,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from car_daemon.engine.batching.costs import StepCosts
+
 
 class Curve(Struct, frozen=True):
     """Seconds of a decode by rows (one of each sequence) and of a prefill by tokens of one prompt."""
@@ -34,17 +36,48 @@ def identity_of(path: str, *, device: str, threads: int, library: str) -> CurveI
     return CurveIdentity(os.path.realpath(path), facts.st_size, facts.st_mtime_ns, device, threads, library)
 
 
-def remembered(folder: Path | None, identity: CurveIdentity, measure: Callable[[], Curve]) -> Curve:
-    """Return the curve kept in `folder`; measure and keep it where there is none or it is broken."""
-    if folder is None:
-        return measure()
-    file = folder / f"{hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:32]}.json"
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=Curve)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        curve = measure()
-    _keep(file, curve)
-    return curve
+class CurveFile:
+    """Where the curve of one identity is kept; nowhere without a folder."""
+
+    def __init__(self, folder: Path | None, identity: CurveIdentity) -> None:
+        name = f"{hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:32]}.json"
+        self._path = folder / name if folder is not None else None
+
+    def remembered(self, measure: Callable[[], Curve]) -> Curve:
+        """Return the curve that is kept; measure and keep it where there is none or it is broken."""
+        if self._path is None:
+            return measure()
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=Curve)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            curve = measure()
+        _keep(self._path, curve)
+        return curve
+
+    def forget(self) -> None:
+        """Let the next start measure."""
+        if self._path is not None:
+            # A folder that cannot be written to keeps what it has: the next engine finds out again.
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+
+class CurveCheck:
+    """Forgets a kept curve once the steps of this engine show it to be far too slow, and says so."""
+
+    def __init__(self, costs: StepCosts, file: CurveFile, warn: Callable[[], None]) -> None:
+        self._costs = costs
+        self._file = file
+        self._warn = warn
+        # Mutable state: whether it was forgotten.
+        self._forgotten = False
+
+    def look(self) -> None:
+        """Look at what was learned since; cheap enough for every heartbeat."""
+        if not self._forgotten and self._costs.overrated:
+            self._forgotten = True
+            self._file.forget()
+            self._warn()
 
 
 def _keep(file: Path, curve: Curve) -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from car_daemon.engine.codec import FrameReader, decode_to_engine, encode_frame
 from car_daemon.engine.frames import (
@@ -33,8 +34,11 @@ from car_daemon.engine.frames import (
     Tokenize,
 )
 from car_daemon.engine.inbox import Forgotten, Inbox
-from car_daemon.engine.loop import Command, EngineLoop
+from car_daemon.engine.loop import Command
 from car_daemon.engine.preparer import Job
+
+if TYPE_CHECKING:
+    from car_daemon.engine.assembly import Engine
 
 _HEARTBEAT_S = 1.0
 _READ_BYTES = 1 << 18
@@ -75,8 +79,8 @@ class EngineProcess:
         self._jobs: Inbox[Job | None] = Inbox()
         self._commands: Inbox[Command] = Inbox()
         self._forgotten = Forgotten()
-        # Mutable state: the loop, once the model is loaded; a failed thread's exit code.
-        self._loop: EngineLoop | None = None
+        # Mutable state: what serves, once the model is loaded.
+        self._engine: Engine | None = None
 
     def serve(self) -> int:
         """Read commands until the daemon says quit or closes; return the exit code."""
@@ -129,7 +133,7 @@ class EngineProcess:
         except ModelError as error:
             self._outbox.send(LoadFailed(str(error)))
             return
-        self._loop = parts.loop
+        self._engine = parts
         self._start("tokenizer", parts.preparer.run)
         if parts.encoder is not None:
             self._start("encoder", parts.encoder.run)
@@ -165,12 +169,13 @@ class EngineProcess:
         return report
 
     def _heartbeat(self) -> Heartbeat:
-        if self._loop is None:
+        if self._engine is None:
             return Heartbeat(0, 0.0, {})
-        pulse = self._loop.pulse
+        self._engine.curve_check.look()
+        pulse = self._engine.loop.pulse
         started = pulse.step_started
         age = 0.0 if started is None else (time.perf_counter() - started) * 1000
-        return Heartbeat(pulse.step, age, dict(self._loop.counters))
+        return Heartbeat(pulse.step, age, self._engine.loop.counters)
 
 
 def _where(error: BaseException) -> str:

@@ -58,6 +58,10 @@ def test_an_estimate_is_never_below_all_that_was_seen(seen: list[tuple[int, floa
     assert curve.estimate(size) >= min((seconds for _, seconds in seen), default=0.0) * 0.999
 
 
+def chunk(costs: StepCosts, seconds: float, remaining: int, most: int, depth: int = 0, patience: float = 100.0) -> int:
+    return costs.chunk_within(seconds, remaining, most, depth, patience=patience)
+
+
 def prefill_costs(seconds_a_token: float) -> StepCosts:
     costs = StepCosts()
     for size in (1, 512):
@@ -66,25 +70,25 @@ def prefill_costs(seconds_a_token: float) -> StepCosts:
 
 
 def test_a_rest_that_fits_the_time_is_taken_whole() -> None:
-    assert prefill_costs(0.001).chunk_within(0.1, 77, 512) == 77
+    assert chunk(prefill_costs(0.001), 0.1, 77, 512) == 77
 
 
-@pytest.mark.parametrize(("seconds", "chunk"), [(0.017, 16), (0.063, 32), (0.1, 64), (0.3, 256), (9.0, 512)])
-def test_a_chunk_is_the_largest_quantum_that_fits_the_time(seconds: float, chunk: int) -> None:
-    assert prefill_costs(0.001).chunk_within(seconds, 4000, 512) == chunk
+@pytest.mark.parametrize(("seconds", "length"), [(0.017, 16), (0.063, 32), (0.1, 64), (0.3, 256), (9.0, 512)])
+def test_a_chunk_is_the_largest_quantum_that_fits_the_time(seconds: float, length: int) -> None:
+    assert chunk(prefill_costs(0.001), seconds, 4000, 512) == length
 
 
 def test_without_any_time_a_chunk_is_the_smallest_quantum() -> None:
-    assert prefill_costs(0.001).chunk_within(0.0, 4000, 512) == 16
+    assert chunk(prefill_costs(0.001), 0.0, 4000, 512) == 16
 
 
 def test_a_batch_below_the_smallest_quantum_bounds_the_chunk() -> None:
-    assert prefill_costs(0.001).chunk_within(0.0, 4000, 8) == 8
-    assert prefill_costs(0.001).chunk_within(9.0, 4000, 8) == 8
+    assert chunk(prefill_costs(0.001), 0.0, 4000, 8) == 8
+    assert chunk(prefill_costs(0.001), 9.0, 4000, 8) == 8
 
 
 def test_a_rest_below_the_smallest_quantum_is_taken_whole_without_any_time() -> None:
-    assert prefill_costs(0.001).chunk_within(0.0, 5, 512) == 5
+    assert chunk(prefill_costs(0.001), 0.0, 5, 512) == 5
 
 
 @settings(derandomize=True, deadline=None)
@@ -95,10 +99,10 @@ def test_a_chunk_is_a_quantum_or_the_rest_and_within_the_batch(
     costs = StepCosts()
     for size, cost in seen:
         costs.prefill.observe(size, cost)
-    chunk = costs.chunk_within(seconds, remaining, most)
-    assert 1 <= chunk <= min(remaining, most)
-    assert chunk in (*CHUNKS, remaining) or chunk == most < CHUNKS[0]
-    assert chunk >= min(CHUNKS[0], remaining, most)
+    length = chunk(costs, seconds, remaining, most)
+    assert 1 <= length <= min(remaining, most)
+    assert length in (*CHUNKS, remaining) or length == most < CHUNKS[0]
+    assert length >= min(CHUNKS[0], remaining, most)
 
 
 def test_what_was_measured_before_is_known_from_the_start() -> None:
@@ -120,16 +124,54 @@ def test_a_chunk_deep_in_a_prompt_costs_more_and_the_begin_of_the_next_one_does_
         costs.prefill.observe(16, 0.02 + 16 * depth * 2e-6, depth)
     assert costs.prefill.estimate(16, 4000) == pytest.approx(0.02 + 16 * 4000 * 2e-6, rel=0.05)
     assert costs.prefill.estimate(64, 0) == 0.06
-    assert costs.chunk_within(0.06, 1000, 512, depth=0) == 64
-    assert costs.chunk_within(0.06, 1000, 512, depth=1000) == 16
+    assert chunk(costs, 0.06, 1000, 512, depth=0) == 64
+    assert chunk(costs, 0.06, 1000, 512, depth=1000) == 16
 
 
-def test_where_attention_costs_most_the_smallest_chunk_is_halved() -> None:
+def test_a_smallest_chunk_that_takes_longer_than_patience_for_its_depth_is_halved() -> None:
     costs = StepCosts(prefill={16: 0.02, 64: 0.06})
-    for _ in range(50):
-        costs.prefill.observe(16, 0.2, 4000)
-    assert costs.chunk_within(0.03, 1000, 512, depth=4000) == 8
-    assert costs.chunk_within(0.03, 1000, 512, depth=100) == 16
+    costs.prefill.observe(16, 0.2, 4000)
+    assert chunk(costs, 0.03, 1000, 512, depth=4000, patience=0.15) == 8
+    assert chunk(costs, 0.03, 1000, 512, depth=4000, patience=0.25) == 16
+    assert chunk(costs, 0.03, 1000, 512, depth=100, patience=0.15) == 16
+    assert chunk(costs, 0.01, 1000, 512, depth=100, patience=0.015) == 16
+
+
+def test_what_depth_costs_is_learned_for_every_size_by_itself() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06, 256: 0.25})
+    costs.prefill.observe(16, 0.10, 2000)
+    costs.prefill.observe(64, 0.22, 2000)
+    assert costs.prefill.estimate(16, 2000) == pytest.approx(0.10)
+    assert costs.prefill.estimate(64, 2000) == pytest.approx(0.22)
+
+
+def test_a_size_never_seen_at_depth_is_taken_to_cost_as_its_nearest_for_each_token_and_cell() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06, 256: 0.25})
+    costs.prefill.observe(64, 0.22, 2000)
+    assert costs.prefill.estimate(256, 2000) == pytest.approx(4 * (0.06 + 0.16))
+    costs.prefill.observe(128, 0.43, 2000)
+    assert costs.prefill.estimate(256, 2000) == pytest.approx(2 * 0.43)
+    assert costs.prefill.estimate(16, 2000) == pytest.approx(0.02 + 0.16 / 4)
+
+
+def test_a_chunk_never_costs_more_than_its_halves() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.9})
+    assert costs.prefill.estimate(32) == pytest.approx(0.04)
+    assert costs.prefill.estimate(64) == pytest.approx(0.08)
+
+
+def test_where_the_machine_was_busy_while_it_was_measured_all_sizes_move_with_what_is_observed() -> None:
+    costs = StepCosts({1: 0.080, 8: 0.250, 32: 0.600}, {16: 0.300, 64: 0.800})
+    for _ in range(60):
+        costs.decode.observe(1, 0.008)
+        costs.prefill.observe(16, 0.030)
+    assert costs.decode.estimate(8) == pytest.approx(0.025, rel=0.01)
+    assert costs.prefill.estimate(64) == pytest.approx(0.080, rel=0.01)
+    for _ in range(60):
+        costs.decode.observe(8, 0.050)
+    # What was observed stays as it is; what was not follows the nearest that was.
+    assert costs.decode.estimate(1) == pytest.approx(0.008, rel=0.01)
+    assert costs.decode.estimate(32) == pytest.approx(0.120, rel=0.01)
 
 
 def test_of_decoders_less_than_was_known_counts_for_more_than_more() -> None:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from car_daemon.engine.curve import Curve, CurveIdentity, identity_of, remembered
+from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.curve import Curve, CurveCheck, CurveFile, CurveIdentity, identity_of
 
 CURVE = Curve({1: 0.01, 8: 0.03}, {16: 0.02})
 
@@ -25,32 +26,32 @@ class Measuring:
 
 def test_a_curve_is_measured_once(tmp_path: Path) -> None:
     measure = Measuring()
-    assert [remembered(tmp_path / "new", identity(), measure) for _ in range(2)] == [CURVE, CURVE]
+    assert [CurveFile(tmp_path / "new", identity()).remembered(measure) for _ in range(2)] == [CURVE, CURVE]
     assert measure.times == 1
 
 
 def test_another_identity_is_another_curve(tmp_path: Path) -> None:
     measure = Measuring()
-    remembered(tmp_path, identity("1"), measure)
-    remembered(tmp_path, identity("2"), measure)
+    CurveFile(tmp_path, identity("1")).remembered(measure)
+    CurveFile(tmp_path, identity("2")).remembered(measure)
     assert measure.times == 2
 
 
 def test_a_broken_file_is_measured_again(tmp_path: Path) -> None:
     measure = Measuring()
-    remembered(tmp_path, identity(), measure)
+    CurveFile(tmp_path, identity()).remembered(measure)
     (file,) = tmp_path.iterdir()
     file.write_bytes(b"\xff{")
-    assert remembered(tmp_path, identity(), measure) == CURVE
-    assert remembered(tmp_path, identity(), measure) == CURVE
+    assert CurveFile(tmp_path, identity()).remembered(measure) == CURVE
+    assert CurveFile(tmp_path, identity()).remembered(measure) == CURVE
     assert measure.times == 2
 
 
 def test_where_nothing_can_be_kept_a_curve_is_measured_all_the_same(tmp_path: Path) -> None:
     file = tmp_path / "no folder"
     file.write_text("")
-    assert remembered(None, identity(), Measuring()) == CURVE
-    assert remembered(file / "below", identity(), Measuring()) == CURVE
+    assert CurveFile(None, identity()).remembered(Measuring()) == CURVE
+    assert CurveFile(file / "below", identity()).remembered(Measuring()) == CURVE
 
 
 def test_a_file_that_changed_is_another_identity(tmp_path: Path) -> None:
@@ -60,3 +61,46 @@ def test_a_file_that_changed_is_another_identity(tmp_path: Path) -> None:
         file.write_text(content)
         seen.append(identity_of(str(file), device="cpu", threads=1, library="1"))
     assert seen[0] != seen[1]
+
+
+def observed(seconds: float, times: int) -> StepCosts:
+    """Return costs that were measured as the curve says, and observed so often for one row."""
+    costs = StepCosts(CURVE.decode, CURVE.prefill)
+    for _ in range(times):
+        costs.decode.observe(1, seconds)
+    return costs
+
+
+def checked(folder: Path, costs: StepCosts) -> tuple[int, int]:
+    """Return how often a curve is measured again after two looks at it, and how often it was said."""
+    file, measure = CurveFile(folder, identity()), Measuring()
+    file.remembered(lambda: CURVE)
+    said: list[str] = []
+    check = CurveCheck(costs, file, lambda: said.append("outdated"))
+    check.look()
+    check.look()
+    file.remembered(measure)
+    return measure.times, len(said)
+
+
+def test_a_curve_that_steps_show_to_be_far_too_slow_is_forgotten_once(tmp_path: Path) -> None:
+    assert checked(tmp_path, observed(0.004, times=50)) == (1, 1)
+
+
+def test_a_curve_that_was_doubted_too_seldom_or_too_little_is_kept(tmp_path: Path) -> None:
+    assert checked(tmp_path, observed(0.004, times=49)) == (0, 0)
+    assert checked(tmp_path, observed(0.007, times=200)) == (0, 0)
+    assert checked(tmp_path, observed(0.100, times=200)) == (0, 0)
+
+
+def test_chunks_too_show_that_a_curve_is_too_slow(tmp_path: Path) -> None:
+    costs = StepCosts(CURVE.decode, CURVE.prefill)
+    for _ in range(60):
+        costs.prefill.observe(16, 0.01)
+    assert checked(tmp_path, costs) == (1, 1)
+
+
+def test_where_nothing_is_kept_there_is_nothing_to_forget(tmp_path: Path) -> None:
+    file = CurveFile(None, identity())
+    file.forget()
+    CurveFile(tmp_path / "no folder", identity()).forget()

@@ -44,6 +44,12 @@ def table_of(*prompts: int | None, decoding: int = 10, count: int = 0) -> Sequen
     return table
 
 
+def after_decode(planner: StepPlanner, table: SequenceTable) -> Step:
+    """Return the step that follows one with a row of every decoder."""
+    assert planner.plan(table).decode
+    return planner.plan(table)
+
+
 def chunks(step: Step) -> list[tuple[int, int]]:
     return [(chunk.sequence.number, chunk.length) for chunk in step.prefill]
 
@@ -107,15 +113,36 @@ def test_with_nobody_decoding_a_prompt_gets_the_time_of_an_idle_engine() -> None
 
 
 def test_beside_a_decoder_a_prompt_gets_the_rest_of_the_step() -> None:
-    assert chunks(planner_of().plan(table_of(0, 4000))) == [(1, 32)]
+    assert chunks(after_decode(planner_of(), table_of(0, 4000))) == [(1, 32)]
 
 
 def test_beside_slow_decoders_a_prompt_gets_as_long_as_they_take() -> None:
-    assert chunks(planner_of(costs_of({1: 0.100})).plan(table_of(0, 4000))) == [(1, 64)]
+    assert chunks(after_decode(planner_of(costs_of({1: 0.100})), table_of(0, 4000))) == [(1, 64)]
+
+
+def test_decodes_and_prefill_batches_take_turns() -> None:
+    planner, table = planner_of(), table_of(0, 4000)
+    steps = [planner.plan(table) for _ in range(4)]
+    assert [bool(step.decode) for step in steps] == [True, False, True, False]
+    assert [bool(step.prefill) for step in steps] == [False, True, False, True]
+
+
+def test_a_prompt_that_comes_while_others_decode_is_prefilled_before_their_next_decode() -> None:
+    planner, table = planner_of(), table_of(0, None)
+    assert numbers(planner.plan(table)) == [0]
+    begin(table, [1] * 4000)
+    assert chunks(planner.plan(table)) == [(1, 32)]
+
+
+def test_where_every_decoder_has_just_ended_a_prompt_has_the_time_of_an_idle_engine() -> None:
+    planner, table = planner_of(), table_of(0, 4000)
+    assert numbers(planner.plan(table)) == [0]
+    table.sequences[0].clear()
+    assert chunks(planner.plan(table)) == [(1, 128)]
 
 
 def test_a_prompt_gets_the_smallest_chunk_even_where_there_is_no_time() -> None:
-    assert chunks(planner_of(costs_of(prefill=1.0)).plan(table_of(0, 4000))) == [(1, 16)]
+    assert chunks(after_decode(planner_of(costs_of(prefill=1.0)), table_of(0, 4000))) == [(1, 16)]
 
 
 def test_a_short_prompt_is_prefilled_whole() -> None:
@@ -170,17 +197,22 @@ PROMPTS = st.lists(st.one_of(st.none(), st.just(0), st.integers(1, 600)), min_si
 
 @settings(derandomize=True, deadline=None)
 @given(PROMPTS, st.sampled_from([8, 16, 40, 512]), st.floats(0.0001, 0.1), st.floats(0.0001, 0.1))
-def test_a_step_holds_every_decoder_and_stays_within_the_batch(
+def test_a_decode_holds_every_decoder_and_what_follows_it_prompts_and_both_stay_within_the_batch(
     prompts: list[int | None], batch_tokens: int, decode: float, prefill: float
 ) -> None:
     table = table_of(*prompts)
-    step = planner_of(costs_of({1: decode, 8: 2 * decode}, prefill), batch_tokens=batch_tokens).plan(table)
+    planner = planner_of(costs_of({1: decode, 8: 2 * decode}, prefill), batch_tokens=batch_tokens)
+    step = planner.plan(table)
     assert numbers(step) == [sequence.number for sequence in table.decoding]
     assert not set(padding(step)) & set(numbers(step))
     for run in step.decode:
         taken = sorted([*run.padding, *(sequence.number for sequence in run.sequences)])
         assert taken == list(range(taken[0], taken[0] + run.rows))
         assert run.rows <= batch_tokens
+    if step.decode and table.prefilling:
+        assert not step.prefill
+        step = planner.plan(table)
+        assert not step.decode
     assert sum(chunk.length for chunk in step.prefill) <= batch_tokens
     assert len({chunk.length for chunk in step.prefill}) <= 1
     prompts_in = [chunk.sequence.number for chunk in step.prefill]
@@ -266,4 +298,4 @@ def test_prompts_that_wait_together_get_as_long_as_the_decoders_take_for_each_up
 ) -> None:
     # Decoders take 100 ms here, and a token of a prompt 1 ms; chunks are 16, 32, 64, 128, 256.
     planner = planner_of(costs_of({1: 0.100}))
-    assert chunks(planner.plan(table_of(0, *[4000] * prompts))) == [(1, length)]
+    assert chunks(after_decode(planner, table_of(0, *[4000] * prompts))) == [(1, length)]

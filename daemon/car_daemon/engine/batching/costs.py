@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 CHUNKS = (16, 32, 64, 128, 256, 512)
 # How much of a new observation counts against what is known: costs grow with the context and drift with load.
@@ -15,6 +15,9 @@ _MOST_GROWTH = 2.0
 _SHALLOW = 256
 # A chunk that costs this much more than at the begin of a prompt is deep in it.
 _DEEP = 3.0
+# So many observations of this share of what was measured leave no doubt that it was measured on a busy machine.
+_SURE = 50
+_FAR_LESS = 0.6
 # Before anything is known a step is taken to cost this much per row, in seconds.
 _PRIOR = 0.010
 # The share of one row's cost that a second row is taken to add, until it was seen.
@@ -22,12 +25,18 @@ _SLOPE = 0.4
 
 
 class CostCurve:
-    """Seconds over a size, between the points seen; beyond them by the prior slope."""
+    """Seconds over a size, between the points known; beyond them by the prior slope.
+
+    A size that was only measured at first moves with the nearest one that was observed: the machine may have been busy
+    when they were measured, all of them together.
+    """
 
     def __init__(self, slope: float, measured: Mapping[int, float], weight_of_less: float = _WEIGHT) -> None:
         self._slope = slope
         self._weight_of_less = weight_of_less
-        # Mutable state: the sizes known, ascending, what each of them costs, and how often it was observed.
+        # Mutable state: what was measured at first; the sizes known, ascending, what each of them costs, and how often
+        # it was observed.
+        self._measured = dict(measured)
         self._sizes = sorted(measured)
         self._seconds = dict(measured)
         self._seen: Counter[int] = Counter()
@@ -45,10 +54,19 @@ class CostCurve:
         else:
             weight = _WEIGHT if seconds > known else self._weight_of_less
             self._seconds[size] = known + weight * (seconds - known)
+        self._move_what_was_only_measured()
 
     def seen(self, size: int) -> int:
         """Return how often a size was observed; what was measured at first does not count."""
         return self._seen[size]
+
+    @property
+    def overrated(self) -> bool:
+        """Whether a size takes far less than was measured at first: the machine was busy then."""
+        return any(
+            self._seen[size] >= _SURE and self._seconds[size] < _FAR_LESS * seconds
+            for size, seconds in self._measured.items()
+        )
 
     def estimate(self, size: int) -> float:
         """Return the expected seconds of a step of this size."""
@@ -67,6 +85,14 @@ class CostCurve:
     def scale(self, factor: float) -> None:
         """Take it that every size costs `factor` times as much from now on."""
         self._seconds = {size: seconds * factor for size, seconds in self._seconds.items()}
+        self._measured = {size: seconds * factor for size, seconds in self._measured.items()}
+
+    def _move_what_was_only_measured(self) -> None:
+        both = [size for size in self._measured if size in self._seen]
+        for size in self._measured.keys() - self._seen.keys():
+            if both:
+                near = _nearest(both, size)
+                self._seconds[size] = self._measured[size] * self._seconds[near] / self._measured[near]
 
     def _beyond(self, last: int, size: int) -> float:
         return self._seconds[last] * (1 + self._slope * (size - last) / (1 + self._slope * (last - 1)))
@@ -76,28 +102,42 @@ class PrefillCosts:
     """Seconds of a chunk by its tokens and its depth: the cells before it, which every token attends to."""
 
     def __init__(self, measured: Mapping[int, float]) -> None:
-        # Mutable state: the curve of chunks at the begin of a prompt, and what a token costs for each cell before it.
+        # Mutable state: the curve of chunks at the begin of a prompt, and what a token costs for each cell before it,
+        # by the size of its chunk: llama.cpp has other code for many tokens at once.
         self._shallow = CostCurve(1.0, measured)
-        self._seconds_per_pair = 0.0
+        self._pair_seconds: dict[int, float] = {}
 
     def observe(self, tokens: int, seconds: float, depth: int = 0) -> None:
         """Take one measured chunk into account."""
         if depth < _SHALLOW:
             self._shallow.observe(tokens, seconds)
             return
-        per_pair = max(0.0, seconds - self._shallow.estimate(tokens)) / (tokens * depth)
-        if self._seconds_per_pair:
-            per_pair = min(per_pair, _MOST_GROWTH * self._seconds_per_pair)
-        self._seconds_per_pair += _WEIGHT * (per_pair - self._seconds_per_pair)
+        seen = max(0.0, seconds - self._shallow.estimate(tokens)) / (tokens * depth)
+        size = _nearest(CHUNKS, tokens)
+        known = self._pair_seconds.get(size, seen)
+        if known:
+            seen = min(seen, _MOST_GROWTH * known)
+        self._pair_seconds[size] = known + _WEIGHT * (seen - known)
+
+    @property
+    def overrated(self) -> bool:
+        """Whether chunks take far less than was measured at first."""
+        return self._shallow.overrated
 
     def estimate(self, tokens: int, depth: int = 0) -> float:
-        """Return the expected seconds of a chunk."""
-        return self._shallow.estimate(tokens) + self._seconds_per_pair * tokens * depth
+        """Return the expected seconds of a chunk: at most what its halves would take one after the other."""
+        whole = self._shallow.estimate(tokens) + self._per_pair(tokens) * tokens * depth
+        if tokens < 2 * CHUNKS[0]:
+            return whole
+        return min(whole, 2 * self.estimate((tokens + 1) // 2, depth))
 
     def scale(self, factor: float) -> None:
         """Take it that every chunk costs `factor` times as much from now on."""
         self._shallow.scale(factor)
-        self._seconds_per_pair *= factor
+        self._pair_seconds = {size: seconds * factor for size, seconds in self._pair_seconds.items()}
+
+    def _per_pair(self, tokens: int) -> float:
+        return self._pair_seconds[_nearest(self._pair_seconds, tokens)] if self._pair_seconds else 0.0
 
 
 class StepCosts:
@@ -115,19 +155,27 @@ class StepCosts:
         self.decode.scale(factor)
         self.prefill.scale(factor)
 
-    def chunk_within(self, seconds: float, remaining: int, most: int, depth: int = 0) -> int:
+    @property
+    def overrated(self) -> bool:
+        """Whether steps take far less than was measured at first."""
+        return self.decode.overrated or self.prefill.overrated
+
+    def chunk_within(self, seconds: float, remaining: int, most: int, depth: int = 0, *, patience: float) -> int:
         """Return how many prompt tokens to prefill in about `seconds`: all that remain, or a quantized chunk.
 
-        Equal sizes let llama.cpp reuse its graph; below the smallest chunk a prompt would never end.
+        Equal sizes let llama.cpp reuse its graph. Below the smallest chunk a prompt would never end; but half of it is
+        taken where it would take longer than `patience`, and most of that for the cells before it.
         """
         cost = self.prefill.estimate
         if remaining <= most and cost(remaining, depth) <= seconds:
             return remaining
         affordable = [size for size in CHUNKS if size <= most and cost(size, depth) <= seconds]
-        return min(remaining, max(affordable, default=min(self._least_chunk(depth), most)))
-
-    def _least_chunk(self, depth: int) -> int:
-        """Half the smallest chunk where attention is what costs: half of it then takes little more than half."""
         least = CHUNKS[0]
-        deep = self.prefill.estimate(least, depth) > _DEEP * self.prefill.estimate(least)
-        return least // 2 if deep else least
+        if cost(least, depth) > max(patience, _DEEP * cost(least)):
+            least //= 2
+        return min(remaining, max(affordable, default=min(least, most)))
+
+
+def _nearest(sizes: Iterable[int], size: int) -> int:
+    """Return which of the sizes differs by the least factor."""
+    return min(sizes, key=lambda other: max(other / size, size / other))

@@ -10,6 +10,8 @@ from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
 
 _PREFILLS_IN_TURN = 2
+# The smallest chunk, deep in a prompt, takes at most so many times the target of a step.
+_MOST_TARGETS = 3
 # Prompts together get at most so many times as long as the decoders take.
 _MOST_SHARES = 3
 # Costs drift: after so many steps of the same decoders their runs are planned again.
@@ -50,14 +52,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to run next: decodes by ascending number, each sampled before the next, then a prefill batch."""
+    """What to run next: decodes by ascending number, each sampled before the next, or a prefill batch."""
 
     decode: list[Run]
     prefill: list[Chunk]
 
 
 class StepPlanner:
-    """Decide steps: every decoder has a row in each; prompts get the time that is left of the target."""
+    """Decide steps: a decode of every decoder and a prefill batch by turns, while there is work for both.
+
+    Prompts get the time that is left of the target after the decode before them.
+    """
 
     def __init__(
         self, costs: StepCosts, batch_tokens: int, *, step_target: float, idle_target: float, pads: bool
@@ -67,8 +72,9 @@ class StepPlanner:
         self._step_target = step_target
         self._idle_target = idle_target
         self._pads = pads
-        # Mutable state: whose turn it is among the prompts that prefill; the cheapest and the fewest runs of the last
-        # decoders, the steps since they were planned, and all steps.
+        # Mutable state: what the decode took that a prefill batch may follow; whose turn it is among the prompts; the
+        # cheapest and the fewest runs of the last decoders, the decodes since they were planned, and all decodes.
+        self._decoded: float | None = None
         self._turn = 0
         self._numbers: list[int] = []
         self._cheapest: list[Span] = []
@@ -79,9 +85,13 @@ class StepPlanner:
     def plan(self, table: SequenceTable) -> Step:
         """Return the next step; empty when nothing has work."""
         decoding = table.decoding
+        decoded, self._decoded = self._decoded, None
+        if table.prefilling and (decoded is not None or not decoding):
+            return Step([], self._prefill(table, decoded if decoding else None))
         self._guess(decoding, table.context_tokens)
         runs = self._runs(decoding, table)
-        return Step(runs, self._prefill(table, runs))
+        self._decoded = sum(self._costs.decode.estimate(run.rows) for run in runs) if runs else None
+        return Step(runs, [])
 
     def _runs(self, decoding: list[Sequence], table: SequenceTable) -> list[Run]:
         if not self._pads or len(decoding) <= 1:
@@ -125,25 +135,24 @@ class StepPlanner:
         room = min(context_tokens - decoding[0].cells, self._batch_tokens) - 1
         decoding[0].guess = lookup.guess(self._costs.decode.estimate, room)
 
-    def _prefill(self, table: SequenceTable, runs: list[Run]) -> list[Chunk]:
+    def _prefill(self, table: SequenceTable, decoded: float | None) -> list[Chunk]:
         waiting = table.prefilling
-        if not waiting:
-            return []
         turns = waiting[:_PREFILLS_IN_TURN]
         lead = turns[self._turn % len(turns)]
         self._turn += 1
-        seconds = self._prefill_seconds(runs, len(waiting))
-        length = self._costs.chunk_within(seconds, lead.alike, self._batch_tokens, lead.cells)
+        seconds = self._prefill_seconds(decoded, len(waiting))
+        length = self._costs.chunk_within(
+            seconds, lead.alike, self._batch_tokens, lead.cells, patience=_MOST_TARGETS * self._step_target
+        )
         if lead.picture is not None:
             return [Chunk(lead, length)]
         return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, table)]
 
-    def _prefill_seconds(self, runs: list[Run], prompts: int) -> float:
+    def _prefill_seconds(self, decoded: float | None, prompts: int) -> float:
         """Return the time for prompts: as long as the decoders take for each, so that no queue of prompts builds up."""
-        if not runs:
+        if decoded is None:
             return self._idle_target
-        decode = sum(self._costs.decode.estimate(run.rows) for run in runs)
-        return max(self._step_target, (1 + min(prompts, _MOST_SHARES)) * decode) - decode
+        return max(self._step_target - decoded, min(prompts, _MOST_SHARES) * decoded)
 
     def _sharing(self, lead: Sequence, length: int, seconds: float, table: SequenceTable) -> list[Sequence]:
         """Return the run of neighbours whose chunks are as long as the lead's, within time and batch."""

@@ -1,0 +1,45 @@
+"""The cost curve on disk: measured once, and again where steps show that it was taken on a busy machine."""
+
+import time
+from pathlib import Path
+
+import msgspec
+
+from tests.e2e.support import PATIENCE_S, Daemon, endless, running
+
+Curves = dict[str, dict[str, float]]
+
+
+def curve_files(cache: Path) -> list[Path]:
+    return list((cache / "car" / "curves").iterdir())
+
+
+def slowed_down(file: Path) -> bytes:
+    """Write a curve as a busy machine would have had it; return it."""
+    curve: Curves = msgspec.json.decode(file.read_bytes())
+    slow = {kind: {size: 20 * seconds for size, seconds in costs.items()} for kind, costs in curve.items()}
+    file.write_bytes(msgspec.json.encode(slow))
+    return file.read_bytes()
+
+
+def wait_for_log(daemon: Daemon, event: str) -> None:
+    """Return once an event was logged; requests keep the engine at work meanwhile."""
+    deadline = time.monotonic() + PATIENCE_S
+    with daemon.connect() as client:
+        while event not in daemon.log.read_text():
+            assert time.monotonic() < deadline, daemon.log.read_text()
+            client.stream(endless(max_tokens=200))
+
+
+def test_a_curve_that_was_taken_on_a_busy_machine_is_taken_anew_at_the_next_start(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    with running(tmp_path, XDG_CACHE_HOME=str(cache)) as daemon:
+        daemon.ready()
+    (file,) = curve_files(cache)
+    slow = slowed_down(file)
+    with running(tmp_path, XDG_CACHE_HOME=str(cache)) as daemon:
+        wait_for_log(daemon, "curve.outdated")
+        assert curve_files(cache) == []
+    with running(tmp_path, XDG_CACHE_HOME=str(cache)) as daemon:
+        daemon.ready()
+    assert file.read_bytes() != slow
