@@ -134,36 +134,6 @@ def test_a_prompt_that_comes_while_others_decode_is_prefilled_before_their_next_
     assert chunks(planner.plan(table)) == [(1, 32)]
 
 
-def kinds(planner: StepPlanner, table: SequenceTable, steps: int) -> str:
-    """Return d for a decode and the tokens of a prefill batch, step by step; what is prefilled is done then."""
-    told = []
-    for _ in range(steps):
-        step = planner.plan(table)
-        told.append("d" if step.decode else str(sum(chunk.length for chunk in step.prefill)))
-        for chunk in step.prefill:
-            chunk.sequence.commit(chunk.length)
-            if not chunk.sequence.remaining:
-                chunk.sequence.accept(2)
-    return " ".join(told)
-
-
-def test_prompts_that_wait_are_prefilled_one_after_the_other_while_their_time_lasts() -> None:
-    # Decoders take 40 ms, a token of a prompt 1 ms: three prompts have 120 ms before the next decode.
-    planner = planner_of(costs_of({1: 0.040}))
-    assert kinds(planner, table_of(0, 30, None, 50, None, 30), 6) == "d 30 30 50 d d"
-    assert kinds(planner_of(costs_of({1: 0.040})), table_of(0, 30, None, 50, None, 60), 6) == "d 30 60 16 d 34"
-
-
-def test_what_is_left_of_the_time_goes_to_the_decoders_where_no_chunk_fits_it() -> None:
-    # Two prompts have 80 ms: after 70 of them the second one would get 10. Then two decoders take 56 ms.
-    planner = planner_of(costs_of({1: 0.040}))
-    assert kinds(planner, table_of(0, 70, None, 70), 6) == "d 70 d 32 16 d"
-
-
-def test_who_has_its_first_token_from_a_prompt_that_ran_alone_decodes_before_the_next_prompt() -> None:
-    assert kinds(planner_of(costs_of({1: 0.040})), table_of(16, None, 30), 4) == "16 d 30 d"
-
-
 def test_where_every_decoder_has_just_ended_a_prompt_has_the_time_of_an_idle_engine() -> None:
     planner, table = planner_of(), table_of(0, 4000)
     assert numbers(planner.plan(table)) == [0]

@@ -59,9 +59,9 @@ class Step:
 
 
 class StepPlanner:
-    """Decide steps: a decode of every decoder and prefill batches by turns, while there is work for both.
+    """Decide steps: a decode of every decoder and a prefill batch by turns, while there is work for both.
 
-    Prompts get the time that is left of the target after the decode before them, in as many batches as fit.
+    Prompts get the time that is left of the target after the decode before them.
     """
 
     def __init__(
@@ -72,11 +72,9 @@ class StepPlanner:
         self._step_target = step_target
         self._idle_target = idle_target
         self._pads = pads
-        # Mutable state: what the last decode takes, while prompts had nothing since, and the time that they have left
-        # before the next one; whose turn it is among the prompts; the cheapest and the fewest runs of the last
-        # decoders, the decodes since they were planned, and all decodes.
+        # Mutable state: what the decode took that a prefill batch may follow; whose turn it is among the prompts; the
+        # cheapest and the fewest runs of the last decoders, the decodes since they were planned, and all decodes.
         self._decoded: float | None = None
-        self._left = 0.0
         self._turn = 0
         self._numbers: list[int] = []
         self._cheapest: list[Span] = []
@@ -87,11 +85,12 @@ class StepPlanner:
     def plan(self, table: SequenceTable) -> Step:
         """Return the next step; empty when nothing has work."""
         decoding = table.decoding
-        if table.prefilling and (chunks := self._prefill(table, alone=not decoding)):
-            return Step([], chunks)
+        decoded, self._decoded = self._decoded, None
+        if table.prefilling and (decoded is not None or not decoding):
+            return Step([], self._prefill(table, decoded if decoding else None))
         self._guess(decoding, table.context_tokens)
         runs = self._runs(decoding, table)
-        self._decoded, self._left = sum(self._costs.decode.estimate(run.rows) for run in runs), 0.0
+        self._decoded = sum(self._costs.decode.estimate(run.rows) for run in runs) if runs else None
         return Step(runs, [])
 
     def _runs(self, decoding: list[Sequence], table: SequenceTable) -> list[Run]:
@@ -136,30 +135,23 @@ class StepPlanner:
         room = min(context_tokens - decoding[0].cells, self._batch_tokens) - 1
         decoding[0].guess = lookup.guess(self._costs.decode.estimate, room)
 
-    def _prefill(self, table: SequenceTable, *, alone: bool) -> list[Chunk]:
-        """Return the next batch of prompts; none where the decoders' turn comes first."""
+    def _prefill(self, table: SequenceTable, decoded: float | None) -> list[Chunk]:
         waiting = table.prefilling
-        first = alone or self._decoded is not None
-        if alone:
-            self._left = self._idle_target
-        elif self._decoded is not None:
-            self._left = self._prefill_seconds(self._decoded, len(waiting))
-        self._decoded = None
         turns = waiting[:_PREFILLS_IN_TURN]
         lead = turns[self._turn % len(turns)]
-        length = self._costs.chunk_within(
-            self._left, lead.alike, self._batch_tokens, lead.cells, patience=_MOST_TARGETS * self._step_target
-        )
-        if not first and self._costs.prefill.estimate(length, lead.cells) > self._left:
-            return []
         self._turn += 1
-        run = [lead] if lead.picture is not None else self._sharing(lead, length, self._left, table)
-        # Who had the first token of a prompt that ran alone has its second one next.
-        self._left = 0.0 if alone else self._left - self._costs.prefill.estimate(length * len(run), lead.cells)
-        return [Chunk(sequence, length) for sequence in run]
+        seconds = self._prefill_seconds(decoded, len(waiting))
+        length = self._costs.chunk_within(
+            seconds, lead.alike, self._batch_tokens, lead.cells, patience=_MOST_TARGETS * self._step_target
+        )
+        if lead.picture is not None:
+            return [Chunk(lead, length)]
+        return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, table)]
 
-    def _prefill_seconds(self, decoded: float, prompts: int) -> float:
+    def _prefill_seconds(self, decoded: float | None, prompts: int) -> float:
         """Return the time for prompts: as long as the decoders take for each, so that no queue of prompts builds up."""
+        if decoded is None:
+            return self._idle_target
         return max(self._step_target - decoded, min(prompts, _MOST_SHARES) * decoded)
 
     def _sharing(self, lead: Sequence, length: int, seconds: float, table: SequenceTable) -> list[Sequence]:
