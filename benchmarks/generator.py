@@ -12,6 +12,8 @@ from car_client.carctl.load.endpoint import Endpoint
 from car_client.carctl.load.figures import Figures
 from car_client.carctl.load.workload import Workload
 
+COMMAND = (sys.executable, "-m", "benchmarks.generator")
+
 
 class Job(Struct):
     """What the process is told."""
@@ -22,13 +24,9 @@ class Job(Struct):
 
 def generate(address: str, workload: Workload) -> Figures:
     """Run a workload against a socket path or a URL."""
-    return msgspec.json.decode(run_module("benchmarks.generator", Job(Endpoint(address), workload)), type=Figures)
-
-
-def run_module(name: str, job: Struct) -> bytes:
-    """Return what a module prints that reads its job from standard input."""
-    command = [sys.executable, "-m", name]
-    return subprocess.run(command, input=msgspec.json.encode(job), check=True, stdout=subprocess.PIPE).stdout
+    job = msgspec.json.encode(Job(Endpoint(address), workload))
+    done = subprocess.run(COMMAND, input=job, check=True, stdout=subprocess.PIPE)
+    return msgspec.json.decode(done.stdout, type=Figures)
 
 
 def main() -> None:

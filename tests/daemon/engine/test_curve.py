@@ -104,3 +104,4 @@ def test_where_nothing_is_kept_there_is_nothing_to_forget(tmp_path: Path) -> Non
     file = CurveFile(None, identity())
     file.forget()
     CurveFile(tmp_path / "no folder", identity()).forget()
+    assert list(tmp_path.iterdir()) == []

@@ -54,7 +54,8 @@ class CostCurve:
         else:
             weight = _WEIGHT if seconds > known else self._weight_of_less
             self._seconds[size] = known + weight * (seconds - known)
-        self._move_what_was_only_measured()
+        if size in self._measured:
+            self._move_what_was_only_measured()
 
     def seen(self, size: int) -> int:
         """Return how often a size was observed; what was measured at first does not count."""
