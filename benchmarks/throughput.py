@@ -74,7 +74,8 @@ def cases(*, full: bool) -> list[Case]:
     if not full:
         return short
     more = [mixed(kind, clients) for kind in ("q8_0", "q4_0") for clients in (2, 8, 16)]
-    return [*short[:2], equal("q4_0", 1), equal("q4_0", 8), *more, mixed("q8_0", 16, Lengths(8, 64))]
+    longer = [mixed("q8_0", 16, Lengths(8, 64)), mixed("q8_0", 8, Lengths(100, 400))]
+    return [*short[:2], equal("q4_0", 1), equal("q4_0", 8), *more, *longer]
 
 
 def targets(*, full: bool) -> list[Target]:

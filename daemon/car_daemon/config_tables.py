@@ -52,7 +52,7 @@ class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
 class SchedulerTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[scheduler]`; `saved_bytes` of host memory keep the cells of parked requests."""
 
-    step_target_ms: Positive = 50
+    step_target_ms: Positive = 120
     age_after_s: Annotated[float, Meta(ge=0, le=86_400)] = DEFAULT_AGE_AFTER_S
     saved_bytes: Annotated[int, Meta(ge=0)] = 512 * 1024 * 1024
 

@@ -46,7 +46,7 @@ from car_daemon.memory import read_memory
 
 _TINY_WEIGHTS = 32 * 1024 * 1024
 # With nobody decoding a chunk may take this long; it bounds how long the next arrival or a cancel waits.
-_IDLE_TARGET_S = 0.750
+IDLE_TARGET_S = 0.750
 # The trial takes about this long, once a model, device and number of threads, and this share of the free memory.
 _TRIAL_S = 1.0
 _TRIAL_SHARE = 0.25
@@ -230,7 +230,7 @@ def _loop(
             costs,
             context.batch_tokens,
             step_target=load.step_target_ms / 1000,
-            idle_target=_IDLE_TARGET_S,
+            idle_target=IDLE_TARGET_S,
             pads=cuts_tails,
         ),
         lot=ParkingLot(context, saved),

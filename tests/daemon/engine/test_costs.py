@@ -73,7 +73,9 @@ def test_a_rest_that_fits_the_time_is_taken_whole() -> None:
     assert chunk(prefill_costs(0.001), 0.1, 77, 512) == 77
 
 
-@pytest.mark.parametrize(("seconds", "length"), [(0.017, 16), (0.063, 32), (0.1, 64), (0.3, 256), (9.0, 512)])
+@pytest.mark.parametrize(
+    ("seconds", "length"), [(0.017, 16), (0.047, 32), (0.063, 48), (0.1, 96), (0.3, 256), (9.0, 512)]
+)
 def test_a_chunk_is_the_largest_quantum_that_fits_the_time(seconds: float, length: int) -> None:
     assert chunk(prefill_costs(0.001), seconds, 4000, 512) == length
 

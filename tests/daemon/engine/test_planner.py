@@ -109,7 +109,7 @@ def test_padding_does_not_outgrow_the_batch() -> None:
 
 
 def test_with_nobody_decoding_a_prompt_gets_the_time_of_an_idle_engine() -> None:
-    assert chunks(planner_of().plan(table_of(4000))) == [(0, 128)]
+    assert chunks(planner_of().plan(table_of(4000))) == [(0, 192)]
 
 
 def test_beside_a_decoder_a_prompt_gets_the_rest_of_the_step() -> None:
@@ -117,7 +117,7 @@ def test_beside_a_decoder_a_prompt_gets_the_rest_of_the_step() -> None:
 
 
 def test_beside_slow_decoders_a_prompt_gets_as_long_as_they_take() -> None:
-    assert chunks(after_decode(planner_of(costs_of({1: 0.100})), table_of(0, 4000))) == [(1, 64)]
+    assert chunks(after_decode(planner_of(costs_of({1: 0.100})), table_of(0, 4000))) == [(1, 96)]
 
 
 def test_decodes_and_prefill_batches_take_turns() -> None:
@@ -138,7 +138,7 @@ def test_where_every_decoder_has_just_ended_a_prompt_has_the_time_of_an_idle_eng
     planner, table = planner_of(), table_of(0, 4000)
     assert numbers(planner.plan(table)) == [0]
     table.sequences[0].clear()
-    assert chunks(planner.plan(table)) == [(1, 128)]
+    assert chunks(planner.plan(table)) == [(1, 192)]
 
 
 def test_a_prompt_gets_the_smallest_chunk_even_where_there_is_no_time() -> None:
@@ -180,16 +180,21 @@ def test_shared_chunks_stay_within_the_batch() -> None:
     assert chunks(planner_of(batch_tokens=40).plan(table_of(16, 16, 16))) == [(0, 16), (1, 16)]
 
 
-def test_two_prompts_take_turns() -> None:
-    planner, table = planner_of(), table_of(4000, None, 4000)
-    assert [chunks(planner.plan(table))[0][0] for _ in range(4)] == [0, 2, 0, 2]
+def turns(planner: StepPlanner, table: SequenceTable, steps: int) -> list[int]:
+    """Return whose prompt leads each of the next steps, none of which is committed."""
+    return [chunks(planner.plan(table))[0][0] for _ in range(steps)]
 
 
-def test_a_third_prompt_waits_for_one_of_the_first_two() -> None:
-    planner, table = planner_of(), table_of(4000, None, 4000, None, 4000)
-    assert {chunks(planner.plan(table))[0][0] for _ in range(6)} == {0, 2}
-    table.sequences[0].clear()
-    assert {chunks(planner.plan(table))[0][0] for _ in range(6)} == {2, 4}
+def test_prompts_of_one_length_are_read_one_after_the_other() -> None:
+    assert turns(planner_of(), table_of(4000, None, 4000, None, 4000), 6) == [0] * 6
+
+
+def test_a_prompt_that_is_done_soonest_takes_turns_with_the_oldest() -> None:
+    assert turns(planner_of(), table_of(4000, None, 3000, None, 400, None, 2000), 4) == [0, 4, 0, 4]
+
+
+def test_of_prompts_that_are_done_as_soon_the_older_has_the_turn() -> None:
+    assert turns(planner_of(), table_of(4000, None, 400, None, 400), 4) == [0, 2, 0, 2]
 
 
 PROMPTS = st.lists(st.one_of(st.none(), st.just(0), st.integers(1, 600)), min_size=1, max_size=8)
@@ -292,10 +297,18 @@ def test_a_plan_that_promises_a_few_percent_is_not_worth_it() -> None:
     assert shapes(planner_of(costs_of({1: 0.0072, 2: 0.0150})).plan(table_of(0, 0))) == [2]
 
 
-@pytest.mark.parametrize(("prompts", "length"), [(1, 64), (2, 128), (3, 256), (4, 256)])
-def test_prompts_that_wait_together_get_as_long_as_the_decoders_take_for_each_up_to_three(
+@pytest.mark.parametrize(("prompts", "length"), [(1, 96), (2, 128), (3, 192), (4, 192), (5, 256), (6, 256)])
+def test_prompts_beside_slow_decoders_get_as_long_as_these_take_and_half_of_it_more_for_each_that_waits(
     prompts: int, length: int
 ) -> None:
-    # Decoders take 100 ms here, and a token of a prompt 1 ms; chunks are 16, 32, 64, 128, 256.
+    # Decoders take 100 ms here, and a token of a prompt 1 ms; chunks are ..., 96, 128, 192, 256, 384.
     planner = planner_of(costs_of({1: 0.100}))
     assert chunks(after_decode(planner, table_of(0, *[4000] * prompts))) == [(1, length)]
+
+
+@pytest.mark.parametrize(("prompts", "length"), [(1, 32), (2, 64), (3, 64), (4, 96), (5, 128), (6, 128)])
+def test_the_target_of_a_step_grows_by_half_for_each_prompt_that_waits_up_to_three_times(
+    prompts: int, length: int
+) -> None:
+    # 50 ms are the target here, decoders take 10 ms of it, and a token of a prompt takes 1 ms.
+    assert chunks(after_decode(planner_of(), table_of(0, *[4000] * prompts))) == [(1, length)]

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-CHUNKS = (16, 32, 64, 128, 256, 512)
+CHUNKS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # How much of a new observation counts against what is known: costs grow with the context and drift with load.
 _WEIGHT = 0.2
 # A step of decoders that took less than was known tells more than one that took longer, which other programs can cause.

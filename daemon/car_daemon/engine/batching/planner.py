@@ -9,10 +9,8 @@ from car_daemon.engine.batching.runs import Span, plan_runs
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
 
-_PREFILLS_IN_TURN = 2
-# The smallest chunk, deep in a prompt, takes at most so many times the target of a step.
-_MOST_TARGETS = 3
-# Prompts together get at most so many times as long as the decoders take.
+# Every prompt that waits besides the first one adds this share to the time that one has, up to so many times that.
+_SHARE_OF_MORE = 0.5
 _MOST_SHARES = 3
 # Costs drift: after so many steps of the same decoders their runs are planned again.
 _LOOK_AGAIN = 16
@@ -137,22 +135,29 @@ class StepPlanner:
 
     def _prefill(self, table: SequenceTable, decoded: float | None) -> list[Chunk]:
         waiting = table.prefilling
-        turns = waiting[:_PREFILLS_IN_TURN]
-        lead = turns[self._turn % len(turns)]
-        self._turn += 1
+        lead = self._lead(waiting)
         seconds = self._prefill_seconds(decoded, len(waiting))
         length = self._costs.chunk_within(
-            seconds, lead.alike, self._batch_tokens, lead.cells, patience=_MOST_TARGETS * self._step_target
+            seconds, lead.alike, self._batch_tokens, lead.cells, patience=self._step_target
         )
         if lead.picture is not None:
             return [Chunk(lead, length)]
         return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, table)]
 
+    def _lead(self, waiting: list[Sequence]) -> Sequence:
+        """Return whose turn it is: the oldest prompt, or the one that is done soonest, which must not wait for all."""
+        self._turn += 1
+        return waiting[0] if self._turn % 2 else min(waiting, key=lambda sequence: sequence.remaining)
+
     def _prefill_seconds(self, decoded: float | None, prompts: int) -> float:
-        """Return the time for prompts: as long as the decoders take for each, so that no queue of prompts builds up."""
+        """Return the time for prompts, which grows with how many wait: so that they do not queue up.
+
+        The step takes its target, but prompts get at least as long as the decoders.
+        """
         if decoded is None:
             return self._idle_target
-        return max(self._step_target - decoded, min(prompts, _MOST_SHARES) * decoded)
+        shares = min(1 + _SHARE_OF_MORE * (prompts - 1), _MOST_SHARES)
+        return max(shares * self._step_target - decoded, shares * decoded)
 
     def _sharing(self, lead: Sequence, length: int, seconds: float, table: SequenceTable) -> list[Sequence]:
         """Return the run of neighbours whose chunks are as long as the lead's, within time and batch."""

@@ -1,0 +1,91 @@
+"""What clients see of the step planner on a simulated machine, beside steps that take every prompt whole.
+
+`python -m benchmarks.simulated` takes seconds and finds the same on every machine.
+"""
+
+from benchmarks.simulation import Machine, Planner, Simulation
+from benchmarks.table import figure, markdown
+from car_client.carctl.load.figures import Figures
+from car_client.carctl.load.lengths import Lengths
+from car_client.carctl.load.workload import Workload
+from car_daemon.config_tables import SchedulerTable
+from car_daemon.engine.assembly import IDLE_TARGET_S
+from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.planner import Chunk, Step, StepPlanner
+from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.llama.context import BATCH_TOKENS
+
+# Two x86-64 cores and a q8_0 model of 135M dimensions, as measured in a quiet hour.
+TWO_CORES = Machine(
+    decode={
+        1: 0.0082,
+        2: 0.016,
+        3: 0.018,
+        4: 0.019,
+        6: 0.0252,
+        7: 0.0272,
+        8: 0.0247,
+        12: 0.0305,
+        15: 0.0392,
+        16: 0.0332,
+    },
+    prefill={1: 0.0075, 8: 0.021, 16: 0.031, 32: 0.056, 64: 0.095, 128: 0.180, 256: 0.350, 512: 0.740},
+    per_cell={16: 2.4e-6, 32: 2.2e-6, 64: 1.6e-6, 128: 1.2e-6, 256: 1.0e-6, 512: 0.95e-6},
+)
+SEQUENCES = 16
+ANSWERS = Lengths(15, 105)
+REQUESTS, WARM_UP_S = 300, 5.0
+CASES = [
+    *((clients, Lengths(16, 16)) for clients in (2, 8, 16)),
+    *((clients, Lengths(8, 64)) for clients in (8, 16)),
+    *((clients, Lengths(100, 400)) for clients in (2, 4, 8, 16)),
+    (8, Lengths(20, 1000)),
+]
+HEADINGS = ("clients, prompts; steps by", "tokens/s", "first token p50, p99 ms", "between tokens p50, p99 ms")
+
+
+class PromptsFirst:
+    """Every prompt whole before anybody decodes: the least work, and the longest pauses."""
+
+    def __init__(self, costs: StepCosts) -> None:
+        self._decodes = planner(costs)
+
+    def plan(self, table: SequenceTable) -> Step:
+        """Return the next step; empty when nothing has work."""
+        if not (waiting := table.prefilling):
+            return self._decodes.plan(table)
+        length = waiting[0].remaining
+        return Step([], [Chunk(sequence, length) for sequence in waiting if sequence.remaining == length])
+
+
+def planner(costs: StepCosts) -> StepPlanner:
+    """Return the daemon's planner with its defaults."""
+    target = SchedulerTable().step_target_ms / 1000
+    return StepPlanner(costs, BATCH_TOKENS, step_target=target, idle_target=IDLE_TARGET_S, pads=True)
+
+
+def simulated(clients: int, prompts: Lengths, *, prompts_first: bool = False) -> Figures:
+    """Return what so many clients see that ask again at once."""
+    costs = TWO_CORES.costs
+    decides: Planner = PromptsFirst(costs) if prompts_first else planner(costs)
+    workload = Workload(clients=clients, requests=REQUESTS, warm_up=WARM_UP_S, prompts=prompts, answers=ANSWERS)
+    return Simulation(decides, costs, TWO_CORES, SEQUENCES).run(workload)
+
+
+def row(name: str, found: Figures) -> list[str]:
+    """Return a line of the table."""
+    spreads = (found.ttft_ms, found.itl_ms)
+    return [name, figure(found.tokens_per_s), *(f"{figure(each.p50)}, {figure(each.p99)}" for each in spreads)]
+
+
+def main() -> None:
+    """Simulate and print."""
+    rows = []
+    for clients, prompts in CASES:
+        rows.append(row(f"{clients}, {prompts}; card", simulated(clients, prompts)))
+        rows.append(row(f"{clients}, {prompts}; prompts first", simulated(clients, prompts, prompts_first=True)))
+    print(markdown(HEADINGS, rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""A closed loop of clients on the step planner alone: what steps cost comes from a table, and no time passes.
+
+The planner has no clock and no engine, so its choices can be compared without the noise of a machine.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from car_client.carctl.load.figures import Figures, summary
+from car_client.carctl.load.request import Request
+from car_client.carctl.load.timed import Timed
+from car_client.carctl.load.workload import Workload
+from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.planner import Chunk, Step
+from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.table import SequenceTable
+
+CONTEXT_TOKENS = 8192
+# What passes between the last token of an answer and the arrival of the next request, in seconds.
+_ASKS_AGAIN_S = 0.001
+_TOKEN = 5
+_MICRO_BATCH = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Seconds of a decode by rows and of a chunk by tokens, and what one of these adds for each cell before it."""
+
+    decode: Mapping[int, float]
+    prefill: Mapping[int, float]
+    per_cell: Mapping[int, float]
+
+    def decode_seconds(self, rows: int) -> float:
+        """Return what a decode takes."""
+        return _between(self.decode, rows)
+
+    def prefill_seconds(self, tokens: int, depth: int) -> float:
+        """Return what a chunk takes after so many cells: llama.cpp cuts it into micro-batches."""
+        seconds = 0.0
+        for start in range(0, tokens, _MICRO_BATCH):
+            size = min(_MICRO_BATCH, tokens - start)
+            seconds += _between(self.prefill, size) + _between(self.per_cell, size) * size * (depth + start)
+        return seconds
+
+    @property
+    def costs(self) -> StepCosts:
+        """What an engine knows of it after its start."""
+        rows = {size: self.decode[size] for size in (1, 2, 4, 8, 16)}
+        return StepCosts(rows, {size: self.prefill[size] for size in (16, 64, 256)})
+
+
+class Planner(Protocol):
+    """Who decides steps."""
+
+    def plan(self, table: SequenceTable) -> Step:
+        """Return the next step; empty when nothing has work."""
+        ...
+
+
+class _Arrival(NamedTuple):
+    moment: float
+    request: Request
+
+
+@dataclass(slots=True)
+class _Lane:
+    asked: float
+    request: Request
+    came: list[float]
+
+    @property
+    def answer(self) -> Timed:
+        return Timed(self.asked, self.came, len(self.came), len(self.request.prompt))
+
+
+class Simulation:
+    """The clients of a workload on the sequences of one engine; it runs once."""
+
+    def __init__(self, planner: Planner, costs: StepCosts, machine: Machine, sequences: int) -> None:
+        self._planner = planner
+        self._costs = costs
+        self._machine = machine
+        # Mutable state: the time, who is about to arrive, what runs by its sequence, and what ended.
+        self._now = 0.0
+        self._table = SequenceTable(sequences, CONTEXT_TOKENS)
+        self._arrivals: deque[_Arrival] = deque()
+        self._lanes: dict[int, _Lane] = {}
+        self._answers: list[Timed] = []
+
+    def run(self, workload: Workload) -> Figures:
+        """Return what its clients see; the workload ends after so many requests."""
+        if workload.requests is None or workload.clients > len(self._table.sequences):
+            raise ValueError("a simulation takes a number of requests, and no more clients than sequences")
+        requests = workload.all_requests()
+        self._arrivals += (
+            _Arrival(0.0, request) for _, request in zip(range(workload.clients), requests, strict=False)
+        )
+        while self._arrivals or self._lanes:
+            self._admit()
+            step = self._planner.plan(self._table)
+            self._decode(step)
+            self._prefill(step.prefill)
+            self._end_finished(requests)
+        # The last clients have no successors: what counts ends with the first sequence that nobody takes.
+        last = self._answers[-workload.clients].came[-1]
+        return summary(self._answers, workload.warm_up, last, 0.0)
+
+    def _admit(self) -> None:
+        if not self._lanes:
+            self._now = max(self._now, self._arrivals[0].moment)
+        while self._arrivals and self._arrivals[0].moment <= self._now:
+            arrival = self._arrivals.popleft()
+            sequence = self._table.idle[0]
+            sequence.start([_TOKEN] * len(arrival.request.prompt), self._table.next_order())
+            self._lanes[sequence.number] = _Lane(arrival.moment, arrival.request, [])
+
+    def _decode(self, step: Step) -> None:
+        for run in step.decode:
+            seconds = self._machine.decode_seconds(run.rows)
+            self._now += seconds
+            self._costs.decode.observe(run.rows, seconds)
+            for sequence in run.sequences:
+                sequence.commit(1)
+                self._take(sequence)
+
+    def _prefill(self, chunks: list[Chunk]) -> None:
+        if not chunks:
+            return
+        tokens = sum(chunk.length for chunk in chunks)
+        depth = max(chunk.sequence.cells for chunk in chunks)
+        seconds = self._machine.prefill_seconds(tokens, depth)
+        self._now += seconds
+        self._costs.prefill.observe(tokens, seconds, depth)
+        for chunk in chunks:
+            completes = chunk.completes
+            chunk.sequence.commit(chunk.length)
+            if completes:
+                self._take(chunk.sequence)
+
+    def _take(self, sequence: Sequence) -> None:
+        sequence.accept(_TOKEN)
+        self._lanes[sequence.number].came.append(self._now)
+
+    def _end_finished(self, requests: Iterator[Request]) -> None:
+        for number, lane in list(self._lanes.items()):
+            if len(lane.came) == lane.request.max_tokens:
+                self._answers.append(lane.answer)
+                self._table.sequences[number].clear()
+                del self._lanes[number]
+                if (request := next(requests, None)) is not None:
+                    self._arrivals.append(_Arrival(self._now + _ASKS_AGAIN_S, request))
+
+
+def _between(known: Mapping[int, float], size: int) -> float:
+    """Return the value of a size by its neighbours', or in proportion to the largest beyond that."""
+    above = min((each for each in known if each >= size), default=None)
+    below = max((each for each in known if each <= size), default=None)
+    if above is None:
+        assert below is not None
+        return known[below] * size / below
+    if below is None or below == above:
+        return known[above]
+    return known[below] + (size - below) / (above - below) * (known[above] - known[below])

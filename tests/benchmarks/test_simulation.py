@@ -1,0 +1,96 @@
+"""The simulated clients, and what the step planner does for them: figures without noise, so bounds can be close."""
+
+from functools import cache
+
+import pytest
+
+from benchmarks import simulated as module
+from benchmarks.simulated import TWO_CORES, planner
+from benchmarks.simulation import Machine, Simulation
+from car_client.carctl.load.figures import Figures
+from car_client.carctl.load.lengths import Lengths
+from car_client.carctl.load.workload import Workload
+
+# A row takes 10 ms and every further one 1, a token of a prompt takes 1 and a ten-thousandth for each cell before it.
+EASY = Machine(
+    {1: 0.010, 2: 0.011, 4: 0.013, 8: 0.017, 16: 0.025}, {1: 0.001, 16: 0.016, 64: 0.064, 256: 0.256}, {1: 1e-7}
+)
+LONG = Lengths(100, 400)
+# Several tests look at the same figures.
+simulated = cache(module.simulated)
+
+
+def run(workload: Workload) -> Figures:
+    costs = EASY.costs
+    return Simulation(planner(costs), costs, EASY, 16).run(workload)
+
+
+def test_a_lone_client_waits_for_its_prompt_and_then_for_one_row_a_token() -> None:
+    found = run(Workload(requests=3, prompts=Lengths(16, 16), answers=Lengths(11, 11)))
+    assert found.ttft_ms.max == pytest.approx(16)
+    assert [found.itl_ms.p50, found.itl_ms.max] == pytest.approx([10, 10])
+    assert found.prompt_tokens == 16
+
+
+def test_every_request_of_the_workload_is_answered_in_full() -> None:
+    found = run(Workload(clients=8, requests=40, prompts=Lengths(5, 90), answers=Lengths(7, 7)))
+    # The last eight end beyond the moment up to which tokens count, at the first of them.
+    assert 33 <= found.requests <= 40
+
+
+def test_a_chunk_beyond_a_micro_batch_costs_what_its_parts_cost_one_after_the_other() -> None:
+    parts = EASY.prefill_seconds(512, 100) + EASY.prefill_seconds(88, 612)
+    assert EASY.prefill_seconds(600, 100) == pytest.approx(parts)
+
+
+def test_a_size_between_two_known_ones_costs_what_lies_between() -> None:
+    assert EASY.decode_seconds(3) == pytest.approx(0.012)
+
+
+def test_more_clients_than_sequences_are_refused() -> None:
+    with pytest.raises(ValueError, match="no more clients"):
+        run(Workload(clients=17, requests=20))
+
+
+@pytest.mark.parametrize(
+    ("clients", "prompts", "share"),
+    [
+        (8, Lengths(16, 16), 0.99),
+        (16, Lengths(16, 16), 0.98),
+        (8, Lengths(8, 64), 0.99),
+        (16, Lengths(8, 64), 0.97),
+        (4, LONG, 0.84),
+        (8, LONG, 0.82),
+        (16, LONG, 0.82),
+    ],
+)
+def test_the_planner_keeps_most_of_what_whole_prompts_would_reach(clients: int, prompts: Lengths, share: float) -> None:
+    whole = simulated(clients, prompts, prompts_first=True)
+    assert simulated(clients, prompts).tokens_per_s >= share * whole.tokens_per_s
+
+
+@pytest.mark.parametrize(("clients", "share"), [(2, 0.4), (4, 0.3), (8, 0.3), (16, 0.3)])
+def test_decoders_wait_for_long_prompts_a_third_as_long_as_for_whole_ones(clients: int, share: float) -> None:
+    whole = simulated(clients, LONG, prompts_first=True)
+    assert simulated(clients, LONG).itl_ms.p99 <= share * whole.itl_ms.p99
+
+
+@pytest.mark.parametrize(("clients", "times"), [(2, 1.5), (4, 1.7), (8, 2.0), (16, 2.7)])
+def test_first_tokens_of_long_prompts_come_not_much_later_than_with_whole_ones(clients: int, times: float) -> None:
+    whole = simulated(clients, LONG, prompts_first=True)
+    assert simulated(clients, LONG).ttft_ms.p50 <= times * whole.ttft_ms.p50
+
+
+def test_short_prompts_do_not_wait_for_all_long_ones_before_them() -> None:
+    mixed = simulated(8, Lengths(20, 1000))
+    assert mixed.ttft_ms.p50 < 0.4 * mixed.ttft_ms.p99
+
+
+def test_the_same_figures_come_out_every_time() -> None:
+    assert module.simulated(8, LONG) == simulated(8, LONG)
+
+
+def test_the_engine_begins_with_what_a_start_measures_of_the_machine() -> None:
+    costs = TWO_CORES.costs
+    assert costs.decode.estimate(8) == TWO_CORES.decode_seconds(8)
+    assert costs.prefill.estimate(64) == TWO_CORES.prefill_seconds(64, 0)
