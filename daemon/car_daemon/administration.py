@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from car_daemon.config import ConfigError
+from car_daemon.config_tables import ConfigError
 from car_daemon.connection import Connection
 from car_daemon.dispatch import Handler
 from car_daemon.exchange import Exchange

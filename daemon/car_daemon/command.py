@@ -9,8 +9,8 @@ import uvloop
 
 from car_daemon import faults, logs
 from car_daemon.activation import ActivatedSocket, activated_socket
-from car_daemon.config import Config, ConfigError, Flags, load_config
-from car_daemon.config_tables import MAX_THREADS
+from car_daemon.config import Config, Flags, load_config
+from car_daemon.config_tables import MAX_THREADS, ConfigError
 from car_daemon.daemon import Daemon
 from car_daemon.directory import BadAddress
 from car_daemon.listen import AddressInUse, OwnSocket

@@ -1,28 +1,18 @@
 """The configuration: flags over environment over file over defaults."""
 
-import difflib
 import os
-import re
 import sys
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from msgspec import Struct, structs
 
 from car_daemon import guide, logs
 from car_daemon.config_tables import (
     GUIDE,
-    CapacityTable,
+    ConfigError,
     ConfigFile,
-    DaemonTable,
-    MemoryTable,
-    MetricsTable,
     ModelTable,
-    QueueTable,
-    SchedulerTable,
 )
 from car_daemon.devices import CPU
 from car_daemon.metrics_socket import MetricsAddress, read_address
@@ -37,17 +27,6 @@ from car_protocol.socket_path import socket_path
 LIMIT_VARIABLE = "CAR_INFERENCE_MAX_CONCURRENT"
 
 _MOST_DIGITS = 10
-# Where msgspec's messages name the key; what is wrong with no key in particular is wrong with the file.
-_PATH = re.compile(r"`\$\.([^`]+)`$")
-_FILE = "config"
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the message says which key and what to do."""
-
-    def __init__(self, message: str, key: str) -> None:
-        super().__init__(message)
-        self.key = key
 
 
 class Flags(Struct, frozen=True, kw_only=True):
@@ -131,39 +110,10 @@ def _config_path(flags: Flags, env: Mapping[str, str]) -> Path | None:
 def _read(path: Path | None) -> ConfigFile:
     if path is None:
         return ConfigFile()
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {os.strerror(error.errno or 0)}", _FILE) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}", _FILE) from error
-    _check_keys(data, path)
-    try:
-        return msgspec.convert(data, ConfigFile)
-    except msgspec.ValidationError as error:
-        at = _PATH.search(str(error))
-        raise ConfigError(f"{path}: {error}", at[1] if at else _FILE) from error
+    # Most machines have no file, and what reads one takes 4 ms of a start.
+    from car_daemon.config_file import read_config_file
 
-
-def _check_keys(data: dict[str, Any], path: Path) -> None:
-    """Refuse unknown keys by their full name, with the nearest that exists."""
-    tables = {"": (data, ConfigFile), "daemon.": (data.get("daemon"), DaemonTable)}
-    tables["capacity."] = (data.get("capacity"), CapacityTable)
-    tables["queue."] = (data.get("queue"), QueueTable)
-    tables["scheduler."] = (data.get("scheduler"), SchedulerTable)
-    tables["memory."] = (data.get("memory"), MemoryTable)
-    tables["metrics."] = (data.get("metrics"), MetricsTable)
-    tables["pressure."] = (data.get("pressure"), PressureLimits)
-    models = data.get("models")
-    for name, table in models.items() if isinstance(models, dict) else ():
-        tables[f"models.{name}."] = (table, ModelTable)
-    for prefix, (table, kind) in tables.items():
-        known = kind.__struct_fields__
-        for key in table if isinstance(table, dict) else ():
-            if key not in known:
-                near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
-                message = f"{path}: unknown key {prefix}{key}; the nearest known one is {prefix}{near}"
-                raise ConfigError(message, prefix + key)
+    return read_config_file(path)
 
 
 def _machine_limit(

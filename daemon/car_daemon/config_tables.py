@@ -19,6 +19,14 @@ Sequences = Annotated[int, Meta(ge=1, le=256)]
 DecidingPolicy = Literal["measured", "memory", "ram_tiers", "ram_per_8gb"]
 
 
+class ConfigError(Exception):
+    """The configuration cannot be used; the message says which key and what to do."""
+
+    def __init__(self, message: str, key: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
 class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[daemon]`."""
 

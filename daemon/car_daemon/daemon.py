@@ -12,7 +12,8 @@ import structlog
 from car_daemon import faults
 from car_daemon.activation import ActivatedSocket
 from car_daemon.administration import Administration
-from car_daemon.config import Config, ConfigError
+from car_daemon.config import Config
+from car_daemon.config_tables import ConfigError
 from car_daemon.descriptors import within_descriptors
 from car_daemon.dispatch import Dispatch
 from car_daemon.drain import Drain

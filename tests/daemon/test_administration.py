@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from car_daemon.administration import Administration
-from car_daemon.config import ConfigError
+from car_daemon.config_tables import ConfigError
 from car_daemon.connection import Connection
 from car_daemon.exchange import Exchange, Work
 from car_daemon.outbox import Outbox

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.config import Config, ConfigError, Flags, load_config
+from car_daemon.config import Config, Flags, load_config
+from car_daemon.config_tables import ConfigError
 from car_protocol.hub import SYSTEM_MODELS
 
 

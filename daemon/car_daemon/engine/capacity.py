@@ -1,7 +1,8 @@
 """Capacity is declared here and nowhere else: how many sequences run at once, and how long they are."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from car_daemon.engine.curve import Curve
 from car_protocol.capacity import Policy
@@ -24,8 +25,7 @@ _GB = 1000**3
 _MIB = 1024**2
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """What decides capacity: bytes of KV cache a token, bytes of memory, the cost curve, what was asked for.
 
     `free_bytes` is what is left after the weights; `policy` says what gave `sequences`, or decides without it.
@@ -42,8 +42,7 @@ class Need:
     sequences: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Struct, frozen=True):
     """What an engine declares; `asked` is a figure that memory did not allow."""
 
     sequences: int
@@ -52,8 +51,7 @@ class Declared:
     asked: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fitting:
+class Fitting(Struct, frozen=True):
     """Sequences that memory holds: as far as an engine goes by itself, and for an explicit figure."""
 
     context_tokens: int

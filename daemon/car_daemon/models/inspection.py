@@ -2,10 +2,9 @@
 
 import math
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from car_daemon.devices import CPU
 from car_daemon.engine.capacity import Need, fitting
@@ -25,8 +24,7 @@ _TEMPLATE_BYTES = 1 << 17
 _KEYS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Inspected:
+class Inspected(Struct, frozen=True):
     """The files of a sound model: what they hold, and what one replica takes of the host with no layer on a GPU."""
 
     file: ModelFile

@@ -1,0 +1,64 @@
+"""The configuration file as it lies on disk: TOML to tables, every complaint by the name of its key."""
+
+import difflib
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from car_daemon.config_tables import (
+    CapacityTable,
+    ConfigError,
+    ConfigFile,
+    DaemonTable,
+    MemoryTable,
+    MetricsTable,
+    ModelTable,
+    QueueTable,
+    SchedulerTable,
+)
+from car_daemon.scheduler.pressure import PressureLimits
+
+# Where msgspec's messages name the key; what is wrong with no key in particular is wrong with the file.
+_PATH = re.compile(r"`\$\.([^`]+)`$")
+_FILE = "config"
+
+
+def read_config_file(path: Path) -> ConfigFile:
+    """Return what the file says; raises ConfigError."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {os.strerror(error.errno or 0)}", _FILE) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}", _FILE) from error
+    _check_keys(data, path)
+    try:
+        return msgspec.convert(data, ConfigFile)
+    except msgspec.ValidationError as error:
+        at = _PATH.search(str(error))
+        raise ConfigError(f"{path}: {error}", at[1] if at else _FILE) from error
+
+
+def _check_keys(data: dict[str, Any], path: Path) -> None:
+    """Refuse unknown keys by their full name, with the nearest that exists."""
+    tables = {"": (data, ConfigFile), "daemon.": (data.get("daemon"), DaemonTable)}
+    tables["capacity."] = (data.get("capacity"), CapacityTable)
+    tables["queue."] = (data.get("queue"), QueueTable)
+    tables["scheduler."] = (data.get("scheduler"), SchedulerTable)
+    tables["memory."] = (data.get("memory"), MemoryTable)
+    tables["metrics."] = (data.get("metrics"), MetricsTable)
+    tables["pressure."] = (data.get("pressure"), PressureLimits)
+    models = data.get("models")
+    for name, table in models.items() if isinstance(models, dict) else ():
+        tables[f"models.{name}."] = (table, ModelTable)
+    for prefix, (table, kind) in tables.items():
+        known = kind.__struct_fields__
+        for key in table if isinstance(table, dict) else ():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+                message = f"{path}: unknown key {prefix}{key}; the nearest known one is {prefix}{near}"
+                raise ConfigError(message, prefix + key)
