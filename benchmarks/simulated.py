@@ -8,12 +8,12 @@ from benchmarks.table import figure, markdown
 from car_client.carctl.load.figures import Figures
 from car_client.carctl.load.lengths import Lengths
 from car_client.carctl.load.workload import Workload
-from car_daemon.config_tables import SchedulerTable
 from car_daemon.engine.assembly import IDLE_TARGET_S
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Chunk, Step, StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.llama.context import BATCH_TOKENS
+from car_daemon.models.entry import STEP_TARGET_MS
 
 # Two x86-64 cores and a q8_0 model of 135M dimensions, as measured in a quiet hour.
 TWO_CORES = Machine(
@@ -60,8 +60,7 @@ class PromptsFirst:
 
 def planner(costs: StepCosts) -> StepPlanner:
     """Return the daemon's planner with its defaults."""
-    target = SchedulerTable().step_target_ms / 1000
-    return StepPlanner(costs, BATCH_TOKENS, step_target=target, idle_target=IDLE_TARGET_S, pads=True)
+    return StepPlanner(costs, BATCH_TOKENS, step_target=STEP_TARGET_MS / 1000, idle_target=IDLE_TARGET_S, pads=True)
 
 
 def simulated(clients: int, prompts: Lengths, *, prompts_first: bool = False) -> Figures:

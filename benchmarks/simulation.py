@@ -12,43 +12,50 @@ from car_client.carctl.load.figures import Figures, summary
 from car_client.carctl.load.request import Request
 from car_client.carctl.load.timed import Timed
 from car_client.carctl.load.workload import Workload
-from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.costs import CostCurve, StepCosts
 from car_daemon.engine.batching.planner import Chunk, Step
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
 
-CONTEXT_TOKENS = 8192
+_CONTEXT_TOKENS = 8192
 # What passes between the last token of an answer and the arrival of the next request, in seconds.
 _ASKS_AGAIN_S = 0.001
 _TOKEN = 5
 _MICRO_BATCH = 512
+# Beyond the largest size that is given.
+_IN_PROPORTION = 1.0
 
 
-@dataclass(frozen=True, slots=True)
 class Machine:
-    """Seconds of a decode by rows and of a chunk by tokens, and what one of these adds for each cell before it."""
+    """Seconds of a decode by rows and of a chunk by tokens, and what one of these adds for each cell before it.
 
-    decode: Mapping[int, float]
-    prefill: Mapping[int, float]
-    per_cell: Mapping[int, float]
+    What lies between the sizes that are given is taken to lie between their values.
+    """
+
+    def __init__(
+        self, decode: Mapping[int, float], prefill: Mapping[int, float], per_cell: Mapping[int, float]
+    ) -> None:
+        self._decode = CostCurve(_IN_PROPORTION, decode)
+        self._prefill = CostCurve(_IN_PROPORTION, prefill)
+        self._per_cell = CostCurve(_IN_PROPORTION, per_cell)
 
     def decode_seconds(self, rows: int) -> float:
         """Return what a decode takes."""
-        return _between(self.decode, rows)
+        return self._decode.estimate(rows)
 
     def prefill_seconds(self, tokens: int, depth: int) -> float:
         """Return what a chunk takes after so many cells: llama.cpp cuts it into micro-batches."""
         seconds = 0.0
         for start in range(0, tokens, _MICRO_BATCH):
             size = min(_MICRO_BATCH, tokens - start)
-            seconds += _between(self.prefill, size) + _between(self.per_cell, size) * size * (depth + start)
+            seconds += self._prefill.estimate(size) + self._per_cell.estimate(size) * size * (depth + start)
         return seconds
 
     @property
     def costs(self) -> StepCosts:
         """What an engine knows of it after its start."""
-        rows = {size: self.decode[size] for size in (1, 2, 4, 8, 16)}
-        return StepCosts(rows, {size: self.prefill[size] for size in (16, 64, 256)})
+        rows = {size: self.decode_seconds(size) for size in (1, 2, 4, 8, 16)}
+        return StepCosts(rows, {size: self.prefill_seconds(size, 0) for size in (16, 64, 256)})
 
 
 class Planner(Protocol):
@@ -84,7 +91,7 @@ class Simulation:
         self._machine = machine
         # Mutable state: the time, who is about to arrive, what runs by its sequence, and what ended.
         self._now = 0.0
-        self._table = SequenceTable(sequences, CONTEXT_TOKENS)
+        self._table = SequenceTable(sequences, _CONTEXT_TOKENS)
         self._arrivals: deque[_Arrival] = deque()
         self._lanes: dict[int, _Lane] = {}
         self._answers: list[Timed] = []
@@ -151,15 +158,3 @@ class Simulation:
                 del self._lanes[number]
                 if (request := next(requests, None)) is not None:
                     self._arrivals.append(_Arrival(self._now + _ASKS_AGAIN_S, request))
-
-
-def _between(known: Mapping[int, float], size: int) -> float:
-    """Return the value of a size by its neighbours', or in proportion to the largest beyond that."""
-    above = min((each for each in known if each >= size), default=None)
-    below = max((each for each in known if each <= size), default=None)
-    if above is None:
-        assert below is not None
-        return known[below] * size / below
-    if below is None or below == above:
-        return known[above]
-    return known[below] + (size - below) / (above - below) * (known[above] - known[below])

@@ -6,6 +6,7 @@ from msgspec import Meta, Struct, field
 
 from car_daemon import logs
 from car_daemon.devices import PATTERN
+from car_daemon.models.entry import MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.pressure import PressureLimits
 from car_daemon.scheduler.scheduler import DEFAULT_AGE_AFTER_S
@@ -45,7 +46,7 @@ class CapacityTable(Struct, frozen=True, forbid_unknown_fields=True):
 
     policy: DecidingPolicy = "measured"
     sequences: Positive | None = None
-    max_itl_ms: Positive = 150
+    max_itl_ms: Positive = MAX_ITL_MS
     reserve_bytes: Annotated[int, Meta(ge=0)] = 0
 
 
@@ -60,9 +61,9 @@ class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
 class SchedulerTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[scheduler]`; `saved_bytes` of host memory keep the cells of parked requests."""
 
-    step_target_ms: Positive = 120
+    step_target_ms: Positive = STEP_TARGET_MS
     age_after_s: Annotated[float, Meta(ge=0, le=86_400)] = DEFAULT_AGE_AFTER_S
-    saved_bytes: Annotated[int, Meta(ge=0)] = 512 * 1024 * 1024
+    saved_bytes: Annotated[int, Meta(ge=0)] = SAVED_BYTES
 
 
 class MemoryTable(Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,9 +11,11 @@ from car_client.carctl.load.figures import Figures
 from car_client.carctl.load.lengths import Lengths
 from car_client.carctl.load.workload import Workload
 
-# A row takes 10 ms and every further one 1, a token of a prompt takes 1 and a ten-thousandth for each cell before it.
+# A row takes 10 ms and every further one 1, a token of a prompt 1 and a ten-thousandth more for each cell before it.
 EASY = Machine(
-    {1: 0.010, 2: 0.011, 4: 0.013, 8: 0.017, 16: 0.025}, {1: 0.001, 16: 0.016, 64: 0.064, 256: 0.256}, {1: 1e-7}
+    {1: 0.010, 2: 0.011, 4: 0.013, 8: 0.017, 16: 0.025},
+    {1: 0.001, 16: 0.016, 64: 0.064, 256: 0.256},
+    {1: 1e-7, 512: 1e-7},
 )
 LONG = Lengths(100, 400)
 # Several tests look at the same figures.

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 NO_ROOM = "not enough memory is free"
 _TRY_AGAIN_S = 10.0
+# What holds where the configuration says nothing.
+MAX_ITL_MS = 150
+SAVED_BYTES = 512 * 1024 * 1024
+STEP_TARGET_MS = 120
 
 
 class ModelSettings(Struct, frozen=True):
@@ -28,10 +32,10 @@ class ModelSettings(Struct, frozen=True):
     context_tokens: int | None = None
     sequences: int | None = None
     policy: Policy = "measured"
-    max_itl_ms: int = 150
+    max_itl_ms: int = MAX_ITL_MS
     reserve_bytes: int = 0
-    saved_bytes: int = 512 * 1024 * 1024
-    step_target_ms: int = 120
+    saved_bytes: int = SAVED_BYTES
+    step_target_ms: int = STEP_TARGET_MS
     curves: Path | None = None
     threads: int | None = None
     gpu_layers: int = 0

@@ -170,11 +170,11 @@ class StepCosts:
         cost = self.prefill.estimate
         if remaining <= most and cost(remaining, depth) <= seconds:
             return remaining
-        affordable = [size for size in CHUNKS if size <= most and cost(size, depth) <= seconds]
+        affordable = (size for size in reversed(CHUNKS) if size <= most and cost(size, depth) <= seconds)
         least = CHUNKS[0]
         if cost(least, depth) > max(patience, _DEEP * cost(least)):
             least //= 2
-        return min(remaining, max(affordable, default=min(least, most)))
+        return min(remaining, next(affordable, min(least, most)))
 
 
 def _nearest(sizes: Iterable[int], size: int) -> int:
