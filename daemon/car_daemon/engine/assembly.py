@@ -14,6 +14,7 @@ from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.capacity import Declared, Need, declare
+from car_daemon.engine.commands import Commands
 from car_daemon.engine.curve import Curve, CurveCheck, CurveFile, identity_of
 from car_daemon.engine.draws import Draws
 from car_daemon.engine.encoding import Encode, Encoder
@@ -33,7 +34,7 @@ from car_daemon.engine.llama.template import ChatTemplate
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.engine.llama.trial import Trial
 from car_daemon.engine.llama.vision import Vision
-from car_daemon.engine.loop import Command, EngineLoop
+from car_daemon.engine.loop import EngineLoop
 from car_daemon.engine.parking import ParkingLot
 from car_daemon.engine.prefix_cache import PrefixCache
 from car_daemon.engine.preparer import Job, Preparer
@@ -69,7 +70,7 @@ def assemble(
     load: Load,
     jobs: Inbox[Job | None],
     forgotten: Forgotten,
-    commands: Inbox[Command],
+    commands: Commands,
     send: Callable[[FromEngine], None],
     progress: Callable[[float], None],
 ) -> Engine:
@@ -212,7 +213,7 @@ def _loop(
     images: Inbox[Encode | None],
     costs: StepCosts,
     share: Callable[[int], None],
-    commands: Inbox[Command],
+    commands: Commands,
     send: Callable[[FromEngine], None],
     *,
     cuts_tails: bool,
@@ -241,7 +242,7 @@ def _loop(
         make_stepper=lambda sampler_of: Stepper(
             context, costs, Draws(context, sampler_of, Likelihood(vocabulary).of, clock), context.context_tokens, clock
         ),
-        inbox=commands,
+        commands=commands,
         send=send,
         clock=clock,
     )

@@ -1,6 +1,6 @@
 """Commands from the intake and tokenizer threads to the thread that works on them."""
 
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -39,9 +39,12 @@ class Inbox(Generic[T]):
         """Whether nothing waits now."""
         return self._queue.empty()
 
-    def take(self, *, wait: bool) -> list[T]:
-        """Return all commands in order; with `wait` at least one."""
-        commands = [self._queue.get()] if wait else []
+    def take(self, *, wait: bool, patience: float | None = None) -> list[T]:
+        """Return all commands in order; with `wait` at least one, unless none came within `patience` seconds."""
+        try:
+            commands = [self._queue.get(timeout=patience)] if wait else []
+        except Empty:
+            return []
         while not self._queue.empty():
             commands.append(self._queue.get())
         return commands

@@ -8,6 +8,7 @@ from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.batching.turns import AdapterSet, Turns
+from car_daemon.engine.commands import Command, Commands
 from car_daemon.engine.draws import Draw
 from car_daemon.engine.encoding import Encode, Encoded
 from car_daemon.engine.frames import (
@@ -27,14 +28,11 @@ from car_daemon.engine.frames import (
 )
 from car_daemon.engine.generation import NOTHING, BoundSampler, Generation, Vocabulary
 from car_daemon.engine.grammar.constraint import ConstraintError
-from car_daemon.engine.inbox import Inbox
 from car_daemon.engine.output.reader import Output
 from car_daemon.engine.parking import ParkingLot
 from car_daemon.engine.prefix_cache import PrefixCache
 from car_daemon.engine.stepper import Outcome, Stepper
 from car_daemon.engine.texts import NO_SEQUENCE, Texts
-
-Command = Run | RunTexts | Encoded | Park | Resume | Halt | Share | Quit
 
 
 class Samplers(Protocol):
@@ -71,7 +69,7 @@ class EngineLoop:
         speculates: bool,
         share: Callable[[int], None],
         make_stepper: Callable[[Callable[[Sequence], BoundSampler]], Stepper],
-        inbox: Inbox[Command],
+        commands: Commands,
         send: Callable[[FromEngine], None],
         clock: Callable[[], float],
     ) -> None:
@@ -89,7 +87,7 @@ class EngineLoop:
         self._share_threads = share
         self._stepper = make_stepper(self._sampler_of)
         self._laps = self._stepper.laps
-        self._inbox = inbox
+        self._commands = commands
         self._send = send
         self._clock = clock
         self.pulse = Pulse()
@@ -116,8 +114,13 @@ class EngineLoop:
 
     def run(self) -> None:
         """Work until told to quit."""
-        while self.turn(self._inbox.take(wait=not (self._table.busy or self._texts.busy))):
+        while self.turn(self._next_commands()):
             pass
+
+    def _next_commands(self) -> list[Command]:
+        if self._table.busy or self._texts.busy:
+            return self._commands.take(wait=False)
+        return self._commands.gather(len(self._table.sequences))
 
     def turn(self, commands: list[Command]) -> bool:
         """Apply commands, run one step and report it; False once told to quit."""

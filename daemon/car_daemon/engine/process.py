@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from car_daemon.engine.codec import FrameReader, decode_to_engine, encode_frame
+from car_daemon.engine.commands import Commands
 from car_daemon.engine.frames import (
     Detokenize,
     Forget,
@@ -34,7 +35,6 @@ from car_daemon.engine.frames import (
     Tokenize,
 )
 from car_daemon.engine.inbox import Forgotten, Inbox
-from car_daemon.engine.loop import Command
 from car_daemon.engine.preparer import Job
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class EngineProcess:
         self._outbox = Outbox(daemon)
         self._reader = FrameReader()
         self._jobs: Inbox[Job | None] = Inbox()
-        self._commands: Inbox[Command] = Inbox()
+        self._commands = Commands()
         self._forgotten = Forgotten()
         # Mutable state: what serves, once the model is loaded.
         self._engine: Engine | None = None
@@ -114,7 +114,10 @@ class EngineProcess:
             match message:
                 case Run() | RunTexts() | Park() | Resume() | Halt() | Share():
                     self._commands.put(message)
-                case Prepare() | PrepareTexts() | Tokenize() | Detokenize():
+                case Prepare():
+                    self._commands.announce(message.key)
+                    self._jobs.put(message)
+                case PrepareTexts() | Tokenize() | Detokenize():
                     self._jobs.put(message)
                 case Forget():
                     self._forgotten.add(message.key)

@@ -9,6 +9,7 @@ from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.sequence import Sequence as BatchSequence
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.batching.turns import NO_ADAPTERS, AdapterSet
+from car_daemon.engine.commands import Command, Commands
 from car_daemon.engine.draws import Draws
 from car_daemon.engine.encoding import Encode
 from car_daemon.engine.frames import (
@@ -26,8 +27,7 @@ from car_daemon.engine.frames import (
     StepDone,
 )
 from car_daemon.engine.grammar.constraint import ConstraintError
-from car_daemon.engine.inbox import Inbox
-from car_daemon.engine.loop import Command, EngineLoop
+from car_daemon.engine.loop import EngineLoop
 from car_daemon.engine.parking import ParkingLot
 from car_daemon.engine.prefix_cache import PrefixCache
 from car_daemon.engine.saved_cells import SavedCells
@@ -372,7 +372,7 @@ class FakeEngine:
         self.saved = SavedCells(saved_bytes)
         self.lot = ParkingLot(context, self.saved)
         self.cache = PrefixCache(context, self.table, self.saved, reuses=pads)
-        self.inbox: Inbox[Command] = Inbox()
+        self.commands = Commands()
         clock = FakeClock(tick)
         self.loop = EngineLoop(
             samplers=self.samplers,
@@ -389,7 +389,7 @@ class FakeEngine:
             make_stepper=lambda sampler_of: Stepper(
                 context, self.costs, Draws(context, sampler_of, likelihood, clock), context.context_tokens, clock
             ),
-            inbox=self.inbox,
+            commands=self.commands,
             send=self._hear,
             clock=clock,
         )

@@ -161,8 +161,8 @@ def test_the_loop_stops_when_it_is_told_to_quit() -> None:
     engine = FakeEngine(FakeContext())
     assert engine.turn()
     assert not engine.turn(Quit())
-    engine.inbox.put(run_command(1, PROMPTS[0], 1))
-    engine.inbox.put(Quit())
+    engine.commands.put(run_command(1, PROMPTS[0], 1))
+    engine.commands.put(Quit())
     engine.loop.run()
 
 

@@ -11,15 +11,15 @@ import pytest
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.commands import Command, Commands
 from car_daemon.engine.draws import Draws
 from car_daemon.engine.frames import Chat, End, FromEngine, Halt, Park, Resume, Run, StepDone
-from car_daemon.engine.inbox import Inbox
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.likelihood import Likelihood
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.template import ChatTemplate
 from car_daemon.engine.llama.tokens import Vocabulary
-from car_daemon.engine.loop import Command, EngineLoop
+from car_daemon.engine.loop import EngineLoop
 from car_daemon.engine.parking import ParkingLot
 from car_daemon.engine.prefix_cache import PrefixCache
 from car_daemon.engine.saved_cells import SavedCells
@@ -65,7 +65,7 @@ class RealEngine:
                 context.context_tokens,
                 clock,
             ),
-            inbox=Inbox(),
+            commands=Commands(),
             send=self._hear,
             clock=clock,
         )

@@ -1,0 +1,43 @@
+"""What the loop is told to do, and which prompts are about to come."""
+
+import time
+from collections.abc import Callable
+
+from car_daemon.engine.encoding import Encoded
+from car_daemon.engine.frames import Halt, Park, Quit, Resume, Run, RunTexts, Share
+from car_daemon.engine.inbox import Inbox
+
+Command = Run | RunTexts | Encoded | Park | Resume | Halt | Share | Quit
+# Requests that are sent together arrive within a millisecond; a first token takes some tens of them.
+_PATIENCE_S = 0.003
+
+
+class Commands(Inbox[Command]):
+    """The loop's inbox; prompts that come together start together where nothing else runs."""
+
+    def __init__(self, patience: float = _PATIENCE_S, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._patience = patience
+        self._clock = clock
+        # Mutable state: the newest request that is being prepared; written by the intake thread.
+        self._announced = 0
+
+    def announce(self, key: int) -> None:
+        """Note that a prompt is being prepared; keys ascend."""
+        self._announced = key
+
+    def gather(self, room: int) -> list[Command]:
+        """Return at least one command, and while fewer than `room` requests came, those that follow within a moment.
+
+        A first chunk of one prompt makes all others wait: reading them together takes less time. Where no newer one
+        is being prepared nothing waits.
+        """
+        commands = self.take(wait=True)
+        deadline = self._clock() + self._patience
+        while self._expects(commands, room) and (left := deadline - self._clock()) > 0:
+            commands += self.take(wait=True, patience=left)
+        return commands
+
+    def _expects(self, commands: list[Command], room: int) -> bool:
+        keys = [command.key for command in commands if isinstance(command, Run)]
+        return 0 < len(keys) < room and max(keys) < self._announced
