@@ -75,7 +75,8 @@ def cases(*, full: bool) -> list[Case]:
         return short
     more = [mixed(kind, clients) for kind in ("q8_0", "q4_0") for clients in (2, 8, 16)]
     longer = [mixed("q8_0", 16, Lengths(8, 64)), mixed("q8_0", 8, Lengths(100, 400))]
-    return [*short[:2], equal("q4_0", 1), equal("q4_0", 8), *more, *longer]
+    in_step = [*(equal("q8_0", clients) for clients in (1, 4, 8, 16)), equal("q4_0", 1), equal("q4_0", 8)]
+    return [*in_step, *more, *longer]
 
 
 def targets(*, full: bool) -> list[Target]:
