@@ -14,6 +14,7 @@ from car_daemon.activation import ActivatedSocket
 from car_daemon.administration import Administration
 from car_daemon.config import Config
 from car_daemon.config_tables import ConfigError
+from car_daemon.cores import read_cores
 from car_daemon.descriptors import within_descriptors
 from car_daemon.dispatch import Dispatch
 from car_daemon.drain import Drain
@@ -27,6 +28,7 @@ from car_daemon.memory import MemorySource, read_memory
 from car_daemon.metrics import Metrics
 from car_daemon.metrics_server import MetricsServer
 from car_daemon.metrics_socket import MetricsSocket
+from car_daemon.models.cores_watch import CoresWatch
 from car_daemon.models.crew import Crew
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.footprint import read_footprint
@@ -139,6 +141,9 @@ class Daemon:
         self._pressure = PressureWatch(
             self._scheduler.gate, config.pressure, memory, self._pressure_changed, clock=clock
         )
+        self._cores = CoresWatch(
+            read_cores, lambda: [os.getpid(), *self._pool.engine_pids], self._inference.cores_taken, clock=clock
+        )
         self._keeper = ModelKeeper(
             lambda entry: Crew(
                 entry,
@@ -180,6 +185,7 @@ class Daemon:
         log.info("daemon.started", version=__version__, socket=str(self._socket.path), model=self._pool.default.name)
         self._keeper.load(self._pool.default)
         self._pressure.start()
+        self._cores.start()
         await self._serve_metrics()
         await self._drain.begun.wait()
         self._idleness.stop()
@@ -196,6 +202,7 @@ class Daemon:
             watch.stop()
         await self._metrics.close()
         await self._server.close(_CLOSE_PATIENCE_S)
+        self._cores.stop()
         self._pressure.stop()
         self._lag.stop()
         self._service.stop()

@@ -169,6 +169,10 @@ class Inference:
             case frames.TokenIds() | frames.PlainText():
                 self.lookups.answered(message)
 
+    def cores_taken(self, cores: int) -> None:
+        """Compute on the cores that other programs leave."""
+        self._fleet.cores_taken(cores, self._scheduler.gate.busy_engines())
+
     def engine_lost(self, engine: int) -> None:
         """Go on without an engine: its requests run again or are answered, its look-ups are answered."""
         self._fleet.left(engine)

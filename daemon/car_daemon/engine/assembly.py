@@ -92,7 +92,7 @@ def assemble(
     adapters = Adapters(model, load.adapters)
     # Where a model also generates, a long text to embed would take gigabytes for logits that nobody reads.
     text_tokens = min(context.context_tokens, _TEXT_TOKENS if context.generates else _LONG_TEXT_TOKENS)
-    costs = StepCosts(curve.decode, curve.prefill)
+    costs = StepCosts(curve.decode, curve.prefill, threads)
     count = ThreadCount(threads, costs)
     count.add(context.compute_with)
 

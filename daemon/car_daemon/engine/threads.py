@@ -6,7 +6,7 @@ from car_daemon.engine.batching.costs import StepCosts
 
 
 class ThreadCount:
-    """Tells every change to those who compute; the costs of steps follow it, as if threads were all that counts."""
+    """Tells every change to those who compute; what steps cost is learned for each number of threads."""
 
     def __init__(self, threads: int, costs: StepCosts) -> None:
         self._costs = costs
@@ -21,7 +21,7 @@ class ThreadCount:
 
     def share(self, threads: int) -> None:
         """Compute with so many threads from the next step on."""
-        self._costs.scale(self._threads / threads)
+        self._costs.compute_with(threads)
         self._threads = threads
         for use in self._users:
             use(threads)

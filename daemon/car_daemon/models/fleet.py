@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
+from car_daemon.cores import usable_cpus
 from car_daemon.devices import CPU
 from car_daemon.engine.frames import Ready, Share
 from car_daemon.models.link import Engine
@@ -13,10 +14,10 @@ from car_daemon.models.thread_shares import ThreadShares
 class Fleet:
     """Sends frames by an engine's number; one that is gone gets none."""
 
-    def __init__(self) -> None:
+    def __init__(self, cores: int | None = None) -> None:
         # Mutable state: the links, and the threads of those that compute on the cores.
         self._links: dict[int, Engine] = {}
-        self._threads = ThreadShares()
+        self._threads = ThreadShares(cores or len(usable_cpus()))
 
     def joined(self, number: int, link: Engine, ready: Ready) -> None:
         """Take an engine that became ready."""
@@ -33,6 +34,11 @@ class Fleet:
         """Send one frame; nothing where the engine is gone, which its requests hear of otherwise."""
         if number is not None and (link := self._links.get(number)) is not None:
             link.send(message)
+
+    def cores_taken(self, cores: int, busy: Collection[int]) -> None:
+        """Have those engines that are busy, and whoever is from now on, leave so many cores to other programs."""
+        self._threads.taken = cores
+        self.divide_cores(busy)
 
     def divide_cores(self, busy: Collection[int]) -> None:
         """Have those engines that are busy share the cores."""

@@ -28,6 +28,11 @@ class ModelPool:
         yield self.default
         yield from (entry for entry in self._entries.values() if not entry.default)
 
+    @property
+    def engine_pids(self) -> list[int]:
+        """The processes of all engines, those that are loading among them."""
+        return [replica.pid for entry in self for replica in entry.replicas if replica.pid is not None]
+
     def configure(self, settings: dict[str, ModelSettings]) -> None:
         """Add new entries; have those that are there loaded with these settings from the next time on."""
         for name, one in settings.items():

@@ -190,3 +190,30 @@ def test_only_what_was_observed_counts_as_seen() -> None:
     assert costs.decode.seen(8) == 0
     costs.decode.observe(8, 0.080)
     assert costs.decode.seen(8) == 1
+
+
+def test_what_is_learned_with_fewer_threads_is_kept_apart() -> None:
+    costs = StepCosts({1: 0.010, 8: 0.040}, {16: 0.030}, threads=4)
+    costs.decode.observe(8, 0.040)
+    costs.compute_with(2)
+    assert (costs.decode.estimate(8), costs.prefill.estimate(16)) == pytest.approx((0.080, 0.060))
+    for _ in range(60):
+        costs.decode.observe(8, 0.050)
+        costs.prefill.observe(16, 0.040)
+    costs.compute_with(4)
+    assert (costs.decode.estimate(8), costs.prefill.estimate(16)) == pytest.approx((0.040, 0.030))
+    costs.compute_with(2)
+    assert (costs.decode.estimate(8), costs.prefill.estimate(16)) == pytest.approx((0.050, 0.040), rel=0.01)
+
+
+def test_fewer_threads_that_cost_less_than_was_thought_do_not_make_the_measured_curve_wrong() -> None:
+    costs = StepCosts({1: 0.010}, {}, threads=8)
+    costs.compute_with(2)
+    for _ in range(100):
+        costs.decode.observe(1, 0.011)
+    assert not costs.overrated
+    costs.compute_with(8)
+    assert not costs.overrated
+    for _ in range(100):
+        costs.decode.observe(1, 0.004)
+    assert costs.overrated

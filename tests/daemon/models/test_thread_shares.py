@@ -6,8 +6,8 @@ from car_daemon.models.thread_shares import ThreadShares
 from tests.daemon.models.test_crew import Link
 
 
-def shares_of(*threads: int) -> ThreadShares:
-    shares = ThreadShares()
+def shares_of(*threads: int, cores: int = 8) -> ThreadShares:
+    shares = ThreadShares(cores)
     for engine, count in enumerate(threads, start=1):
         shares.joined(engine, count)
     return shares
@@ -35,14 +35,47 @@ def test_an_engine_of_one_thread_keeps_it() -> None:
     assert shares_of(1, 2).divide([1, 2]) == {2: 1}
 
 
-def test_the_only_engine_is_never_told_anything() -> None:
+def test_the_only_engine_on_a_quiet_machine_is_never_told_anything() -> None:
     shares = shares_of(8, 8)
     shares.left(2)
     assert shares.divide([1]) == {}
 
 
+def test_an_engine_whose_neighbour_died_gets_its_threads_back() -> None:
+    shares = shares_of(8, 8)
+    shares.divide([1, 2])
+    shares.left(2)
+    assert shares.divide([1]) == {1: 8}
+
+
+def test_an_engine_leaves_the_cores_to_other_programs_that_they_take() -> None:
+    shares = shares_of(8)
+    shares.taken = 3
+    assert shares.divide([1]) == {1: 5}
+    shares.taken = 20
+    assert shares.divide([1]) == {1: 1}
+    shares.taken = 0
+    assert shares.divide([1]) == {1: 8}
+
+
+def test_an_engine_of_few_threads_needs_not_leave_any_where_there_are_cores_enough() -> None:
+    shares = shares_of(4, cores=16)
+    shares.taken = 12
+    assert shares.divide([1]) == {}
+
+
+def test_more_threads_than_cores_are_kept_where_they_were_asked_for() -> None:
+    assert shares_of(8, cores=2).divide([1]) == {}
+
+
+def test_engines_divide_what_others_leave() -> None:
+    shares = shares_of(8, 8)
+    shares.taken = 3
+    assert shares.divide([1, 2]) == {1: 3, 2: 2}
+
+
 def test_engines_on_a_gpu_take_no_part() -> None:
-    fleet, links = Fleet(), [Link(), Link(), Link()]
+    fleet, links = Fleet(8), [Link(), Link(), Link()]
     for number, (link, device) in enumerate(zip(links, ("cpu", "gpu", "cpu"), strict=True), start=1):
         ready = Ready(
             sequences=1, policy="measured", context_tokens=256, kv_bytes=0, device=device, threads=4, can=[], inputs={}
@@ -52,8 +85,20 @@ def test_engines_on_a_gpu_take_no_part() -> None:
     assert [link.sent for link in links] == [[Share(2)], [], [Share(2)]]
 
 
+def test_an_engine_hears_at_once_of_cores_that_are_taken_and_of_those_that_are_free_again() -> None:
+    fleet, link = Fleet(2), Link()
+    ready = Ready(
+        sequences=1, policy="measured", context_tokens=256, kv_bytes=0, device="cpu", threads=2, can=[], inputs={}
+    )
+    fleet.joined(1, link, ready)
+    fleet.cores_taken(1, [1])
+    fleet.cores_taken(0, [])
+    fleet.divide_cores([1])
+    assert link.sent == [Share(1), Share(2)]
+
+
 def test_an_engine_that_is_gone_is_sent_nothing() -> None:
-    fleet, link = Fleet(), Link()
+    fleet, link = Fleet(8), Link()
     fleet.joined(
         1,
         link,

@@ -83,10 +83,10 @@ class CostCurve:
         share = (size - below) / (above - below)
         return self._seconds[below] + share * (self._seconds[above] - self._seconds[below])
 
-    def scale(self, factor: float) -> None:
-        """Take it that every size costs `factor` times as much from now on."""
-        self._seconds = {size: seconds * factor for size, seconds in self._seconds.items()}
-        self._measured = {size: seconds * factor for size, seconds in self._measured.items()}
+    def scaled(self, factor: float) -> "CostCurve":
+        """Return a curve that begins with `factor` times what is known, as if it had been measured."""
+        seconds = {size: seconds * factor for size, seconds in self._seconds.items()}
+        return CostCurve(self._slope, seconds, self._weight_of_less)
 
     def _move_what_was_only_measured(self) -> None:
         both = [size for size in self._measured if size in self._seen]
@@ -102,11 +102,11 @@ class CostCurve:
 class PrefillCosts:
     """Seconds of a chunk by its tokens and its depth: the cells before it, which every token attends to."""
 
-    def __init__(self, measured: Mapping[int, float]) -> None:
+    def __init__(self, shallow: CostCurve, pair_seconds: Mapping[int, float]) -> None:
         # Mutable state: the curve of chunks at the begin of a prompt, and what a token costs for each cell before it,
         # by the size of its chunk: llama.cpp has other code for many tokens at once.
-        self._shallow = CostCurve(1.0, measured)
-        self._pair_seconds: dict[int, float] = {}
+        self._shallow = shallow
+        self._pair_seconds = dict(pair_seconds)
 
     def observe(self, tokens: int, seconds: float, depth: int = 0) -> None:
         """Take one measured chunk into account."""
@@ -132,10 +132,10 @@ class PrefillCosts:
             return whole
         return min(whole, 2 * self.estimate((tokens + 1) // 2, depth))
 
-    def scale(self, factor: float) -> None:
-        """Take it that every chunk costs `factor` times as much from now on."""
-        self._shallow.scale(factor)
-        self._pair_seconds = {size: seconds * factor for size, seconds in self._pair_seconds.items()}
+    def scaled(self, factor: float) -> "PrefillCosts":
+        """Return costs that begin with `factor` times what is known."""
+        pair_seconds = {size: seconds * factor for size, seconds in self._pair_seconds.items()}
+        return PrefillCosts(self._shallow.scaled(factor), pair_seconds)
 
     def _per_pair(self, tokens: int) -> float:
         return self._pair_seconds[_nearest(self._pair_seconds, tokens)] if self._pair_seconds else 0.0
@@ -144,22 +144,34 @@ class PrefillCosts:
 class StepCosts:
     """What plans a step: the cost of one row of each of k sequences, and of a chunk of one prompt.
 
-    Both begin with what was measured, seconds by size, and follow the steps seen.
+    Both begin with what was measured with `threads`, seconds by size, and follow the steps seen.
     """
 
-    def __init__(self, decode: Mapping[int, float] | None = None, prefill: Mapping[int, float] | None = None) -> None:
+    def __init__(
+        self,
+        decode: Mapping[int, float] | None = None,
+        prefill: Mapping[int, float] | None = None,
+        threads: int = 1,
+    ) -> None:
         self.decode = CostCurve(_SLOPE, decode or {}, _WEIGHT_OF_LESS)
-        self.prefill = PrefillCosts(prefill or {})
+        self.prefill = PrefillCosts(CostCurve(1.0, prefill or {}), {})
+        self._measured_with = threads
+        # Mutable state: the threads now, and what was learned with each number of them.
+        self._threads = threads
+        self._learned = {threads: (self.decode, self.prefill)}
 
-    def scale(self, factor: float) -> None:
-        """Take it that every step costs `factor` times as much from now on."""
-        self.decode.scale(factor)
-        self.prefill.scale(factor)
+    def compute_with(self, threads: int) -> None:
+        """Go on with what was learned with so many threads; at first as if threads were all that counts."""
+        if threads not in self._learned:
+            factor = self._threads / threads
+            self._learned[threads] = self.decode.scaled(factor), self.prefill.scaled(factor)
+        self._threads = threads
+        self.decode, self.prefill = self._learned[threads]
 
     @property
     def overrated(self) -> bool:
-        """Whether steps take far less than was measured at first."""
-        return self.decode.overrated or self.prefill.overrated
+        """Whether steps take far less than was measured at first, with as many threads."""
+        return any(costs.overrated for costs in self._learned[self._measured_with])
 
     def chunk_within(self, seconds: float, remaining: int, most: int, depth: int = 0, *, patience: float) -> int:
         """Return how many prompt tokens to prefill in about `seconds`: all that remain, or a quantized chunk.

@@ -1,0 +1,53 @@
+"""Watches what other programs take of the cores, and has the engines compute with what they leave."""
+
+import asyncio
+from collections.abc import Callable, Collection
+
+import structlog
+
+from car_daemon.cores import CoresSource
+from car_daemon.models.core_gauge import CoreGauge
+
+log = structlog.get_logger()
+_PERIOD_S = 0.25
+
+
+class CoresWatch:
+    """Looks four times a second; `taken` is told every change."""
+
+    def __init__(
+        self,
+        read_cores: CoresSource,
+        own_pids: Callable[[], Collection[int]],
+        taken: Callable[[int], None],
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        self._read_cores = read_cores
+        self._own_pids = own_pids
+        self._taken = taken
+        self._clock = clock
+        self._gauge = CoreGauge()
+        # Mutable state: the timer of the next reading.
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Watch from now on, in the running event loop."""
+        self._timer = asyncio.get_running_loop().call_later(_PERIOD_S, self.start)
+        self.look()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def look(self) -> None:
+        """Take one reading and pass a change on."""
+        try:
+            reading = self._read_cores(self._own_pids())
+        except OSError as error:
+            log.warning("cores.unreadable", error=type(error).__name__)
+            return
+        if self._gauge.update(reading, self._clock()):
+            log.debug("cores.taken", by_others=self._gauge.taken)
+            self._taken(self._gauge.taken)

@@ -1,0 +1,29 @@
+"""What the cores worked, as the machine tells."""
+
+import os
+import subprocess
+import sys
+import time
+
+from car_daemon.cores import read_cores, usable_cpus
+
+
+def test_what_a_process_works_is_found_in_all_and_in_its_own() -> None:
+    before = read_cores([os.getpid()])
+    until = time.process_time() + 0.2
+    while time.process_time() < until:
+        pass
+    after = read_cores([os.getpid()])
+    own = after.own[os.getpid()] - before.own[os.getpid()]
+    assert own >= 0.15
+    # The kernel counts in ticks of up to 10 ms.
+    assert after.all - before.all >= own - 0.05
+
+
+def test_a_process_that_is_gone_is_left_out() -> None:
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    assert read_cores([int(gone.stdout)]).own == {}
+
+
+def test_there_is_a_cpu_to_use() -> None:
+    assert 1 <= len(usable_cpus()) <= (os.cpu_count() or 1)
