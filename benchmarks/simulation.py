@@ -14,7 +14,7 @@ from car_client.carctl.load.timed import Timed
 from car_client.carctl.load.workload import Workload
 from car_daemon.engine.batching.costs import CostCurve, StepCosts
 from car_daemon.engine.batching.planner import Chunk, Step
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequence import Sequence, mean_cells
 from car_daemon.engine.batching.table import SequenceTable
 
 _CONTEXT_TOKENS = 8192
@@ -136,7 +136,7 @@ class Simulation:
         if not chunks:
             return
         tokens = sum(chunk.length for chunk in chunks)
-        depth = max(chunk.sequence.cells for chunk in chunks)
+        depth = mean_cells([chunk.sequence for chunk in chunks])
         seconds = self._machine.prefill_seconds(tokens, depth)
         self._now += seconds
         self._costs.prefill.observe(tokens, seconds, depth)

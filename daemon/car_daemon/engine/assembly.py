@@ -41,7 +41,7 @@ from car_daemon.engine.preparer import Job, Preparer
 from car_daemon.engine.saved_cells import SavedCells
 from car_daemon.engine.stepper import Stepper
 from car_daemon.engine.text_inputs import TextInputs
-from car_daemon.engine.texts import Texts
+from car_daemon.engine.texts import CannotEmbed, Texts
 from car_daemon.engine.threads import ThreadCount
 from car_daemon.memory import read_memory
 
@@ -97,7 +97,10 @@ def assemble(
     count.add(context.compute_with)
 
     def open_embedder() -> Embedder:
-        embedder = Embedder(model, vocabulary, threads=threads, context_tokens=text_tokens)
+        try:
+            embedder = Embedder(model, vocabulary, threads=threads, context_tokens=text_tokens)
+        except ModelError as error:
+            raise CannotEmbed from error
         count.add(embedder.compute_with)
         return embedder
 

@@ -19,25 +19,30 @@ class Commands(Inbox[Command]):
         super().__init__()
         self._patience = patience
         self._clock = clock
-        # Mutable state: the newest request that is being prepared; written by the intake thread.
+        # Mutable state: the newest request that was announced, by the intake thread, and the newest of which the loop
+        # knows that nobody comes soon: it waits, was refused, or runs elsewhere.
         self._announced = 0
+        self._absent = 0
 
     def announce(self, key: int) -> None:
-        """Note that a prompt is being prepared; keys ascend."""
+        """Note that a prompt is being prepared; younger requests have higher keys."""
         self._announced = key
 
     def gather(self, room: int) -> list[Command]:
         """Return at least one command, and while fewer than `room` requests came, those that follow within a moment.
 
-        A first chunk of one prompt makes all others wait: reading them together takes less time. Where no newer one
-        is being prepared nothing waits.
+        A first chunk of one prompt makes all others wait: reading them together takes less time. Nothing waits unless
+        a newer one was announced, and for each of these only once.
         """
         commands = self.take(wait=True)
         deadline = self._clock() + self._patience
-        while self._expects(commands, room) and (left := deadline - self._clock()) > 0:
+        while (awaited := self._awaited(commands, room)) and (left := deadline - self._clock()) > 0:
             commands += self.take(wait=True, patience=left)
+        self._absent = awaited or self._absent
         return commands
 
-    def _expects(self, commands: list[Command], room: int) -> bool:
+    def _awaited(self, commands: list[Command], room: int) -> int:
+        """Return the newest request that is to come, 0 where none is."""
         keys = [command.key for command in commands if isinstance(command, Run)]
-        return 0 < len(keys) < room and max(keys) < self._announced
+        announced = self._announced
+        return announced if 0 < len(keys) < room and announced > max(*keys, self._absent) else 0

@@ -101,6 +101,9 @@ class PrefixCache:
         saved_tokens, saved = self._saved.longest(most)
         busy_tokens, busy = _best([each for each in self._table.sequences if each not in idle], most)
         if warm is not None and warm_tokens >= max(saved_tokens, busy_tokens):
+            if warm.cells - warm_tokens > warm_tokens:
+                # More of it is of no use here than is: another conversation's, which may go on.
+                self._save_if_worth(warm)
             self._context.cut(warm.number, warm_tokens)
             warm.start(prompt, order, prefix, warm_tokens)
             self._count(warm_tokens)
@@ -144,11 +147,14 @@ class PrefixCache:
         """Make room in a sequence; a long prefix moves to host memory."""
         if sequence.cells:
             self.counters["evicted_sequences"] += 1
+        self._save_if_worth(sequence)
+        self._empty(sequence)
+        return sequence
+
+    def _save_if_worth(self, sequence: Sequence) -> None:
         worth = sequence.prefix is not None and sequence.cells >= _WORTH_SAVING
         if worth and self._saved.fits(self._context.saved_size(sequence.number)):
             self._snapshot(sequence)
-        self._empty(sequence)
-        return sequence
 
     def _empty(self, sequence: Sequence) -> None:
         self._context.cut(sequence.number, 0)

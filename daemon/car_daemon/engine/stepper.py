@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Chunk, Run, Step
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequence import Sequence, mean_cells
 from car_daemon.engine.draws import Draw, Draws
 from car_daemon.engine.laps import Laps
 
@@ -157,7 +157,7 @@ class Stepper:
 
     def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:
         started = self.laps.now
-        depth = max(chunk.sequence.cells for chunk in chunks)
+        depth = mean_cells([chunk.sequence for chunk in chunks])
         code = self._decode_chunks(chunks)
         self.laps.end("prefill")
         if not self._checked(code, [chunk.sequence for chunk in chunks], outcome):

@@ -39,6 +39,10 @@ class _Job:
     done: list[list[float]] = field(default_factory=list)
 
 
+class CannotEmbed(Exception):
+    """This model's embedder does not open."""
+
+
 class Texts:
     """Runs requests about texts that hold a lease, each in its turn; the embedder opens with the first of them."""
 
@@ -67,10 +71,13 @@ class Texts:
         self._owed -= seconds
 
     def start(self, run: RunTexts) -> list[Row]:
-        """Take a request that holds a lease; there is nothing to report of it yet."""
-        if self._embedder is None:
-            self._embedder = self._open()
+        """Take a request that holds a lease; nothing is reported yet, unless the embedder does not open."""
         inputs = split(run.tokens, run.lengths)
+        if self._embedder is None:
+            try:
+                self._embedder = self._open()
+            except CannotEmbed:
+                return [self._ended(_Job(run, inputs, [], self._clock()), "decode")]
         self._jobs[run.key] = _Job(run, inputs, self._embedder.batches(inputs), self._clock())
         return []
 

@@ -358,6 +358,7 @@ class FakeEngine:
         tick: float = 0.001,
         saved_bytes: int = 1000,
         speculates: bool = False,
+        commands: Commands | None = None,
     ) -> None:
         self.context = context
         self.samplers = FakeSamplers()
@@ -372,7 +373,7 @@ class FakeEngine:
         self.saved = SavedCells(saved_bytes)
         self.lot = ParkingLot(context, self.saved)
         self.cache = PrefixCache(context, self.table, self.saved, reuses=pads)
-        self.commands = Commands()
+        self.commands = commands or Commands()
         clock = FakeClock(tick)
         self.loop = EngineLoop(
             samplers=self.samplers,

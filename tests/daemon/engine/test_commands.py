@@ -1,10 +1,17 @@
 """What an idle loop waits for before it begins."""
 
+import socket
+import threading
+
 import pytest
 
-from car_daemon.engine.commands import Commands
-from car_daemon.engine.frames import Halt, Run
-from tests.daemon.engine.fakes import run_command
+from car_daemon.engine.batching.sequence import Phase
+from car_daemon.engine.codec import encode_frame
+from car_daemon.engine.commands import Command, Commands
+from car_daemon.engine.frames import Halt, Prepare, Quit, Run
+from car_daemon.engine.process import EngineProcess
+from car_protocol.sampling import Sampling
+from tests.daemon.engine.fakes import FakeContext, FakeEngine, run_command
 
 ROOM = 4
 # Whoever waits so long without a reason lets the test fail by its limit of time.
@@ -19,15 +26,7 @@ def test_a_lone_prompt_waits_for_nobody() -> None:
 
 
 def test_a_prompt_waits_for_those_that_are_being_prepared() -> None:
-    to_come = [command(2), command(3)]
-
-    def clock() -> float:
-        # Asked once after the first prompt came, and before each wait for another.
-        if to_come:
-            commands.put(to_come.pop(0))
-        return 0.0
-
-    commands = Commands(LONG_S, clock)
+    commands = commands_that_come(command(2), command(3))
     for key in (1, 2, 3):
         commands.announce(key)
     commands.put(command(1))
@@ -50,11 +49,43 @@ def test_what_is_no_prompt_waits_for_nobody() -> None:
 
 
 def test_other_commands_that_come_meanwhile_are_kept_in_order() -> None:
-    commands = Commands(LONG_S)
+    commands = commands_that_come(Halt(1, deadline=False), command(2))
     commands.announce(2)
-    for each in (command(1), Halt(1, deadline=False), command(2)):
-        commands.put(each)
+    commands.put(command(1))
     assert commands.gather(ROOM) == [command(1), Halt(1, deadline=False), command(2)]
+
+
+def test_a_prompt_that_never_came_is_waited_for_only_once() -> None:
+    commands = Commands(0.01)
+    commands.announce(2)
+    commands.put(command(1))
+    commands.gather(ROOM)
+    commands = patient(commands)
+    commands.put(command(1))
+    assert commands.gather(ROOM) == [command(1)]
+
+
+def test_an_engine_announces_what_it_is_asked_to_prepare() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = EngineProcess(theirs)
+        process._handle(encode_frame(prepare(1)) + encode_frame(prepare(2)))
+        commands = process._commands
+        commands.put(command(1))
+        late = threading.Timer(0, commands.put, [command(2)])
+        late.start()
+        assert patient(commands).gather(ROOM) == [command(1), command(2)]
+        late.join()
+
+
+def test_an_idle_loop_starts_prompts_together_that_were_sent_together() -> None:
+    commands = commands_that_come(command(2), Quit())
+    for key in (1, 2):
+        commands.announce(key)
+    commands.put(command(1))
+    engine = FakeEngine(FakeContext(), commands=commands)
+    engine.loop.run()
+    assert [sequence.phase for sequence in engine.table.sequences[:2]] == [Phase.PREFILL, Phase.PREFILL]
 
 
 @pytest.mark.parametrize("patience", [0.0, 0.01])
@@ -63,6 +94,39 @@ def test_nobody_waits_for_long_for_a_prompt_that_never_comes(patience: float) ->
     commands.announce(2)
     commands.put(command(1))
     assert commands.gather(ROOM) == [command(1)]
+
+
+def commands_that_come(*to_come: Command) -> Commands:
+    """Return an inbox where these come while somebody waits for them."""
+    left = list(to_come)
+
+    def clock() -> float:
+        # Asked once after the first prompt came, and before each wait for another.
+        if left:
+            commands.put(left.pop(0))
+        return 0.0
+
+    commands = Commands(LONG_S, clock)
+    return commands
+
+
+def patient(commands: Commands) -> Commands:
+    commands._patience = LONG_S
+    return commands
+
+
+def prepare(key: int) -> Prepare:
+    return Prepare(
+        key=key,
+        prompt="Hi",
+        tokens=None,
+        chat=None,
+        parse_special=False,
+        max_tokens=None,
+        sampling=Sampling(),
+        grammar=None,
+        json_schema=None,
+    )
 
 
 def command(key: int) -> Run:

@@ -312,3 +312,39 @@ def test_the_target_of_a_step_grows_by_half_for_each_prompt_that_waits_up_to_thr
 ) -> None:
     # 50 ms are the target here, decoders take 10 ms of it, and a token of a prompt takes 1 ms.
     assert chunks(after_decode(planner_of(), table_of(0, *[4000] * prompts))) == [(1, length)]
+
+
+def test_a_decode_with_other_adapters_is_no_reason_to_prefill() -> None:
+    planner, table = planner_of(), table_of(0, 0, 300, 300)
+    other = (("other", 1.0),)
+    for sequence in table.sequences[1:]:
+        sequence.adapters = other
+    assert numbers(planner.plan(table)) == [0]
+    table.turn = other
+    # Its own decoder comes first, and then its prompts.
+    assert numbers(planner.plan(table)) == [1]
+    assert planner.plan(table).prefill
+
+
+def test_each_set_of_adapters_has_its_own_turns_of_the_oldest_and_the_soonest_done() -> None:
+    planner, table = planner_of(), table_of(400, 300, 400, 300)
+    other = (("other", 1.0),)
+    for sequence in table.sequences[2:]:
+        sequence.adapters = other
+    leads = []
+    for _ in range(2):
+        for table.turn in ((), other):
+            ((number, _),) = chunks(planner.plan(table))
+            leads.append(number)
+    assert leads == [0, 2, 1, 3]
+
+
+def test_neighbours_that_are_deep_in_their_prompts_count_with_their_depth() -> None:
+    costs = costs_of(prefill=0.001)
+    for _ in range(60):
+        costs.prefill.observe(16, 0.016 + 16 * 2000 * 5e-6, 2000)
+    table = table_of(16, 2016)
+    table.sequences[1].commit(2000)
+    planner = StepPlanner(costs, 512, step_target=0.05, idle_target=0.1, pads=True)
+    # Each alone would take 16 and 176 ms, both together 192, though the first one is at its begin.
+    assert chunks(planner.plan(table)) == [(0, 16)]

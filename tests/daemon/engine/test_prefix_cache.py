@@ -208,3 +208,19 @@ def test_hits_and_spared_tokens_are_counted() -> None:
 
 def test_the_prompts_here_are_answered_at_some_length() -> None:
     assert all(END_TOKEN not in solo(question(key), 5)[:2] for key in range(4))
+
+
+def test_a_long_conversation_outlives_a_short_request_that_begins_like_it() -> None:
+    engine = engine_of(sequences=2)
+    conversation = SYSTEM[:30] + [1 + place * 11 % 26 for place in range(300)]
+    ask(engine, 1, conversation)
+    assert ask(engine, 2, [*SYSTEM[:30], 9, 9]) == 30
+    assert ask(engine, 3, [*conversation, 8, 8]) >= len(conversation)
+
+
+def test_a_conversation_whose_last_answer_was_changed_is_not_saved_each_time() -> None:
+    engine = engine_of(sequences=2)
+    conversation = [1 + place * 11 % 26 for place in range(400)]
+    ask(engine, 1, conversation)
+    assert ask(engine, 2, [*conversation[:250], 9, 9]) == 250
+    assert engine.saved.bytes == 0

@@ -6,8 +6,9 @@ from itertools import takewhile
 
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.runs import Span, plan_runs
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequence import Sequence, mean_cells
 from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.turns import AdapterSet
 
 # Every prompt that waits besides the first one adds this share to the time that one has, up to so many times that.
 _SHARE_OF_MORE = 0.5
@@ -56,6 +57,14 @@ class Step:
     prefill: list[Chunk]
 
 
+@dataclass(slots=True)
+class _Round:
+    """Where one set of adapters is: what its last decode took that a prefill may follow, and its prefills so far."""
+
+    decoded: float | None = None
+    turns: int = 0
+
+
 class StepPlanner:
     """Decide steps: a decode of every decoder and a prefill batch by turns, while there is work for both.
 
@@ -70,10 +79,9 @@ class StepPlanner:
         self._step_target = step_target
         self._idle_target = idle_target
         self._pads = pads
-        # Mutable state: what the decode took that a prefill batch may follow; whose turn it is among the prompts; the
-        # cheapest and the fewest runs of the last decoders, the decodes since they were planned, and all decodes.
-        self._decoded: float | None = None
-        self._turn = 0
+        # Mutable state: where each set of adapters that has work is; the cheapest and the fewest runs of the last
+        # decoders, the decodes since they were planned, and all decodes.
+        self._rounds: dict[AdapterSet, _Round] = {}
         self._numbers: list[int] = []
         self._cheapest: list[Span] = []
         self._fewest: list[Span] = []
@@ -83,13 +91,22 @@ class StepPlanner:
     def plan(self, table: SequenceTable) -> Step:
         """Return the next step; empty when nothing has work."""
         decoding = table.decoding
-        decoded, self._decoded = self._decoded, None
+        current = self._round(table)
+        decoded, current.decoded = current.decoded, None
         if table.prefilling and (decoded is not None or not decoding):
-            return Step([], self._prefill(table, decoded if decoding else None))
+            return Step([], self._prefill(table, current, decoded if decoding else None))
         self._guess(decoding, table.context_tokens)
         runs = self._runs(decoding, table)
-        self._decoded = sum(self._costs.decode.estimate(run.rows) for run in runs) if runs else None
+        current.decoded = sum(self._costs.decode.estimate(run.rows) for run in runs) if runs else None
         return Step(runs, [])
+
+    def _round(self, table: SequenceTable) -> _Round:
+        """Return where the set in turn is: another one's decode is no reason to prefill for this one."""
+        if table.turn not in self._rounds:
+            working = table.working
+            self._rounds = {each: known for each, known in self._rounds.items() if each in working}
+            self._rounds[table.turn] = _Round()
+        return self._rounds[table.turn]
 
     def _runs(self, decoding: list[Sequence], table: SequenceTable) -> list[Run]:
         if not self._pads or len(decoding) <= 1:
@@ -133,9 +150,10 @@ class StepPlanner:
         room = min(context_tokens - decoding[0].cells, self._batch_tokens) - 1
         decoding[0].guess = lookup.guess(self._costs.decode.estimate, room)
 
-    def _prefill(self, table: SequenceTable, decoded: float | None) -> list[Chunk]:
+    def _prefill(self, table: SequenceTable, current: _Round, decoded: float | None) -> list[Chunk]:
         waiting = table.prefilling
-        lead = self._lead(waiting)
+        current.turns += 1
+        lead = _lead(waiting, current.turns)
         seconds = self._prefill_seconds(decoded, len(waiting))
         length = self._costs.chunk_within(
             seconds, lead.alike, self._batch_tokens, lead.cells, patience=self._step_target
@@ -143,11 +161,6 @@ class StepPlanner:
         if lead.picture is not None:
             return [Chunk(lead, length)]
         return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, table)]
-
-    def _lead(self, waiting: list[Sequence]) -> Sequence:
-        """Return whose turn it is: the oldest prompt, or the one that is done soonest, which must not wait for all."""
-        self._turn += 1
-        return waiting[0] if self._turn % 2 else min(waiting, key=lambda sequence: sequence.remaining)
 
     def _prefill_seconds(self, decoded: float | None, prompts: int) -> float:
         """Return the time for prompts, which grows with how many wait: so that they do not queue up.
@@ -169,11 +182,17 @@ class StepPlanner:
         below = list(takewhile(shares, reversed(table.sequences[: lead.number])))
         run = [lead]
         for sequence in above + below:
-            tokens = (len(run) + 1) * length
-            if tokens > self._batch_tokens or self._costs.prefill.estimate(tokens, lead.cells) > seconds:
+            longer = [*run, sequence]
+            tokens = len(longer) * length
+            if tokens > self._batch_tokens or self._costs.prefill.estimate(tokens, mean_cells(longer)) > seconds:
                 break
-            run.append(sequence)
+            run = longer
         return sorted(run, key=lambda sequence: sequence.number)
+
+
+def _lead(waiting: list[Sequence], turn: int) -> Sequence:
+    """Return whose turn it is: the oldest prompt, or the one that is done soonest, which must not wait for all."""
+    return waiting[0] if turn % 2 else min(waiting, key=lambda sequence: sequence.remaining)
 
 
 def _by_number(rows: int) -> float:

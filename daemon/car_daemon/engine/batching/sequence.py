@@ -154,3 +154,8 @@ class Sequence:
         self.pictures = []
         self.blind = False
         self.prefix = None
+
+
+def mean_cells(sequences: list[Sequence]) -> int:
+    """Return how deep chunks of one length in these sequences are, as what they cost counts it."""
+    return sum(sequence.cells for sequence in sequences) // len(sequences)

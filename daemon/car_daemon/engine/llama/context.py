@@ -52,6 +52,9 @@ class LlamaContext:
         code: int = binding.llama_decode(self._context, batch)
         if code == 0:
             self._sampled_from = frozenset(row for row, output in enumerate(outputs) if output)
+            if not self._sampled_from:
+                # Nobody reads logits of it, so a device may still be at it: its time would count for the next decode.
+                self.synchronize()
         return code
 
     def decode_rows(self, rows: Rows, start: int, number: int, *, output: bool) -> int:
