@@ -7,7 +7,7 @@ from car_client import AsyncClient
 
 async def main() -> None:
     async with AsyncClient() as client:
-        # The daemon decided how much runs at once; `await client.connect()` waits until it has.
+        # The daemon's figure of now: 1 while its model loads; `client.capacity` follows by itself.
         await client.connect()
         print(f"up to {client.capacity} answers at once")
         await asyncio.gather(answer(client, "What is card?"), answer(client, "What is a lease?"))

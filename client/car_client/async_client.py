@@ -63,7 +63,7 @@ class AsyncClient:
         return self._link.connection.session.capacity_info if self._link.connection else None
 
     async def connect(self) -> None:
-        """Wait until the daemon has declared its capacity."""
+        """Wait for the daemon and its capacity of now, which is 1 while its model loads."""
         await self.read_capacity()
 
     async def close(self) -> None:

@@ -57,7 +57,7 @@ class Client:
         return self._wire.session.capacity_info
 
     def connect(self) -> None:
-        """Connect and wait until the daemon has declared its capacity."""
+        """Wait for the daemon and its capacity of now, which is 1 while its model loads."""
         self.read_capacity()
 
     def close(self) -> None:

@@ -196,10 +196,20 @@ def _settings(
 def _devices(table: ModelTable) -> tuple[tuple[str, ...], int]:
     """Return the devices that are named, and the layers on a GPU: all of them where only a GPU is named."""
     devices = (table.device,) if isinstance(table.device, str) else tuple(table.device)
-    on_gpu = any(device != CPU for device in devices)
-    if devices and table.gpu_layers is not None and on_gpu == (table.gpu_layers == 0):
-        raise ConfigError(f"gpu_layers = {table.gpu_layers} contradicts device: leave one of them out", "gpu_layers")
-    return devices, table.gpu_layers if table.gpu_layers is not None else -1 if on_gpu else 0
+    if table.gpu_layers is None:
+        return devices, -1 if _on_gpu(devices) else 0
+    _check_layers(devices, table.gpu_layers, f"gpu_layers = {table.gpu_layers}")
+    return devices, table.gpu_layers
+
+
+def _on_gpu(devices: tuple[str, ...]) -> bool:
+    return any(device != CPU for device in devices)
+
+
+def _check_layers(devices: tuple[str, ...], gpu_layers: int, given: str) -> None:
+    """Raise ConfigError where devices are named and the layers on a GPU say otherwise."""
+    if devices and _on_gpu(devices) == (gpu_layers == 0):
+        raise ConfigError(f"{given} contradicts device: leave one of them out", "gpu_layers")
 
 
 def _located(name: str, table: ModelTable, env: Mapping[str, str]) -> Located:
@@ -227,6 +237,8 @@ def _cache_folder(env: Mapping[str, str]) -> Path:
 
 
 def _with_flags(settings: ModelSettings, flags: Flags) -> ModelSettings:
+    if flags.gpu_layers is not None:
+        _check_layers(settings.devices, flags.gpu_layers, f"--gpu-layers {flags.gpu_layers}")
     return structs.replace(
         settings,
         context_tokens=flags.context_tokens or settings.context_tokens,

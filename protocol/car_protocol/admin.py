@@ -14,7 +14,8 @@ class DrainParams(Params, frozen=True, kw_only=True):
     """How long what runs and waits may take to finish; None is as long as the daemon was configured to wait."""
 
     timeout_ms: Annotated[
-        Milliseconds | None, note("`drain_timeout_s` where absent; of several the shortest counts")
+        Milliseconds | None,
+        note("five seconds less than `drain_timeout_s` where absent; of several the shortest counts"),
     ] = None
 
 

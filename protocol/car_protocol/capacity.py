@@ -19,7 +19,10 @@ class CapacityParams(Params, frozen=True, kw_only=True):
     model: Annotated[str | None, note("the default model where absent")] = None
     subscribe: Annotated[
         bool | None,
-        note("true also sends `inference/capacity_changed` with the same object on every change, false ends that"),
+        note(
+            "true also sends `inference/capacity_changed` with the same object on every change of `generation`, "
+            "false ends that"
+        ),
     ] = None
 
 
@@ -52,7 +55,10 @@ class Capacity(Struct, frozen=True, kw_only=True):
     model: str
     context_tokens: Annotated[int | None, note("of one sequence; null until its engine is ready")]
     machine: Annotated[Machine, note("over all models")]
-    generation: Annotated[int, note("grows with every change")]
+    generation: Annotated[
+        int,
+        note("grows with every change of state, `declared`, pressure and limits; the counts change without it"),
+    ]
     protocol: Annotated[str, note("the version of this contract")]
     version: Annotated[str, note("of the daemon")]
     limits: Annotated[Limits, note("the bounds in force")]

@@ -14,7 +14,11 @@ MAX_TEXTS = 256
 class EmbedParams(Params, frozen=True, kw_only=True):
     """The texts to embed; vectors have length 1 unless `normalize` is false."""
 
-    input: Annotated[list[str], Meta(min_length=1, max_length=MAX_TEXTS)]
+    input: Annotated[
+        list[str],
+        Meta(min_length=1, max_length=MAX_TEXTS),
+        note("each of at most 512 tokens where the model also generates, else 2,048, and what it was trained for"),
+    ]
     model: str | None = None
     normalize: Annotated[bool, note("vectors have length 1")] = True
 
@@ -31,7 +35,9 @@ class RerankParams(Params, frozen=True, kw_only=True):
     """A query, and the documents to order; `top_n` keeps the best."""
 
     query: str
-    documents: Annotated[list[str], Meta(min_length=1, max_length=MAX_TEXTS)]
+    documents: Annotated[
+        list[str], Meta(min_length=1, max_length=MAX_TEXTS), note("each with the query as long as a text of `embed`")
+    ]
     model: str | None = None
     top_n: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_TEXTS)] | None, note("how many of the best; all where absent")

@@ -59,7 +59,11 @@ REASONS: dict[str, Reason] = {
         "prompt and answer do not fit the context",
         "`data` has `prompt_tokens` (null where refused unseen), `max_tokens`, `context_tokens`",
     ),
-    "slow_reader": Reason(1007, "the client read too slowly", "more than `max_output_bytes` waited for it to read"),
+    "slow_reader": Reason(
+        1007,
+        "the client read too slowly",
+        "a stream waited `slow_reader_ms` for it, or more than `max_output_bytes`; see [slow readers](#slow-readers)",
+    ),
     "limit": Reason(1008, "a limit of the connection was reached", "`data.limit` names it, `data.value` is its value"),
     "not_permitted": Reason(
         1009, "this caller may not do that", "a method for administrators, or a request of another user"

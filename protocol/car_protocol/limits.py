@@ -35,6 +35,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_in_flight: Annotated[int, note("requests of one connection")] = MAX_IN_FLIGHT
     queue_limit: Annotated[int, note("requests that wait, held back ones not counted; can be configured")] = QUEUE_LIMIT
     queue_max_bytes: Annotated[int, note("their params; can be configured")] = QUEUE_MAX_BYTES
-    max_output_bytes: Annotated[int, note("what waits for a client to read")] = MAX_OUTPUT_BYTES
-    slow_reader_ms: Annotated[int, note("how long that may be so")] = SLOW_READER_MS
+    max_output_bytes: Annotated[int, note("what is held back for a client; see [slow readers](#slow-readers)")] = (
+        MAX_OUTPUT_BYTES
+    )
+    slow_reader_ms: Annotated[int, note("how long a stream waits for its client to read")] = SLOW_READER_MS
     frame_timeout_ms: Annotated[int, note("from a frame's first byte to its last")] = FRAME_TIMEOUT_MS

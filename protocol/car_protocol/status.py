@@ -78,11 +78,11 @@ class Totals(Struct, frozen=True, kw_only=True):
     """Requests since the start; `received` is the sum of the others at every reading."""
 
     received: Annotated[int, note("the sum of the others at every reading")]
-    completed: int
-    failed: int
-    cancelled: int
-    rejected: int
-    in_flight: int
+    completed: Annotated[int, note("answered with a result")]
+    failed: Annotated[int, note("1002, 1005, 1007 or -32603")]
+    cancelled: Annotated[int, note("-32800")]
+    rejected: Annotated[int, note("all other errors")]
+    in_flight: Annotated[int, note("not answered yet")]
 
 
 class Memory(Struct, frozen=True, kw_only=True):

@@ -9,10 +9,11 @@ from car_daemon.config_tables import ConfigError
 from car_protocol.hub import SYSTEM_MODELS
 
 
-def loaded(folder: Path, text: str, **env: str) -> Config:
+def loaded(folder: Path, text: str, *, gpu_layers: int | None = None, **env: str) -> Config:
     file = folder / "card.toml"
     file.write_text(text)
-    return load_config(Flags(config=str(file)), {"XDG_RUNTIME_DIR": str(folder), "XDG_CACHE_HOME": str(folder)} | env)
+    flags = Flags(config=str(file), gpu_layers=gpu_layers)
+    return load_config(flags, {"XDG_RUNTIME_DIR": str(folder), "XDG_CACHE_HOME": str(folder)} | env)
 
 
 def test_models_share_what_is_free_and_stay_for_ten_minutes_unless_it_says_otherwise(tmp_path: Path) -> None:
@@ -65,6 +66,14 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, key: str) -> No
     with pytest.raises(ConfigError) as refused:
         loaded(tmp_path, text)
     assert refused.value.key == key
+
+
+@pytest.mark.parametrize(("device", "layers"), [("cpu", -1), ("cpu", 9), ("gpu0", 0)])
+def test_a_flag_that_contradicts_the_device_of_the_file_is_refused(tmp_path: Path, device: str, layers: int) -> None:
+    text = f'default_model = "m"\n[models.m]\npath = "m.gguf"\ndevice = "{device}"\n'
+    with pytest.raises(ConfigError, match=f"--gpu-layers {layers} contradicts device") as refused:
+        loaded(tmp_path, text, gpu_layers=layers)
+    assert refused.value.key == "gpu_layers"
 
 
 # Files of the hub.

@@ -66,6 +66,19 @@ def settings(scope: str, name: str) -> Settings:
     return found
 
 
+def of_the_manual(word: str) -> str:
+    """Return the drop-in of the manual that holds a word."""
+    manual = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    (found,) = (each for each in re.findall(r"```ini\n(.*?)```", manual, re.DOTALL) if word in each)
+    return str(found)
+
+
+def drop_in(folder: Path, name: str) -> Path:
+    """Return where a drop-in of the service goes."""
+    (folder / "units" / "card.service.d").mkdir()
+    return folder / "units" / "card.service.d" / f"{name}.conf"
+
+
 # What systemd says.
 
 
@@ -121,13 +134,17 @@ def test_the_system_unit_is_no_more_exposed_than_it_was(
 
 
 @needs_systemd
+def test_systemd_takes_the_drop_in_of_the_manual_that_ends_an_unused_daemon(tmp_path: Path, card: Path) -> None:
+    written = install(tmp_path / "units", "user", card)
+    drop_in(tmp_path, "exit-idle").write_text(of_the_manual("--exit-idle").replace("/path/to/card", str(card)))
+    done = analyze("--user", "verify", "--recursive-errors=no", *written, runtime=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_systemd
 def test_systemd_takes_the_drop_in_of_the_manual_that_opens_the_loopback_interface(tmp_path: Path, card: Path) -> None:
-    manual = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
-    (drop_in,) = re.findall(r"```ini\n(.*?)```", manual, re.DOTALL)
     written = install(tmp_path / "units", "system", card)
-    folder = tmp_path / "units" / "card.service.d"
-    folder.mkdir()
-    (folder / "metrics.conf").write_text(drop_in)
+    drop_in(tmp_path, "metrics").write_text(of_the_manual("IPAddressAllow"))
     done = analyze("--system", "verify", "--recursive-errors=no", *written, runtime=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     shown = analyze("security", "--offline=yes", "--no-pager", written[-1], runtime=tmp_path).stdout
