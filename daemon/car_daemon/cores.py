@@ -22,7 +22,7 @@ CoresSource = Callable[[Collection[int]], CoresReading]
 
 
 def read_cores(pids: Collection[int]) -> CoresReading:
-    """Read what is true now; a process that is gone is left out."""
+    """Read what is true now; a process that is gone is left out. Raises OSError."""
     times = psutil.cpu_times(percpu=True)
     worked = sum(_worked(times[cpu]) for cpu in usable_cpus() if cpu < len(times))
     return CoresReading(worked, {pid: seconds for pid in pids if (seconds := _seconds_of(pid)) is not None})
@@ -42,6 +42,8 @@ def _worked(times: Any) -> float:
 def _seconds_of(pid: int) -> float | None:
     try:
         times = psutil.Process(pid).cpu_times()
-    except psutil.Error:
+    except psutil.NoSuchProcess:
         return None
+    except psutil.AccessDenied as error:
+        raise PermissionError from error
     return float(times.user + times.system)

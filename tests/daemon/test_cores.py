@@ -5,6 +5,9 @@ import subprocess
 import sys
 import time
 
+import psutil
+import pytest
+
 from car_daemon.cores import read_cores, usable_cpus
 
 
@@ -27,3 +30,12 @@ def test_a_process_that_is_gone_is_left_out() -> None:
 
 def test_there_is_a_cpu_to_use() -> None:
     assert 1 <= len(usable_cpus()) <= (os.cpu_count() or 1)
+
+
+def test_a_process_that_may_not_be_looked_at_is_no_process_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_pid: int) -> psutil.Process:
+        raise psutil.AccessDenied
+
+    monkeypatch.setattr(psutil, "Process", refused)
+    with pytest.raises(PermissionError):
+        read_cores([os.getpid()])

@@ -166,9 +166,11 @@ class PrefixCache:
 
 
 def _best(sequences: list[Sequence], prefix: Prefix) -> tuple[int, Sequence | None]:
-    """Return the sequence that shares the most tokens, and how many."""
+    """Return the sequence that shares the most tokens, of several the one that has most of them, and how many."""
     best: tuple[int, Sequence | None] = (0, None)
+    most = (0, 0)
     for sequence in sequences:
-        if sequence.prefix is not None and (shared := sequence.prefix.shared(prefix)) > best[0]:
-            best = shared, sequence
+        shared = 0 if sequence.prefix is None else sequence.prefix.shared(prefix)
+        if shared and (rank := (shared, min(shared, sequence.cells))) > most:
+            most, best = rank, (shared, sequence)
     return best

@@ -42,11 +42,12 @@ class CoresWatch:
             self._timer.cancel()
 
     def look(self) -> None:
-        """Take one reading and pass a change on."""
+        """Take one reading and pass a change on; what cannot be read is not looked at again."""
         try:
             reading = self._read_cores(self._own_pids())
         except OSError as error:
             log.warning("cores.unreadable", error=type(error).__name__)
+            self.stop()
             return
         if self._gauge.update(reading, self._clock()):
             log.debug("cores.taken", by_others=self._gauge.taken)

@@ -2,6 +2,9 @@
 
 import pytest
 
+from car_daemon.engine.batching.prefix import prefix_of
+from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.prefix_cache import _best
 from tests.daemon.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command, solo
 
 CONTEXT = 512
@@ -224,3 +227,14 @@ def test_a_conversation_whose_last_answer_was_changed_is_not_saved_each_time() -
     ask(engine, 1, conversation)
     assert ask(engine, 2, [*conversation[:250], 9, 9]) == 250
     assert engine.saved.bytes == 0
+
+
+def test_of_those_that_share_as_much_the_one_that_has_computed_it_is_followed() -> None:
+    asked = prefix_of([*SYSTEM, 1, 2], "me")
+    waiting, computing = Sequence(0), Sequence(1)
+    for order, sequence in enumerate((waiting, computing)):
+        sequence.start([*SYSTEM, 3, 4, 5], order, prefix_of([*SYSTEM, 3, 4, 5], "me"))
+    computing.commit(150)
+    assert _best([waiting, computing], asked) == (len(SYSTEM), computing)
+    waiting.commit(150)
+    assert _best([waiting, computing], asked) == (len(SYSTEM), waiting)

@@ -2,8 +2,6 @@
 
 from collections.abc import Collection
 
-import pytest
-
 from car_daemon.cores import CoresReading
 from car_daemon.models.cores_watch import CoresWatch
 
@@ -40,9 +38,11 @@ def test_every_change_is_told_once() -> None:
     assert watched.asked[0] == [7, 8]
 
 
-def test_a_machine_that_does_not_tell_changes_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_a_machine_that_does_not_tell_is_asked_once() -> None:
     watched = Watched()
-    watched.sees(OSError("no /proc"))
-    watched.sees(CoresReading(0.0, {}))
-    watched.sees(CoresReading(1.0, {}))
-    assert watched.told == [1]
+    watched.readings.append(PermissionError("no /proc"))
+    watched.watch.start()
+    timer = watched.watch._timer
+    assert timer is not None
+    assert timer.cancelled()
+    assert watched.told == []
