@@ -8,12 +8,7 @@ from pathlib import Path
 from msgspec import Struct, structs
 
 from car_daemon import guide, logs
-from car_daemon.config_tables import (
-    GUIDE,
-    ConfigError,
-    ConfigFile,
-    ModelTable,
-)
+from car_daemon.config_tables import GUIDE, ConfigError, ConfigFile, ModelTable
 from car_daemon.devices import CPU
 from car_daemon.metrics_socket import MetricsAddress, read_address
 from car_daemon.model_files import Located, NotLocated, expanded, given_table, located

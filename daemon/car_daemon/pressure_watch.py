@@ -1,11 +1,11 @@
 """Watches memory and moves the one figure that everybody reads."""
 
-import asyncio
 from collections.abc import Callable
 
 import structlog
 
 from car_daemon.memory import MemorySource
+from car_daemon.periodic import Periodic
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.pressure import PressureGauge, PressureLimits
 
@@ -30,13 +30,11 @@ class PressureWatch:
         self._read_memory = read_memory
         self._changed = changed
         self._clock = clock
-        # Mutable state: the timer of the next reading.
-        self._timer: asyncio.TimerHandle | None = None
+        self._readings = Periodic(_PERIOD_S, self.look)
 
     def start(self) -> None:
         """Watch from now on, in the running event loop."""
-        self._timer = asyncio.get_running_loop().call_later(_PERIOD_S, self.start)
-        self.look()
+        self._readings.start()
 
     def limit(self, limits: PressureLimits) -> None:
         """Judge the readings by these limits from now on."""
@@ -44,8 +42,7 @@ class PressureWatch:
 
     def stop(self) -> None:
         """Stop watching."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._readings.stop()
 
     def look(self) -> None:
         """Take one reading and pass a change on."""

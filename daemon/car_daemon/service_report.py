@@ -1,6 +1,5 @@
 """What a service manager hears of the daemon: that it is ready, what it loads, and that it still works."""
 
-import asyncio
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ import structlog
 
 from car_daemon.models.entry import ModelEntry
 from car_daemon.notify import Notifier
+from car_daemon.periodic import Periodic
 
 log = structlog.get_logger()
 _PERIOD_S = 5.0
@@ -42,25 +42,23 @@ class ServiceReport:
 
     def __init__(self, notifier: Notifier, model: ModelEntry, fault: Callable[[], str | None]) -> None:
         self._notifier = notifier
-        self._period_s = min(_PERIOD_S, (notifier.watchdog_s or math.inf) / _PINGS)
         self._model = model
         self._fault = fault
-        # Mutable state: whether READY was sent, whether the daemon goes down, the last status, whether the last
-        # ping was left out, and the timer.
+        self._pings = Periodic(min(_PERIOD_S, (notifier.watchdog_s or math.inf) / _PINGS), self._ping)
+        # Mutable state: whether READY was sent, whether the daemon goes down, the last status, and whether the last
+        # ping was left out.
         self._ready = False
         self._stopping = False
         self._status = ""
         self._silent = False
-        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Report from now on, in the running event loop."""
-        self._tick()
+        self._pings.start()
 
     def stop(self) -> None:
         """Report no more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._pings.stop()
 
     def changed(self) -> None:
         """Take note that the default model's state may have changed."""
@@ -91,8 +89,7 @@ class ServiceReport:
         self._notifier.extend(seconds)
         self._tell("draining")
 
-    def _tick(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._period_s, self._tick)
+    def _ping(self) -> None:
         self.changed()
         if not (self._ready or self._stopping):
             self._notifier.extend(_EXTENSION_S)

@@ -1,6 +1,5 @@
 """Put one engine together: weights, capacity, context, threads' work; READY is earned by a first decode."""
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 import jinja2
 import psutil
 
+from car_daemon.cores import usable_cpus
 from car_daemon.devices import gpu_number
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
@@ -93,7 +93,7 @@ def assemble(
     # Where a model also generates, a long text to embed would take gigabytes for logits that nobody reads.
     text_tokens = min(context.context_tokens, _TEXT_TOKENS if context.generates else _LONG_TEXT_TOKENS)
     costs = StepCosts(curve.decode, curve.prefill, threads)
-    count = ThreadCount(threads, costs)
+    count = ThreadCount(costs)
     count.add(context.compute_with)
 
     def open_embedder() -> Embedder:
@@ -283,5 +283,5 @@ def default_threads(weights_bytes: int) -> int:
     """
     if weights_bytes < _TINY_WEIGHTS:
         return 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = len(usable_cpus())
     return max(1, min(usable, psutil.cpu_count(logical=False) or usable))

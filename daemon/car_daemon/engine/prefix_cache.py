@@ -167,10 +167,6 @@ class PrefixCache:
 
 def _best(sequences: list[Sequence], prefix: Prefix) -> tuple[int, Sequence | None]:
     """Return the sequence that shares the most tokens, of several the one that has most of them, and how many."""
-    best: tuple[int, Sequence | None] = (0, None)
-    most = (0, 0)
-    for sequence in sequences:
-        shared = 0 if sequence.prefix is None else sequence.prefix.shared(prefix)
-        if shared and (rank := (shared, min(shared, sequence.cells))) > most:
-            most, best = rank, (shared, sequence)
-    return best
+    shares = [(each.prefix.shared(prefix), each) for each in sequences if each.prefix is not None]
+    tokens, best = max(shares, key=lambda share: (share[0], min(share[0], share[1].cells)), default=(0, None))
+    return (tokens, best) if tokens else (0, None)

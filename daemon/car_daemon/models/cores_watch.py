@@ -1,12 +1,12 @@
 """Watches what other programs take of the cores, and has the engines compute with what they leave."""
 
-import asyncio
 from collections.abc import Callable, Collection
 
 import structlog
 
 from car_daemon.cores import CoresSource
 from car_daemon.models.core_gauge import CoreGauge
+from car_daemon.periodic import Periodic
 
 log = structlog.get_logger()
 _PERIOD_S = 0.25
@@ -28,18 +28,15 @@ class CoresWatch:
         self._taken = taken
         self._clock = clock
         self._gauge = CoreGauge()
-        # Mutable state: the timer of the next reading.
-        self._timer: asyncio.TimerHandle | None = None
+        self._readings = Periodic(_PERIOD_S, self.look)
 
     def start(self) -> None:
         """Watch from now on, in the running event loop."""
-        self._timer = asyncio.get_running_loop().call_later(_PERIOD_S, self.start)
-        self.look()
+        self._readings.start()
 
     def stop(self) -> None:
         """Stop watching."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._readings.stop()
 
     def look(self) -> None:
         """Take one reading and pass a change on; what cannot be read is not looked at again."""

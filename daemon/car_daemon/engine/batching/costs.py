@@ -157,15 +157,15 @@ class StepCosts:
         self.prefill = PrefillCosts(CostCurve(1.0, prefill or {}), {})
         self._measured_with = threads
         # Mutable state: the threads now, and what was learned with each number of them.
-        self._threads = threads
+        self.threads = threads
         self._learned = {threads: (self.decode, self.prefill)}
 
     def compute_with(self, threads: int) -> None:
         """Go on with what was learned with so many threads; at first as if threads were all that counts."""
         if threads not in self._learned:
-            factor = self._threads / threads
+            factor = self.threads / threads
             self._learned[threads] = self.decode.scaled(factor), self.prefill.scaled(factor)
-        self._threads = threads
+        self.threads = threads
         self.decode, self.prefill = self._learned[threads]
 
     @property

@@ -1,7 +1,7 @@
 """One llama.cpp context: a KV stream for every sequence, and the batch that feeds it."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -51,10 +51,7 @@ class LlamaContext:
         batch = self._batch.fill(tokens, positions, numbers, outputs)
         code: int = binding.llama_decode(self._context, batch)
         if code == 0:
-            self._sampled_from = frozenset(row for row, output in enumerate(outputs) if output)
-            if not self._sampled_from:
-                # Nobody reads logits of it, so a device may still be at it: its time would count for the next decode.
-                self.synchronize()
+            self._settle(row for row, output in enumerate(outputs) if output)
         return code
 
     def decode_rows(self, rows: Rows, start: int, number: int, *, output: bool) -> int:
@@ -62,9 +59,16 @@ class LlamaContext:
         self._sampled_from = frozenset()
         self._check(number)
         code: int = binding.llama_decode(self._context, self._rows.fill(rows, start, number, output_last=output))
-        if code == 0 and output:
-            self._sampled_from = frozenset([len(rows) - 1])
+        if code == 0:
+            self._settle([len(rows) - 1] if output else [])
         return code
+
+    def _settle(self, outputs: Iterable[int]) -> None:
+        """Remember which rows of a decode have logits."""
+        self._sampled_from = frozenset(outputs)
+        if not self._sampled_from:
+            # Nobody reads logits of it, so a device may still be at it: its time would count for the next decode.
+            self.synchronize()
 
     def sample(self, sampler: Sampler, row: int) -> int:
         """Return and accept the next token of an output row of the last decode."""
