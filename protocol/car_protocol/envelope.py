@@ -88,6 +88,7 @@ NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 def decode_frame(frame: bytes) -> Call | Batch:
     """Decode what a client sent; raises RpcError (`parse_error`, `invalid_request`) for the whole frame."""
+    _require_utf8(frame)
     if frame.lstrip()[:1] == b"[":
         return _decode_batch(frame)
     return _decode_call(frame)
@@ -106,6 +107,16 @@ def encode_message(message: Result | Failure | Notification | Request) -> bytes:
 def encode_batch(answers: list[Result | Failure]) -> bytes:
     """Return a batch's answers as one frame with its newline."""
     return _encode(answers) + b"\n"
+
+
+def _require_utf8(frame: bytes) -> None:
+    """Raise `parse_error` for bytes that are no text: msgspec skips those of `params` without a look at them."""
+    if frame.isascii():
+        return
+    try:
+        frame.decode()
+    except UnicodeDecodeError as error:
+        raise RpcError("parse_error") from error
 
 
 def _decode_call(frame: bytes) -> Call:

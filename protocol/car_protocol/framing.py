@@ -37,8 +37,8 @@ class LineFramer:
         return frames
 
     def _hold(self, piece: bytes) -> None:
-        # One byte more than the limit may still turn out to be the carriage return of a `\r\n`.
-        if self.pending + len(piece) > self.limit + 1:
+        # One byte more than the limit may be the carriage return of a `\r\n`.
+        if self.pending + len(piece) > self.limit + piece.endswith(b"\r"):
             self._overflow()
         elif piece:
             self.pending += len(piece)

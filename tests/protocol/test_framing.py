@@ -84,6 +84,15 @@ def test_a_frame_without_end_overflows_before_it_is_held() -> None:
     assert framer.pending == 0
 
 
+@pytest.mark.parametrize(("eleventh", "too_long"), [(b"a", True), (b"\r", False)])
+def test_a_byte_more_without_a_line_end_is_too_much_unless_it_may_begin_one(eleventh: bytes, too_long: bool) -> None:
+    framer = LineFramer(10)
+    framer.feed(b"a" * 10)
+    framer.feed(eleventh)
+    assert framer.overflowed is too_long
+    assert framer.feed(b"\n") == ([] if too_long else [b"a" * 10])
+
+
 def test_frames_before_an_overflow_are_delivered_and_none_after_it() -> None:
     framer = LineFramer(10)
     assert framer.feed(b"one\ntwo\n" + b"a" * 11 + b"\nthree\n") == [b"one", b"two"]
