@@ -151,6 +151,27 @@ def test_a_short_prompt_is_prefilled_whole() -> None:
     assert step.prefill[0].completes
 
 
+TWO_ROWS_ARE_DEAR = {1: 0.008, 2: 0.020, 8: 0.024}
+
+
+def test_the_last_two_tokens_of_a_lone_prompt_are_read_one_by_one_where_that_costs_less() -> None:
+    planner, table = planner_of(costs_of(TWO_ROWS_ARE_DEAR)), table_of(2)
+    for completes in (False, True):
+        (chunk,) = planner.plan(table).prefill
+        assert (chunk.length, chunk.completes) == (1, completes)
+        table.sequences[0].commit(1)
+
+
+@pytest.mark.parametrize("prompts", [(3,), (2, 2), (2, None, 2)])
+def test_more_tokens_and_those_of_several_prompts_are_read_together(prompts: tuple[int | None, ...]) -> None:
+    assert chunks(planner_of(costs_of(TWO_ROWS_ARE_DEAR)).plan(table_of(*prompts)))[0][1] == prompts[0]
+
+
+def test_beside_decoders_the_last_two_tokens_of_a_prompt_are_read_together() -> None:
+    planner = planner_of(costs_of(TWO_ROWS_ARE_DEAR))
+    assert chunks(after_decode(planner, table_of(0, 2))) == [(1, 2)]
+
+
 def test_a_chunk_in_the_middle_of_a_prompt_does_not_complete_it() -> None:
     assert not planner_of().plan(table_of(4000)).prefill[0].completes
 

@@ -160,6 +160,8 @@ class StepPlanner:
         )
         if lead.picture is not None:
             return [Chunk(lead, length)]
+        if decoded is None and len(waiting) == 1 and self._costs_less_by_ones(length):
+            return [Chunk(lead, 1)]
         return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, table)]
 
     def _prefill_seconds(self, decoded: float | None, prompts: int) -> float:
@@ -171,6 +173,11 @@ class StepPlanner:
             return self._idle_target
         shares = min(1 + _SHARE_OF_MORE * (prompts - 1), _MOST_SHARES)
         return max(shares * self._step_target - decoded, shares * decoded)
+
+    def _costs_less_by_ones(self, tokens: int) -> bool:
+        """Whether the tokens cost less one by one than together: a second row can cost more than the first."""
+        cost = self._costs.decode.estimate
+        return tokens * cost(1) < _WORTH_IT * cost(tokens)
 
     def _sharing(self, lead: Sequence, length: int, seconds: float, table: SequenceTable) -> list[Sequence]:
         """Return the run of neighbours whose chunks are as long as the lead's, within time and batch."""
