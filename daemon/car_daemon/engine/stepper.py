@@ -110,7 +110,7 @@ class Stepper:
         self.laps.end("fill")
         code = self._context.decode(batch.tokens, batch.positions, batch.numbers, batch.outputs)
         self.laps.end("decode")
-        decoded = self._checked(code, run.sequences, outcome)
+        decoded = self._checked(code, [(sequence, 1) for sequence in run.sequences], outcome)
         for number, cells in rows.padding:
             # A decode that failed may have done a part of its rows.
             self._context.cut(number, cells)
@@ -160,7 +160,7 @@ class Stepper:
         depth = mean_cells([chunk.sequence for chunk in chunks])
         code = self._decode_chunks(chunks)
         self.laps.end("prefill")
-        if not self._checked(code, [chunk.sequence for chunk in chunks], outcome):
+        if not self._checked(code, [(chunk.sequence, chunk.length) for chunk in chunks], outcome):
             return
         row = -1
         for chunk in chunks:
@@ -191,18 +191,18 @@ class Stepper:
         self.laps.end("fill")
         return self._context.decode(batch.tokens, batch.positions, batch.numbers, batch.outputs)
 
-    def _checked(self, code: int, sequences: list[Sequence], outcome: Outcome) -> bool:
+    def _checked(self, code: int, rows: list[tuple[Sequence, int]], outcome: Outcome) -> bool:
         """Whether a decode was done; those that it went wrong for are lost. Raises DecodeFailed for none."""
         if code == 0:
             return True
-        lost = [sequence for sequence in sequences if self._disagrees(sequence)]
+        lost = [sequence for sequence, count in rows if self._disagrees(sequence, count)]
         if not lost:
-            raise DecodeFailed(f"llama_decode returned {code} for {len(sequences)} sequences")
+            raise DecodeFailed(f"llama_decode returned {code} for {len(rows)} sequences")
         outcome.lost += lost
         return False
 
-    def _disagrees(self, sequence: Sequence) -> bool:
-        full = sequence.cells >= self._context_tokens
+    def _disagrees(self, sequence: Sequence, rows: int) -> bool:
+        full = sequence.cells + rows > self._context_tokens
         return full or self._context.last_position(sequence.number) != sequence.cells - 1
 
     def _sample(self, sequence: Sequence, row: int, outcome: Outcome) -> None:

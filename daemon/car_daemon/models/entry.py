@@ -173,8 +173,9 @@ class ModelEntry:
         return "+".join(dict.fromkeys(replica.device for replica in self.replicas))
 
     def is_on(self, wanted: str | None) -> bool:
-        """Tell whether one of its replicas is on a device, or will be."""
-        return any(is_on(device, wanted) for device in self.devices)
+        """Tell whether one of its replicas is on a device, or will be once it is loaded as it is configured now."""
+        devices = self.devices if self.state in ("loading", "ready") else self.configured.places
+        return any(is_on(device, wanted) for device in devices)
 
     def _place_replicas(self) -> None:
         self.replicas = [

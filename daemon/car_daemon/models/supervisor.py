@@ -115,16 +115,25 @@ class EngineSupervisor:
                 self._fail(DIED_TOO_OFTEN)
             if self._replica.state != "failed":
                 await self._pause()
-            elif not self._replica.served or not (self._entry.default or self._entry.serving):
-                # A model that is not the default one, and of which nothing is left, waits for who asks for it.
-                return
-            else:
-                await asyncio.sleep(self._patience.circuit.cool_down_s)
+            elif await self._cooled_down():
                 self._circuit.try_again()
                 self._begin_again()
+            else:
+                return
             if self._entry.state == "draining":
                 # It goes as soon as the other replicas have no work.
                 return
+
+    async def _cooled_down(self) -> bool:
+        """Wait before a replica that failed is tried again; return whether it is."""
+        if not self._is_missed():
+            return False
+        await asyncio.sleep(self._patience.circuit.cool_down_s)
+        return self._is_missed()
+
+    def _is_missed(self) -> bool:
+        """Whether it served, and its model is kept up: where all of one that is not the default failed, it is not."""
+        return self._replica.served and (self._entry.default or bool(self._entry.serving))
 
     async def _pause(self) -> None:
         self._begin_again()
@@ -234,6 +243,9 @@ class EngineSupervisor:
         assert self._engine is not None
         self._circuit.ready()
         self._vitals.ready(ready, self._clock())
+        if self._entry.state == "draining":
+            # It goes as soon as the other replicas have no work.
+            return
         self._pause_s = self._patience.first_pause_s
         log.info(
             "capacity.declared",

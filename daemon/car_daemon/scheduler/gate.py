@@ -91,6 +91,10 @@ class Gate:
         declared = self._engines[engine].declared
         return is_on(declared.device, request.device) and self._holds(declared, request)
 
+    def serves(self, request: Request) -> bool:
+        """Tell whether a request may run on an engine that is up, now or later."""
+        return any(self.suits(request, number) for number in self._of(request.model))
+
     def release(self, engine: int, key: int) -> None:
         """Return a lease; one that is not held, or whose engine is gone, is no error."""
         if engine in self._engines:
@@ -138,11 +142,12 @@ class Gate:
         return max(0, free)
 
     def _holds(self, declared: Declared, request: Request) -> bool:
-        """Tell whether a request fits an engine's sequences, or none of its model has longer ones."""
+        """Tell whether a request fits an engine's sequences, or none of its model has longer ones where it may run."""
         if request.prompt_tokens + request.max_tokens <= declared.context_tokens:
             return True
-        engines = self._of(declared.model).values()
-        return declared.context_tokens == max(engine.declared.context_tokens for engine in engines)
+        others = [engine.declared for engine in self._of(declared.model).values()]
+        longest = max(other.context_tokens for other in others if is_on(other.device, request.device))
+        return declared.context_tokens == longest
 
     def _of(self, model: str) -> dict[int, _Engine]:
         return {number: engine for number, engine in self._engines.items() if engine.declared.model == model}

@@ -13,6 +13,10 @@ QUARANTINED = {"quarantined": True, "retryable": False}
 def recover(request: Request, waiting: Waiting, backlog: Backlog) -> dict[str, Any] | None:
     """Put a request back, once, unless its client saw something of it; for one that is lost return its error's data."""
     request.engine = None
+    if request.state is State.PREPARING and request.was_prepared:
+        # It was prepared once: that is not what killed the engine.
+        request.move(State.ACCEPTED)
+        return None
     if request.reran:
         return QUARANTINED
     if request.sent:
@@ -26,3 +30,9 @@ def recover(request: Request, waiting: Waiting, backlog: Backlog) -> dict[str, A
     waiting.add(request)
     backlog.enter(request)
     return None
+
+
+def send_back(request: Request, waiting: Waiting) -> None:
+    """Have a request that waits prepared anew: no engine that is up can run it, and the next one may be another."""
+    waiting.remove(request)
+    request.move(State.ACCEPTED)

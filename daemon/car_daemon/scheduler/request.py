@@ -36,12 +36,12 @@ class State(Enum):
 # Accepted: held back by a full queue, or no engine to prepare it yet. Preparing: an engine turns its prompt into
 # tokens. Waiting: prepared, for a lease. Running: it holds a lease. Parked: it gave its lease to a more urgent
 # request and waits for another, or it is held for a client that does not read. Work goes back when an engine dies:
-# what it prepared is kept, what it ran runs again, once, unless something of it was sent. Every state may end;
-# nothing leaves the end.
+# what it ran runs again, once, unless something of it was sent, and what no other engine can run is prepared anew by
+# the next one, which may have other sequences or files. Every state may end; nothing leaves the end.
 MOVES: dict[State, frozenset[State]] = {
     State.ACCEPTED: frozenset({State.PREPARING, State.ENDED}),
     State.PREPARING: frozenset({State.WAITING, State.ACCEPTED, State.ENDED}),
-    State.WAITING: frozenset({State.RUNNING, State.ENDED}),
+    State.WAITING: frozenset({State.RUNNING, State.ACCEPTED, State.ENDED}),
     State.RUNNING: frozenset({State.WAITING, State.PARKED, State.ENDED}),
     State.PARKED: frozenset({State.RUNNING, State.WAITING, State.ENDED}),
     State.ENDED: frozenset(),
@@ -124,6 +124,11 @@ class Request:
         self.produced = self.prompt_done = 0
 
     @property
+    def was_prepared(self) -> bool:
+        """Whether an engine has prepared it, be it one that is gone."""
+        return self.prompt_tokens > 0
+
+    @property
     def target(self) -> Target:
         """What it needs a sequence of."""
         return self.model, self.device, self.engine if self.state is State.PARKED else None
@@ -137,3 +142,9 @@ class Request:
             return self.deadline
         deadlines = [limit for limit in (self.deadline, self.queue_deadline) if limit is not None]
         return min(deadlines, default=None)
+
+    @property
+    def limit_ms(self) -> int:
+        """The limit that ends it first, in milliseconds from its arrival."""
+        limits = [limit for limit in (self.deadline, self.queue_deadline) if limit is not None]
+        return round((min(limits) - self.arrived) * 1000)

@@ -35,9 +35,9 @@ class Router:
     """Remembers what ran where; a guess that is wrong costs a prompt that is computed again, nothing else."""
 
     def __init__(self) -> None:
-        # Mutable state, the oldest first: where each session ran last, with how many are where, and the prompts that
-        # every engine saw.
-        self._homes: OrderedDict[Session, int] = OrderedDict()
+        # Mutable state, the oldest first: where each session of a model ran last, with how many are where, and the
+        # prompts that every engine saw.
+        self._homes: OrderedDict[tuple[str, Session], int] = OrderedDict()
         self._at_home: Counter[int] = Counter()
         self._blocks: dict[int, OrderedDict[int, None]] = {}
 
@@ -45,7 +45,7 @@ class Router:
         """Return the engine of one of the places."""
         if len(places) == 1:
             return next(iter(places)).engine
-        home = self._homes.get(request.session) if request.session is not None else None
+        home = self._homes.get((request.model, request.session)) if request.session is not None else None
         if home is not None and any(place.engine == home for place in places):
             return home
         best = min(places, key=lambda place: (-self._shared(request, place.engine), *self._burden(place)))
@@ -54,7 +54,7 @@ class Router:
     def started(self, request: Request, engine: int) -> None:
         """Take note of where a request runs."""
         if request.session is not None:
-            self._settle(request.session, engine)
+            self._settle((request.model, request.session), engine)
         seen = self._blocks.setdefault(engine, OrderedDict())
         for block in request.blocks:
             seen[block] = None
@@ -65,11 +65,11 @@ class Router:
     def withdraw(self, engine: int) -> None:
         """Forget an engine that is gone."""
         self._blocks.pop(engine, None)
-        for session in [session for session, home in self._homes.items() if home == engine]:
-            del self._homes[session]
+        for settled in [settled for settled, home in self._homes.items() if home == engine]:
+            del self._homes[settled]
         del self._at_home[engine]
 
-    def _settle(self, session: Session, engine: int) -> None:
+    def _settle(self, session: tuple[str, Session], engine: int) -> None:
         self._at_home[engine] += 1
         if session in self._homes:
             self._at_home[self._homes[session]] -= 1

@@ -12,7 +12,7 @@ from car_daemon.scheduler.leasing import leases
 from car_daemon.scheduler.parking import hold, plan_parking, release
 from car_daemon.scheduler.progress import plan_progress
 from car_daemon.scheduler.rate import ServiceRate
-from car_daemon.scheduler.recovery import recover
+from car_daemon.scheduler.recovery import recover, send_back
 from car_daemon.scheduler.request import Fault, Request, State
 from car_daemon.scheduler.totals import Totals
 from car_daemon.scheduler.waiting import Waiting
@@ -34,10 +34,8 @@ class Scheduler:
         self.waiting = Waiting(self.fairness, age_after)
         self.rate = ServiceRate()
         self.totals = Totals()
-        # Mutable state besides the above: requests without a terminal answer by key, the newest request of each
-        # supersede key, and whether new requests are refused.
+        # Mutable state besides the above: requests without a terminal answer by key, and whether new ones are refused.
         self.requests: dict[int, Request] = {}
-        self._newest: dict[tuple[int, str], Request] = {}
         self.draining = False
 
     # What clients want.
@@ -89,7 +87,7 @@ class Scheduler:
         request = self.requests.get(key)
         if request is None or request.state is not State.PREPARING:
             return []
-        if not request.wait and not self._free_now(request):
+        if not request.wait and not request.was_prepared and not self._free_now(request):
             return [self._overloaded(request, "no free sequence", now), *self._settle(now)]
         actions = self._make_room(request, now)
         if request.state is State.PREPARING:
@@ -148,6 +146,8 @@ class Scheduler:
         affected = [request for request in self.requests.values() if request.engine == engine]
         actions = [action for request in affected for action in self._recover(request, now)]
         actions += [action for r in affected if r.state is State.ACCEPTED for action in self._prepare_uncounted(r, now)]
+        for request in [each for each in self.waiting if not self.gate.serves(each)]:
+            send_back(request, self.waiting)
         return actions + self._settle(now)
 
     def model_failed(
@@ -210,10 +210,11 @@ class Scheduler:
         return actions
 
     def _supersede(self, request: Request, now: float) -> list[Action]:
+        """Cancel what this one replaces, wherever it is: one that came before it may well be prepared after it."""
         if request.supersede is None:
             return []
-        older, self._newest[request.supersede] = self._newest.get(request.supersede), request
-        return [] if older is None else self._abandon(older, now, "cancelled", {"superseded": True})
+        others = [r for r in self.requests.values() if r.supersede == request.supersede and r.key < request.key]
+        return [action for older in others for action in self._abandon(older, now, "cancelled", {"superseded": True})]
 
     def _prepare_uncounted(self, request: Request, now: float) -> list[Action]:
         """Have a request prepared before it counts; where no engine can, it waits for one and counts now."""
@@ -306,8 +307,6 @@ class Scheduler:
         if request in self.waiting:
             self.waiting.remove(request)
         self.backlog.leave(request)
-        if request.supersede is not None and self._newest.get(request.supersede) is request:
-            del self._newest[request.supersede]
         if request.leased_at is not None:
             self.fairness.ended(request, now)
             self.rate.observe(now - request.leased_at)

@@ -98,6 +98,16 @@ def test_a_model_fails_with_its_last_replica_and_says_why() -> None:
     assert (entry.is_on(None), entry.is_on("gpu"), entry.is_on("tpu")) == (True, True, False)
 
 
+def test_until_it_is_loaded_again_a_model_is_on_the_devices_that_are_configured_now() -> None:
+    entry = World().entry
+    entry.configured = ModelSettings(Path("m"), devices=("gpu1",))
+    assert (entry.is_on("gpu1"), entry.is_on("cpu")) == (True, False)
+    entry.replicas[0].become("ready", ready=READY)
+    assert (entry.is_on("gpu1"), entry.is_on("cpu")) == (False, True)
+    entry.become("draining")
+    assert (entry.is_on("gpu1"), entry.is_on("cpu")) == (True, False)
+
+
 def test_every_replica_that_comes_or_goes_is_a_change_of_the_capacity() -> None:
     world = World()
     for replica in world.entry.replicas:

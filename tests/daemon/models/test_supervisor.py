@@ -14,6 +14,7 @@ from car_daemon.models.circuit import CircuitLimits
 from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.link import Engine
 from car_daemon.models.parts import check_files
+from car_daemon.models.replica import Replica
 from car_daemon.models.supervisor import DIED_TOO_OFTEN, EngineSupervisor, Patience
 from car_daemon.models.unsound import Reason, UnsoundModel
 from car_daemon.models.vitals import VitalLimits
@@ -142,6 +143,34 @@ async def test_a_model_that_is_not_the_default_one_and_failed_waits_for_who_asks
         (await world.next_engine()).hear(LoadFailed("a fixed text"))
         await asyncio.sleep(0.01)  # nothing announces what does not happen
         assert (world.entry.state, world.engines.empty()) == ("failed", True)
+
+
+async def test_a_replica_that_failed_is_not_tried_again_once_the_rest_of_its_model_failed_too() -> None:
+    async with supervised() as world:
+        world.entry.default = False
+        other = Replica("cpu", lambda: None, lambda: None)
+        world.entry.replicas.append(other)
+        other.become("ready", ready=READY)
+        for _ in range(PATIENCE.circuit.deaths):
+            engine = await world.next_engine()
+            engine.hear(READY)
+            engine.die()
+        while world.replica.state != "failed":
+            world.changed.clear()
+            await world.changed.wait()
+        other.become("failed", reason="a fixed text")
+        task = world.supervisor._task
+        assert task is not None
+        await task
+        assert world.engines.empty()
+
+
+async def test_a_replica_that_becomes_ready_while_its_model_drains_is_not_used() -> None:
+    async with supervised() as world:
+        engine = await world.next_engine()
+        world.entry.become("draining")
+        engine.hear(READY)
+        assert (world.heard, world.replica.ready, world.entry.state) == ([], None, "draining")
 
 
 async def test_an_engine_without_heartbeats_is_killed_and_replaced() -> None:

@@ -201,8 +201,10 @@ class World:
         return engine
 
     def lose_engine(self, engine: FakeEngine) -> None:
-        """Kill an engine with all that it holds."""
+        """Kill an engine with all that it holds; what the last one of a model prepared is of no use to the next."""
         del self.engines[engine.number]
+        if not self.engines_of(engine.model):
+            self.prepared_keys -= {key for key, request in self.requests.items() if request.model == engine.model}
         self.do(self.scheduler.engine_lost(engine.number, self.now))
 
     def fail_model(self, model: str, left: Collection[str] = ()) -> None:
@@ -214,6 +216,11 @@ class World:
         engine.preparing.remove(key)
         self.prepared_keys.add(key)
         self.do(self.scheduler.prepared(key, PROMPT_TOKENS, 8, self.now, blocks))
+
+    def prepare_all(self, engine: FakeEngine) -> None:
+        """Let an engine report all its prompts as prepared, in the order of their arrival."""
+        for key in sorted(engine.preparing):
+            self.prepare(engine, key)
 
     def refuse(self, engine: FakeEngine, key: int, reason: str = "context_exceeded") -> None:
         """Let an engine refuse a prompt."""

@@ -153,9 +153,11 @@ def test_a_request_whose_engine_died_before_anything_was_sent_runs_again() -> No
     world.run_one(engine)
     world.advance(1, 3)
     world.lose_engine(engine)
-    assert world.requests[1].state is State.WAITING
+    assert world.requests[1].state is State.ACCEPTED
     assert (world.requests[1].produced, world.gate.in_use) == (0, 0)
-    assert world.start_engine().running == {1}
+    following = world.start_engine()
+    world.prepare_all(following)
+    assert following.running == {1}
     assert world.endings[1] == []
 
 
@@ -164,7 +166,8 @@ def test_a_request_that_was_running_in_two_engine_deaths_is_quarantined() -> Non
     for _ in range(2):
         engine = world.start_engine()
         if not world.requests:
-            world.run_one(engine)
+            world.submit()
+        world.prepare_all(engine)
         world.lose_engine(engine)
     assert world.endings[1] == ["engine_lost"]
     assert world.fails[0].data == {"quarantined": True, "retryable": False}
@@ -200,10 +203,45 @@ def test_an_engines_death_costs_waiting_requests_nothing() -> None:
     world.run_one(engine)
     world.submit()
     world.lose_engine(engine)
-    assert [request.key for request in world.scheduler.waiting.ordered(0.0)] == [1, 2]
-    assert world.requests[3].state is State.ACCEPTED
+    assert {request.state for request in world.requests.values()} == {State.ACCEPTED}
     following = world.start_engine(sequences=2)
-    assert (following.running, following.preparing) == ({1, 2}, {3})
+    world.prepare_all(following)
+    assert following.running == {1, 2}
+    assert world.requests[3].state is State.WAITING
+
+
+def test_what_was_prepared_once_is_not_blamed_for_deaths_while_it_is_prepared_anew() -> None:
+    world = World()
+    engine = world.start_engine(sequences=0)
+    world.run_one(engine)
+    for _ in range(5):
+        world.lose_engine(engine)
+        engine = world.start_engine()
+        assert engine.preparing == {1}
+    world.prepare_all(engine)
+    assert engine.running == {1}
+
+
+def test_what_refused_to_wait_and_ran_is_not_refused_when_it_runs_again() -> None:
+    world = World()
+    engine = world.start_engine(sequences=2)
+    world.run_one(engine)
+    impatient = world.submit(wait=False)
+    world.prepare_all(engine)
+    world.lose_engine(engine)
+    following = world.start_engine(sequences=1)
+    world.prepare_all(following)
+    assert (following.running, impatient.state, world.endings[impatient.key]) == ({1}, State.WAITING, [])
+
+
+def test_an_engine_that_cannot_run_what_another_one_prepared_says_so() -> None:
+    world = World()
+    engine = world.start_engine(sequences=0)
+    world.run_one(engine)
+    world.lose_engine(engine)
+    shorter = world.start_engine()
+    world.refuse(shorter, 1)
+    assert (world.endings[1], shorter.running) == (["context_exceeded"], set())
 
 
 def test_a_cancelled_request_needs_nothing_from_an_engine_that_died() -> None:
@@ -241,7 +279,9 @@ def test_a_request_that_runs_again_does_not_fall_to_its_queue_timeout() -> None:
     world.lose_engine(engine)
     world.pass_time(0.0)
     assert world.endings[1] == []
-    assert world.start_engine().running == {1}
+    following = world.start_engine()
+    world.prepare_all(following)
+    assert following.running == {1}
 
 
 def test_a_request_past_its_deadline_is_answered_with_what_it_has_when_its_engine_dies() -> None:

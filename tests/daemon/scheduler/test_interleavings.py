@@ -246,7 +246,7 @@ class Interleavings(RuleBasedStateMachine):
         assert len(held) == backlog.held
         assert not held or not backlog.fits(held[0])
         idle = [r for r in self.world.scheduler.requests.values() if r.state is State.ACCEPTED and r in backlog]
-        assert all(self.world.engine_of(request.model) is None for request in idle)
+        assert not any(self.suits(request, each) for request in idle for each in self.world.engines_of(request.model))
 
     @invariant()
     def the_queue_is_bounded(self) -> None:

@@ -58,6 +58,16 @@ def test_a_newer_request_that_is_refused_supersedes_nothing() -> None:
     assert world.endings == {1: [], 2: ["context_exceeded"]}
 
 
+def test_an_older_request_that_is_prepared_later_is_superseded_all_the_same() -> None:
+    world = World()
+    engine = world.start_engine()
+    older, newer = (world.submit(supersede=(1, "search")).key for _ in range(2))
+    world.prepare(engine, newer)
+    assert world.endings == {older: ["cancelled"], newer: []}
+    world.prepare(engine, older)
+    assert engine.running == {newer}
+
+
 def test_a_superseded_request_that_runs_lets_go_of_its_sequence() -> None:
     world = World()
     engine = world.start_engine(sequences=1)

@@ -134,8 +134,9 @@ def test_a_parked_request_runs_again_when_its_engine_dies() -> None:
     world.set_aside(engine, 1)
     world.lose_engine(engine)
     assert world.endings == {1: [], 2: []} or world.endings[2] == ["engine_lost"]
-    assert world.requests[1].state is State.WAITING
+    assert world.requests[1].state is State.ACCEPTED
     following = world.start_engine(sequences=2)
+    world.prepare_all(following)
     assert 1 in following.running
 
 

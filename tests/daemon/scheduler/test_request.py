@@ -11,6 +11,7 @@ LEGAL = [
     (State.PREPARING, State.ACCEPTED),
     (State.PREPARING, State.ENDED),
     (State.WAITING, State.RUNNING),
+    (State.WAITING, State.ACCEPTED),
     (State.WAITING, State.ENDED),
     (State.RUNNING, State.WAITING),
     (State.RUNNING, State.PARKED),

@@ -46,6 +46,13 @@ def test_the_session_of_another_user_is_another_session() -> None:
     assert router.choose(request(2, session=(1, "a")), [place(1), place(2)]) == 1
 
 
+def test_a_session_of_another_model_is_another_session() -> None:
+    router = Router()
+    router.started(request(1, session=(0, "a")), 2)
+    router.started(Request(2, "other", arrived=0.0, session=(0, "a")), 7)
+    assert router.choose(request(3, session=(0, "a")), [place(1), place(2, 0.5)]) == 2
+
+
 def test_a_session_whose_replica_is_full_moves_to_another_and_stays_there() -> None:
     router = Router()
     router.started(request(1, session=(0, "a")), 2)
@@ -133,6 +140,30 @@ def test_a_request_that_fits_only_the_longer_sequences_runs_there() -> None:
     long.prompt_tokens, long.max_tokens = 500, 100
     assert gate.try_lease(long) == 2
     assert gate.engine_of("m") == 1
+
+
+def test_a_request_that_is_too_long_for_its_device_runs_there_all_the_same_to_be_refused() -> None:
+    gate = Gate()
+    gate.declare(1, Declared("m", 1, "gpu0", 256))
+    gate.declare(2, Declared("m", 1, "cpu", 1024))
+    long = Request(1, "m", arrived=0.0, device="gpu0")
+    long.prompt_tokens, long.max_tokens = 500, 100
+    assert gate.try_lease(long) == 1
+
+
+def test_what_waits_for_the_device_of_a_replica_that_died_is_prepared_anew_by_its_next_life() -> None:
+    world = World()
+    cpu, gpu = world.start_engine(device="cpu"), world.start_engine(sequences=1, device="gpu0")
+    for wanted in ("gpu", "gpu", None):
+        one = world.submit(device=wanted)
+        world.prepare(world.engine_with(one.key) or cpu, one.key)
+    world.lose_engine(gpu)
+    assert [world.requests[key].state for key in (1, 2)] == [State.ACCEPTED] * 2
+    assert cpu.running == {3}
+    following = world.start_engine(sequences=2, device="gpu0")
+    for key in (1, 2):
+        world.prepare(world.engine_with(key) or cpu, key)
+    assert following.running == {1, 2}
 
 
 def test_a_waiter_for_a_full_device_does_not_hold_up_others() -> None:

@@ -45,8 +45,13 @@ def _separators(vocabulary: Vocabulary) -> tuple[list[int], list[int], list[int]
     handle = vocabulary.handle
     separator, end = binding.llama_vocab_sep(handle), binding.llama_vocab_eos(handle)
     end = separator if end == binding.LLAMA_TOKEN_NULL else end
-    ends = [end] if binding.llama_vocab_get_add_eos(handle) else []
-    middle = [*ends, *([separator] if binding.llama_vocab_get_add_sep(handle) else [])]
+    ends = _given(end, binding.llama_vocab_get_add_eos(handle))
+    middle = [*ends, *_given(separator, binding.llama_vocab_get_add_sep(handle))]
     # Word pieces always end with their separator, also where the file does not say so.
     is_word_pieces = binding.llama_vocab_type(handle) == binding.LLAMA_VOCAB_TYPE_WPM
-    return [vocabulary.begin] if vocabulary.adds_begin else [], middle, [end] if is_word_pieces else ends
+    return _given(vocabulary.begin, vocabulary.adds_begin), middle, _given(end, is_word_pieces) or ends
+
+
+def _given(token: int, wanted: bool) -> list[int]:
+    """Return a token that is wanted, where the model has it."""
+    return [token] if wanted and token != binding.LLAMA_TOKEN_NULL else []
