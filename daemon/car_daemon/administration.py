@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from car_daemon.config_tables import ConfigError
 from car_daemon.connection import Connection
 from car_daemon.dispatch import Handler
-from car_daemon.exchange import Exchange
+from car_daemon.exchange import Exchange, Work
 from car_daemon.peer import Peer
 from car_daemon.pending import Reply
 from car_protocol.admin import CancelOtherParams, DrainParams
@@ -52,8 +52,9 @@ class Administration:
         return Empty()
 
     def drain(self, connection: Connection, exchange: Exchange, params: DrainParams) -> None:
-        """Have the daemon finish and end; the answer comes when all others have theirs."""
+        """Have the daemon finish and end; the answer comes when all others have theirs. Nothing stops it any more."""
         self.permit(connection.peer)
+        exchange.work = Work(lambda reason: exchange.error(RpcError(reason)))
         self._drain(None if params.timeout_ms is None else params.timeout_ms / 1000, exchange)
 
     def reload(self, connection: Connection, _exchange: Exchange, _params: NoParams) -> Empty:

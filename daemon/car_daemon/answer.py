@@ -19,6 +19,26 @@ from car_protocol.sampling import Sampling
 _MAX_SEED = 2**32 - 1
 
 
+def request_of(params: InferParams, owner: Owner, key: int, model: str, *, size: int, now: float) -> Request:
+    """Return what the scheduler has to know of a request of `size` bytes that came `now`."""
+    return Request(
+        key,
+        model,
+        arrived=now,
+        client=(owner.uid, params.client if params.client is not None else owner.pid),
+        size=size,
+        priority=params.priority,
+        wait=params.wait,
+        queue=params.queue,
+        supersede=None if params.supersede is None else (owner.connection, params.supersede),
+        progress=params.progress,
+        device=params.device,
+        session=None if params.session is None else (owner.uid, params.session),
+        timeout=_seconds(params.timeout_ms),
+        queue_timeout=_seconds(params.queue_timeout_ms),
+    )
+
+
 class GrowingAnswer:
     """What a client asked and what it gets; times in seconds of `clock`."""
 
@@ -79,7 +99,7 @@ class GrowingAnswer:
             sampling=_sampling(params),
             grammar=params.grammar,
             json_schema=params.json_schema,
-            adapters=self._adapters,
+            adapters=tuple((each.name, each.scale) for each in params.lora),
         )
 
     @property
@@ -124,7 +144,7 @@ class GrowingAnswer:
         """Take what one step brought; a stream's text goes out at once."""
         self.sequence = row.sequence
         self._end = row.end
-        if self.params.progress and not row.sampled and row.end is None:
+        if self.params.progress and self._tokens.first_at is None and (row.sampled or row.end is None):
             total = self.prompt_tokens
             self._reply.progress(Progress(self.owner.id, "prefill", done=row.prompt_done, total=total))
         if row.sampled:
@@ -214,3 +234,7 @@ def _chat(params: InferParams) -> frames.Chat | None:
 
 def _ms(seconds: float) -> float:
     return round(seconds * 1000, 3)
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

@@ -53,10 +53,7 @@ def run(arguments: list[str]) -> int:
 
 def _listening_socket(config: Config) -> OwnSocket | ActivatedSocket:
     """Return the service manager's socket, else one of our own; raises BadAddress or AddressInUse."""
-    given = activated_socket()
-    if given is None and config.exit_idle_s is not None:
-        raise BadAddress("--exit-idle needs a socket of the service manager's: it starts card again on the next use")
-    return given or OwnSocket(config.socket, shared=bool(config.allow_uids))
+    return activated_socket() or OwnSocket(config.socket, shared=bool(config.allow_uids))
 
 
 def _metrics_socket(config: Config) -> AbstractContextManager[MetricsSocket | None]:
@@ -131,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         "--config", metavar="FILE", help="the TOML file (default: card.toml in the configuration folders)"
     )
     parser.add_argument("--check-config", action="store_true", help="look whether the configuration is valid, and exit")
-    parser.add_argument("--capacity", type=_positive, metavar="N", help="requests that may run at once on this machine")
+    parser.add_argument("--capacity", type=_count, metavar="N", help="requests that may run at once on this machine")
     parser.add_argument("--context-tokens", type=_positive, metavar="N", help="tokens of context of each request")
     parser.add_argument("--threads", type=_threads, metavar="N", help="threads of the engine (default: physical cores)")
     parser.add_argument(
@@ -139,9 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--log-level", choices=get_args(logs.Level), help="default: info")
     parser.add_argument("--log-format", choices=get_args(logs.Format), help="default: console")
-    parser.add_argument(
-        "--exit-idle", type=_seconds, metavar="SECONDS", help="end after so long without a connection (socket units)"
-    )
+    parser.add_argument("--exit-idle", type=_seconds, metavar="SECONDS", help="end after so long without a connection")
     return parser
 
 
@@ -152,6 +147,10 @@ def _model(text: str) -> str:
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
     return text
+
+
+def _count(text: str) -> int:
+    return _integer(text, 0, _MAX_PORTABLE_INT, "a positive integer")
 
 
 def _positive(text: str) -> int:

@@ -122,10 +122,16 @@ def _machine_limit(
             return int(text), "env"
         warnings.append(f"{LIMIT_VARIABLE} is not a positive integer and is ignored")
     if flags.capacity is not None:
-        return flags.capacity, "flag"
+        return _at_least_one(flags.capacity, warnings), "flag"
     if file.capacity.sequences is not None:
-        return file.capacity.sequences, "config"
+        return _at_least_one(file.capacity.sequences, warnings), "config"
     return None, None
+
+
+def _at_least_one(limit: int, warnings: list[str]) -> int:
+    if limit < 1:
+        warnings.append("a capacity of 0 is raised to 1")
+    return max(1, limit)
 
 
 def _metrics_address(listen: str | None) -> MetricsAddress | None:

@@ -15,6 +15,7 @@ from car_protocol.limits import Limits
 GUIDE = "guide"
 MAX_THREADS = 1024
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Device = Annotated[str, Meta(pattern=PATTERN)]
 Sequences = Annotated[int, Meta(ge=1, le=256)]
 DecidingPolicy = Literal["measured", "memory", "ram_tiers", "ram_per_8gb"]
@@ -42,10 +43,10 @@ class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CapacityTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[capacity]`; `sequences` is the limit of the machine."""
+    """`[capacity]`; `sequences` is the limit of the machine, 1 where it is 0."""
 
     policy: DecidingPolicy = "measured"
-    sequences: Positive | None = None
+    sequences: Count | None = None
     max_itl_ms: Positive = MAX_ITL_MS
     reserve_bytes: Annotated[int, Meta(ge=0)] = 0
 

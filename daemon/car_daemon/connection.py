@@ -42,6 +42,10 @@ class Calls(Protocol):
         """Carry out a notification."""
         ...
 
+    def waits(self, call: Call) -> bool:
+        """Return whether it may be answered later than at once."""
+        ...
+
     def refused(self, call: Call) -> None:
         """Hear of a request that the connection itself refused."""
         ...
@@ -212,18 +216,18 @@ class Connection(asyncio.Protocol):
             self._calls.notify(self, call)
             return
         exchange = Exchange(call.id, len(call.params), end, self._outbox)
-        if refusal := self._refusal(call.id):
+        if refusal := self._refusal(call, call.id):
             self._calls.refused(call)
             end(exchange, refusal)
             return
         self.in_flight[call.id] = exchange
         self._calls.call(self, call, exchange)
 
-    def _refusal(self, request_id: str | int) -> Failure | None:
+    def _refusal(self, call: Call, request_id: str | int) -> Failure | None:
         if request_id in self.in_flight:
             return Failure(None, RpcError("invalid_request", id=request_id).as_object())
         most = self._limits.max_in_flight
-        if len(self.in_flight) >= most:
+        if len(self.in_flight) >= most and self._calls.waits(call):
             return Failure(request_id, RpcError("limit", limit="max_in_flight", value=most).as_object())
         return None
 

@@ -52,6 +52,11 @@ class Dispatch:
             log.error("call.failed", method=call.method, error=type(error).__name__, place=place_of(error), **facts)  # noqa: TRY400
             exchange.error(RpcError("internal_error"))
 
+    def waits(self, call: Call) -> bool:
+        """Return whether it may be answered later than at once."""
+        method = METHODS.get(call.method)
+        return method is not None and method.waits
+
     def refused(self, call: Call) -> None:
         """Count a request that was refused before the scheduler saw it."""
         method = METHODS.get(call.method)

@@ -14,12 +14,13 @@ class Drain:
     def __init__(self, inference: Inference, totals: Totals) -> None:
         self._inference = inference
         self._totals = totals
-        # Mutable state: whether it began, whether its time is up, how many requests were completed before it, and who
-        # waits for its end.
+        # Mutable state: whether it began, whether its time is up, how many requests were completed before it, who waits
+        # for its end, and what came of it.
         self.begun = asyncio.Event()
         self._time_is_up = asyncio.Event()
         self._completed_before = 0
         self._replies: list[Reply] = []
+        self._outcome: Drained | None = None
 
     def begin(self, patience_s: float, reply: Reply | None = None) -> None:
         """Admit nothing from now on, and refuse in so many seconds what is not done; `reply` hears of the end."""
@@ -27,7 +28,9 @@ class Drain:
             self.begun.set()
             self._completed_before = self._totals.completed
             self._inference.drain()
-        if reply is not None:
+        if reply is not None and self._outcome is not None:
+            reply.result(self._outcome)
+        elif reply is not None:
             self._replies.append(reply)
         asyncio.get_running_loop().call_later(patience_s, self.hurry)
 
@@ -37,11 +40,12 @@ class Drain:
 
     async def finish(self) -> None:
         """Return once everything in flight is answered, and whoever asked for the drain too."""
-        waits = [asyncio.create_task(event.wait()) for event in (self._inference.idle, self._time_is_up)]
+        waits = [asyncio.create_task(event.wait()) for event in (self._inference.drained, self._time_is_up)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
         completed, refused = self._totals.completed - self._completed_before, self._totals.in_flight
         self._inference.refuse_all("draining")
+        self._outcome = Drained(completed, refused)
         for reply in self._replies:
-            reply.result(Drained(completed, refused))
+            reply.result(self._outcome)

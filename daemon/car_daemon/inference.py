@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from car_daemon.answer import GrowingAnswer
+from car_daemon.answer import GrowingAnswer, request_of
 from car_daemon.engine import frames
 from car_daemon.logs import trace_facts
 from car_daemon.lookups import Lookups
@@ -50,7 +50,7 @@ class Inference:
         self.arrived = arrived
         self._left = left
         self._keys = count(1)
-        self.lookups = Lookups(self._keys, scheduler.backlog.bounds.max_bytes, left)
+        self.lookups = Lookups(self._keys, scheduler.backlog.bounds.max_bytes, self._lookup_left)
         self._fleet = Fleet()
         self._doers: dict[type[Action], Callable[[Any], None]] = {
             Prepare: self._prepare,
@@ -62,14 +62,13 @@ class Inference:
             Complete: self._complete,
             Fail: self._fail,
         }
-        # Mutable state besides the above: answers on their way by key, how long those of each model waited, and the
-        # next deadline.
+        # Mutable state besides the above: answers on their way by key, how long those of each model waited, the next
+        # deadline, and whether a drain has nothing left to finish.
         self.answers: dict[int, Pending] = {}
         self.timings: dict[str, Timings] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = math.inf
-        self.idle = asyncio.Event()
-        self.idle.set()
+        self.drained = asyncio.Event()
 
     def infer(self, params: InferParams, owner: Owner, reply: Reply, *, size: int, streams: bool) -> int:
         """Take a request of `size` bytes; return the key that cancels it. Raises RpcError if no model can serve it."""
@@ -78,22 +77,7 @@ class Inference:
             raise RpcError("model_unavailable", lacks="device")
         now = self._clock()
         entry.touch()
-        request = Request(
-            next(self._keys),
-            entry.name,
-            arrived=now,
-            client=(owner.uid, params.client if params.client is not None else owner.pid),
-            size=size,
-            priority=params.priority,
-            wait=params.wait,
-            queue=params.queue,
-            supersede=None if params.supersede is None else (owner.connection, params.supersede),
-            progress=params.progress,
-            device=params.device,
-            session=None if params.session is None else (owner.uid, params.session),
-            timeout=_seconds(params.timeout_ms),
-            queue_timeout=_seconds(params.queue_timeout_ms),
-        )
+        request = request_of(params, owner, next(self._keys), entry.name, size=size, now=now)
         return self._submit(entry, self._growing(request, params, owner, reply, streams=streams), now)
 
     def _growing(
@@ -113,7 +97,6 @@ class Inference:
     def _submit(self, entry: ModelEntry, answer: Pending, now: float) -> int:
         request = answer.request
         self.answers[request.key] = answer
-        self.idle.clear()
         self._do(self._scheduler.submit(request, now))
         if request.expires_at is not None and request.expires_at < self._armed_for:
             self._arm()
@@ -138,8 +121,10 @@ class Inference:
         self._do(self._scheduler.dispatch(self._clock()))
 
     def drain(self) -> None:
-        """Refuse new requests; `idle` is set once the others are done."""
+        """Refuse new requests and look-ups; `drained` is set once the others are done."""
         self._scheduler.drain()
+        self.lookups.drain()
+        self._look_for_the_end()
 
     def refuse_all(self, reason: str) -> None:
         """End everything in flight, look-ups too."""
@@ -150,6 +135,7 @@ class Inference:
 
     def engine_ready(self, entry: ModelEntry, engine: int, link: Engine, ready: frames.Ready) -> None:
         """Serve the model's requests with this engine from now on."""
+        self._refuse_lacking(entry)
         self._fleet.joined(engine, link, ready)
         self.lookups.engine_ready(entry.name, engine, link)
         declared = Declared(entry.name, ready.sequences, ready.device, ready.context_tokens)
@@ -184,8 +170,11 @@ class Inference:
         if entry.state == "failed":
             self.model_failed(entry)
         else:
-            lacks = {"lacks": "device"}
-            self._do(self._scheduler.model_failed(entry.name, self._clock(), lacks, left=entry.devices))
+            self._refuse_lacking(entry)
+
+    def _refuse_lacking(self, entry: ModelEntry) -> None:
+        lacks = {"lacks": "device"}
+        self._do(self._scheduler.model_failed(entry.name, self._clock(), lacks, left=entry.devices))
 
     def model_failed(self, entry: ModelEntry) -> None:
         """Answer everything that waits for a model that cannot be served."""
@@ -242,8 +231,15 @@ class Inference:
         for action in actions:
             self._doers[type(action)](action)
         self._fleet.divide_cores(self._scheduler.gate.busy_engines())
-        if not self.answers:
-            self.idle.set()
+        self._look_for_the_end()
+
+    def _look_for_the_end(self) -> None:
+        if self._scheduler.draining and not self.answers and not self.lookups:
+            self.drained.set()
+
+    def _lookup_left(self, model: str) -> None:
+        self._left(model)
+        self._look_for_the_end()
 
     def _prepare(self, action: Prepare) -> None:
         self._fleet.send(action.engine, self.answers[action.request.key].as_prepare())
@@ -302,19 +298,8 @@ class Inference:
 
     def _expire(self) -> None:
         actions = self._scheduler.expire(self._clock())
-        for action in actions:
-            if isinstance(action, Fail):
-                request = action.request
-                facts = self._trace_facts(request)
-                log.warning("request.timed_out", model=request.model, limit_ms=_limit_ms(request), **facts)
+        for request in (action.request for action in actions if isinstance(action, Fail)):
+            facts = self._trace_facts(request)
+            log.warning("request.timed_out", model=request.model, limit_ms=request.limit_ms, **facts)
         self._do(actions)
         self._arm()
-
-
-def _limit_ms(request: Request) -> int:
-    limits = [limit for limit in (request.deadline, request.queue_deadline) if limit is not None]
-    return round((min(limits) - request.arrived) * 1000)
-
-
-def _seconds(milliseconds: int | None) -> float | None:
-    return None if milliseconds is None else milliseconds / 1000

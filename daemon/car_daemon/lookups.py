@@ -40,20 +40,25 @@ class Lookups:
         self._keys = keys
         self._left = left
         self.max_bytes = max_bytes
-        # Mutable state: the questions that wait or are with an engine by key, also those that were answered with an
-        # error meanwhile; their bytes; and the engines of each model that are up, by number.
+        # Mutable state: whether more are refused; the questions that wait or are with an engine by key, also those that
+        # were answered with an error meanwhile; their bytes; and the engines of each model that are up, by number.
+        self._draining = False
         self._open: dict[int, _Lookup] = {}
         self._bytes = 0
         self._engines: dict[str, dict[int, Engine]] = {}
 
+    def __len__(self) -> int:
+        """Return how many questions wait or are with an engine."""
+        return len(self._open)
+
     def tokenize(self, model: str, params: TokenizeParams, reply: Reply, size: int = 0) -> int:
-        """Have text cut into tokens; return the key that cancels it. Raises RpcError where too much waits."""
+        """Have text cut into tokens; return the key that cancels it. Raises RpcError in a drain or for too much."""
         key = next(self._keys)
         message = frames.Tokenize(key, params.text, params.add_special, params.parse_special)
         return self._ask(_Lookup(model, message, size, reply))
 
     def detokenize(self, model: str, params: DetokenizeParams, reply: Reply, size: int = 0) -> int:
-        """Have tokens written out; return the key that cancels it. Raises RpcError where too much waits."""
+        """Have tokens written out; return the key that cancels it. Raises RpcError in a drain or for too much."""
         message = frames.Detokenize(next(self._keys), params.tokens, params.special)
         return self._ask(_Lookup(model, message, size, reply))
 
@@ -73,6 +78,10 @@ class Lookups:
             self._close(key)
         reply, lookup.reply = lookup.reply, None
         reply.error(RpcError(reason))
+
+    def drain(self) -> None:
+        """Refuse new questions from now on."""
+        self._draining = True
 
     def refuse_all(self, reason: str) -> None:
         """Answer every open question with an error."""
@@ -121,6 +130,8 @@ class Lookups:
         return any(lookup.model == model and lookup.engine is not None for lookup in self._open.values())
 
     def _ask(self, lookup: _Lookup) -> int:
+        if self._draining:
+            raise RpcError("draining")
         if self._bytes and self._bytes + lookup.size > self.max_bytes:
             raise RpcError("limit", limit="queue_max_bytes", value=self.max_bytes)
         self._bytes += lookup.size

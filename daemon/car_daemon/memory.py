@@ -7,6 +7,7 @@ import psutil
 from msgspec import Struct
 
 _UNLIMITED = 1 << 62
+_WHERE_UNREADABLE = 16 * 1024**3
 _PSI = Path("proc/pressure/memory")
 
 
@@ -24,13 +25,21 @@ MemorySource = Callable[[], MemoryReading]
 
 def read_memory(root: Path = Path("/")) -> MemoryReading:
     """Read what is true now; a control group's limit counts where it is the smaller one."""
-    machine = psutil.virtual_memory()
-    total, available = machine.total, machine.available
+    total, available = _machine()
     for limit, used in _group_limits(root):
         total = min(total, limit)
         available = min(available, max(0, limit - used))
     some, full = _stalls(root / _PSI)
     return MemoryReading(total, available, some, full)
+
+
+def _machine() -> tuple[int, int]:
+    """Return total and available bytes of the machine; 16 GiB where they cannot be read."""
+    try:
+        memory = psutil.virtual_memory()
+    except (OSError, RuntimeError, psutil.Error):
+        return _WHERE_UNREADABLE, _WHERE_UNREADABLE
+    return memory.total, memory.available
 
 
 def _group_limits(root: Path) -> list[tuple[int, int]]:

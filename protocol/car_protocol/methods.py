@@ -18,7 +18,8 @@ from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens
 class Method(Struct, frozen=True):
     """One method of the contract; a streaming one may not stand in a batch, inference counts in the totals.
 
-    The summary is one sentence; `note` is what else a caller has to know.
+    One that waits is answered later and is in flight until then, the others are answered at once. The summary is one
+    sentence; `note` is what else a caller has to know.
     """
 
     summary: str
@@ -26,6 +27,7 @@ class Method(Struct, frozen=True):
     result: Any
     streams: bool = False
     infers: bool = False
+    waits: bool = False
     note: str = ""
 
 
@@ -33,13 +35,14 @@ METHODS: dict[str, Method] = {
     "inference/capacity": Method(
         "How many requests run at once, and why.", CapacityParams, Capacity, note="At once, always."
     ),
-    "infer": Method("Answer a prompt in one piece.", InferParams, Answer, infers=True),
+    "infer": Method("Answer a prompt in one piece.", InferParams, Answer, infers=True, waits=True),
     "infer_stream": Method(
         "Answer a prompt piece by piece.",
         InferParams,
         Answer,
         streams=True,
         infers=True,
+        waits=True,
         note="`infer_stream/chunk` notifications come first, and the answer has `chunks` in place of `text`.",
     ),
     "$/cancelRequest": Method(
@@ -53,17 +56,21 @@ METHODS: dict[str, Method] = {
         EmbedParams,
         Embeddings,
         infers=True,
+        waits=True,
         note="Pooled as the model says, by the mean where it says nothing. Takes a lease like `infer`.",
     ),
-    "rerank": Method("Order documents by how well they answer a query.", RerankParams, Ranking, infers=True),
-    "tokenize": Method("Cut text into the model's tokens.", TokenizeParams, Tokens),
-    "detokenize": Method("Write tokens out as text.", DetokenizeParams, Text),
+    "rerank": Method(
+        "Order documents by how well they answer a query.", RerankParams, Ranking, infers=True, waits=True
+    ),
+    "tokenize": Method("Cut text into the model's tokens.", TokenizeParams, Tokens, waits=True),
+    "detokenize": Method("Write tokens out as text.", DetokenizeParams, Text, waits=True),
     "models/list": Method("List what the daemon can serve.", NoParams, Models),
-    "models/show": Method("Look into a model's file.", ShowParams, ModelDetails, note="It loads nothing."),
+    "models/show": Method("Look into a model's file.", ShowParams, ModelDetails, waits=True, note="It loads nothing."),
     "models/load": Method(
         "Load a model.",
         LoadParams,
         Model,
+        waits=True,
         note="Answers once it is served, at once where it is; 1004 where it cannot be. `progress` sends "
         "`models/progress` meanwhile. For administrators.",
     ),
@@ -71,6 +78,7 @@ METHODS: dict[str, Method] = {
         "Unload a model once it has finished its work.",
         LoadParams,
         Model,
+        waits=True,
         note="Answers once it is gone, at once where it is not loaded. For administrators.",
     ),
     "daemon/status": Method("What the daemon is doing now.", StatusParams, Status),
@@ -84,7 +92,9 @@ METHODS: dict[str, Method] = {
         "Finish what runs and waits, then end.",
         DrainParams,
         Drained,
-        note="Admits nothing from now on (1003), and answers the rest with 1003 at the timeout. For administrators.",
+        waits=True,
+        note="Admits nothing from now on (1003), and answers the rest with 1003 at the timeout. Who cancels it waits "
+        "for it no longer; it goes on. For administrators.",
     ),
     "daemon/reload": Method(
         "Read the configuration again.",

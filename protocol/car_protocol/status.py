@@ -116,7 +116,7 @@ class Status(Struct, frozen=True, kw_only=True):
     capacity: Annotated[Capacity, note("of the default model")]
     models: Annotated[list[ModelStatus], note("each model's entry with its `engines`, the default one first")]
     queue: Queue
-    sequences: Annotated[list[SequenceStatus], note("those leased")]
+    sequences: Annotated[list[SequenceStatus], note("those that requests for answers lease")]
     connections: list[ConnectionStatus]
     totals: Annotated[Totals, note("requests since the start")]
     memory: Annotated[Memory, note("of the machine")]

@@ -53,6 +53,9 @@ class FakeCalls:
     def notify(self, connection: Connection, call: Call) -> None:
         self.notified.append(call.method)
 
+    def waits(self, call: Call) -> bool:
+        return call.method == "wait"
+
     def refused(self, call: Call) -> None:
         pass
 

@@ -10,9 +10,10 @@ from car_daemon.connection import Connection
 from car_daemon.exchange import Exchange, Work
 from car_daemon.outbox import Outbox
 from car_daemon.peer import Peer
-from car_protocol.admin import CancelOtherParams, DrainParams
+from car_protocol.admin import CancelOtherParams, Drained, DrainParams
 from car_protocol.errors import RpcError
 from car_protocol.infer import NoParams
+from car_protocol.limits import Limits
 
 ROOT, OWN, ADMIN, OTHER = 0, 1000, 1001, 1002
 
@@ -66,6 +67,18 @@ def test_the_daemons_user_root_and_administrators_drain_and_reload(uid: int) -> 
     world.call(uid, "daemon/drain", DrainParams())
     world.call(uid, "daemon/reload", NoParams())
     assert (world.drained, world.reloaded) == ([1.5, None], 1)
+
+
+def test_who_cancels_a_drain_waits_for_it_no_longer_and_it_goes_on() -> None:
+    world = World()
+    ended: list[Any] = []
+    exchange = Exchange("a", 0, lambda _, response: ended.append(response), Outbox(Limits(), lambda: None))
+    world.connections[OWN].in_flight["a"] = exchange
+    world.call(OWN, "daemon/drain", DrainParams())
+    exchange.cancel("cancelled")
+    exchange.result(Drained(1, 0))
+    assert [response.error.code for response in ended] == [-32800]
+    assert world.drained == [None]
 
 
 @pytest.mark.parametrize(("method", "params"), [("daemon/drain", DrainParams()), ("daemon/reload", NoParams())])

@@ -9,10 +9,12 @@ from car_daemon.config_tables import ConfigError
 from car_protocol.hub import SYSTEM_MODELS
 
 
-def loaded(folder: Path, text: str, *, gpu_layers: int | None = None, **env: str) -> Config:
+def loaded(
+    folder: Path, text: str, *, gpu_layers: int | None = None, capacity: int | None = None, **env: str
+) -> Config:
     file = folder / "card.toml"
     file.write_text(text)
-    flags = Flags(config=str(file), gpu_layers=gpu_layers)
+    flags = Flags(config=str(file), gpu_layers=gpu_layers, capacity=capacity)
     return load_config(flags, {"XDG_RUNTIME_DIR": str(folder), "XDG_CACHE_HOME": str(folder)} | env)
 
 
@@ -74,6 +76,12 @@ def test_a_flag_that_contradicts_the_device_of_the_file_is_refused(tmp_path: Pat
     with pytest.raises(ConfigError, match=f"--gpu-layers {layers} contradicts device") as refused:
         loaded(tmp_path, text, gpu_layers=layers)
     assert refused.value.key == "gpu_layers"
+
+
+def test_a_capacity_of_0_is_raised_to_1_and_warned_about(tmp_path: Path) -> None:
+    for config in (loaded(tmp_path, "", capacity=0), loaded(tmp_path, "[capacity]\nsequences = 0\n")):
+        assert (config.machine_limit, config.models["guide"].sequences) == (1, 1)
+        assert config.warnings == ["a capacity of 0 is raised to 1"]
 
 
 # Files of the hub.

@@ -171,6 +171,19 @@ def test_nothing_follows_the_last_word_of_a_connection(run: Run) -> None:
     run(scenario())
 
 
+def test_with_64_requests_in_flight_what_is_answered_at_once_still_is(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            pair = await all_of_them.connect()
+            pair.writer.write(b"".join(request("wait", number) for number in range(64)))
+            pair.send("do", 64)
+            assert await pair.receive() == {"jsonrpc": "2.0", "id": 64, "result": {"done": True}}
+            pair.send("wait", 65)
+            assert (await pair.receive())["error"]["data"]["limit"] == "max_in_flight"
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("count", [65, 100])
 def test_the_65th_request_in_flight_is_refused_and_the_others_live(run: Run, count: int) -> None:
     async def scenario() -> None:

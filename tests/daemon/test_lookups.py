@@ -3,6 +3,7 @@
 from itertools import count
 from typing import Any
 
+import pytest
 from msgspec import Struct
 
 from car_daemon.engine.frames import Extra, PlainText, Refused, TokenIds, Tokenize
@@ -85,6 +86,19 @@ def test_a_drain_answers_every_open_question() -> None:
     lookups.tokenize("m", TokenizeParams(text="b"), asked)
     lookups.refuse_all("draining")
     assert (waiting.all, asked.all) == (["draining"], ["draining"])
+
+
+def test_a_drain_refuses_new_questions_and_finishes_the_others() -> None:
+    left: list[str] = []
+    lookups, answers = Lookups(count(1), left=left.append), Answers()
+    lookups.engine_ready("m", 1, Link())
+    key = lookups.tokenize("m", TokenizeParams(text="a"), answers)
+    lookups.drain()
+    with pytest.raises(RpcError, match="going down"):
+        lookups.tokenize("m", TokenizeParams(text="b"), answers)
+    assert (len(lookups), left) == (1, [])
+    lookups.answered(TokenIds(key, [7]))
+    assert (len(lookups), left, len(answers.all)) == (0, ["m"], 1)
 
 
 def test_a_question_whose_engine_died_is_asked_once_more() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import psutil
+import pytest
 
 from car_daemon.memory import read_memory
 
@@ -23,6 +24,14 @@ def test_without_a_control_group_it_is_the_machines_memory(tmp_path: Path) -> No
 
 def test_detected_memory_is_more_than_nothing() -> None:
     assert read_memory().total > 0
+
+
+def test_where_memory_cannot_be_read_16_gib_are_assumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable() -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(psutil, "virtual_memory", unreadable)
+    assert read_memory(tmp_path).total == 16 * GIB
 
 
 def test_a_container_of_4_gib_has_4_gib(tmp_path: Path) -> None:

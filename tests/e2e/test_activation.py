@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.activation import Holder, activated, holder
-from tests.e2e.support import BIN, KNOWN, PATIENCE_S, Daemon, RawClient, greedy
+from tests.e2e.support import BIN, KNOWN, PATIENCE_S, Daemon, RawClient, greedy, running
 
 pytestmark = pytest.mark.slow
 
@@ -138,16 +138,12 @@ def test_a_daemon_that_nobody_uses_ends_and_the_next_client_is_served_by_the_nex
         assert client.response(request_id)["result"]["text"] == KNOWN[0].answer
 
 
-def test_without_a_socket_to_wake_it_a_daemon_does_not_end_when_idle(folder: Path) -> None:
-    ended = subprocess.run(
-        [BIN / "card", "--socket", str(folder / "card.sock"), "--exit-idle", "1"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    assert ended.returncode == 64
-    assert "--exit-idle needs a socket of the service manager's" in ended.stderr
+def test_a_daemon_on_a_socket_of_its_own_ends_too_when_nobody_uses_it(folder: Path) -> None:
+    with running(folder, "--exit-idle", "1") as daemon:
+        with daemon.connect() as client:
+            client.result("infer", greedy(KNOWN[0]))
+        assert daemon.process.wait(PATIENCE_S) == 0
+        assert not daemon.path.exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")

@@ -1,5 +1,7 @@
 """LoRA adapters by request, on a generated model with two of them."""
 
+import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -74,8 +76,9 @@ def test_a_stream_with_one_set_goes_on_beside_an_endless_one_with_another(client
     assert "result" in client.response(endless)
 
 
-def test_an_adapter_that_the_model_does_not_have_is_said_to_be_lacking(client: RawClient) -> None:
-    error = client.call("infer", params(("three", 1.0)))["error"]
+@pytest.mark.parametrize("scale", [1.0, 0.0])
+def test_an_adapter_that_the_model_does_not_have_is_said_to_be_lacking(client: RawClient, scale: float) -> None:
+    error = client.call("infer", params(("three", scale)))["error"]
     assert (error["code"], error["data"]["lacks"]) == (1004, "adapter")
 
 
@@ -109,3 +112,33 @@ def test_a_file_that_is_no_adapter_of_the_model_fails_the_start(
     daemon = start(*configured(folder, config))
     assert daemon.process.wait(timeout=30) == 69
     assert why in daemon.log.read_text()
+
+
+def engine(client: RawClient) -> Json:
+    """Return what the status says of the engine of `base`."""
+    (model,) = [each for each in client.result("daemon/status")["models"] if each["name"] == "base"]
+    (found,) = model["engines"]
+    return dict(found)
+
+
+@pytest.mark.slow
+def test_what_waits_for_an_adapter_that_the_next_engine_does_not_have_is_refused_by_it(
+    folder: Path, start: Callable[..., Daemon]
+) -> None:
+    generate(folder / "base.gguf", "tiny", "q8_0")
+    generate_adapter(folder / "one.gguf", "tiny", seed=1)
+    config = (
+        'default_model = "base"\n[capacity]\nsequences = 1\n'
+        f'[models.base]\npath = "{folder}/base.gguf"\ncontext_tokens = 512\n'
+    )
+    daemon = start(*configured(folder, f'{config}adapters = {{ one = "{folder}/one.gguf" }}\n'))
+    with daemon.ready().connect() as client, daemon.connect() as admin:
+        client.first_chunk(client.send("infer_stream", params(max_tokens=400)))
+        adapted, plain = (client.send("infer", params(*lora)) for lora in ((("one", 1.0),), ()))
+        client.result("tokenize", {"text": "what is answered after it is prepared after it"})
+        configured(folder, config)
+        admin.result("daemon/reload")
+        os.kill(engine(admin)["pid"], signal.SIGKILL)
+        assert client.response(adapted)["error"]["data"]["lacks"] == "adapter"
+        assert client.response(plain)["result"]["usage"]["completion_tokens"] == 24
+        assert engine(admin)["restarts"] == 1

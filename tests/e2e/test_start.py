@@ -113,7 +113,7 @@ def test_a_second_daemon_exits_75_at_once_and_the_first_is_undisturbed(folder: P
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--capacity", "0"], "positive integer"),
+        (["--capacity", "-1"], "positive integer"),
         (["--capacity", "many"], "positive integer"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--log-level", "loud"], "loud"),

@@ -12,6 +12,7 @@ from car_daemon.engine.commands import Command, Commands
 from car_daemon.engine.draws import Draw
 from car_daemon.engine.encoding import Encode, Encoded
 from car_daemon.engine.frames import (
+    End,
     Fault,
     FromEngine,
     Halt,
@@ -33,6 +34,7 @@ from car_daemon.engine.parking import ParkingLot
 from car_daemon.engine.prefix_cache import PrefixCache
 from car_daemon.engine.stepper import Outcome, Stepper
 from car_daemon.engine.texts import NO_SEQUENCE, Texts
+from car_protocol.answer import Usage
 
 
 class Samplers(Protocol):
@@ -148,8 +150,8 @@ class EngineLoop:
             sampler = self._samplers.build(run, prompt)
         except ConstraintError:
             # It compiled when it was prepared; by now it has become too complex for the library.
-            self._send(Refused(run.key, "invalid_params", {"param": "grammar"}))
-            return []
+            end = End(None, None, Usage(len(prompt), 0, 0), 0.0, 0.0, "constraint")
+            return [Row(run.key, NO_SEQUENCE, "", 0, 0, end=end)]
         sequence = self._cache.start(prompt, run.namespace, run.adapters)
         if sequence is None:
             # The gate leased more than this engine declared: a defect, answered as one.

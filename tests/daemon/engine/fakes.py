@@ -108,7 +108,10 @@ class FakeSampler:
 
 
 class FakeSamplers:
-    """Builds samplers; the constraint of a run is the letters that its grammar wants, `!` where it fails."""
+    """Builds samplers; the constraint of a run is the letters that its grammar wants, `!` where it fails.
+
+    `?` is one that cannot be built.
+    """
 
     def __init__(self) -> None:
         self.built: list[FakeSampler] = []
@@ -120,6 +123,8 @@ class FakeSamplers:
 
     def build(self, run: Run, prompt: list[int]) -> FakeSampler:
         """Return a sampler."""
+        if run.constraint == "?":
+            raise ConstraintError
         allowed = [-1 if letter == "!" else ord(letter) - 96 for letter in run.constraint]
         self.built.append(FakeSampler(run.logprobs, allowed if run.constraint else None))
         return self.built[-1]

@@ -132,6 +132,16 @@ def test_a_long_prompt_reports_its_progress() -> None:
     assert engine.tokens(1) == solo(prompt, 2)
 
 
+def test_a_constraint_that_cannot_be_built_any_more_ends_its_request_as_one_that_fails_later() -> None:
+    engine = FakeEngine(FakeContext())
+    engine.turn(run_command(1, PROMPTS[0], 3, constraint="?"), run_command(2, PROMPTS[3], 3))
+    engine.finish()
+    assert [(end.reason, end.fault, end.usage.prompt_tokens) for end in engine.ends(1)] == [
+        (None, "constraint", len(PROMPTS[0]))
+    ]
+    assert engine.tokens(2) == solo(PROMPTS[3], 3)
+
+
 def test_a_request_that_fills_its_sequence_to_the_last_cell_is_served() -> None:
     engine = FakeEngine(FakeContext(context_tokens=16))
     prompt = [3] * 8
@@ -139,6 +149,14 @@ def test_a_request_that_fills_its_sequence_to_the_last_cell_is_served() -> None:
     engine.turn(run_command(1, prompt, 8))
     engine.finish()
     assert engine.tokens(1) == expected
+
+
+def test_a_prompt_that_is_longer_than_its_sequence_fails_alone() -> None:
+    engine = FakeEngine(FakeContext(context_tokens=40, batch_tokens=32))
+    engine.turn(run_command(1, [3] * 50, 3), run_command(2, PROMPTS[3], 3))
+    engine.finish()
+    assert [(end.reason, end.fault) for end in engine.ends(1)] == [(None, "decode")]
+    assert engine.tokens(2) == solo(PROMPTS[3], 3)
 
 
 def test_a_request_that_outgrows_its_sequence_fails_alone() -> None:
