@@ -285,4 +285,9 @@ class Daemon:
         self._service.changed()
         self._idleness.changed()
         # The gate hears of an engine after its entry: tell clients once both know.
-        asyncio.get_running_loop().call_soon(lambda: self._server.capacity_changed(self._reports.capacity(entry)))
+        asyncio.get_running_loop().call_soon(self._tell_capacity, entry, entry.generation)
+
+    def _tell_capacity(self, entry: ModelEntry, generation: int) -> None:
+        """Tell subscribers of a change, unless another one followed at once: they hear of that."""
+        if entry.generation == generation:
+            self._server.capacity_changed(self._reports.capacity(entry))

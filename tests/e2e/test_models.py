@@ -186,6 +186,24 @@ def test_a_busy_model_finishes_before_it_is_unloaded_and_newcomers_have_it_loade
     assert loads_of(daemon, "b") == 2
 
 
+def test_a_subscriber_never_hears_of_the_same_change_twice(folder: Path) -> None:
+    with serving(folder, "ab") as daemon, daemon.connect() as client, daemon.connect() as subscriber:
+        client.result("infer", short("b"))
+        heard = [subscriber.result("inference/capacity", {"model": "b", "subscribe": True})]
+        stream = client.send("infer_stream", long("b"))
+        client.first_chunk(stream)
+        unload = client.send("models/unload", {"model": "b"})
+        newcomer = client.send("infer", short("b"))
+        while heard[-1]["state"] != "loading":
+            heard.append(subscriber.receive()["params"])
+        while heard[-1]["state"] != "ready":
+            heard.append(subscriber.receive()["params"])
+        for request in (stream, unload, newcomer):
+            assert "result" in client.response(request)
+    generations = [each["generation"] for each in heard]
+    assert generations == sorted(set(generations))
+
+
 def test_the_default_model_is_unloaded_by_order_alone_and_loaded_again_on_its_next_use(folder: Path) -> None:
     with serving(folder, "a") as daemon, daemon.connect() as client:
         assert client.result("models/unload", {"model": "a"})["state"] == "unloaded"

@@ -1,10 +1,19 @@
 """What waiters that asked for it are told: their position and how long it will take."""
 
 from car_daemon.scheduler.actions import Progress
+from car_daemon.scheduler.backlog import Backlog
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.rate import ServiceRate
-from car_daemon.scheduler.request import State
+from car_daemon.scheduler.request import Request, State
 from car_daemon.scheduler.waiting import Waiting
+
+
+def first_place(request: Request, backlog: Backlog) -> list[Progress]:
+    """Return where a request stands that has just come and is held back, or has no engine to prepare it."""
+    if not request.progress or request.state is not State.ACCEPTED:
+        return []
+    request.position = len(backlog) + backlog.held - 1
+    return [Progress(request, request.position, None)]
 
 
 def plan_progress(waiting: Waiting, rate: ServiceRate, gate: Gate, now: float) -> list[Progress]:

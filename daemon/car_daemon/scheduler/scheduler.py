@@ -10,7 +10,7 @@ from car_daemon.scheduler.fairness import Fairness
 from car_daemon.scheduler.gate import Declared, Gate
 from car_daemon.scheduler.leasing import leases
 from car_daemon.scheduler.parking import hold, plan_parking, release
-from car_daemon.scheduler.progress import plan_progress
+from car_daemon.scheduler.progress import first_place, plan_progress
 from car_daemon.scheduler.rate import ServiceRate
 from car_daemon.scheduler.recovery import recover, send_back
 from car_daemon.scheduler.request import Fault, Request, State
@@ -47,7 +47,7 @@ class Scheduler:
         refusal = self._refusal(request, now)
         if refusal is not None:
             return [refusal]
-        return [*self._enter(request, now), *self._settle(now)]
+        return [*self._enter(request, now), *first_place(request, self.backlog), *self._settle(now)]
 
     def cancel(self, key: int, now: float, reason: str = "cancelled") -> list[Action]:
         """End a request in any state; its sequence comes back with `ended`."""

@@ -1,5 +1,6 @@
 """Fairness, supersede and what waiters are told, through the scheduler."""
 
+from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.gate import Declared
 from car_daemon.scheduler.request import Request
 from tests.daemon.scheduler.fakes import World, failure
@@ -83,6 +84,28 @@ def test_a_request_that_was_refused_supersedes_nothing() -> None:
     request = Request(9, "m", arrived=0.0, wait=False, supersede=(1, "search"))
     assert failure(world.scheduler.submit(request, 0.0)).request is request
     assert world.endings[1] == []
+
+
+def test_who_asked_is_told_its_position_while_its_model_loads() -> None:
+    world = World()
+    for asks in (True, False, True):
+        world.submit(progress=asks)
+    assert world.positions == {1: [0], 2: [], 3: [2]}
+    engine = world.start_engine(sequences=2)
+    world.prepare_all(engine)
+    assert world.positions == {1: [0], 2: [], 3: [2, 0]}
+
+
+def test_who_asked_is_told_its_position_while_a_full_queue_holds_it_back() -> None:
+    world = World(bounds=QueueBounds(limit=1))
+    engine = world.start_engine(sequences=1)
+    world.run_one(engine)
+    world.run_one(engine)
+    world.submit(progress=True)
+    assert world.positions[3] == [1]
+    world.end(engine, 1)
+    world.prepare_all(engine)
+    assert world.positions[3] == [1, 0]
 
 
 def test_waiters_that_asked_are_told_their_position_when_it_changes() -> None:
