@@ -10,6 +10,7 @@ import structlog
 
 from car_daemon.answer import GrowingAnswer, request_of
 from car_daemon.engine import frames
+from car_daemon.faults import place_of
 from car_daemon.logs import trace_facts
 from car_daemon.lookups import Lookups
 from car_daemon.models.entry import ModelEntry
@@ -228,8 +229,16 @@ class Inference:
             self._do(self._scheduler.refused(message.key, engine, message.reason, message.data, self._clock()))
 
     def _do(self, actions: list[Action]) -> None:
-        for action in actions:
-            self._doers[type(action)](action)
+        for action in (to_do := list(actions)):
+            try:
+                self._doers[type(action)](action)
+            except Exception as error:
+                if not isinstance(action, Prepare | Run):
+                    raise
+                # No frame can hold it: it would keep its place for ever.
+                log.error("request.unsendable", error=type(error).__name__, place=place_of(error))  # noqa: TRY400 - no text of it
+                key, now = action.request.key, self._clock()
+                to_do += self._scheduler.refused(key, action.engine, "internal_error", {}, now)
         self._fleet.divide_cores(self._scheduler.gate.busy_engines())
         self._look_for_the_end()
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Raw, Struct, field
 
 from car_protocol.conversation import Message, NamedTool, ReasoningMode, ToolChoice, Tools
-from car_protocol.depth import check_depth
 from car_protocol.envelope import Id
+from car_protocol.free_form import check_free_form
 from car_protocol.meta import Params
 from car_protocol.notes import note
 from car_protocol.sampling import Sampling
@@ -163,10 +163,10 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError("`session`: the name is too long")
         if self.grammar is not None and len(self.grammar.encode()) > MAX_GRAMMAR_BYTES:
             raise ValueError("`grammar`: the grammar is too long")
-        check_depth("json_schema", self.json_schema)
-        check_depth("template_args", self.template_args)
+        check_free_form("json_schema", self.json_schema)
+        check_free_form("template_args", self.template_args)
         for tool in self.tools:
-            check_depth("tools", tool.function.parameters)
+            check_free_form("tools", tool.function.parameters)
 
 
 class CancelParams(Params, frozen=True, kw_only=True):

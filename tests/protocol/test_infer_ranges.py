@@ -300,6 +300,38 @@ def test_a_number_in_a_free_form_member_that_overflows_a_double_is_refused_by_na
     assert (caught.value.reason, caught.value.data) == ("invalid_params", {"param": "json_schema"})
 
 
+WITH_NUMBER = {
+    "json_schema": b'{"prompt":"a","json_schema":{"a":[{"b":%d}]}}',
+    "template_args": b'{"messages":[{"role":"user","content":"a"}],"template_args":{"a":[{"b":%d}]}}',
+    "tools": b'{"messages":[{"role":"user","content":"a"}],'
+    b'"tools":[{"type":"function","function":{"name":"f","parameters":{"a":[{"b":%d}]}}}]}',
+}
+
+
+@pytest.mark.parametrize("member", WITH_NUMBER)
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**300])
+def test_integers_of_more_than_64_bits_become_doubles(member: str, number: int) -> None:
+    params = decode_params(InferParams, WITH_NUMBER[member] % number)
+    free_form = params.tools[0].function.parameters if member == "tools" else getattr(params, member)
+    assert free_form == {"a": [{"b": float(number)}]}
+    assert msgspec.msgpack.encode(free_form)
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, -(2**63)])
+def test_integers_of_64_bits_stay_what_they_are(number: int) -> None:
+    schema = decode_params(InferParams, WITH_NUMBER["json_schema"] % number).json_schema
+    assert schema == {"a": [{"b": number}]}
+    assert schema is not None
+    assert isinstance(schema["a"][0]["b"], int)
+
+
+@pytest.mark.parametrize("member", WITH_NUMBER)
+def test_an_integer_that_overflows_a_double_is_refused_too(member: str) -> None:
+    with pytest.raises(RpcError) as caught:
+        decode_params(InferParams, WITH_NUMBER[member] % 10**400)
+    assert (caught.value.reason, caught.value.data) == ("invalid_params", {"param": member})
+
+
 @pytest.mark.parametrize(
     ("params", "param"),
     [

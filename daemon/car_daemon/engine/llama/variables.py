@@ -8,7 +8,7 @@ import msgspec
 
 from car_daemon.engine.frames import Chat
 from car_protocol.conversation import Message, ToolCall
-from car_protocol.depth import check_depth
+from car_protocol.free_form import check_depth
 
 # What is done to every value that holds a client's words.
 Mark = Callable[[Any], Any]

@@ -1,0 +1,81 @@
+"""What becomes of requests between the handlers and the engines."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+from msgspec import Struct
+
+from car_daemon.engine.codec import encode_frame
+from car_daemon.engine.frames import Prepare, Ready
+from car_daemon.inference import Inference
+from car_daemon.models.entry import ModelSettings
+from car_daemon.models.pool import ModelPool
+from car_daemon.pending import Owner, Reply
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.scheduler import Scheduler
+from car_protocol.errors import RpcError
+from car_protocol.infer import InferParams
+from car_protocol.params import decode_params
+
+READY = Ready(sequences=1, policy="measured", context_tokens=512, kv_bytes=1, device="cpu", can=[], inputs={})
+OWNER = Owner(0, 1, 1, "a", None, None)
+
+
+class Link:
+    """An engine that takes every frame that can be encoded, but no prompt to prepare where it is `broken`."""
+
+    pid = 1
+
+    def __init__(self, *, broken: bool) -> None:
+        self.broken = broken
+        self.sent: list[bytes] = []
+
+    def send(self, message: Struct) -> None:
+        if self.broken and isinstance(message, Prepare):
+            raise OverflowError("no frame holds it")
+        self.sent.append(encode_frame(message))
+
+    async def wait(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Errors:
+    """The errors that a client got."""
+
+    chunks = 0
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def error(self, error: RpcError) -> None:
+        self.reasons.append(error.reason)
+
+
+def serving(link: Link) -> tuple[Inference, Scheduler]:
+    scheduler = Scheduler(Gate())
+    pool = ModelPool({"m": ModelSettings(Path("m"))}, "m", on_change=lambda _: None, on_progress=lambda _: None)
+    inference = Inference(scheduler, pool, clock=lambda: 0.0, arrived=lambda _: None, left=lambda _: None)
+    pool.default.replicas[0].become("ready", ready=READY)
+    inference.engine_ready(pool.default, 1, link, READY)
+    return inference, scheduler
+
+
+def test_a_request_that_no_frame_holds_is_answered_and_forgotten() -> None:
+    errors = Errors()
+    inference, scheduler = serving(Link(broken=True))
+    inference.infer(InferParams(prompt="a"), OWNER, cast(Reply, errors), size=1, streams=False)
+    assert errors.reasons == ["internal_error"]
+    assert (len(scheduler.requests), len(scheduler.backlog), inference.answers) == (0, 0, {})
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**64), 2**64 - 1])
+def test_schemas_with_integers_of_more_than_64_bits_reach_the_engine(number: int) -> None:
+    link, errors = Link(broken=False), Errors()
+    inference, _ = serving(link)
+    params = decode_params(InferParams, b'{"prompt":"a","json_schema":{"minimum":%d}}' % number)
+    inference.infer(params, OWNER, cast(Reply, errors), size=1, streams=False)
+    assert (len(link.sent), errors.reasons) == (1, [])
