@@ -33,6 +33,8 @@ def read_config_file(path: Path) -> ConfigFile:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {os.strerror(error.errno or 0)}", _FILE) from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is not valid TOML: it nests too deeply", _FILE) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", _FILE) from error
     _check_keys(data, path)

@@ -16,6 +16,8 @@ GUIDE = "guide"
 MAX_THREADS = 1024
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+# The kernel takes no path with a NUL in it.
+PathText = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]
 Device = Annotated[str, Meta(pattern=PATTERN)]
 Sequences = Annotated[int, Meta(ge=1, le=256)]
 DecidingPolicy = Literal["measured", "memory", "ram_tiers", "ram_per_8gb"]
@@ -32,7 +34,7 @@ class ConfigError(Exception):
 class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[daemon]`."""
 
-    socket: str | None = None
+    socket: PathText | None = None
     log_level: logs.Level = "info"
     log_format: logs.Format = "console"
     allow_uids: list[Annotated[int, Meta(ge=0)]] = []
@@ -82,7 +84,7 @@ class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True):
 class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[models.NAME]`; either `path` or `hf` says where its file is."""
 
-    path: str | None = None
+    path: PathText | None = None
     hf: str | None = None
     context_tokens: Positive | None = None
     sequences: Sequences | None = None
@@ -90,9 +92,9 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     device: Device | list[Device] = []
     replicas: Annotated[int, Meta(ge=1, le=16)] = 1
-    adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], str] = {}
-    projector: str | None = None
-    chat_template: str | None = None
+    adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], PathText] = {}
+    projector: PathText | None = None
+    chat_template: PathText | None = None
     speculative: bool = False
     keep_alive_s: Annotated[float, Meta(ge=0, le=31_536_000)] = 600.0
     pinned: bool = False

@@ -96,7 +96,7 @@ class Daemon:
             limits,
             clients=lambda: self._server,
             loop_lag_ms=lambda: self._lag.milliseconds,
-            socket=str(own_socket.path),
+            socket=os.fsencode(own_socket.path).decode(errors="backslashreplace"),
             read_memory=memory,
             clock=clock,
         )

@@ -110,7 +110,12 @@ class Exchange:
             self.send_held()
             self._ended = True
             self._outbox.forget(self)
-            self._end(self, response)
+            try:
+                self._end(self, response)
+            except Exception:
+                # Nothing of it was sent, so that an error may be.
+                self._ended = False
+                raise
 
 
 def _chunk(request_id: Id, sequence: int, text: str, extra: Extra | None) -> Chunk:

@@ -44,8 +44,8 @@ def expanded(path: str) -> Path:
     """Return a path with its `~`; raises NotLocated."""
     try:
         return Path(path).expanduser()
-    except RuntimeError as error:
-        raise NotLocated(f"there is no such user as in {path}", "path") from error
+    except (RuntimeError, ValueError) as error:
+        raise NotLocated(f"there is no such user as in {path!r}", "path") from error
 
 
 def _named(name: str) -> HubFile:

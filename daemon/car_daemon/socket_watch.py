@@ -1,6 +1,7 @@
 """Looks whether the socket's path still leads to this daemon, and binds it again where it does not."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 
@@ -44,9 +45,11 @@ class SocketWatch:
         path = str(self._socket.path)
         try:
             self._socket.renew(self._listen)
-        except (BadAddress, AddressInUse) as error:
+        except (BadAddress, AddressInUse, OSError) as error:
             if not self._lost:
-                log.warning("socket.lost", socket=path, why=str(error))
+                # What the system says of descriptors or a disk has no path in it.
+                why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+                log.warning("socket.lost", socket=path, why=why)
             self._lost = True
             return
         self._lost = False

@@ -61,7 +61,8 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         note(
             "the answer is JSON and valid under it. An object's schema that lists `properties` and says nothing of "
             "others forbids others, unless `allOf` stands anywhere. All its objects together list up to 3000 "
-            "`properties`, 3000 `required` and 64 `patternProperties`; so do the tools of a forced call. Not beside "
+            "`properties`, 3000 `required` and 64 `patternProperties`; so do the tools of a forced call. With "
+            "`allOf`, or a `$ref` with something beside it, a schema holds up to 16 `pattern`s. Not beside "
             "`grammar`"
         ),
     ] = None

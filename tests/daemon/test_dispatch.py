@@ -1,5 +1,6 @@
 """Calls to handlers: what goes wrong in one is answered and logged, without anything of the request."""
 
+import asyncio
 from typing import Any
 
 from structlog.testing import capture_logs
@@ -46,3 +47,13 @@ async def test_without_a_trace_there_are_no_keys_for_it() -> None:
     _, event = await failed(f'{{"text":"{SECRET}","_meta":{{"traceparent":"{SECRET}"}}}}'.encode())
     assert not {"trace_id", "parent_id"} & event.keys()
     assert SECRET not in str(event)
+
+
+async def test_a_result_that_cannot_be_encoded_is_answered_with_an_error() -> None:
+    handlers: dict[str, Handler] = dict.fromkeys(METHODS, lambda *_: {"text": "\udcff"})
+    async with connections(calls=Dispatch(handlers, lambda: None)) as all_of_them:
+        pair = await all_of_them.connect()
+        pair.writer.write(b'{"jsonrpc":"2.0","id":1,"method":"models/list"}\n')
+        answer = await asyncio.wait_for(pair.receive(), 5)
+        assert (answer["id"], answer["error"]["data"]["reason"]) == (1, "internal_error")
+        assert pair.connection.open_requests == 0

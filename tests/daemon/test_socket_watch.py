@@ -1,9 +1,12 @@
 """The path is looked at again and again, and new clients find the daemon there."""
 
 import asyncio
+import errno
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from structlog.testing import capture_logs
 
 from car_daemon.listen import OwnSocket
@@ -40,4 +43,19 @@ async def test_a_place_that_is_taken_is_said_once_and_bound_when_it_is_free(tmp_
     asyncio.get_running_loop().call_later(0.1, (tmp_path / "s").rmdir)
     assert await watched(own_socket) == ["socket.lost", "socket.bound_again"]
     assert own_socket.is_ours()
+    own_socket.close()
+
+
+async def test_where_descriptors_are_short_it_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_socket = OwnSocket(tmp_path / "s")
+    (tmp_path / "s").unlink()
+    renew, failures = own_socket.renew, iter(range(2))
+
+    def short_of_descriptors(listen: Callable[[socket.socket], None]) -> None:
+        if next(failures, None) is not None:
+            raise OSError(errno.EMFILE, "too many open files")
+        renew(listen)
+
+    monkeypatch.setattr(own_socket, "renew", short_of_descriptors)
+    assert await watched(own_socket) == ["socket.lost", "socket.bound_again"]
     own_socket.close()

@@ -114,6 +114,7 @@ def test_a_second_daemon_exits_75_at_once_and_the_first_is_undisturbed(folder: P
     ("arguments", "word"),
     [
         (["--capacity", "-1"], "positive integer"),
+        (["--model", "\udcff.gguf"], "not UTF-8"),
         (["--capacity", "many"], "positive integer"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--log-level", "loud"], "loud"),

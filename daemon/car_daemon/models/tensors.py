@@ -4,7 +4,7 @@ from itertools import pairwise
 from math import prod
 
 from car_daemon.models.gguf import Header, TensorInfo
-from car_daemon.models.unsound import Reason, refuse
+from car_daemon.models.unsound import Reason, UnsoundModel, refuse
 
 _ALIGNMENT = 32
 _ALIGNMENTS = frozenset(1 << bits for bits in range(3, 21))
@@ -60,8 +60,8 @@ _F32 = 0
 def check_tensors(header: Header, size: int) -> int:
     """Return the bytes of all tensors; raises UnsoundModel where one cannot lie where the header says."""
     alignment = header.values.get("general.alignment", _ALIGNMENT)
-    refuse(Reason.ALIGNMENT, when=alignment not in _ALIGNMENTS)
-    assert isinstance(alignment, int)
+    if not isinstance(alignment, int) or alignment not in _ALIGNMENTS:
+        raise UnsoundModel(Reason.ALIGNMENT)
     start = -(-header.end // alignment) * alignment
     refuse(Reason.UNUSABLE_TYPE, when=not all(map(_is_usable, header.tensors)))
     spans = sorted((tensor.offset, tensor.offset + _bytes(tensor)) for tensor in header.tensors)

@@ -93,6 +93,7 @@ FAULTS: list[tuple[str, bytes, Reason]] = [
     ("alignment 48", keyed("general.alignment", u32(48)).bytes(), Reason.ALIGNMENT),
     ("alignment 4", keyed("general.alignment", u32(4)).bytes(), Reason.ALIGNMENT),
     ("alignment 2**31", keyed("general.alignment", u32(2**31)).bytes(), Reason.ALIGNMENT),
+    ("alignment as a float", keyed("general.alignment", struct.pack("<If", F32, 32.0)).bytes(), Reason.ALIGNMENT),
     ("alignment as text", keyed("general.alignment", text("32")).bytes(), Reason.ALIGNMENT),
     ("no architecture", model(general__architecture=None).bytes(), Reason.ARCHITECTURE),
     ("an empty architecture", model(general__architecture=text("")).bytes(), Reason.ARCHITECTURE),

@@ -1,5 +1,6 @@
 """JSON schemas as grammars: closed where they say nothing, with a bounded taste for white space."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -13,12 +14,18 @@ _OPEN = frozenset(
 # With more the library takes many seconds, and minutes with some more: it compares every pattern with all others.
 _MEMBERS_MAX = 3000
 _PATTERNS_MAX = 64
+# Texts that have to match several patterns at once take twice the time and memory for each of them.
+_MERGED_PATTERNS_MAX = 16
+# What stands under these is no schema, and what stands under those is one for each name.
+_DATA = frozenset({"const", "enum", "default", "examples"})
+_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 
 def is_too_wide(schemas: list[dict[str, Any]]) -> bool:
-    """Whether schemas list so many members of objects, or patterns for their names, that nobody can wait for them."""
+    """Whether schemas list so many members of objects, or patterns, that nobody can wait for them."""
     members = max(_count(schemas, "properties"), _count(schemas, "required"))
-    return members > _MEMBERS_MAX or _count(schemas, "patternProperties") > _PATTERNS_MAX
+    many = members > _MEMBERS_MAX or _count(schemas, "patternProperties") > _PATTERNS_MAX
+    return many or any(_merges(schema) and _patterns(schema) > _MERGED_PATTERNS_MAX for schema in schemas)
 
 
 def as_lark(schema: dict[str, Any]) -> str:
@@ -34,7 +41,7 @@ def embedded(schema: dict[str, Any]) -> str:
 
 def closed(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema whose objects have no members but those that it lists, where it lists some."""
-    if _holds(schema, "allOf"):
+    if any("allOf" in each for each in _schemas(schema)):
         return schema
     value: dict[str, Any] = _closed(schema)
     return value
@@ -46,24 +53,44 @@ def _closed(value: Any) -> Any:
         return [_closed(item) for item in value]
     if not isinstance(value, dict):
         return value
-    inner = {name: each if name in ("const", "enum", "default") else _closed(each) for name, each in value.items()}
+    inner = {keyword: _closed_under(keyword, each) for keyword, each in value.items()}
     if isinstance(value.get("properties"), dict) and not _OPEN & value.keys():
         inner["additionalProperties"] = False
     return inner
 
 
+def _closed_under(keyword: str, value: Any) -> Any:
+    if keyword in _DATA:
+        return value
+    if keyword in _BY_NAME and isinstance(value, dict):
+        return {name: _closed(schema) for name, schema in value.items()}
+    return _closed(value)
+
+
+def _schemas(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield a schema, or several, and all that are in them."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _schemas(item)
+    elif isinstance(value, dict):
+        yield value
+        for keyword, inner in value.items():
+            if keyword in _BY_NAME and isinstance(inner, dict):
+                yield from _schemas(list(inner.values()))
+            elif keyword not in _DATA:
+                yield from _schemas(inner)
+
+
 def _count(value: Any, keyword: str) -> int:
     """Return how many members a keyword lists, wherever it stands."""
-    if isinstance(value, list):
-        return sum(_count(item, keyword) for item in value)
-    if not isinstance(value, dict):
-        return 0
-    members = value.get(keyword)
-    own = len(members) if isinstance(members, dict | list) else 0
-    return own + sum(_count(inner, keyword) for inner in value.values())
+    found = (schema.get(keyword) for schema in _schemas(value))
+    return sum(len(members) for members in found if isinstance(members, dict | list))
 
 
-def _holds(value: Any, keyword: str) -> bool:
-    if isinstance(value, list):
-        return any(_holds(item, keyword) for item in value)
-    return isinstance(value, dict) and (keyword in value or any(_holds(inner, keyword) for inner in value.values()))
+def _merges(value: Any) -> bool:
+    """Whether several schemas may hold for the same text."""
+    return any("allOf" in schema or ("$ref" in schema and len(schema) > 1) for schema in _schemas(value))
+
+
+def _patterns(value: Any) -> int:
+    return sum("pattern" in schema for schema in _schemas(value))

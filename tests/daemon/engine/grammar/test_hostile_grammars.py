@@ -46,6 +46,7 @@ HOSTILE: dict[str, str | dict[str, Any]] = {
         "$defs": {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(25)} | {"a25": {}},
         "$ref": "#/$defs/a0",
     },
+    "patterns that have to hold at once": {"allOf": [{"type": "string", "pattern": f"a.{{{n}}}"} for n in range(16)]},
     "a large divisor": divisors(99_999_989),
     "a divisor with digits behind the point": divisors(12_345.678),
     "divisors without a common one": divisors(997, 991, 983),
@@ -79,6 +80,14 @@ def test_a_hostile_grammar_costs_a_bounded_time(name: str) -> None:
         assert process_time() - started < COMPILE_S
     for prefer in (b"", b"a", b"ab"):
         assert slowest(grammars.start(text), prefer) < TOKEN_S
+
+
+def test_a_long_rule_behind_many_alternatives_is_not_copied_for_each_of_them() -> None:
+    alternatives = " | ".join(["b"] * 2000)
+    grammar = parse(f"root ::= {alternatives}\nb ::= {'. ' * 20_000}| . root | .")
+    started = process_time()
+    as_lark(grammar)
+    assert process_time() - started < COMPILE_S
 
 
 def slowest(constraint: Constraint, prefer: bytes) -> float:

@@ -137,6 +137,32 @@ def test_a_usual_divisor_is_no_burden(grammars: Constraints, divisor: float) -> 
     assert not takes(grammars, schema, f"[{divisor * 1.5:.3f}]")
 
 
+@pytest.mark.parametrize("name", ["default", "const", "enum", "examples", "allOf", "properties", "pattern"])
+def test_members_may_be_called_like_keywords(grammars: Constraints, name: str) -> None:
+    inner = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    schema = {"type": "object", "properties": {name: inner}, "required": [name]}
+    assert takes(grammars, schema, f'{{"{name}":{{"a":1}}}}')
+    assert not takes(grammars, schema, f'{{"{name}":{{"zzz":1}}}}')
+
+
+MERGED: list[Callable[[list[dict[str, Any]]], dict[str, Any]]] = [
+    lambda patterns: {"allOf": patterns},
+    lambda patterns: {"properties": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}}, "$defs": {"b": {"anyOf": patterns}}},
+    lambda patterns: {"$ref": "#/$defs/b", "type": "string", "$defs": {"b": {"anyOf": patterns}}},
+]
+
+
+@pytest.mark.parametrize("merged", MERGED)
+def test_more_patterns_than_anybody_can_wait_for_at_once_are_too_wide(
+    merged: Callable[[list[dict[str, Any]]], dict[str, Any]],
+) -> None:
+    patterns: list[dict[str, Any]] = [{"type": "string", "pattern": f"a.{{{number}}}"} for number in range(17)]
+    assert not is_too_wide([merged(patterns[:16])])
+    assert is_too_wide([merged(patterns)])
+    assert not is_too_wide([{"anyOf": patterns}])
+    assert not is_too_wide([merged(patterns[:16]), merged(patterns[:16])])
+
+
 @pytest.mark.parametrize(
     ("keyword", "most", "listed"),
     [
