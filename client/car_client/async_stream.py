@@ -15,9 +15,11 @@ class AsyncStream(AsyncIterator[Chunk]):
 
     def __init__(self, begin: Callable[[], Awaitable[Reply]]) -> None:
         self._begin = begin
-        # Mutable state: the request once it was sent, whether it is over here, and the answer at the end.
+        # Mutable state: the request once it was sent, whether it was cancelled before, whether it is over here, and the
+        # answer at the end.
         self._reply: Reply | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._cancelled = False
         self._over = False
         self.answer: Answer | None = None
 
@@ -27,6 +29,8 @@ class AsyncStream(AsyncIterator[Chunk]):
         try:
             reply = await self._started()
             await reply.change()
+            if self._over:
+                raise StopAsyncIteration
             if reply.exchange.chunks:
                 return reply.exchange.chunks.popleft()
             self.answer = reply.exchange.read_stream()
@@ -43,6 +47,7 @@ class AsyncStream(AsyncIterator[Chunk]):
 
     def cancel(self) -> None:
         """Ask the daemon to end the request: what it sent before still comes, then RequestCancelled."""
+        self._cancelled = True
         if self._reply is not None:
             self._reply.cancel()
 
@@ -65,4 +70,6 @@ class AsyncStream(AsyncIterator[Chunk]):
         if self._reply is None:
             self._loop = asyncio.get_running_loop()
             self._reply = await self._begin()
+            if self._cancelled:
+                self._reply.cancel()
         return self._reply

@@ -14,7 +14,7 @@ from car_protocol.status import Status
 class AsyncStatusWatch(AsyncIterator[Status]):
     """Statuses as the daemon sends them or, where it does not offer that, as they are asked for.
 
-    Like every request it raises DaemonUnavailable where the connection is lost.
+    Several watches of one client have them at the shortest of their intervals. Like every request it raises DaemonUnavailable where the connection is lost.
     """
 
     def __init__(
@@ -47,19 +47,21 @@ class AsyncStatusWatch(AsyncIterator[Status]):
         """Ask for no more statuses."""
         connection, self._connection = self._connection, None
         if connection and not connection.session.loss:
-            connection.session.watchers.remove(self._keep)
-            if not connection.session.watchers:
-                await self._ask(calls.status(subscribe=False))
+            others = connection.session.unwatch(self._keep)
+            await self._ask(calls.status(subscribe=others is not None, interval_ms=others))
 
     async def _begin(self) -> Status:
         connection = await self._connected()
-        connection.session.watchers.append(self._keep)
+        interval_ms = connection.session.watch(self._keep, round(self._interval_s * 1000))
         try:
-            status = await self._ask(calls.status(subscribe=True, interval_ms=round(self._interval_s * 1000)))
+            status = await self._ask(calls.status(subscribe=True, interval_ms=interval_ms))
         except InvalidParams:
-            connection.session.watchers.remove(self._keep)
+            connection.session.unwatch(self._keep)
             self._polls = True
             return await self._ask(calls.status())
+        except BaseException:
+            connection.session.unwatch(self._keep)
+            raise
         self._connection = connection
         return status
 

@@ -49,6 +49,8 @@ class Link:
         if self.connection is None:
             with contextlib.suppress(TimeoutError):
                 await self._come_up(patience_s)
+        if self._closed:
+            raise DaemonUnavailable("the client is closed")
         if self.connection is None:
             raise unavailable(self._paths, self._failures)
         return self.connection
@@ -56,13 +58,14 @@ class Link:
     async def close(self) -> None:
         """End the connection and stop connecting."""
         self._closed = True
+        self._up.set()
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
 
     async def _come_up(self, patience_s: float) -> None:
         async with asyncio.timeout(patience_s):
-            while self.connection is None:
+            while self.connection is None and not self._closed:
                 await self._up.wait()
 
     async def _keep(self) -> None:

@@ -11,7 +11,7 @@ from car_client.errors import CardError, ContractBroken, DaemonUnavailable, from
 from car_protocol.answer import Answer, Chunk
 from car_protocol.capacity import Capacity
 from car_protocol.envelope import NOT_JSON, Id, Incoming, Request, decode_incoming, encode_message
-from car_protocol.errors import RpcError
+from car_protocol.errors import REASONS, ErrorObject, RpcError
 from car_protocol.framing import LineFramer
 from car_protocol.limits import MAX_FRAME_BYTES
 from car_protocol.methods import CAPACITY_CHANGED, CHUNK, MODELS_PROGRESS
@@ -21,6 +21,7 @@ from car_protocol.status import Status
 T = TypeVar("T")
 # An answer may be longer than a request: escapes make up to six bytes of one.
 MAX_INCOMING_BYTES = 64 * 1024 * 1024
+_UNREADABLE = {REASONS["parse_error"].code, REASONS["invalid_request"].code}
 STATUS_CHANGED = "daemon/status_changed"
 
 
@@ -111,8 +112,9 @@ class Session:
             STATUS_CHANGED: self._status_changed,
             MODELS_PROGRESS: self._models_progress,
         }
-        # Called with every status that the daemon sends by itself, and with None at the connection's end.
-        self.watchers: list[Callable[[Status | None], None]] = []
+        # Called with every status that the daemon sends by itself, and with None at the connection's end; with the
+        # milliseconds between two that each of them wants.
+        self._watchers: dict[Callable[[Status | None], None], int] = {}
         # Mutable state: requests without a terminal response, the cached capacity, and why the connection
         # ended: what the daemon said last about no request in particular, and the error all others got.
         self._in_flight: dict[Id, Exchange] = {}
@@ -156,6 +158,16 @@ class Session:
             self._in_flight[call_id] = exchange
         return exchange
 
+    def watch(self, watcher: Callable[[Status | None], None], interval_ms: int) -> int:
+        """Have statuses sent to one more; return the interval to subscribe with, the shortest that anybody wants."""
+        self._watchers[watcher] = interval_ms
+        return min(self._watchers.values())
+
+    def unwatch(self, watcher: Callable[[Status | None], None]) -> int | None:
+        """Send one no statuses any more; return the interval that the others want, None where there are none."""
+        del self._watchers[watcher]
+        return min(self._watchers.values(), default=None)
+
     def cancel(self, exchange: Exchange) -> bytes:
         """Return the frame that asks the daemon to end the exchange; empty where it has ended."""
         if exchange.ended:
@@ -179,7 +191,7 @@ class Session:
         self._in_flight.clear()
         for exchange in in_flight:
             exchange.fail(self._loss)
-        for watcher in self.watchers:
+        for watcher in list(self._watchers):
             watcher(None)
 
     @property
@@ -198,7 +210,18 @@ class Session:
         elif message.id is not None:
             self._answered(message.id, message)
         elif message.error:
-            self._refusal = from_object(message.error)
+            self._refused(message.error)
+
+    def _refused(self, error: ErrorObject) -> None:
+        """Take an error about no request by its id: of one that the daemon could not read, or the connection's last."""
+        self._refusal = from_object(error)
+        if error.code not in _UNREADABLE:
+            return
+        if len(self._in_flight) != 1:
+            raise ContractBroken(f"the daemon could not read a request: {self._refusal}")
+        _, exchange = self._in_flight.popitem()
+        exchange.fail(self._refusal)
+        self._refusal = None
 
     def _answered(self, call_id: Id, message: Incoming) -> None:
         exchange = self._in_flight.pop(call_id, None)
@@ -223,7 +246,7 @@ class Session:
 
     def _status_changed(self, params: msgspec.Raw) -> None:
         status = _read(params, Status)
-        for watcher in self.watchers:
+        for watcher in list(self._watchers):
             watcher(status)
 
 

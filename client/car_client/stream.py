@@ -14,8 +14,10 @@ class Stream(Iterator[Chunk]):
 
     def __init__(self, begin: Callable[[], tuple[Wire, Exchange]]) -> None:
         self._begin = begin
-        # Mutable state: the request once it was begun, whether it is over here, and the answer at the end.
+        # Mutable state: the request once it was begun, whether it was cancelled before, whether it is over here, and the
+        # answer at the end.
         self._request: tuple[Wire, Exchange] | None = None
+        self._cancelled = False
         self._over = False
         self.answer: Answer | None = None
 
@@ -41,6 +43,7 @@ class Stream(Iterator[Chunk]):
 
     def cancel(self) -> None:
         """Ask the daemon to end the request: what it sent before still comes, then RequestCancelled."""
+        self._cancelled = True
         if self._request is not None:
             wire, exchange = self._request
             wire.cancel(exchange)
@@ -66,4 +69,6 @@ class Stream(Iterator[Chunk]):
         if self._request is None:
             wire, exchange = self._request = self._begin()
             wire.send(exchange.frame)
+            if self._cancelled:
+                wire.cancel(exchange)
         return self._request

@@ -15,7 +15,7 @@ from car_protocol.status import Status
 class StatusWatch(Iterator[Status]):
     """Statuses as the daemon sends them or, where it does not offer that, as they are asked for.
 
-    Like every request it raises DaemonUnavailable where the connection is lost.
+    Several watches of one client have them at the shortest of their intervals. Like every request it raises DaemonUnavailable where the connection is lost.
     """
 
     def __init__(self, connected: Callable[[], Wire], ask: Callable[[Ask[Status]], Status], interval_s: float) -> None:
@@ -57,10 +57,8 @@ class StatusWatch(Iterator[Status]):
     def close(self) -> None:
         """Ask for no more statuses."""
         if self._wire and self._wire.open:
-            watchers = self._wire.session.watchers
-            watchers.remove(self._keep)
-            if not watchers:
-                self._ask(calls.status(subscribe=False))
+            others = self._wire.session.unwatch(self._keep)
+            self._ask(calls.status(subscribe=others is not None, interval_ms=others))
         self._wire = None
 
     @property
@@ -76,12 +74,15 @@ class StatusWatch(Iterator[Status]):
 
     def _begin(self) -> Status:
         wire = self._connected()
-        wire.session.watchers.append(self._keep)
+        interval_ms = wire.session.watch(self._keep, round(self._interval_s * 1000))
         try:
-            status = self._ask(calls.status(subscribe=True, interval_ms=round(self._interval_s * 1000)))
+            status = self._ask(calls.status(subscribe=True, interval_ms=interval_ms))
         except InvalidParams:
-            wire.session.watchers.remove(self._keep)
+            wire.session.unwatch(self._keep)
             return self._poll()
+        except BaseException:
+            wire.session.unwatch(self._keep)
+            raise
         self._wire = wire
         return status
 

@@ -170,6 +170,15 @@ async def test_a_daemon_that_breaks_the_contract_is_left(daemon: FakeDaemon) -> 
         assert (await client.infer("Hi")).text == "Hello"
 
 
+async def test_who_waits_for_a_daemon_hears_at_once_that_the_client_is_closed(path: Path) -> None:
+    client = AsyncClient(path, connect_timeout=60)
+    waiting = asyncio.create_task(client.tokenize("a"))
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(DaemonUnavailable, match="closed"):
+        await asyncio.wait_for(waiting, 5)
+
+
 async def test_no_daemon_is_an_error_that_names_the_paths_tried(path: Path) -> None:
     async with AsyncClient(path, connect_timeout=0.02) as client:
         with pytest.raises(DaemonUnavailable, match="no such file") as caught:

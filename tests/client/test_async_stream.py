@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 import pytest
 
@@ -103,6 +104,35 @@ async def test_cancel_ends_the_stream_with_its_error_after_what_was_sent(endless
         with pytest.raises(RequestCancelled) as caught:
             await anext(stream)
     assert (caught.value.data["chunks"], caught.value.started) == (1, True)
+
+
+async def test_a_stream_that_is_cancelled_before_there_is_a_daemon_ends_as_soon_as_it_is_sent(path: Path) -> None:
+    async with AsyncClient(path) as client:
+        stream = client.infer_stream("Hi")
+        step = asyncio.create_task(anext(stream))
+        await asyncio.sleep(0)
+        client.cancel(stream)
+        daemon = FakeDaemon(path).start()
+        daemon.silent_after = 0
+        try:
+            with pytest.raises(RequestCancelled):
+                await step
+        finally:
+            daemon.stop()
+
+
+async def test_a_stream_that_is_left_before_there_is_a_daemon_is_over(path: Path) -> None:
+    async with AsyncClient(path) as client:
+        stream = client.infer_stream("Hi")
+        step = asyncio.create_task(anext(stream, None))
+        await asyncio.sleep(0)
+        await stream.aclose()
+        daemon = FakeDaemon(path).start()
+        try:
+            assert await step is None
+            assert await cancelled(daemon)
+        finally:
+            daemon.stop()
 
 
 async def test_a_stream_never_begun_sends_nothing(endless: FakeDaemon) -> None:

@@ -204,6 +204,15 @@ def test_cancel_ends_the_stream_with_its_error(endless: FakeDaemon) -> None:
             next(stream)
 
 
+def test_a_stream_that_is_cancelled_before_its_first_step_ends_with_that(endless: FakeDaemon) -> None:
+    endless.silent_after = 0
+    with Client(endless.path) as client:
+        stream = client.infer_stream("Hi")
+        client.cancel(stream)
+        with pytest.raises(RequestCancelled):
+            next(stream)
+
+
 def test_a_stream_never_begun_does_not_even_connect(endless: FakeDaemon) -> None:
     with Client(endless.path) as client:
         client.infer_stream("Hi").close()

@@ -56,6 +56,24 @@ def test_an_answer_may_come_byte_by_byte() -> None:
     assert exchange.read(Text).text == "é"
 
 
+@pytest.mark.parametrize("reason", ["parse_error", "invalid_request"])
+def test_a_request_that_the_daemon_cannot_read_ends_with_what_it_says(reason: str) -> None:
+    session = Session()
+    exchange = session.begin("detokenize", {})
+    session.receive(frame(id=None, error=msgspec.to_builtins(RpcError(reason).as_object())))
+    with pytest.raises(RequestError, match=str(RpcError(reason))):
+        exchange.read(Text)
+    assert session.loss is None
+
+
+def test_where_it_may_be_any_of_several_the_connection_is_of_no_use() -> None:
+    session = Session()
+    session.begin("detokenize", {})
+    session.begin("detokenize", {})
+    with pytest.raises(ContractBroken, match="could not read a request"):
+        session.receive(frame(id=None, error=msgspec.to_builtins(RpcError("parse_error").as_object())))
+
+
 def test_an_error_raises_the_class_of_its_reason() -> None:
     session = Session()
     exchange = session.begin("infer", {})

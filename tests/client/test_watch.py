@@ -78,6 +78,19 @@ def test_a_closed_watch_tells_the_daemon_unless_another_one_goes_on(
     assert daemon.params("daemon/status") == {"subscribe": False}
 
 
+def test_several_watches_have_the_shortest_of_their_intervals_until_it_is_closed(
+    daemon: FakeDaemon, client: Client
+) -> None:
+    slow, fast, slower = (client.watch_status(seconds) for seconds in (0.3, 0.1, 5.0))
+    asked = []
+    for watch in (slow, fast, slower):
+        next(watch)
+        asked.append(daemon.params("daemon/status")["interval_ms"])
+    fast.close()
+    asked.append(daemon.params("daemon/status")["interval_ms"])
+    assert asked == [300, 100, 100, 300]
+
+
 def test_a_daemon_that_does_not_tell_is_asked_again_and_again(daemon: FakeDaemon, watch: StatusWatch) -> None:
     daemon.offers_status = False
     assert [next(watch).pid for _ in range(3)] == [4242] * 3
