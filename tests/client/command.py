@@ -78,10 +78,11 @@ def _written(stream: TextIOWrapper) -> bytes:
 
 @contextmanager
 def carctl_on_pipe(*arguments: str | Path, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """Run it with pipes to its output."""
+    """Run it with pipes to its input and output."""
     command = [*_RUN, *map(str, arguments)]
     whole = None if env is None else {"PATH": os.environ["PATH"], **env}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=whole) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=whole) as process:
         yield process
 
 

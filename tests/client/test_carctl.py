@@ -13,6 +13,7 @@ from car_protocol import __version__
 from car_protocol.errors import REASONS, RpcError
 from tests.client.command import carctl
 from tests.client.fake_daemon import FakeDaemon, once_asked
+from tests.client.samples import model
 
 ASKING = [["status"], ["capacity"], ["infer", "Hi"], ["embed", "Hi"], ["models", "list"], ["metrics"]]
 
@@ -174,3 +175,39 @@ def test_figures_that_do_not_fit_are_shown() -> None:
     error = RpcError("context_exceeded", prompt_tokens=None, max_tokens=9000, context_tokens=4096)
     line = explain(from_object(error.as_object()))
     assert "; max_tokens 9000, context_tokens 4096; shorten the prompt" in line
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "wanted"),
+    [
+        (["drain"], "daemon/drain", "Drained"),
+        (["models", "unload", "guide"], "models/unload", "Model"),
+        (["infer", "Hi", "--json"], "infer", "Answer"),
+    ],
+)
+def test_a_result_of_another_shape_exits_1_with_one_line(
+    daemon: FakeDaemon, command: list[str], method: str, wanted: str
+) -> None:
+    daemon.answers[method] = {"other": 1}
+    done = carctl("--socket", daemon.path, *command)
+    assert (done.returncode, one_line(done.stderr)) == (1, f"carctl: the daemon sent what is no {wanted}")
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["bench", "--at-once", "1", "--requests", "1"], b"asking took"),
+        (["models", "load", "guide"], b"guide: ready\n"),
+    ],
+)
+def test_without_standard_error_what_draws_there_works(daemon: FakeDaemon, command: list[str], shown: bytes) -> None:
+    daemon.answers["models/load"] = model()
+    done = carctl("--socket", daemon.path, *command, shell="2>&-")
+    assert done.returncode == 0
+    assert shown in done.stdout
+
+
+def test_without_standard_error_nothing_of_it_comes_to_standard_output(daemon: FakeDaemon, tmp_path: Path) -> None:
+    assert carctl("--socket", daemon.path, "infer", "Hi", "--stats", shell="2>&-").stdout == b"Hello\n"
+    done = carctl("--socket", tmp_path / "none", "infer", "Hi", shell="2>&-")
+    assert (done.returncode, done.stdout) == (69, b"")

@@ -185,6 +185,23 @@ def test_what_cannot_be_measured_is_wrong_usage(wrong: str) -> None:
     assert carctl("bench", wrong).returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("--at-once=1,x", "'x' is no whole number"),
+        ("--requests=2.5", "'2.5' is no whole number"),
+        ("--rate=1,x", "'x' is no number"),
+        ("--rate=0", "'0' has to be more than 0"),
+        ("--max-tokens=x", "'x': has to be a length of 1 or more, or two with a dash, the smaller one first"),
+        ("--compare=http://a..b", "'http://a..b': no host can have that name"),
+    ],
+)
+def test_wrong_usage_names_what_is_wanted(wrong: str, said: str) -> None:
+    done = carctl("bench", wrong)
+    option = wrong.partition("=")[0]
+    assert done.stderr.decode().splitlines()[-1] == f"carctl bench: error: argument {option}: {said}"
+
+
 def test_at_once_and_a_rate_are_two_different_loads() -> None:
     assert carctl("bench", "--at-once=1", "--rate=1").returncode == 2
 

@@ -9,8 +9,8 @@ import pytest
 
 from car_client.carctl.line_input import plain_line
 from car_protocol.errors import RpcError
-from tests.client.command import Terminal, carctl, carctl_on_terminal, interrupt
-from tests.client.fake_daemon import FakeDaemon
+from tests.client.command import Terminal, carctl, carctl_on_pipe, carctl_on_terminal, interrupt
+from tests.client.fake_daemon import FakeDaemon, once_asked
 
 USER, ANSWER = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
 
@@ -81,9 +81,36 @@ def test_two_slashes_ask_what_begins_with_one(daemon: FakeDaemon) -> None:
 def test_an_error_is_told_and_the_conversation_goes_on_without_the_question(daemon: FakeDaemon) -> None:
     daemon.answers["infer_stream"] = RpcError("context_exceeded", prompt_tokens=9, max_tokens=1, context_tokens=8)
     done = carctl("--socket", daemon.path, "chat", input=b"Hi\nHi\n")
-    assert (done.returncode, done.stdout) == (0, b"")
+    assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.count(b"carctl: context_exceeded: ") == 2
+    assert done.stderr.endswith(b"\ncarctl: not every line was answered\n")
     assert daemon.params("infer_stream")["messages"] == [USER]
+
+
+def test_a_daemon_that_goes_away_ends_a_piped_chat_as_it_ends_every_command(daemon: FakeDaemon) -> None:
+    daemon.silent_after = 0
+    with once_asked(daemon, "infer_stream", daemon.drop):
+        assert carctl("--socket", daemon.path, "chat", input=b"Hi\n").returncode == 69
+
+
+def test_ctrl_c_ends_a_piped_chat(daemon: FakeDaemon) -> None:
+    with carctl_on_pipe("--socket", daemon.path, "chat") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"/reset\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        interrupt(process)
+    assert process.returncode == 130
+
+
+def test_a_file_that_cannot_be_does_not_end_the_conversation(daemon: FakeDaemon) -> None:
+    shown = said(daemon, "/save ~nosuchuser/x", "/save a\0b", "Hi")
+    assert shown.splitlines() == [
+        "not saved: no such file or directory",
+        "not saved: no file can have that name",
+        "Hello",
+    ]
 
 
 def test_stats_follow_every_answer(daemon: FakeDaemon) -> None:

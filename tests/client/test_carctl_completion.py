@@ -19,6 +19,14 @@ LINES = [
     ("carctl infer --priority ", ["latency_critical", "throughput"]),
     ("carctl infer x --reasoning k", ["keep"]),
     ("carctl --socket /tmp/x status --j", ["--json"]),
+    ("carctl service install --dry", ["--dry-run"]),
+    ("carctl service ", ["install", "logs", "status", "uninstall"]),
+]
+# What may stand for a value is no command, and a choice is not made twice; fish sees only which words were written.
+ONLY_BASH = [
+    ("carctl --socket status in", ["infer"]),
+    ("carctl --socket = status in", ["infer"]),
+    ("carctl service install ", [""]),
 ]
 BASH = """
 source {script}
@@ -56,7 +64,7 @@ def test_every_command_and_its_options_are_known() -> None:
 
 
 @needs["bash"]
-@pytest.mark.parametrize(("line", "offered"), LINES)
+@pytest.mark.parametrize(("line", "offered"), [*LINES, *ONLY_BASH])
 def test_bash_offers_what_may_come_next(tmp_path: Path, line: str, offered: list[str]) -> None:
     *before, last = line.split(" ")
     asking = BASH.format(script=script("bash", tmp_path), before=" ".join(before), last=last, place=len(before))

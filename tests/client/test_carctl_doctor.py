@@ -3,16 +3,18 @@
 import os
 import socket
 import subprocess
-from collections.abc import Callable
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from car_client.carctl import served, setting
+from car_client.carctl import doctor, served, setting
+from car_client.carctl.doctor import examine
 from car_client.carctl.finding import Finding
 from car_client.carctl.steps import Steps
-from car_client.client import Client
 from car_protocol.errors import RpcError
 from tests.client.command import carctl
 from tests.client.fake_daemon import FakeDaemon
@@ -27,8 +29,7 @@ def lines(done: "subprocess.CompletedProcess[bytes]") -> dict[str, str]:
 
 def found(daemon: FakeDaemon, what: str, gpus: tuple[str, ...] = NO_GPU) -> list[Finding]:
     """Return what is found of one kind."""
-    with Client(daemon.path) as client:
-        return [finding for finding in served.findings(client, gpus) if finding.what == what]
+    return [finding for finding in served.findings(daemon.path, gpus) if finding.what == what]
 
 
 def test_all_is_well_with_a_daemon_that_serves(daemon: FakeDaemon) -> None:
@@ -117,9 +118,58 @@ def test_memory_names_what_is_free_and_what_a_sequence_takes(daemon: FakeDaemon)
 
 def test_a_daemon_that_answers_with_an_error_is_found(daemon: FakeDaemon) -> None:
     daemon.answers["daemon/status"] = RpcError("draining")
-    with Client(daemon.path) as client:
-        (finding,) = served.findings(client)
+    (finding,) = served.findings(daemon.path)
     assert (finding.level, finding.what) == ("fail", "answer")
+
+
+def test_a_daemon_that_is_stuck_is_found(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stuck:
+        stuck.bind(str(path))
+        stuck.listen()
+        (finding,) = served.findings(path, patience_s=0.05)
+    assert (finding.level, finding.what, finding.how_it_is) == ("fail", "answer", "no answer in 0.05 s")
+    assert "restart it" in finding.mend
+
+
+def test_every_check_is_told_before_the_next_begins(daemon: FakeDaemon) -> None:
+    found = examine(Namespace(system=False, socket=daemon.path))
+    assert [next(found).what for _ in range(3)] == ["socket", "folder", "daemon"]
+    assert daemon.calls == []
+    assert next(found).what == "version"
+
+
+@contextmanager
+def locked_out(folder: Path) -> Iterator[None]:
+    """Be a user who may not enter a folder."""
+    folder.chmod(0)
+    if root := os.geteuid() == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o700)
+
+
+def test_a_folder_that_this_user_may_not_enter_is_found(daemon: FakeDaemon) -> None:
+    with locked_out(daemon.path.parent):
+        found = list(examine(Namespace(system=False, socket=daemon.path)))
+    assert found[0] == Finding(
+        "fail",
+        "socket",
+        f"{daemon.path}: this user may not look into its folder",
+        "ask an administrator for the socket's group, then log in again",
+    )
+    assert [finding.what for finding in found] == ["socket", "folder", "service"]
+
+
+def test_what_may_not_be_looked_at_is_examined_where_nothing_else_is(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "usable_paths", lambda _: [Path("/none"), daemon.path])
+    with locked_out(daemon.path.parent):
+        assert str(daemon.path) in next(examine(Namespace(system=False, socket=None))).how_it_is
 
 
 @pytest.mark.parametrize(("code", "level"), [(0, "ok"), (3, "warn")])

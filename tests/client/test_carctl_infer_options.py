@@ -65,6 +65,7 @@ def test_params_add_up_and_win_over_flags(daemon: FakeDaemon) -> None:
         ("prompt=x", "there is no option 'prompt'"),
         ("zzzzzz=1", "there is no option 'zzzzzz'"),
         ("temperature", "'temperature' is no NAME=VALUE"),
+        ("_meta=5", "'_meta' has to be a JSON object"),
     ],
 )
 def test_an_unknown_param_is_refused_with_its_nearest_relative(given: str, said: str) -> None:

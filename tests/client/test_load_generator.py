@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from car_client.carctl.load.card_wire import CardWire
+from car_client.carctl.load.connection import Connection
 from car_client.carctl.load.endpoint import Endpoint
 from car_client.carctl.load.generator import generate
 from car_client.carctl.load.lengths import Lengths
+from car_client.carctl.load.request import Request
 from car_client.carctl.load.wire import LoadError
 from car_client.carctl.load.workload import Workload
-from tests.client.fake_daemon import FakeDaemon
+from car_protocol.envelope import Failure, encode_message
+from car_protocol.errors import RpcError
+from tests.client.fake_daemon import PATIENCE_S, FakeDaemon
 from tests.client.fake_sse_server import fake_sse_server
 
 
@@ -56,6 +61,23 @@ async def test_a_daemon_that_goes_away_ends_the_load(daemon: FakeDaemon) -> None
     daemon.drop()
     with pytest.raises(LoadError, match="closed before the answer ended"):
         await running
+
+
+async def test_a_daemon_that_restarts_between_two_requests_is_asked_on_a_new_connection(daemon: FakeDaemon) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        found = await generate(Endpoint(str(daemon.path)), Workload(rate=10, requests=2), daemon.drop)
+    assert (found.requests, daemon.accepted) == (2, 2)
+
+
+async def test_a_refusal_that_came_before_the_question_is_told_to_who_asks() -> None:
+    connection = Connection(CardWire({}))
+    connection.connection_made(asyncio.WriteTransport())
+    refusal = RpcError("limit", limit="max_connections", value=1)
+    connection.data_received(encode_message(Failure(None, refusal.as_object())))
+    connection.connection_lost(None)
+    assert not connection.reusable
+    with pytest.raises(LoadError, match="the daemon answered with an error"):
+        await connection.stream(Request(1, "Hi", 1))
 
 
 async def test_nobody_there_is_said(tmp_path: Path) -> None:

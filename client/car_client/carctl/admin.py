@@ -2,7 +2,9 @@
 
 from argparse import ArgumentParser, Namespace
 
+from car_client.carctl.document import typed
 from car_client.client import Client
+from car_protocol.admin import Drained
 
 
 def add_drain_arguments(parser: ArgumentParser) -> None:
@@ -13,8 +15,8 @@ def add_drain_arguments(parser: ArgumentParser) -> None:
 def drain(client: Client, options: Namespace) -> None:
     """Have the daemon finish and end; print what became of its requests."""
     params = {} if options.timeout_ms is None else {"timeout_ms": options.timeout_ms}
-    result = client.call("daemon/drain", params)
-    print(f"{result['completed']} completed, {result['refused']} refused")
+    drained = typed(client.call("daemon/drain", params), Drained)
+    print(f"{drained.completed} completed, {drained.refused} refused")
 
 
 def add_reload_arguments(parser: ArgumentParser) -> None:

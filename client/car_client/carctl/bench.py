@@ -100,11 +100,15 @@ def said(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 def positive(kind: type[T]) -> Callable[[str], T]:
     """Return what reads one number above 0."""
+    wanted = "whole number" if kind is int else "number"
 
     def read(text: str) -> T:
-        number: T = kind(text)  # type: ignore[call-arg]  # int or float, which take text
+        try:
+            number: T = kind(text)  # type: ignore[call-arg]  # int or float, which take text
+        except ValueError:
+            raise ArgumentTypeError(f"{text!r} is no {wanted}") from None
         if not 0 < number < float("inf"):  # type: ignore[operator]  # and which are numbers
-            raise ArgumentTypeError("has to be more than 0")
+            raise ArgumentTypeError(f"{text!r} has to be more than 0")
         return number
 
     return read

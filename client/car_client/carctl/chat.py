@@ -1,5 +1,6 @@
 """`carctl chat`: a conversation on the terminal."""
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from typing import NamedTuple
 
 from car_client.carctl.answer_writer import AnswerWriter
 from car_client.carctl.conversation import Conversation
-from car_client.carctl.failure import explain
+from car_client.carctl.failure import Unanswered, explain
 from car_client.carctl.interrupt import on_interrupt
 from car_client.carctl.line_input import line_reader
 from car_client.carctl.request import add_request_arguments, add_system_argument, nearest, options_of
@@ -36,6 +37,8 @@ def run(client: Client, options: Namespace) -> None:
         _note("Ctrl-C cancels an answer, Ctrl-D quits, /help shows the commands")
     while (line := _line(read)) is not None:
         chat.take(line)
+    if chat.failure is not None and not sys.stdin.isatty():
+        raise Unanswered(chat.failure)
 
 
 class Chat:
@@ -46,6 +49,8 @@ class Chat:
         self.conversation = conversation
         self._options = options
         self._stats = stats
+        # Mutable state: the last error.
+        self.failure: CardError | None = None
 
     def take(self, line: str) -> None:
         """Answer a line or do what it commands; an error is told and the conversation goes on."""
@@ -55,6 +60,7 @@ class Chat:
             elif line.strip():
                 self._answer(line.removeprefix("/") if line.startswith("//") else line)
         except CardError as error:
+            self.failure = error
             print(f"carctl: {explain(error)}", file=sys.stderr)
 
     def _answer(self, question: str) -> None:
@@ -103,10 +109,12 @@ class ChatCommand(NamedTuple):
 
 
 def _line(read: Callable[[], str]) -> str | None:
-    """Return the next line, empty where it was given up with Ctrl-C, None at the end."""
+    """Return the next line, empty where it was given up with Ctrl-C on a terminal, None at the end."""
     try:
         return read()
     except KeyboardInterrupt:
+        if not sys.stdin.isatty():
+            raise
         return ""
     except EOFError:
         return None
@@ -141,9 +149,12 @@ def _save(chat: Chat, name: str) -> str:
     if not name:
         return "/save needs a file"
     try:
-        turns = chat.conversation.save(Path(name).expanduser())
+        # Unlike Path.expanduser it takes a user that there is not for a folder of that name.
+        turns = chat.conversation.save(Path(os.path.expanduser(name)))
     except OSError as error:
         return f"not saved: {(error.strerror or 'the file cannot be written').lower()}"
+    except ValueError:
+        return "not saved: no file can have that name"
     return f"{turns} turns are in {name}"
 
 

@@ -65,22 +65,31 @@ def fish(parser: ArgumentParser) -> str:
 
 
 SHELLS: dict[str, Callable[[ArgumentParser], str]] = {"bash": bash, "zsh": zsh, "fish": fish}
-# Walks the words that name commands, then offers what the table of cases holds for the place.
+# Walks the words that name commands, over the values of options, then offers what the table of cases holds for the
+# place. A positional choice is not offered twice.
 _BASH = """\
 _@NAME@() {
-    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} place= word
-    local commands= options= values=
+    local current=${COMP_WORDS[COMP_CWORD]} previous= chosen= place= word
+    local commands= choices= options= values=
     @NAME@_table() {
-        commands= options= values=
+        commands= choices= options= values=
         case $1 in
 @CASES@
         esac
     }
-    @NAME@_table "$place"
     for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+        [[ $word == = ]] && continue
+        @NAME@_table "$place $previous"
+        previous=$word
+        if [[ $values ]]; then
+            previous=
+            continue
+        fi
+        @NAME@_table "$place"
         if [[ " $commands " == *" $word "* ]]; then
             place="$place $word"
-            @NAME@_table "$place"
+        elif [[ " $choices " == *" $word "* ]]; then
+            chosen=1
         fi
     done
     @NAME@_table "$place $previous"
@@ -89,6 +98,7 @@ _@NAME@() {
         return
     fi
     @NAME@_table "$place"
+    [[ $chosen ]] || commands="$commands $choices"
     [[ $current == -* ]] && commands=$options
     COMPREPLY=($(compgen -W "$commands" -- "$current"))
 }
@@ -99,9 +109,9 @@ complete -o default -F _@NAME@ @NAME@
 def _bash_cases(found: Iterator[Node]) -> Iterator[str]:
     for node in found:
         place = "".join(f" {word}" for word in node.words)
-        offered = " ".join((*node.commands, *node.choices))
+        commands, choices = " ".join(node.commands), " ".join(node.choices)
         options = " ".join(option.name for option in node.options)
-        yield f"        '{place}') commands='{offered}' options='{options}' ;;"
+        yield f"        '{place}') commands='{commands}' choices='{choices}' options='{options}' ;;"
         for option in node.options:
             if option.values is not None:
                 yield f"        '{place} {option.name}') values='{' '.join(option.values) or 'file'}' ;;"

@@ -1,6 +1,9 @@
 """`carctl doctor`: what is wrong between this user and an answer, and how to mend it."""
 
+import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from car_client.carctl import served, setting
 from car_client.carctl.finding import Finding
@@ -21,23 +24,35 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--system", action="store_true", default=SUPPRESS, help="look at the system service")
 
 
-def run(client: Client, options: Namespace) -> None:
-    """Print a line for each check; raises NotWell where one failed."""
-    findings = examine(client, options)
-    for finding in findings:
-        print(one_line(finding.line()))
-    failed = sum(finding.level == "fail" for finding in findings)
-    if failed:
-        raise NotWell(f"{failed} of {len(findings)} checks failed")
+def run(_client: Client, options: Namespace) -> None:
+    """Print a line for each check as soon as it is done; raises NotWell where one failed."""
+    levels = []
+    for finding in examine(options):
+        print(one_line(finding.line()), flush=True)
+        levels.append(finding.level)
+    if failed := levels.count("fail"):
+        raise NotWell(f"{failed} of {len(levels)} checks failed")
 
 
-def examine(client: Client, options: Namespace) -> list[Finding]:
-    """Return what was found, from the socket up to the models."""
-    paths = usable_paths(SYSTEM_SOCKET if options.system else options.socket)
-    path = next((each for each in paths if each.exists()), paths[0])
-    findings = [setting.socket(path), *setting.permissions(path)]
-    if findings[0].level == "ok":
-        findings.append(setting.peer(path))
-    if findings[-1].what == "daemon" and findings[-1].level == "ok":
-        findings += served.findings(client)
-    return [*findings, setting.unit(Steps(), system=options.system)]
+def examine(options: Namespace) -> Iterator[Finding]:
+    """Yield what is found, from the socket up to the models."""
+    path = _place(usable_paths(SYSTEM_SOCKET if options.system else options.socket))
+    found = setting.socket(path)
+    yield found
+    yield from setting.permissions(path)
+    if found.level == "ok":
+        yield from _daemon(path)
+    yield setting.unit(Steps(), system=options.system)
+
+
+def _daemon(path: Path) -> Iterator[Finding]:
+    found = setting.peer(path)
+    yield found
+    if found.level == "ok":
+        yield from served.findings(path)
+
+
+def _place(paths: Sequence[Path]) -> Path:
+    """Return the first path where something is or, without any, the first where this user may not look."""
+    there = next(filter(os.path.exists, paths), None)
+    return there or next(filter(setting.is_hidden, paths), paths[0])

@@ -31,8 +31,18 @@ class WrongUse(CardError):
     """What was asked for cannot be done here."""
 
 
+class Unanswered(CardError):
+    """Lines of a chat were not answered, as was told at each; the last reason is how the command ends."""
+
+    def __init__(self, why: CardError) -> None:
+        super().__init__("not every line was answered")
+        self.why = why
+
+
 def exit_code(error: CardError) -> int:
     """Return the exit code for an error."""
+    if isinstance(error, Unanswered):
+        return exit_code(error.why)
     if isinstance(error, BadSocketPath | WrongUse):
         return USAGE
     return NO_DAEMON if isinstance(error, DaemonUnavailable) else FAILED

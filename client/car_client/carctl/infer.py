@@ -5,11 +5,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import msgspec
-
 from car_client.calls import traced
 from car_client.carctl.answer_writer import AnswerWriter
-from car_client.carctl.document import print_document
+from car_client.carctl.document import print_document, typed
 from car_client.carctl.request import add_request_arguments, add_system_argument, conversation, options_of, read_text
 from car_client.carctl.speed import speed
 from car_client.client import Client
@@ -52,7 +50,7 @@ def _document(client: Client, options: Namespace) -> Answer:
     asked = options_of(options)
     result = _ask(options, lambda question: client.call("infer", traced({**question, **asked})))
     print_document(result)
-    return msgspec.convert(result, Answer)
+    return typed(result, Answer)
 
 
 def _whole(client: Client, options: Namespace) -> Answer:

@@ -62,6 +62,9 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
+    if sys.stderr is None:
+        # What is printed to None goes to standard output.
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8", errors="backslashreplace")
     if sys.stdin is None or sys.stdout is None:
         return _fail("standard input and output must be open", USAGE)
     if isinstance(sys.stdout, TextIOWrapper):

@@ -4,12 +4,11 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 
-import msgspec
 from msgspec import UNSET
 
 from car_client.carctl import pull, remove
 from car_client.carctl.byte_progress import Progress, progress_on
-from car_client.carctl.document import print_document, print_result
+from car_client.carctl.document import print_document, print_result, typed
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.figures import bytes_text
 from car_client.carctl.model_page import page
@@ -46,8 +45,8 @@ def run(client: Client, options: Namespace) -> None:
     elif options.action == "load":
         _load(client, options.name)
     elif options.action == "unload":
-        model = client.call("models/unload", {"model": options.name})
-        print(f"{model['name']}: {model['state']}")
+        model = typed(client.call("models/unload", {"model": options.name}), Model)
+        print(f"{model.name}: {model.state}")
     elif options.action == "show":
         _show(client, options)
     elif options.json:
@@ -90,7 +89,7 @@ def _show(client: Client, options: Namespace) -> None:
     if options.json:
         print_document(details)
     else:
-        print(*page(msgspec.convert(details, ModelDetails)), sep="\n")
+        print(*page(typed(details, ModelDetails)), sep="\n")
 
 
 def table(models: Sequence[Model]) -> Iterator[str]:

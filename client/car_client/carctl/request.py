@@ -72,12 +72,18 @@ def parameter(text: str) -> tuple[str, Any]:
         raise ArgumentTypeError(f"{text!r} is no NAME=VALUE")
     if name not in _TYPES:
         raise ArgumentTypeError(f"there is no option {name!r}{nearest(name, _TYPES)}")
-    if _TYPES[name] is str and not value.startswith('"'):
-        return name, value
+    read = value if _TYPES[name] is str and not value.startswith('"') else _json_or_text(value)
+    # The client adds a trace to it, so that the daemon cannot be left to refuse anything else.
+    if name == "_meta" and not isinstance(read, dict):
+        raise ArgumentTypeError("'_meta' has to be a JSON object")
+    return name, read
+
+
+def _json_or_text(value: str) -> Any:
     try:
-        return name, msgspec.json.decode(value)
+        return msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError):
-        return name, value
+        return value
 
 
 def add_request_arguments(parser: ArgumentParser) -> None:

@@ -1,14 +1,15 @@
 """What the doctor hears from the daemon: its version, its models, their memory and device."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from msgspec import UNSET
 
+from car_client.async_client import AsyncClient
 from car_client.carctl.downloads import mend
 from car_client.carctl.failure import explain
 from car_client.carctl.finding import Finding, Level
-from car_client.client import Client
 from car_client.errors import CardError
 from car_protocol import PROTOCOL, __version__
 from car_protocol.models import Model
@@ -16,17 +17,26 @@ from car_protocol.status import Status
 
 _MIB = 1024**2
 _GPUS = ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128")
+_PATIENCE_S = 5.0
+_LOGS = "`carctl service logs` may say more"
 _BUILD = 'build it for the GPU (docs/operations.md, "GPU builds") and set gpu_layers = -1'
 
 
-def findings(client: Client, gpus: Iterable[str] = _GPUS) -> list[Finding]:
+def findings(socket: Path, gpus: Iterable[str] = _GPUS, patience_s: float = _PATIENCE_S) -> list[Finding]:
     """Ask the daemon and look at its answer."""
     try:
-        status = client.status()
+        status = asyncio.run(_ask(socket, patience_s))
+    except TimeoutError:
+        return [Finding("fail", "answer", f"no answer in {patience_s:g} s", f"{_LOGS}; if it stays so, restart it")]
     except CardError as error:
-        return [Finding("fail", "answer", explain(error), "`carctl service logs` may say more")]
+        return [Finding("fail", "answer", explain(error), _LOGS)]
     gpu = next((path for path in gpus if Path(path).exists()), None)
     return [found for look in _LOOKS for found in look(status, gpu)]
+
+
+async def _ask(socket: Path, patience_s: float) -> Status:
+    async with asyncio.timeout(patience_s), AsyncClient(socket) as client:
+        return await client.status()
 
 
 def _version(status: Status, _: str | None) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ _UCRED = struct.Struct("3i")
 # macOS: SOL_LOCAL, LOCAL_PEERCRED with a struct xucred (version, uid, ...).
 _SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED = 0, 1, struct.Struct("2I72x")
 _PATIENCE_S = 5.0
+_JOIN = "ask an administrator for the socket's group, then log in again"
 _START = "start it with `card`, or `carctl service install` for good"
 
 
@@ -25,6 +26,8 @@ def socket(path: Path) -> Finding:
     """Look whether there is a socket."""
     try:
         facts = path.stat()
+    except PermissionError:
+        return Finding("fail", "socket", f"{path}: this user may not look into its folder", _JOIN)
     except OSError as error:
         why = os.strerror(error.errno or 0).lower()
         return Finding("fail", "socket", f"{path}: {why}", _START)
@@ -45,9 +48,17 @@ def permissions(path: Path) -> Iterator[Finding]:
         yield Finding("fail", "folder", f"others may write to {path.parent}", f"chmod go-w {path.parent}")
     else:
         yield Finding("ok", "folder", f"{path.parent}, mode {stat.S_IMODE(folder.st_mode):03o}")
-    if path.exists() and not os.access(path, os.W_OK):
-        mend = "ask an administrator for the socket's group, then log in again"
-        yield Finding("fail", "access", f"this user may not connect to {path}", mend)
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        yield Finding("fail", "access", f"this user may not connect to {path}", _JOIN)
+
+
+def is_hidden(path: Path) -> bool:
+    """Tell whether this user may not even see what is there."""
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
 
 
 def peer(path: Path) -> Finding:

@@ -48,4 +48,8 @@ def parse_url(text: str) -> Endpoint:
     url = urlsplit(text)
     if not text.startswith(_HTTP) or not url.hostname or url.port == 0:
         raise ValueError("has to be like http://127.0.0.1:8080; https is not supported")
+    try:
+        url.hostname.encode("idna")
+    except UnicodeError:
+        raise ValueError("no host can have that name") from None
     return Endpoint(text)

@@ -75,12 +75,19 @@ class Generator:
             yield request, moment
 
     async def _answer(self, request: Request) -> None:
-        connection = self._idle.pop() if self._idle else await self._connect()
+        connection = self._waiting() or await self._connect()
         self._answers.append(await connection.stream(request))
         if connection.reusable:
             self._idle.append(connection)
         if self._tick is not None:
             self._tick()
+
+    def _waiting(self) -> Connection | None:
+        """Return a connection that nobody uses; what was lost while it waited is left out."""
+        while self._idle:
+            if (connection := self._idle.pop()).reusable:
+                return connection
+        return None
 
     async def _connect(self) -> Connection:
         connection = await self._endpoint.connect(self._workload.options)

@@ -4,6 +4,8 @@ from random import Random
 
 from msgspec import Struct
 
+_WANTED = "has to be a length of 1 or more, or two with a dash, the smaller one first"
+
 
 class Lengths(Struct, frozen=True):
     """Lengths in tokens, any between two bounds as likely as any other."""
@@ -22,7 +24,10 @@ class Lengths(Struct, frozen=True):
 def parse_lengths(text: str) -> Lengths:
     """Read `64` or `15-105`; raises ValueError."""
     low, dash, high = text.partition("-")
-    lengths = Lengths(int(low), int(high) if dash else int(low))
+    try:
+        lengths = Lengths(int(low), int(high) if dash else int(low))
+    except ValueError:
+        raise ValueError(_WANTED) from None
     if not 1 <= lengths.low <= lengths.high:
-        raise ValueError("has to be a length of 1 or more, or two with a dash, the smaller one first")
+        raise ValueError(_WANTED)
     return lengths
