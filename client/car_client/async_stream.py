@@ -29,11 +29,10 @@ class AsyncStream(AsyncIterator[Chunk]):
         try:
             reply = await self._started()
             await reply.change()
-            if self._over:
-                raise StopAsyncIteration
-            if reply.exchange.chunks:
+            if not self._over and reply.exchange.chunks:
                 return reply.exchange.chunks.popleft()
-            self.answer = reply.exchange.read_stream()
+            # Who left it while it was being sent asks for no answer.
+            self.answer = None if self._over else reply.exchange.read_stream()
         except BaseException:
             await self.aclose()
             raise

@@ -14,7 +14,8 @@ from car_protocol.status import Status
 class AsyncStatusWatch(AsyncIterator[Status]):
     """Statuses as the daemon sends them or, where it does not offer that, as they are asked for.
 
-    Several watches of one client have them at the shortest of their intervals. Like every request it raises DaemonUnavailable where the connection is lost.
+    Several watches of one client have them at the shortest of their intervals. Like every request it raises
+    DaemonUnavailable where the connection is lost.
     """
 
     def __init__(

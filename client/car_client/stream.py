@@ -14,8 +14,8 @@ class Stream(Iterator[Chunk]):
 
     def __init__(self, begin: Callable[[], tuple[Wire, Exchange]]) -> None:
         self._begin = begin
-        # Mutable state: the request once it was begun, whether it was cancelled before, whether it is over here, and the
-        # answer at the end.
+        # Mutable state: the request once it was begun, whether it was cancelled before, whether it is over here, and
+        # the answer at the end.
         self._request: tuple[Wire, Exchange] | None = None
         self._cancelled = False
         self._over = False

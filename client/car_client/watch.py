@@ -15,7 +15,8 @@ from car_protocol.status import Status
 class StatusWatch(Iterator[Status]):
     """Statuses as the daemon sends them or, where it does not offer that, as they are asked for.
 
-    Several watches of one client have them at the shortest of their intervals. Like every request it raises DaemonUnavailable where the connection is lost.
+    Several watches of one client have them at the shortest of their intervals. Like every request it raises
+    DaemonUnavailable where the connection is lost.
     """
 
     def __init__(self, connected: Callable[[], Wire], ask: Callable[[Ask[Status]], Status], interval_s: float) -> None:
