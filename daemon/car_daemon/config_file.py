@@ -5,7 +5,7 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,8 +22,9 @@ from car_daemon.config_tables import (
 )
 from car_daemon.scheduler.pressure import PressureLimits
 
+T = TypeVar("T")
 # Where msgspec's messages name the key; what is wrong with no key in particular is wrong with the file.
-_PATH = re.compile(r"`\$\.([^`]+)`$")
+_PATH = re.compile(r" - at `\$\.([^`]+)`$")
 _FILE = "config"
 
 
@@ -38,11 +39,22 @@ def read_config_file(path: Path) -> ConfigFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", _FILE) from error
     _check_keys(data, path)
+    models = data.get("models")
+    for name, table in models.items() if isinstance(models, dict) else ():
+        # Of tables by name msgspec would not say which it is.
+        _converted(table, ModelTable, path, f"models.{name}")
+    return _converted(data, ConfigFile, path, "")
+
+
+def _converted(data: object, kind: type[T], path: Path, place: str) -> T:
+    """Return a table as its struct; raises ConfigError with the full name of the key."""
     try:
-        return msgspec.convert(data, ConfigFile)
+        return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         at = _PATH.search(str(error))
-        raise ConfigError(f"{path}: {error}", at[1] if at else _FILE) from error
+        key = ".".join(filter(None, (place, at[1] if at else ""))) or _FILE
+        what = _PATH.sub("", str(error))
+        raise ConfigError(f"{path}: {key}: {what}", key) from error
 
 
 def _check_keys(data: dict[str, Any], path: Path) -> None:

@@ -60,10 +60,10 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         dict[str, Any] | None,
         note(
             "the answer is JSON and valid under it. An object's schema that lists `properties` and says nothing of "
-            "others forbids others, unless `allOf` stands anywhere. All its objects together list up to 3000 "
-            "`properties`, 3000 `required` and 64 `patternProperties`; so do the tools of a forced call. With "
-            "`allOf`, or a `$ref` with something beside it, a schema holds up to 16 `pattern`s. Not beside "
-            "`grammar`"
+            "others forbids others, unless `allOf`, or a `$ref` beside `properties`, stands anywhere, or it is a "
+            "branch beside `properties`. All its objects together list up to 3000 `properties`, 3000 `required` and "
+            "64 `patternProperties`; so do the tools of a forced call. With `allOf`, or a `$ref` with something "
+            "beside it, a schema holds up to 16 `pattern`s. Not beside `grammar`"
         ),
     ] = None
     logprobs: Annotated[

@@ -19,9 +19,12 @@ from tests.e2e.support import BIN, PATIENCE_S, ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# What starts a daemon in the background.
+STARTS = ".venv/bin/card &"
 # Blocks that are not run here, by their page and how they begin.
 NOT_RUN = {
     ("README.md", "make demo"): "installs everything anew; the pipeline runs both commands",
+    ("README.md", STARTS): "it runs already, so that the other blocks find it",
     ("architecture.md", " apps ──"): "a drawing",
     ("carctl.md", "carctl bench --compare"): "it needs another server; test_carctl_bench.py has a stand-in",
     ("operations.md", "default_model ="): "a configuration: checked below",
@@ -31,8 +34,6 @@ NOT_RUN = {
     ("operations.md", "[Service]\nExecStart"): "a drop-in: systemd checks it in tests/service",
 }
 pytestmark = pytest.mark.slow
-# What starts a daemon in the background: it runs already, so that what follows finds it.
-STARTS = ".venv/bin/card &"
 # What commands read, by its name.
 FILES = {
     "colours.json": '{"type": "array", "items": {"enum": ["red", "green", "blue"]}, "minItems": 3, "maxItems": 3}',
@@ -113,8 +114,7 @@ def command(block: Block) -> list[str]:
     """Return what runs a block."""
     if block.language == "python":
         return [str(BIN / "python"), "-c", block.text]
-    lines = [line for line in block.text.splitlines() if not line.startswith(STARTS)]
-    return ["bash", "-euo", "pipefail", "-c", "\n".join(lines)]
+    return ["bash", "-euo", "pipefail", "-c", block.text]
 
 
 def lacks(block: Block) -> str | None:

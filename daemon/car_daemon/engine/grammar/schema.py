@@ -16,8 +16,10 @@ _MEMBERS_MAX = 3000
 _PATTERNS_MAX = 64
 # Texts that have to match several patterns at once take twice the time and memory for each of them.
 _MERGED_PATTERNS_MAX = 16
-# What stands under these is no schema, and what stands under those is one for each name.
+# What stands under these is no schema, under the next ones may hold beside what they stand in, and under the last ones
+# is a schema for each name.
 _DATA = frozenset({"const", "enum", "default", "examples"})
+_BRANCHES = frozenset({"anyOf", "oneOf", "if", "then", "else"})
 _BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 
@@ -41,30 +43,37 @@ def embedded(schema: dict[str, Any]) -> str:
 
 def closed(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema whose objects have no members but those that it lists, where it lists some."""
-    if any("allOf" in each for each in _schemas(schema)):
+    if any("allOf" in each or {"$ref", "properties"} <= each.keys() for each in _schemas(schema)):
         return schema
     value: dict[str, Any] = _closed(schema)
     return value
 
 
-def _closed(value: Any) -> Any:
-    """Forbid members that an object's schema does not list, where it lists some and says nothing of others."""
+def _closed(value: Any, *, completes: bool = False) -> Any:
+    """Forbid members that an object's schema does not list, where it lists some and says nothing of others.
+
+    One that `completes` another one's list forbids none: it would forbid those of the other.
+    """
     if isinstance(value, list):
-        return [_closed(item) for item in value]
+        return [_closed(item, completes=completes) for item in value]
     if not isinstance(value, dict):
         return value
-    inner = {keyword: _closed_under(keyword, each) for keyword, each in value.items()}
-    if isinstance(value.get("properties"), dict) and not _OPEN & value.keys():
+    lists = isinstance(value.get("properties"), dict)
+    inner = {
+        keyword: _closed_under(keyword, each, completes=(lists or completes) and keyword in _BRANCHES)
+        for keyword, each in value.items()
+    }
+    if lists and not completes and not _OPEN & value.keys():
         inner["additionalProperties"] = False
     return inner
 
 
-def _closed_under(keyword: str, value: Any) -> Any:
+def _closed_under(keyword: str, value: Any, *, completes: bool) -> Any:
     if keyword in _DATA:
         return value
     if keyword in _BY_NAME and isinstance(value, dict):
         return {name: _closed(schema) for name, schema in value.items()}
-    return _closed(value)
+    return _closed(value, completes=completes)
 
 
 def _schemas(value: Any) -> Iterator[dict[str, Any]]:

@@ -145,6 +145,41 @@ def test_members_may_be_called_like_keywords(grammars: Constraints, name: str) -
     assert not takes(grammars, schema, f'{{"{name}":{{"zzz":1}}}}')
 
 
+INTEGER = {"type": "integer"}
+B_IS_REQUIRED = {"properties": {"b": INTEGER}, "required": ["b"]}
+BASE_AND_MORE = {
+    "branches": {"type": "object", "properties": {"a": INTEGER}, "required": ["a"], "anyOf": [B_IS_REQUIRED]},
+    "branches of branches": {
+        "type": "object",
+        "properties": {"a": INTEGER},
+        "required": ["a"],
+        "anyOf": [{"anyOf": [B_IS_REQUIRED]}],
+    },
+    "a reference": {
+        "$ref": "#/$defs/base",
+        **B_IS_REQUIRED,
+        "$defs": {"base": {"type": "object", "properties": {"a": INTEGER}, "required": ["a"]}},
+    },
+}
+
+
+@pytest.mark.parametrize("schema", BASE_AND_MORE.values(), ids=BASE_AND_MORE)
+def test_what_completes_a_list_of_members_does_not_forbid_those_of_the_list(
+    grammars: Constraints, schema: dict[str, Any]
+) -> None:
+    assert takes(grammars, schema, '{"a":1,"b":1}')
+    assert not takes(grammars, schema, '{"a":1}')
+    assert not takes(grammars, schema, '{"b":1}')
+
+
+def test_branches_of_what_lists_no_members_are_closed(grammars: Constraints) -> None:
+    schema = {"type": "object", "anyOf": [B_IS_REQUIRED, {"properties": {"a": B_IS_REQUIRED}, "required": ["a"]}]}
+    assert takes(grammars, schema, '{"b":1}')
+    assert takes(grammars, schema, '{"a":{"b":1}}')
+    assert not takes(grammars, schema, '{"b":1,"zzz":1}')
+    assert not takes(grammars, schema, '{"a":{"b":1,"zzz":1}}')
+
+
 MERGED: list[Callable[[list[dict[str, Any]]], dict[str, Any]]] = [
     lambda patterns: {"allOf": patterns},
     lambda patterns: {"properties": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}}, "$defs": {"b": {"anyOf": patterns}}},
