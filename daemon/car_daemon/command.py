@@ -141,19 +141,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _model(text: str) -> str:
-    if any(map(_is_surrogate, text)):
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
         # It is told to clients in JSON.
-        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8: link to the file under another name")
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8: link to the file under another name") from error
     if text.startswith(PREFIX):
         try:
             hub_file(text.removeprefix(PREFIX))
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
     return text
-
-
-def _is_surrogate(character: str) -> bool:
-    return "\ud800" <= character <= "\udfff"
 
 
 def _count(text: str) -> int:

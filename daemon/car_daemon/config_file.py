@@ -39,8 +39,7 @@ def read_config_file(path: Path) -> ConfigFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", _FILE) from error
     _check_keys(data, path)
-    models = data.get("models")
-    for name, table in models.items() if isinstance(models, dict) else ():
+    for name, table in _models(data).items():
         # Of tables by name msgspec would not say which it is.
         _converted(table, ModelTable, path, f"models.{name}")
     return _converted(data, ConfigFile, path, "")
@@ -57,6 +56,11 @@ def _converted(data: object, kind: type[T], path: Path, place: str) -> T:
         raise ConfigError(f"{path}: {key}: {what}", key) from error
 
 
+def _models(data: dict[str, Any]) -> dict[str, Any]:
+    models = data.get("models")
+    return models if isinstance(models, dict) else {}
+
+
 def _check_keys(data: dict[str, Any], path: Path) -> None:
     """Refuse unknown keys by their full name, with the nearest that exists."""
     tables = {"": (data, ConfigFile), "daemon.": (data.get("daemon"), DaemonTable)}
@@ -66,8 +70,7 @@ def _check_keys(data: dict[str, Any], path: Path) -> None:
     tables["memory."] = (data.get("memory"), MemoryTable)
     tables["metrics."] = (data.get("metrics"), MetricsTable)
     tables["pressure."] = (data.get("pressure"), PressureLimits)
-    models = data.get("models")
-    for name, table in models.items() if isinstance(models, dict) else ():
+    for name, table in _models(data).items():
         tables[f"models.{name}."] = (table, ModelTable)
     for prefix, (table, kind) in tables.items():
         known = kind.__struct_fields__

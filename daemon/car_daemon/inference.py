@@ -229,7 +229,7 @@ class Inference:
             self._do(self._scheduler.refused(message.key, engine, message.reason, message.data, self._clock()))
 
     def _do(self, actions: list[Action]) -> None:
-        for action in (to_do := list(actions)):
+        for action in actions:
             try:
                 self._doers[type(action)](action)
             except Exception as error:
@@ -238,7 +238,7 @@ class Inference:
                 # No frame can hold it: it would keep its place for ever.
                 log.error("request.unsendable", error=type(error).__name__, place=place_of(error))  # noqa: TRY400 - no text of it
                 key, now = action.request.key, self._clock()
-                to_do += self._scheduler.refused(key, action.engine, "internal_error", {}, now)
+                actions += self._scheduler.refused(key, action.engine, "internal_error", {}, now)
         self._fleet.divide_cores(self._scheduler.gate.busy_engines())
         self._look_for_the_end()
 

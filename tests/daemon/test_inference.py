@@ -17,30 +17,24 @@ from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
 from car_protocol.params import decode_params
+from tests.daemon.links import Link
 
 READY = Ready(sequences=1, policy="measured", context_tokens=512, kv_bytes=1, device="cpu", can=[], inputs={})
 OWNER = Owner(0, 1, 1, "a", None, None)
 
 
-class Link:
-    """An engine that takes every frame that can be encoded, but no prompt to prepare where it is `broken`."""
-
-    pid = 1
+class EncodingLink(Link):
+    """An engine whose frames are encoded; where it is `broken` none holds a prompt to prepare."""
 
     def __init__(self, *, broken: bool) -> None:
-        self.broken = broken
-        self.sent: list[bytes] = []
+        super().__init__()
+        self._broken = broken
 
     def send(self, message: Struct) -> None:
-        if self.broken and isinstance(message, Prepare):
+        if self._broken and isinstance(message, Prepare):
             raise OverflowError("no frame holds it")
-        self.sent.append(encode_frame(message))
-
-    async def wait(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-    async def stop(self) -> None: ...
+        assert encode_frame(message)
+        super().send(message)
 
 
 class Errors:
@@ -66,7 +60,7 @@ def serving(link: Link) -> tuple[Inference, Scheduler]:
 
 def test_a_request_that_no_frame_holds_is_answered_and_forgotten() -> None:
     errors = Errors()
-    inference, scheduler = serving(Link(broken=True))
+    inference, scheduler = serving(EncodingLink(broken=True))
     inference.infer(InferParams(prompt="a"), OWNER, cast(Reply, errors), size=1, streams=False)
     assert errors.reasons == ["internal_error"]
     assert (len(scheduler.requests), len(scheduler.backlog), inference.answers) == (0, 0, {})
@@ -74,7 +68,7 @@ def test_a_request_that_no_frame_holds_is_answered_and_forgotten() -> None:
 
 @pytest.mark.parametrize("number", [2**64, -(2**64), 2**64 - 1])
 def test_schemas_with_integers_of_more_than_64_bits_reach_the_engine(number: int) -> None:
-    link, errors = Link(broken=False), Errors()
+    link, errors = EncodingLink(broken=False), Errors()
     inference, _ = serving(link)
     params = decode_params(InferParams, b'{"prompt":"a","json_schema":{"minimum":%d}}' % number)
     inference.infer(params, OWNER, cast(Reply, errors), size=1, streams=False)

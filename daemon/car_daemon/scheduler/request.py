@@ -140,11 +140,15 @@ class Request:
             return self.halted_until
         if self.leased_at is not None:
             return self.deadline
-        deadlines = [limit for limit in (self.deadline, self.queue_deadline) if limit is not None]
-        return min(deadlines, default=None)
+        return self._first_limit
 
     @property
     def limit_ms(self) -> int:
-        """The limit that ends it first, in milliseconds from its arrival."""
-        limits = [limit for limit in (self.deadline, self.queue_deadline) if limit is not None]
-        return round((min(limits) - self.arrived) * 1000)
+        """The limit that ends one that has some first, in milliseconds from its arrival."""
+        assert self._first_limit is not None
+        return round((self._first_limit - self.arrived) * 1000)
+
+    @property
+    def _first_limit(self) -> float | None:
+        limits = (limit for limit in (self.deadline, self.queue_deadline) if limit is not None)
+        return min(limits, default=None)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from car_daemon.engine.frames import Ready
 from car_daemon.models.crew import Crew
@@ -11,24 +11,6 @@ from car_daemon.models.replica import Replica
 
 READY = Ready(sequences=1, policy="measured", context_tokens=512, kv_bytes=1, device="cpu", can=[], inputs={})
 SETTINGS = ModelSettings(Path("m"), devices=("cpu", "gpu0"))
-
-
-class Link:
-    """An engine that keeps what it is sent."""
-
-    pid = 4242
-
-    def __init__(self) -> None:
-        self.sent: list[Struct] = []
-
-    def send(self, message: Struct) -> None:
-        self.sent.append(message)
-
-    async def wait(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-    async def stop(self) -> None: ...
 
 
 class Supervised:

@@ -3,7 +3,7 @@
 from car_daemon.engine.frames import Ready, Share
 from car_daemon.models.fleet import Fleet
 from car_daemon.models.thread_shares import ThreadShares
-from tests.daemon.models.test_crew import Link
+from tests.daemon.links import Link
 
 
 def shares_of(*threads: int, cores: int = 8) -> ThreadShares:
