@@ -4,13 +4,12 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-import psutil
 from msgspec import UNSET
 
 from car_daemon.engine.frames import Ready
 from car_daemon.engine.laps import PHASES
 from car_daemon.inference import Inference
-from car_daemon.memory import MemorySource
+from car_daemon.memory import MemorySource, resident_bytes
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.pool import ModelPool
 from car_daemon.models.replica import Replica
@@ -77,7 +76,7 @@ class Reports:
         self._loop_lag_ms = loop_lag_ms
         self._socket = socket
         self._read_memory = Recent(read_memory, clock)
-        self._resident_bytes = Recent(_resident_bytes, clock)
+        self._resident_bytes = Recent(resident_bytes, clock)
         self._clock = clock
         self._started = clock()
 
@@ -87,14 +86,14 @@ class Reports:
         capacity = gate.capacity(entry.name)
         ready = entry.ready
         leased = gate.leased(entry.name)
-        requests = [request for request in self._scheduler.requests.values() if request.model == entry.name]
+        states = [request.state for request in self._scheduler.requests.values() if request.model == entry.name]
         return Capacity(
             capacity=capacity,
             declared=gate.declared(entry.name),
             in_use=leased,
             available=max(0, capacity - leased),
-            parked=sum(request.state is State.PARKED for request in requests),
-            queued=sum(request.state in _QUEUED for request in requests),
+            parked=states.count(State.PARKED),
+            queued=sum(map(states.count, _QUEUED)),
             queue_limit=self.limits.queue_limit,
             policy=ready.policy if ready else None,
             pressure=gate.pressure,
@@ -242,10 +241,3 @@ def _connection(client: Client) -> ConnectionStatus:
         tokens_served=client.tokens_served,
         client=client.label if client.label is not None else UNSET,
     )
-
-
-def _resident_bytes(pid: int) -> int:
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0

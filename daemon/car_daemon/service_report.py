@@ -55,6 +55,7 @@ class ServiceReport:
     def start(self) -> None:
         """Report from now on, in the running event loop."""
         self._pings.start()
+        self._ping()
 
     def stop(self) -> None:
         """Report no more."""

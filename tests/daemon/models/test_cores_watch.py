@@ -42,6 +42,7 @@ async def test_a_machine_that_does_not_tell_is_asked_once() -> None:
     watched = Watched()
     watched.readings.append(PermissionError("no /proc"))
     watched.watch.start()
+    watched.watch.look()
     timer = watched.watch._readings._timer
     assert timer is not None
     assert timer.cancelled()
