@@ -99,11 +99,12 @@ class Connection(asyncio.Protocol):
         """Cut frames; the first is carried out at once, the others in turns."""
         others = len(self._intake) > 0
         self._intake.feed(data)
-        if others:
-            self._pause_if_full()
-        elif self.work():
-            self._pause_if_full()
-            self._turns.join(self)
+        if not others:
+            self._outbox.cork()
+            if self.work():
+                self._turns.join(self)
+            self._outbox.uncork()
+        self._pause_if_full()
 
     def eof_received(self) -> bool:
         """Finish what is in flight after a half-close; a hang-up after it cancels."""

@@ -22,8 +22,10 @@ class Trace(Struct, frozen=True):
 
 def trace_of(meta: Mapping[str, Raw]) -> Trace | None:
     """Return what `_meta` says of the trace; None where it says nothing valid."""
+    if TRACEPARENT not in meta:
+        return None
     try:
-        text = msgspec.json.decode(meta.get(TRACEPARENT, b"null"), type=str)
+        text = msgspec.json.decode(meta[TRACEPARENT], type=str)
     except msgspec.DecodeError:
         return None
     return read_traceparent(text)
