@@ -44,8 +44,9 @@ class Walk:
         # The requests that hold a lease, and those that were set aside.
         self.active: list[int] = []
         self.aside: list[int] = []
-        # Those that waited through the last turn for a prompt of others.
-        self.passed_over: set[int] = set()
+        # Through how many turns those that decode have waited for prompts of others, and whoever has had a second row.
+        self.passed_over: dict[int, int] = {}
+        self.went_on: set[int] = set()
 
     def turn(self, events: tuple[Event, ...]) -> None:
         """Apply events, take a step and check everything."""
@@ -63,8 +64,9 @@ class Walk:
         decoded = {number for number, output in rows if output}
         missing = {key for key, number in numbers.items() if number not in decoded}
         assert len(missing) in (0, len(numbers)), "some decoders have a row and some have none"
-        assert not missing & self.passed_over
-        self.passed_over = missing
+        self.passed_over = {key: self.passed_over.get(key, 0) + 1 for key in missing}
+        assert all(turns <= (1 if key in self.went_on else SEQUENCES) for key, turns in self.passed_over.items())
+        self.went_on |= numbers.keys() - missing
         self.active = [key for key in self.active if not self.engine.ends(key)]
         self.check()
 

@@ -177,11 +177,11 @@ def test_a_chunk_in_the_middle_of_a_prompt_does_not_complete_it() -> None:
 
 
 def test_equal_chunks_of_neighbours_share_a_step() -> None:
-    assert chunks(planner_of().plan(table_of(20, 20, 20))) == [(0, 20), (1, 20), (2, 20)]
+    assert chunks(after_decode(planner_of(), table_of(0, 10, 10, 10))) == [(1, 10), (2, 10), (3, 10)]
 
 
 def test_only_consecutive_sequences_share_a_step() -> None:
-    assert chunks(planner_of().plan(table_of(20, None, 20))) == [(0, 20)]
+    assert chunks(planner_of().plan(table_of(20, None, 20, None, 20, None, 20))) == [(0, 20)]
 
 
 def test_chunks_of_unequal_length_do_not_share_a_step() -> None:
@@ -189,16 +189,72 @@ def test_chunks_of_unequal_length_do_not_share_a_step() -> None:
 
 
 def test_a_longer_neighbour_shares_with_a_chunk_of_the_same_length() -> None:
-    assert chunks(planner_of().plan(table_of(20, 30))) == [(0, 20), (1, 20)]
+    assert chunks(after_decode(planner_of(), table_of(0, 20, 30))) == [(1, 20), (2, 20)]
 
 
 def test_shared_chunks_stay_within_the_time() -> None:
     costs = costs_of(prefill=0.005)
-    assert chunks(planner_of(costs).plan(table_of(16, 16, 16, 16))) == [(0, 16), (1, 16)]
+    assert chunks(planner_of(costs).plan(table_of(*[16] * 6))) == [(0, 16), (1, 16)]
 
 
 def test_shared_chunks_stay_within_the_batch() -> None:
-    assert chunks(planner_of(batch_tokens=40).plan(table_of(16, 16, 16))) == [(0, 16), (1, 16)]
+    assert chunks(planner_of(batch_tokens=40).plan(table_of(*[16] * 6))) == [(0, 16), (1, 16)]
+
+
+def done(planner: StepPlanner, table: SequenceTable) -> list[int]:
+    """Plan a prefill batch and do it; return whose prompts are read, nobody's where it is time to decode."""
+    step = planner.plan(table)
+    for chunk in step.prefill:
+        completes = chunk.completes
+        chunk.sequence.commit(chunk.length)
+        if completes:
+            chunk.sequence.accept(2)
+    return [chunk.sequence.number for chunk in step.prefill]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "batches"),
+    [
+        (1, [[0]]),
+        (2, [[0], [1]]),
+        (3, [[0], [1, 2]]),
+        (4, [[0, 1], [2, 3]]),
+        (7, [[0, 1, 2], [3, 4, 5, 6]]),
+        (8, [[0, 1, 2, 3], [4, 5, 6, 7]]),
+    ],
+)
+def test_prompts_that_come_together_are_read_in_two_parts_before_anybody_goes_on(
+    prompts: int, batches: list[list[int]]
+) -> None:
+    planner, table = planner_of(costs_of(prefill=0.0005)), table_of(*[8] * prompts)
+    assert [done(planner, table) for _ in range(len(batches) + 1)] == [*batches, []]
+
+
+def test_prompts_that_come_while_the_first_is_read_are_read_before_it_goes_on() -> None:
+    planner, table = planner_of(costs_of(prefill=0.0005)), table_of(8, *[None] * 7)
+    assert done(planner, table) == [0]
+    for _ in range(7):
+        begin(table, [1] * 8)
+    assert [done(planner, table) for _ in range(3)] == [[1, 2, 3], [4, 5, 6, 7], []]
+
+
+def test_who_has_begun_waits_for_others_no_longer_than_for_a_prompt_between_two_decodes() -> None:
+    # A prompt takes 40 ms here. Three that wait have 100 ms together, and one would have 50, of which 80 are gone.
+    planner, table = planner_of(costs_of(prefill=0.005)), table_of(*[8] * 5)
+    assert [done(planner, table) for _ in range(5)] == [[0, 1], [2, 3], [], [4], []]
+
+
+def test_who_has_begun_waits_for_no_prompt_that_is_not_done_then() -> None:
+    planner, table = planner_of(), table_of(8, None, 4000)
+    assert [done(planner, table) for _ in range(2)] == [[0], []]
+
+
+def test_once_somebody_went_on_prompts_and_decodes_take_turns() -> None:
+    planner, table = planner_of(), table_of(8, None, None)
+    assert [done(planner, table) for _ in range(2)] == [[0], []]
+    for _ in range(2):
+        begin(table, [1] * 8)
+    assert [done(planner, table) for _ in range(3)] == [[1, 2], [], []]
 
 
 def turns(planner: StepPlanner, table: SequenceTable, steps: int) -> list[int]:

@@ -59,16 +59,20 @@ class Step:
 
 @dataclass(slots=True)
 class _Round:
-    """Where one set of adapters is: what its last decode took that a prefill may follow, and its prefills so far."""
+    """Where one set of adapters is: what its last decode took that a prefill may follow, its prefills so far, and what
+    those took that came since the first of its decoders began; None once one of them went on.
+    """
 
     decoded: float | None = None
     turns: int = 0
+    opening: float | None = None
 
 
 class StepPlanner:
     """Decide steps: a decode of every decoder and a prefill batch by turns, while there is work for both.
 
-    Prompts get the time that is left of the target after the decode before them.
+    Prompts get the time that is left of the target after the decode before them. Those that come together while nobody
+    decodes are read in two parts before the first decode: half of them hear sooner, and none of them later.
     """
 
     def __init__(
@@ -90,11 +94,12 @@ class StepPlanner:
 
     def plan(self, table: SequenceTable) -> Step:
         """Return the next step; empty when nothing has work."""
-        decoding = table.decoding
-        current = self._round(table)
-        decoded, current.decoded = current.decoded, None
-        if table.prefilling and (decoded is not None or not decoding):
-            return Step([], self._prefill(table, current, decoded if decoding else None))
+        decoding, current = table.decoding, self._round(table)
+        chunks = self._prefill(table, current, len(decoding)) if table.prefilling else []
+        current.decoded = None
+        if chunks:
+            return Step([], chunks)
+        current.opening = None
         self._guess(decoding, table.context_tokens)
         runs = self._runs(decoding, table)
         current.decoded = sum(self._costs.decode.estimate(run.rows) for run in runs) if runs else None
@@ -150,27 +155,46 @@ class StepPlanner:
         room = min(context_tokens - decoding[0].cells, self._batch_tokens) - 1
         decoding[0].guess = lookup.guess(self._costs.decode.estimate, room)
 
-    def _prefill(self, table: SequenceTable, current: _Round, decoded: float | None) -> list[Chunk]:
+    def _prefill(self, table: SequenceTable, current: _Round, decoders: int) -> list[Chunk]:
+        """Return the chunks to prefill now; none where it is time to decode."""
+        waiting = len(table.prefilling)
+        if not decoders:
+            current.opening = 0.0
+            return self._batch(table, current, self._idle_target, _half(waiting))
+        if current.decoded is not None:
+            return self._batch(table, current, self._prefill_seconds(current.decoded, waiting), waiting)
+        if current.opening is not None:
+            return self._opening_batch(table, current, waiting, decoders)
+        return []
+
+    def _opening_batch(self, table: SequenceTable, current: _Round, waiting: int, begun: int) -> list[Chunk]:
+        """Return one batch more before those that have begun go on: the second half, or half of who came since."""
+        assert current.opening is not None
+        seconds = self._prefill_seconds(0.0, waiting) - current.opening
+        chunks = self._batch(table, current, seconds, waiting if waiting <= begun + 1 else _half(waiting))
+        taken = self._prefill_takes([chunk.sequence for chunk in chunks], chunks[0].length)
+        current.opening += taken
+        # What brings nobody a first token is no reason for the others to wait.
+        return chunks if taken <= seconds and all(chunk.completes for chunk in chunks) else []
+
+    def _batch(self, table: SequenceTable, current: _Round, seconds: float, most: int) -> list[Chunk]:
         waiting = table.prefilling
         current.turns += 1
         lead = _lead(waiting, current.turns)
-        seconds = self._prefill_seconds(decoded, len(waiting))
         length = self._costs.chunk_within(
             seconds, lead.alike, self._batch_tokens, lead.cells, patience=self._step_target
         )
         if lead.picture is not None:
             return [Chunk(lead, length)]
-        if decoded is None and len(waiting) == 1 and self._costs_less_by_ones(length):
+        if not table.decoding and len(waiting) == 1 and self._costs_less_by_ones(length):
             return [Chunk(lead, 1)]
-        return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, table)]
+        return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, most, table)]
 
-    def _prefill_seconds(self, decoded: float | None, prompts: int) -> float:
+    def _prefill_seconds(self, decoded: float, prompts: int) -> float:
         """Return the time for prompts, which grows with how many wait: so that they do not queue up.
 
         The step takes its target, but prompts get at least as long as the decoders.
         """
-        if decoded is None:
-            return self._idle_target
         shares = min(1 + _SHARE_OF_MORE * (prompts - 1), _MOST_SHARES)
         return max(shares * self._step_target - decoded, shares * decoded)
 
@@ -179,8 +203,8 @@ class StepPlanner:
         cost = self._costs.decode.estimate
         return tokens * cost(1) < _WORTH_IT * cost(tokens)
 
-    def _sharing(self, lead: Sequence, length: int, seconds: float, table: SequenceTable) -> list[Sequence]:
-        """Return the run of neighbours whose chunks are as long as the lead's, within time and batch."""
+    def _sharing(self, lead: Sequence, length: int, seconds: float, most: int, table: SequenceTable) -> list[Sequence]:
+        """Return the run of at most `most` neighbours whose chunks are as long as the lead's, within time and batch."""
 
         def shares(sequence: Sequence) -> bool:
             return table.prefills(sequence) and sequence.picture is None and sequence.alike >= length
@@ -188,18 +212,24 @@ class StepPlanner:
         above = list(takewhile(shares, table.sequences[lead.number + 1 :]))
         below = list(takewhile(shares, reversed(table.sequences[: lead.number])))
         run = [lead]
-        for sequence in above + below:
+        for sequence in (above + below)[: most - 1]:
             longer = [*run, sequence]
-            tokens = len(longer) * length
-            if tokens > self._batch_tokens or self._costs.prefill.estimate(tokens, mean_cells(longer)) > seconds:
+            if len(longer) * length > self._batch_tokens or self._prefill_takes(longer, length) > seconds:
                 break
             run = longer
         return sorted(run, key=lambda sequence: sequence.number)
+
+    def _prefill_takes(self, sequences: list[Sequence], length: int) -> float:
+        return self._costs.prefill.estimate(len(sequences) * length, mean_cells(sequences))
 
 
 def _lead(waiting: list[Sequence], turn: int) -> Sequence:
     """Return whose turn it is: the oldest prompt, or the one that is done soonest, which must not wait for all."""
     return waiting[0] if turn % 2 else min(waiting, key=lambda sequence: sequence.remaining)
+
+
+def _half(prompts: int) -> int:
+    return max(1, prompts // 2)
 
 
 def _by_number(rows: int) -> float:
