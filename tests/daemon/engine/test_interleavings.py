@@ -87,6 +87,8 @@ class Walk:
         if kind == "resume" and self.aside and room:
             key = self.aside.pop(number % len(self.aside))
             self.active.append(key)
+            # It begins anew, and waits with those that do.
+            self.went_on.discard(key)
             return Resume(key)
         if kind == "halt" and (live := self.active + self.aside):
             key = live[number % len(live)]
