@@ -62,7 +62,7 @@ class Surroundings(Struct, frozen=True):
 
 
 class Connection(asyncio.Protocol):
-    """Frames are carried out in order, in turns with other connections; one write a turn of the event loop."""
+    """Frames are carried out in order, in turns with other connections; the answers of a turn go out together."""
 
     def __init__(self, number: int, peer: Peer, surroundings: Surroundings) -> None:
         self.number = number
@@ -100,10 +100,10 @@ class Connection(asyncio.Protocol):
         others = len(self._intake) > 0
         self._intake.feed(data)
         if not others:
-            self._outbox.cork()
             if self.work():
                 self._turns.join(self)
-            self._outbox.uncork()
+            # What is answered at once need not wait for the end of this turn of the loop.
+            self._outbox.flush()
         self._pause_if_full()
 
     def eof_received(self) -> bool:

@@ -22,7 +22,7 @@ CoresSource = Callable[[Collection[int]], CoresReading]
 
 def read_cores(pids: Collection[int]) -> CoresReading:
     """Read what is true now; a process that is gone is left out. Raises OSError."""
-    import psutil  # not needed for a daemon's first answer, and 8 ms of its start
+    import psutil  # 8 ms of a start that most first answers need not wait for
 
     times = psutil.cpu_times(percpu=True)
     worked = sum(_worked(times[cpu]) for cpu in usable_cpus() if cpu < len(times))

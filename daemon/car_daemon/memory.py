@@ -34,7 +34,7 @@ def read_memory(root: Path = Path("/")) -> MemoryReading:
 
 def _machine() -> tuple[int, int]:
     """Return total and available bytes of the machine; 16 GiB where they cannot be read."""
-    import psutil  # not needed for a daemon's first answer, and 8 ms of its start
+    import psutil  # 8 ms of a start that most first answers need not wait for
 
     try:
         memory = psutil.virtual_memory()

@@ -43,12 +43,10 @@ class Outbox:
         self._limits = limits
         self._abandon = abandon
         self._abandon_bytes = _ABANDON_FACTOR * limits.max_output_bytes + limits.max_frame_bytes
-        # Mutable state: the transport while it is open, frames for the next write, whether somebody will flush them,
-        # whether the last write filled the kernel's buffer, bytes held by each stream that holds some, and the timers
-        # of those that are parked.
+        # Mutable state: the transport while it is open, frames for the next write, whether the last write filled the
+        # kernel's buffer, bytes held by each stream that holds some, and the timers of those that are parked.
         self._transport: asyncio.Transport | None = None
         self._frames: list[bytes] = []
-        self._corked = False
         self.blocked = False
         self._held: dict[Stream, int] = {}
         self._parked: dict[Stream, asyncio.TimerHandle] = {}
@@ -74,18 +72,9 @@ class Outbox:
         """Have a frame written with the others of this turn."""
         if self._transport is None:
             return
-        if not self._frames and not self._corked:
+        if not self._frames:
             asyncio.get_running_loop().call_soon(self.flush)
         self._frames.append(frame)
-
-    def cork(self) -> None:
-        """Have what is sent until `uncork`, in this turn, wait for it."""
-        self._corked = True
-
-    def uncork(self) -> None:
-        """Write what was sent since `cork`: sooner than a turn of the loop later."""
-        self._corked = False
-        self.flush()
 
     def flush(self) -> None:
         """Write the frames of this turn; a client that never reads is dropped once too much waits."""

@@ -1,6 +1,8 @@
 """A connection over a real socket: order, fairness, every way to end."""
 
+import asyncio
 import time
+from typing import cast
 
 import pytest
 
@@ -17,6 +19,30 @@ def busy(seconds: float) -> None:
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         pass
+
+
+class Written(list[bytes]):
+    """A transport that keeps what is written."""
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        assert high == 0
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        self.append(data)
+
+
+def test_what_is_answered_at_once_is_written_before_the_loop_turns(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            connection, written = (await all_of_them.connect()).connection, Written()
+            connection._outbox.open(cast(asyncio.Transport, written))
+            connection.data_received(request("do", 1))
+            assert written == [b'{"id":1,"result":{"done":true},"jsonrpc":"2.0"}\n']
+
+    run(scenario())
 
 
 def test_frames_are_carried_out_in_order_however_many_come_at_once(run: Run) -> None:

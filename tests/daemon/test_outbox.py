@@ -116,20 +116,6 @@ async def test_frames_of_one_turn_go_out_together_at_its_end() -> None:
     assert client.pipe.read == b"1\n2\n"
 
 
-async def test_what_is_sent_under_the_cork_goes_out_once_it_is_drawn() -> None:
-    client = Client()
-    client.outbox.cork()
-    client.outbox.send(b"1\n")
-    client.outbox.send(b"2\n")
-    await asyncio.sleep(0)
-    assert client.pipe.read == b""
-    client.outbox.uncork()
-    assert client.pipe.read == b"1\n2\n"
-    client.outbox.send(b"3\n")
-    await asyncio.sleep(0)
-    assert client.pipe.read == b"1\n2\n3\n"
-
-
 def test_chunks_go_out_one_by_one_while_the_client_reads() -> None:
     def scenario(client: Client) -> None:
         client.stream.chunk("a", None)

@@ -44,8 +44,8 @@ class Walk:
         # The requests that hold a lease, and those that were set aside.
         self.active: list[int] = []
         self.aside: list[int] = []
-        # Through how many turns those that decode have waited for prompts of others, and whoever has had a second row.
-        self.passed_over: dict[int, int] = {}
+        # Those that waited for prompts of others through the last turn, and whoever had a token of a decode.
+        self.passed_over: set[int] = set()
         self.went_on: set[int] = set()
 
     def turn(self, events: tuple[Event, ...]) -> None:
@@ -54,6 +54,7 @@ class Walk:
         commands = [command for event in events if (command := self.command(*event)) is not None]
         moved = {command.key for command in commands}
         numbers = {key: self.engine.number_of(key) for key in decoders if key not in moved}
+        had = {key: len(self.engine.tokens(key)) for key in numbers}
         batches = len(self.engine.context.batches)
         self.engine.turn(*commands)
         rows = [
@@ -64,9 +65,11 @@ class Walk:
         decoded = {number for number, output in rows if output}
         missing = {key for key, number in numbers.items() if number not in decoded}
         assert len(missing) in (0, len(numbers)), "some decoders have a row and some have none"
-        self.passed_over = {key: self.passed_over.get(key, 0) + 1 for key in missing}
-        assert all(turns <= (1 if key in self.went_on else SEQUENCES) for key, turns in self.passed_over.items())
-        self.went_on |= numbers.keys() - missing
+        if again := missing & self.passed_over:
+            assert not again & self.went_on
+            assert decoded, "who has begun waited for nobody's first token"
+        self.passed_over = missing
+        self.went_on |= {key for key in numbers if len(self.engine.tokens(key)) > had[key]}
         self.active = [key for key in self.active if not self.engine.ends(key)]
         self.check()
 
@@ -87,7 +90,7 @@ class Walk:
         if kind == "resume" and self.aside and room:
             key = self.aside.pop(number % len(self.aside))
             self.active.append(key)
-            # It begins anew, and waits with those that do.
+            # Its cells may have to be computed again, as a prompt is.
             self.went_on.discard(key)
             return Resume(key)
         if kind == "halt" and (live := self.active + self.aside):

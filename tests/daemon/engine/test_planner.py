@@ -8,58 +8,7 @@ from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Step, StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
 from tests.daemon.engine.fakes import begin
-
-CONTEXT = 4096
-
-
-def costs_of(decode: dict[int, float] | None = None, prefill: float = 0.001) -> StepCosts:
-    """Return costs of decode steps by rows, and of prefill in seconds a token."""
-    costs = StepCosts()
-    for rows, seconds in (decode or {1: 0.010, 8: 0.024}).items():
-        for _ in range(3):
-            costs.decode.observe(rows, seconds)
-    for size in (1, 512):
-        costs.prefill.observe(size, prefill * size)
-    return costs
-
-
-def planner_of(costs: StepCosts | None = None, *, batch_tokens: int = 512, pads: bool = True) -> StepPlanner:
-    return StepPlanner(costs or costs_of(), batch_tokens, step_target=0.05, idle_target=0.2, pads=pads)
-
-
-def table_of(*prompts: int | None, decoding: int = 10, count: int = 0) -> SequenceTable:
-    """Return sequences: None is idle, 0 decodes, a number has that many prompt tokens to prefill."""
-    table = SequenceTable(max(count, len(prompts)), CONTEXT)
-    for _ in prompts:
-        begin(table, [1] * CONTEXT)
-    for sequence, prompt in zip(table.sequences, prompts, strict=False):
-        order = sequence.order
-        sequence.clear()
-        if prompt == 0:
-            sequence.start([1] * decoding, order)
-            sequence.commit(decoding)
-            sequence.accept(2)
-        elif prompt:
-            sequence.start([1] * prompt, order)
-    return table
-
-
-def after_decode(planner: StepPlanner, table: SequenceTable) -> Step:
-    """Return the step that follows one with a row of every decoder."""
-    assert planner.plan(table).decode
-    return planner.plan(table)
-
-
-def chunks(step: Step) -> list[tuple[int, int]]:
-    return [(chunk.sequence.number, chunk.length) for chunk in step.prefill]
-
-
-def numbers(step: Step) -> list[int]:
-    return [sequence.number for run in step.decode for sequence in run.sequences]
-
-
-def padding(step: Step) -> list[int]:
-    return [number for run in step.decode for number in run.padding]
+from tests.daemon.engine.plans import CONTEXT, after_decode, chunks, costs_of, numbers, padding, planner_of, table_of
 
 
 def test_an_idle_table_has_an_empty_step() -> None:
@@ -199,62 +148,6 @@ def test_shared_chunks_stay_within_the_time() -> None:
 
 def test_shared_chunks_stay_within_the_batch() -> None:
     assert chunks(planner_of(batch_tokens=40).plan(table_of(*[16] * 6))) == [(0, 16), (1, 16)]
-
-
-def done(planner: StepPlanner, table: SequenceTable) -> list[int]:
-    """Plan a prefill batch and do it; return whose prompts are read, nobody's where it is time to decode."""
-    step = planner.plan(table)
-    for chunk in step.prefill:
-        completes = chunk.completes
-        chunk.sequence.commit(chunk.length)
-        if completes:
-            chunk.sequence.accept(2)
-    return [chunk.sequence.number for chunk in step.prefill]
-
-
-@pytest.mark.parametrize(
-    ("prompts", "batches"),
-    [
-        (1, [[0]]),
-        (2, [[0], [1]]),
-        (3, [[0], [1, 2]]),
-        (4, [[0, 1], [2, 3]]),
-        (7, [[0, 1, 2], [3, 4, 5, 6]]),
-        (8, [[0, 1, 2, 3], [4, 5, 6, 7]]),
-    ],
-)
-def test_prompts_that_come_together_are_read_in_two_parts_before_anybody_goes_on(
-    prompts: int, batches: list[list[int]]
-) -> None:
-    planner, table = planner_of(costs_of(prefill=0.0005)), table_of(*[8] * prompts)
-    assert [done(planner, table) for _ in range(len(batches) + 1)] == [*batches, []]
-
-
-def test_prompts_that_come_while_the_first_is_read_are_read_before_it_goes_on() -> None:
-    planner, table = planner_of(costs_of(prefill=0.0005)), table_of(8, *[None] * 7)
-    assert done(planner, table) == [0]
-    for _ in range(7):
-        begin(table, [1] * 8)
-    assert [done(planner, table) for _ in range(3)] == [[1, 2, 3], [4, 5, 6, 7], []]
-
-
-def test_who_has_begun_waits_for_others_no_longer_than_for_a_prompt_between_two_decodes() -> None:
-    # A prompt takes 40 ms here. Three that wait have 100 ms together, and one would have 50, of which 80 are gone.
-    planner, table = planner_of(costs_of(prefill=0.005)), table_of(*[8] * 5)
-    assert [done(planner, table) for _ in range(5)] == [[0, 1], [2, 3], [], [4], []]
-
-
-def test_who_has_begun_waits_for_no_prompt_that_is_not_done_then() -> None:
-    planner, table = planner_of(), table_of(8, None, 4000)
-    assert [done(planner, table) for _ in range(2)] == [[0], []]
-
-
-def test_once_somebody_went_on_prompts_and_decodes_take_turns() -> None:
-    planner, table = planner_of(), table_of(8, None, None)
-    assert [done(planner, table) for _ in range(2)] == [[0], []]
-    for _ in range(2):
-        begin(table, [1] * 8)
-    assert [done(planner, table) for _ in range(3)] == [[1, 2], [], []]
 
 
 def turns(planner: StepPlanner, table: SequenceTable, steps: int) -> list[int]:

@@ -21,6 +21,8 @@ _TRIES = 3
 _TRY_AGAIN_EVERY = 64
 # Costs that are seen differ by some percent: a plan has to promise more than that.
 _WORTH_IT = 0.95
+# Prompts that come together are read in two halves where these cost at most so many times what all of them would.
+_MOST_FOR_HALVES = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +61,23 @@ class Step:
 
 @dataclass(slots=True)
 class _Round:
-    """Where one set of adapters is: what its last decode took that a prefill may follow, its prefills so far, and what
-    those took that came since the first of its decoders began; None once one of them went on.
-    """
+    """Where one set of adapters is."""
 
+    # What its last decode is expected to take, as long as a prefill batch may follow it.
     decoded: float | None = None
+    # The prefill batches in which the oldest prompt and the one that is done soonest take turns.
     turns: int = 0
-    opening: float | None = None
+    # How long those who have just begun have waited for prompts of others.
+    waited: float = 0.0
+    # The youngest prompt of those of which one half was chosen before the other.
+    halved: int = 0
 
 
 class StepPlanner:
     """Decide steps: a decode of every decoder and a prefill batch by turns, while there is work for both.
 
     Prompts get the time that is left of the target after the decode before them. Those that come together while nobody
-    decodes are read in two parts before the first decode: half of them hear sooner, and none of them later.
+    decodes are read in two parts before the first decode: half of them hear sooner, and the others hardly later.
     """
 
     def __init__(
@@ -94,12 +99,12 @@ class StepPlanner:
 
     def plan(self, table: SequenceTable) -> Step:
         """Return the next step; empty when nothing has work."""
-        decoding, current = table.decoding, self._round(table)
-        chunks = self._prefill(table, current, len(decoding)) if table.prefilling else []
-        current.decoded = None
-        if chunks:
+        current = self._round(table)
+        decoded, current.decoded = current.decoded, None
+        if chunks := self._prefill(table, current, decoded):
             return Step([], chunks)
-        current.opening = None
+        current.waited = 0.0
+        decoding = table.decoding
         self._guess(decoding, table.context_tokens)
         runs = self._runs(decoding, table)
         current.decoded = sum(self._costs.decode.estimate(run.rows) for run in runs) if runs else None
@@ -155,38 +160,54 @@ class StepPlanner:
         room = min(context_tokens - decoding[0].cells, self._batch_tokens) - 1
         decoding[0].guess = lookup.guess(self._costs.decode.estimate, room)
 
-    def _prefill(self, table: SequenceTable, current: _Round, decoders: int) -> list[Chunk]:
+    def _prefill(self, table: SequenceTable, current: _Round, decoded: float | None) -> list[Chunk]:
         """Return the chunks to prefill now; none where it is time to decode."""
-        waiting = len(table.prefilling)
-        if not decoders:
-            current.opening = 0.0
-            return self._batch(table, current, self._idle_target, _half(waiting))
-        if current.decoded is not None:
-            return self._batch(table, current, self._prefill_seconds(current.decoded, waiting), waiting)
-        if current.opening is not None:
-            return self._opening_batch(table, current, waiting, decoders)
+        waiting = table.prefilling
+        if not waiting:
+            return []
+        if not table.decoding:
+            current.waited = 0.0
+            lead = _lead(waiting, current)
+            return self._batch(table, lead, self._idle_target, self._part(waiting, lead, current))
+        if decoded is not None:
+            seconds = self._prefill_seconds(decoded, len(waiting))
+            return self._batch(table, _lead(waiting, current), seconds, len(waiting))
+        if all(sequence.fresh for sequence in table.decoding):
+            return self._opening(table, waiting, current)
         return []
 
-    def _opening_batch(self, table: SequenceTable, current: _Round, waiting: int, begun: int) -> list[Chunk]:
-        """Return one batch more before those that have begun go on: the second half, or half of who came since."""
-        assert current.opening is not None
-        seconds = self._prefill_seconds(0.0, waiting) - current.opening
-        chunks = self._batch(table, current, seconds, waiting if waiting <= begun + 1 else _half(waiting))
+    def _opening(self, table: SequenceTable, waiting: list[Sequence], current: _Round) -> list[Chunk]:
+        """Return one batch more before those who have just begun go on, if it brings a first token in time."""
+        lead = _soonest(waiting)
+        seconds = self._prefill_seconds(0.0, len(waiting)) - current.waited
+        chunks = self._batch(table, lead, seconds, self._part(waiting, lead, current))
         taken = self._prefill_takes([chunk.sequence for chunk in chunks], chunks[0].length)
-        current.opening += taken
-        # What brings nobody a first token is no reason for the others to wait.
-        return chunks if taken <= seconds and all(chunk.completes for chunk in chunks) else []
+        if taken > seconds or chunks[0].length < lead.remaining:
+            return []
+        current.waited += taken
+        return chunks
 
-    def _batch(self, table: SequenceTable, current: _Round, seconds: float, most: int) -> list[Chunk]:
-        waiting = table.prefilling
-        current.turns += 1
-        lead = _lead(waiting, current.turns)
+    def _part(self, waiting: list[Sequence], lead: Sequence, current: _Round) -> int:
+        """Return how many prompts to read at once: half of those that came since, where that costs little; or all."""
+        half, youngest = len(waiting) // 2, waiting[-1].order
+        if not half or youngest <= current.halved or not self._halves_well(len(waiting), half, lead):
+            return len(waiting)
+        current.halved = youngest
+        return half
+
+    def _halves_well(self, prompts: int, half: int, lead: Sequence) -> bool:
+        """Whether prompts like this one can be read in two halves for little more than what all of them cost."""
+        cost = self._costs.prefill.estimate
+        both, whole = 2 * cost(half * lead.alike, lead.cells), cost(prompts * lead.alike, lead.cells)
+        return both <= _MOST_FOR_HALVES * whole
+
+    def _batch(self, table: SequenceTable, lead: Sequence, seconds: float, most: int) -> list[Chunk]:
         length = self._costs.chunk_within(
             seconds, lead.alike, self._batch_tokens, lead.cells, patience=self._step_target
         )
         if lead.picture is not None:
             return [Chunk(lead, length)]
-        if not table.decoding and len(waiting) == 1 and self._costs_less_by_ones(length):
+        if not table.decoding and len(table.prefilling) == 1 and self._costs_less_by_ones(length):
             return [Chunk(lead, 1)]
         return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, most, table)]
 
@@ -223,13 +244,14 @@ class StepPlanner:
         return self._costs.prefill.estimate(len(sequences) * length, mean_cells(sequences))
 
 
-def _lead(waiting: list[Sequence], turn: int) -> Sequence:
+def _lead(waiting: list[Sequence], current: _Round) -> Sequence:
     """Return whose turn it is: the oldest prompt, or the one that is done soonest, which must not wait for all."""
-    return waiting[0] if turn % 2 else min(waiting, key=lambda sequence: sequence.remaining)
+    current.turns += 1
+    return waiting[0] if current.turns % 2 else _soonest(waiting)
 
 
-def _half(prompts: int) -> int:
-    return max(1, prompts // 2)
+def _soonest(waiting: list[Sequence]) -> Sequence:
+    return min(waiting, key=lambda sequence: sequence.remaining)
 
 
 def _by_number(rows: int) -> float:

@@ -76,6 +76,11 @@ class Sequence:
         return Phase.PREFILL if self.next_token is None else Phase.DECODE
 
     @property
+    def fresh(self) -> bool:
+        """Whether nothing was computed for it after its prompt."""
+        return self.cells <= len(self.prompt)
+
+    @property
     def remaining(self) -> int:
         """Prompt tokens that are not in the cells yet."""
         return len(self.prompt) - self.cells
