@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from car_daemon.engine.frames import Ready
+
 
 class Link:
     """An engine that keeps what it is sent."""
@@ -19,3 +21,25 @@ class Link:
     def kill(self) -> None: ...
 
     async def stop(self) -> None: ...
+
+
+def ready_of(
+    *,
+    sequences: int = 1,
+    context_tokens: int = 256,
+    kv_bytes: int = 0,
+    device: str = "cpu",
+    threads: int = 1,
+    inputs: dict[str, float] | None = None,
+) -> Ready:
+    """Return what an engine tells once it can decode."""
+    return Ready(
+        sequences=sequences,
+        policy="measured",
+        context_tokens=context_tokens,
+        kv_bytes=kv_bytes,
+        device=device,
+        threads=threads,
+        can=[],
+        inputs=inputs or {},
+    )

@@ -7,7 +7,7 @@ import pytest
 from msgspec import Struct
 
 from car_daemon.engine.codec import encode_frame
-from car_daemon.engine.frames import Prepare, Ready
+from car_daemon.engine.frames import Prepare
 from car_daemon.inference import Inference
 from car_daemon.models.entry import ModelSettings
 from car_daemon.models.pool import ModelPool
@@ -17,9 +17,9 @@ from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
 from car_protocol.params import decode_params
-from tests.daemon.links import Link
+from tests.daemon.links import Link, ready_of
 
-READY = Ready(sequences=1, policy="measured", context_tokens=512, kv_bytes=1, device="cpu", can=[], inputs={})
+READY = ready_of(context_tokens=512, kv_bytes=1)
 OWNER = Owner(0, 1, 1, "a", None, None)
 
 

@@ -7,7 +7,6 @@ from typing import Any, cast
 import pytest
 
 from car_daemon.connection import Connection
-from car_daemon.engine.frames import Ready
 from car_daemon.exchange import Exchange
 from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.keeper import ModelKeeper
@@ -17,9 +16,10 @@ from car_daemon.residence import Residence
 from car_protocol.envelope import Failure, Result
 from car_protocol.errors import RpcError
 from car_protocol.models import LoadParams, LoadProgress, Model
+from tests.daemon.links import ready_of
 
 ADMIN, OTHER = 1000, 1001
-READY = Ready(sequences=1, policy="measured", context_tokens=256, kv_bytes=0, device="cpu", can=[], inputs={})
+READY = ready_of()
 
 
 class FakeConnection:

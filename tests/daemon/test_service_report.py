@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.engine.frames import Ready
 from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.replica import ReplicaState
 from car_daemon.notify import Notifier
 from car_daemon.service_report import Pulse, ServiceReport
+from tests.daemon.links import ready_of
 
-READY = Ready(sequences=4, context_tokens=256, policy="measured", inputs={}, device="cpu", kv_bytes=1, can=[])
+READY = ready_of(sequences=4, kv_bytes=1)
 
 
 def entry() -> ModelEntry:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from msgspec import structs
 
-from car_daemon.engine.frames import Ready
 from car_daemon.models.crew import Crew
 from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.replica import Replica
+from tests.daemon.links import ready_of
 
-READY = Ready(sequences=1, policy="measured", context_tokens=512, kv_bytes=1, device="cpu", can=[], inputs={})
+READY = ready_of(context_tokens=512, kv_bytes=1)
 SETTINGS = ModelSettings(Path("m"), devices=("cpu", "gpu0"))
 
 

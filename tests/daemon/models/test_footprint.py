@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from car_daemon.engine.frames import Ready
 from car_daemon.memory import MemoryReading
 from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.footprint import Footprint, read_footprint
 from car_daemon.models.room import Room, footprint_of
 from car_daemon.models.unsound import UnsoundModel
+from tests.daemon.links import ready_of
 from tests.daemon.models.files import U32, model, numbers, u32
 
-READY = Ready(sequences=1, policy="measured", context_tokens=256, kv_bytes=70, device="cpu", can=[], inputs={})
+READY = ready_of(kv_bytes=70)
 
 
 def entry(name: str, weights: int) -> ModelEntry:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from car_daemon.engine.frames import Ready
 from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.inspection import Inspected, estimated, inspect
 from car_daemon.models.unsound import UnsoundModel
 from car_protocol.models import ArraySize, Estimate, ModelFile
+from tests.daemon.links import ready_of
 from tests.daemon.models.files import F32, model, text, u32
 
-READY = Ready(sequences=2, policy="measured", context_tokens=1024, kv_bytes=1, device="cpu", can=[], inputs={})
+READY = ready_of(sequences=2, context_tokens=1024, kv_bytes=1)
 # Two layers of two heads of eight keys and eight values in 16 bits.
 KV_BYTES_PER_TOKEN = 2 * 2 * 16 * 2
 

@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from car_daemon.engine.frames import Ready
 from car_daemon.memory import MemoryReading
 from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.footprint import Footprint
 from car_daemon.models.keeper import ModelKeeper
 from car_daemon.models.room import Room
+from tests.daemon.links import ready_of
 
-READY = Ready(sequences=1, policy="measured", context_tokens=256, kv_bytes=0, device="cpu", can=[], inputs={})
+READY = ready_of()
 # What each model takes of a memory of ten.
 BYTES = {"default": 0, "small": 3, "other": 3, "large": 9, "huge": 11}
 

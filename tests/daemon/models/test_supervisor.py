@@ -18,8 +18,9 @@ from car_daemon.models.replica import Replica
 from car_daemon.models.supervisor import DIED_TOO_OFTEN, EngineSupervisor, Patience
 from car_daemon.models.unsound import Reason, UnsoundModel
 from car_daemon.models.vitals import VitalLimits
+from tests.daemon.links import ready_of
 
-READY = Ready(sequences=1, policy="measured", context_tokens=256, kv_bytes=1, device="cpu", can=[], inputs={})
+READY = ready_of(kv_bytes=1)
 PATIENCE = Patience(
     vitals=VitalLimits(silence_s=0.01, look_every_s=0.001),
     circuit=CircuitLimits(deaths=3, cool_down_s=0.001),

@@ -1,9 +1,9 @@
 """The threads of the machine between the engines that compute on it."""
 
-from car_daemon.engine.frames import Ready, Share
+from car_daemon.engine.frames import Share
 from car_daemon.models.fleet import Fleet
 from car_daemon.models.thread_shares import ThreadShares
-from tests.daemon.links import Link
+from tests.daemon.links import Link, ready_of
 
 
 def shares_of(*threads: int, cores: int = 8) -> ThreadShares:
@@ -77,9 +77,7 @@ def test_engines_divide_what_others_leave() -> None:
 def test_engines_on_a_gpu_take_no_part() -> None:
     fleet, links = Fleet(8), [Link(), Link(), Link()]
     for number, (link, device) in enumerate(zip(links, ("cpu", "gpu", "cpu"), strict=True), start=1):
-        ready = Ready(
-            sequences=1, policy="measured", context_tokens=256, kv_bytes=0, device=device, threads=4, can=[], inputs={}
-        )
+        ready = ready_of(device=device, threads=4)
         fleet.joined(number, link, ready)
     fleet.divide_cores([1, 2, 3])
     assert [link.sent for link in links] == [[Share(2)], [], [Share(2)]]
@@ -87,9 +85,7 @@ def test_engines_on_a_gpu_take_no_part() -> None:
 
 def test_an_engine_hears_at_once_of_cores_that_are_taken_and_of_those_that_are_free_again() -> None:
     fleet, link = Fleet(2), Link()
-    ready = Ready(
-        sequences=1, policy="measured", context_tokens=256, kv_bytes=0, device="cpu", threads=2, can=[], inputs={}
-    )
+    ready = ready_of(threads=2)
     fleet.joined(1, link, ready)
     fleet.cores_taken(1, [1])
     fleet.cores_taken(0, [])
@@ -102,7 +98,7 @@ def test_an_engine_that_is_gone_is_sent_nothing() -> None:
     fleet.joined(
         1,
         link,
-        Ready(sequences=1, policy="measured", context_tokens=256, kv_bytes=0, device="cpu", can=[], inputs={}),
+        ready_of(),
     )
     fleet.left(1)
     fleet.send(1, Share(1))

@@ -2,12 +2,13 @@
 
 from car_daemon.engine.frames import Heartbeat, Ready
 from car_daemon.models.vitals import VitalLimits, Vitals
+from tests.daemon.links import ready_of
 
 LIMITS = VitalLimits()
 
 
 def ready(**inputs: float) -> Ready:
-    return Ready(sequences=1, policy="measured", context_tokens=256, kv_bytes=1, device="cpu", can=[], inputs=inputs)
+    return ready_of(kv_bytes=1, inputs=inputs)
 
 
 def loaded(**inputs: float) -> Vitals:
