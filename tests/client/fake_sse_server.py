@@ -64,6 +64,8 @@ def fake_sse_server() -> Iterator[FakeSseServer]:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         knobs.url = f"http://127.0.0.1:{server.server_port}"
-        yield knobs
-        server.shutdown()
-        thread.join()
+        try:
+            yield knobs
+        finally:
+            server.shutdown()
+            thread.join()
