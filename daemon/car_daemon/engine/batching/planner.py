@@ -72,6 +72,11 @@ class _Round:
     # The youngest prompt of those of which one half was chosen before the other.
     halved: int = 0
 
+    def take_turn(self, waiting: list[Sequence]) -> Sequence:
+        """Return whose turn it is: the oldest prompt, or the one that is done soonest, which must not wait for all."""
+        self.turns += 1
+        return waiting[0] if self.turns % 2 else _soonest(waiting)
+
 
 class StepPlanner:
     """Decide steps: a decode of every decoder and a prefill batch by turns, while there is work for both.
@@ -99,12 +104,11 @@ class StepPlanner:
 
     def plan(self, table: SequenceTable) -> Step:
         """Return the next step; empty when nothing has work."""
-        current = self._round(table)
+        current, decoding = self._round(table), table.decoding
         decoded, current.decoded = current.decoded, None
-        if chunks := self._prefill(table, current, decoded):
+        if chunks := self._prefill(table, current, decoding, decoded):
             return Step([], chunks)
         current.waited = 0.0
-        decoding = table.decoding
         self._guess(decoding, table.context_tokens)
         runs = self._runs(decoding, table)
         current.decoded = sum(self._costs.decode.estimate(run.rows) for run in runs) if runs else None
@@ -160,21 +164,30 @@ class StepPlanner:
         room = min(context_tokens - decoding[0].cells, self._batch_tokens) - 1
         decoding[0].guess = lookup.guess(self._costs.decode.estimate, room)
 
-    def _prefill(self, table: SequenceTable, current: _Round, decoded: float | None) -> list[Chunk]:
+    def _prefill(
+        self, table: SequenceTable, current: _Round, decoding: list[Sequence], decoded: float | None
+    ) -> list[Chunk]:
         """Return the chunks to prefill now; none where it is time to decode."""
         waiting = table.prefilling
         if not waiting:
             return []
-        if not table.decoding:
-            current.waited = 0.0
-            lead = _lead(waiting, current)
-            return self._batch(table, lead, self._idle_target, self._part(waiting, lead, current))
+        if not decoding:
+            return self._idle(table, waiting, current)
         if decoded is not None:
             seconds = self._prefill_seconds(decoded, len(waiting))
-            return self._batch(table, _lead(waiting, current), seconds, len(waiting))
-        if all(sequence.fresh for sequence in table.decoding):
+            return self._batch(table, current.take_turn(waiting), seconds, len(waiting))
+        if all(sequence.fresh for sequence in decoding):
             return self._opening(table, waiting, current)
         return []
+
+    def _idle(self, table: SequenceTable, waiting: list[Sequence], current: _Round) -> list[Chunk]:
+        """Return a batch while nobody decodes; the last tokens of a lone prompt one by one where that costs less."""
+        current.waited = 0.0
+        lead = current.take_turn(waiting)
+        chunks = self._batch(table, lead, self._idle_target, self._part(waiting, lead, current))
+        if len(waiting) == 1 and lead.picture is None and self._costs_less_by_ones(chunks[0].length):
+            return [Chunk(lead, 1)]
+        return chunks
 
     def _opening(self, table: SequenceTable, waiting: list[Sequence], current: _Round) -> list[Chunk]:
         """Return one batch more before those who have just begun go on, if it brings a first token in time."""
@@ -207,8 +220,6 @@ class StepPlanner:
         )
         if lead.picture is not None:
             return [Chunk(lead, length)]
-        if not table.decoding and len(table.prefilling) == 1 and self._costs_less_by_ones(length):
-            return [Chunk(lead, 1)]
         return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, most, table)]
 
     def _prefill_seconds(self, decoded: float, prompts: int) -> float:
@@ -242,12 +253,6 @@ class StepPlanner:
 
     def _prefill_takes(self, sequences: list[Sequence], length: int) -> float:
         return self._costs.prefill.estimate(len(sequences) * length, mean_cells(sequences))
-
-
-def _lead(waiting: list[Sequence], current: _Round) -> Sequence:
-    """Return whose turn it is: the oldest prompt, or the one that is done soonest, which must not wait for all."""
-    current.turns += 1
-    return waiting[0] if current.turns % 2 else _soonest(waiting)
 
 
 def _soonest(waiting: list[Sequence]) -> Sequence:
