@@ -44,11 +44,12 @@ def prefix(length: int, number: int) -> list[int]:
 
 
 async def _second_request(name: str, address: str, length: int, report: Report) -> None:
-    """A second request that shares a prefix with one that is done, or that still runs."""
-    cold, warm, busy = [], [], []
+    """A second request that repeats one that is done, or shares a prefix with it or with one that still runs."""
+    cold, again, warm, busy = [], [], [], []
     for turn in range(ROUNDS):
         shared = prefix(length, length + turn)
         cold.append((await stream(address, [*shared, 301, 302], 2, GREEDY)).first_ms)
+        again.append((await stream(address, [*shared, 301, 302], 2, GREEDY)).first_ms)
         warm.append((await stream(address, [*shared, 303, 304], 2, GREEDY)).first_ms)
         started = asyncio.Event()
         other = prefix(length, 10_000 + length + turn)
@@ -58,7 +59,8 @@ async def _second_request(name: str, address: str, length: int, report: Report) 
         await running
     base = statistics.median(cold)
     report.say(f"{name}: prefix of {length}: first token, cold, p50 ms", base)
-    for what, times in (("on its own sequence", warm), ("while its sequence is busy", busy)):
+    cases = (("the same prompt again", again), ("on its own sequence", warm), ("while its sequence is busy", busy))
+    for what, times in cases:
         percent = 100 * statistics.median(times) / base, 100 * max(times) / base
         report.say(f"{name}: {length} {what}, percent of cold", *percent)
 

@@ -38,9 +38,10 @@ class Gate:
     def __init__(self, machine_limit: int | None = None) -> None:
         self.machine_limit = machine_limit
         self._router = Router()
-        # Mutable state: how short memory is, and every engine that is up by its number.
+        # Mutable state: how short memory is, and every engine that is up, by its number and by its model.
         self.pressure: Pressure = "none"
         self._engines: dict[int, _Engine] = {}
+        self._models: dict[str, dict[int, _Engine]] = {}
 
     @property
     def in_use(self) -> int:
@@ -54,7 +55,7 @@ class Gate:
 
     def declare(self, engine: int, declared: Declared) -> None:
         """Count the sequences of an engine that became ready."""
-        self._engines[engine] = _Engine(declared)
+        self._engines[engine] = self._models.setdefault(declared.model, {})[engine] = _Engine(declared)
 
     def close(self, model: str) -> None:
         """Have the engines of a model that are up given nothing new to prepare."""
@@ -63,7 +64,8 @@ class Gate:
 
     def withdraw(self, engine: int) -> None:
         """Forget an engine that is gone, with its leases."""
-        self._engines.pop(engine, None)
+        if gone := self._engines.pop(engine, None):
+            del self._models[gone.declared.model][engine]
         self._router.withdraw(engine)
 
     def try_lease(self, request: Request) -> int | None:
@@ -150,7 +152,7 @@ class Gate:
         return declared.context_tokens == longest
 
     def _of(self, model: str) -> dict[int, _Engine]:
-        return {number: engine for number, engine in self._engines.items() if engine.declared.model == model}
+        return self._models.get(model, {})
 
     def _preparing_rank(self, number: int) -> tuple[int, int, int]:
         engine = self._engines[number]
