@@ -1,10 +1,12 @@
 """A long prompt that joins seven decoders: how long they wait, and how long it takes; card and llama-server in turn.
 
-`python -m benchmarks.long_prompt [--tokens N] [--turns N]`; the model has random weights and 135M dimensions.
+`python -m benchmarks.long_prompt [--tokens N] [--turns N] [--targets MS ...]`, the last for a daemon with each of these
+values of `step_target_ms`; the model has random weights and 135M dimensions.
 """
 
 import argparse
 import statistics
+from collections import defaultdict
 from typing import NamedTuple
 
 import uvloop
@@ -15,9 +17,11 @@ from benchmarks.streams import GREEDY, decoders, stream
 from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import found_llama_servers
 from car_client.carctl.load.figures import Spread, spread
+from car_daemon.models.entry import STEP_TARGET_MS
 
 DECODERS = 7
 SEQUENCES, CONTEXT_TOKENS = 8, 4096
+SIZE = ("--capacity", str(SEQUENCES), "--context-tokens", str(CONTEXT_TOKENS))
 
 
 class Joined(NamedTuple):
@@ -33,14 +37,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A long prompt that joins seven decoders.")
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--targets", type=int, nargs="+", default=[STEP_TARGET_MS])
     given = parser.parse_args()
     report = Report(f"long_prompt_{given.tokens}")
     model = str(random_model("q8_0"))
     servers = found_llama_servers(("split", "unified"))
-    found: dict[str, list[Joined]] = {name: [] for name in ("card", *(server.name for server in servers))}
+    found: defaultdict[str, list[Joined]] = defaultdict(list)
     for _ in range(given.turns):
-        with serving(model, "--capacity", str(SEQUENCES), "--context-tokens", str(CONTEXT_TOKENS)) as socket:
-            found["card"].append(uvloop.run(_joined(str(socket), given.tokens)))
+        for target in given.targets:
+            config = f"[scheduler]\nstep_target_ms = {target}\n"
+            with serving(model, *SIZE, config=config) as socket:
+                found[f"card, {target} ms"].append(uvloop.run(_joined(str(socket), given.tokens)))
         for server in servers:
             with server.serving(model, SEQUENCES, CONTEXT_TOKENS) as address:
                 found[server.name].append(uvloop.run(_joined(address, given.tokens)))

@@ -139,7 +139,7 @@ class Simulation:
         depth = mean_cells([chunk.sequence for chunk in chunks])
         seconds = self._machine.prefill_seconds(tokens, depth)
         self._now += seconds
-        self._costs.prefill.observe(tokens, seconds, depth)
+        self._costs.prefill.observe(chunks[0].length, seconds, depth, len(chunks))
         for chunk in chunks:
             completes = chunk.completes
             chunk.sequence.commit(chunk.length)

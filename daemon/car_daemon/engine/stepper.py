@@ -173,7 +173,7 @@ class Stepper:
                 self._sample(chunk.sequence, row, outcome)
         seconds = self.laps.end("sample") - started
         tokens = sum(chunk.length for chunk in chunks)
-        self._costs.prefill.observe(tokens, seconds, depth)
+        self._costs.prefill.observe(chunks[0].length, seconds, depth, len(chunks))
         self.counters["prefill_tokens"] += tokens
         outcome.prefilled += chunks
 

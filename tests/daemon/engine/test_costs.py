@@ -147,6 +147,24 @@ def test_what_depth_costs_is_learned_for_every_size_by_itself() -> None:
     assert costs.prefill.estimate(64, 2000) == pytest.approx(0.22)
 
 
+def test_a_chunk_just_below_a_size_says_nothing_of_what_that_size_costs_at_depth() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06, 256: 0.25})
+    costs.prefill.observe(64, 0.36, 2000)
+    for _ in range(20):
+        costs.prefill.observe(63, 0.55, 2000)
+    assert costs.prefill.estimate(64, 2000) == pytest.approx(0.36)
+    assert costs.prefill.estimate(60, 2000) == pytest.approx(0.55 * 60 / 63, rel=0.05)
+
+
+def test_chunks_of_several_prompts_cost_what_their_length_does_at_depth_and_not_what_so_many_tokens_of_one_do() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06, 96: 0.09})
+    costs.prefill.observe(96, 0.45, 2000)
+    costs.prefill.observe(48, 0.75, 2000, prompts=2)
+    assert costs.prefill.estimate(96, 2000) == pytest.approx(0.45)
+    assert costs.prefill.estimate(48, 2000, prompts=2) == pytest.approx(0.75)
+    assert costs.prefill.estimate(48, 2000) == pytest.approx(0.75 / 2, rel=0.05)
+
+
 def test_a_size_never_seen_at_depth_is_taken_to_cost_as_its_nearest_for_each_token_and_cell() -> None:
     costs = StepCosts(prefill={16: 0.02, 64: 0.06, 256: 0.25})
     costs.prefill.observe(64, 0.22, 2000)

@@ -100,21 +100,22 @@ class CostCurve:
 
 
 class PrefillCosts:
-    """Seconds of a chunk by its tokens and its depth: the cells before it, which every token attends to."""
+    """Seconds of chunks of one length by their depth: the cells before them, which every token attends to."""
 
     def __init__(self, shallow: CostCurve, pair_seconds: Mapping[int, float]) -> None:
-        # Mutable state: the curve of chunks at the begin of a prompt, and what a token costs for each cell before it,
-        # by the size of its chunk: llama.cpp has other code for many tokens at once.
+        # Mutable state: the curve of all tokens at the begin of prompts, and what a token costs for each cell before
+        # it, by the size of its chunk: llama.cpp has other code for many tokens of one sequence at once.
         self._shallow = shallow
         self._pair_seconds = dict(pair_seconds)
 
-    def observe(self, tokens: int, seconds: float, depth: int = 0) -> None:
-        """Take one measured chunk into account."""
+    def observe(self, length: int, seconds: float, depth: int = 0, prompts: int = 1) -> None:
+        """Take one measured batch into account: a chunk of this length of each of so many prompts."""
+        tokens = length * prompts
         if depth < _SHALLOW:
             self._shallow.observe(tokens, seconds)
             return
         seen = max(0.0, seconds - self._shallow.estimate(tokens)) / (tokens * depth)
-        size = _nearest(CHUNKS, tokens)
+        size = _size_of(length)
         known = self._pair_seconds.get(size, seen)
         if known:
             seen = min(seen, _MOST_GROWTH * known)
@@ -125,20 +126,22 @@ class PrefillCosts:
         """Whether chunks take far less than was measured at first."""
         return self._shallow.overrated
 
-    def estimate(self, tokens: int, depth: int = 0) -> float:
-        """Return the expected seconds of a chunk: at most what its halves would take one after the other."""
-        whole = self._shallow.estimate(tokens) + self._per_pair(tokens) * tokens * depth
+    def estimate(self, length: int, depth: int = 0, prompts: int = 1) -> float:
+        """Return the expected seconds of such a batch: at most what its halves would take one after the other."""
+        tokens = length * prompts
+        whole = self._shallow.estimate(tokens) + self._per_pair(length) * tokens * depth
         if tokens < 2 * CHUNKS[0]:
             return whole
-        return min(whole, 2 * self.estimate((tokens + 1) // 2, depth))
+        half = ((length + 1) // 2, depth, 1) if prompts == 1 else (length, depth, (prompts + 1) // 2)
+        return min(whole, 2 * self.estimate(*half))
 
     def scaled(self, factor: float) -> "PrefillCosts":
         """Return costs that begin with `factor` times what is known."""
         pair_seconds = {size: seconds * factor for size, seconds in self._pair_seconds.items()}
         return PrefillCosts(self._shallow.scaled(factor), pair_seconds)
 
-    def _per_pair(self, tokens: int) -> float:
-        return self._pair_seconds[_nearest(self._pair_seconds, tokens)] if self._pair_seconds else 0.0
+    def _per_pair(self, length: int) -> float:
+        return self._pair_seconds[_nearest(self._pair_seconds, _size_of(length))] if self._pair_seconds else 0.0
 
 
 class StepCosts:
@@ -187,6 +190,11 @@ class StepCosts:
         if cost(least, depth) > max(patience, _DEEP * cost(least)):
             least //= 2
         return min(remaining, next(affordable, min(least, most)))
+
+
+def _size_of(length: int) -> int:
+    """Return the largest quantum that a chunk reaches: what llama.cpp has other code for begins with a size."""
+    return max((size for size in CHUNKS if size <= length), default=CHUNKS[0])
 
 
 def _nearest(sizes: Iterable[int], size: int) -> int:

@@ -211,7 +211,7 @@ class StepPlanner:
     def _halves_well(self, prompts: int, half: int, lead: Sequence) -> bool:
         """Whether prompts like this one can be read in two halves for little more than what all of them cost."""
         cost = self._costs.prefill.estimate
-        both, whole = 2 * cost(half * lead.alike, lead.cells), cost(prompts * lead.alike, lead.cells)
+        both, whole = 2 * cost(lead.alike, lead.cells, half), cost(lead.alike, lead.cells, prompts)
         return both <= _MOST_FOR_HALVES * whole
 
     def _batch(self, table: SequenceTable, lead: Sequence, seconds: float, most: int) -> list[Chunk]:
@@ -252,7 +252,7 @@ class StepPlanner:
         return sorted(run, key=lambda sequence: sequence.number)
 
     def _prefill_takes(self, sequences: list[Sequence], length: int) -> float:
-        return self._costs.prefill.estimate(len(sequences) * length, mean_cells(sequences))
+        return self._costs.prefill.estimate(length, mean_cells(sequences), len(sequences))
 
 
 def _soonest(waiting: list[Sequence]) -> Sequence:
