@@ -1,5 +1,8 @@
 """`carctl bench`: its rounds, its table, and what it says of what cannot be measured."""
 
+import os
+import subprocess
+import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,14 @@ def figures(tokens_per_s: float, first_ms: float = 10.0, own_cpu: float = 0.02) 
     return Figures(
         8, tokens_per_s, Spread(first_ms, 1500, 2500, 3000), Spread(8, 9.5, 99, 120), prompt_tokens=64, own_cpu=own_cpu
     )
+
+
+@pytest.fixture(scope="session")
+def drawing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a command that draws: matplotlib was read from the disk already and has listed its fonts."""
+    environment = {"MPLCONFIGDIR": str(tmp_path_factory.mktemp("matplotlib"))}
+    subprocess.run([sys.executable, "-c", "import matplotlib.figure"], env=os.environ | environment, check=True)
+    return environment
 
 
 def options(**given: Any) -> Namespace:
@@ -223,22 +234,24 @@ def test_without_rich_or_on_a_dumb_terminal_there_is_no_bar(
     assert b"asking took" in shown
 
 
-def test_a_picture_is_drawn_over_the_rounds(daemon: FakeDaemon, tmp_path: Path) -> None:
+def test_a_picture_is_drawn_over_the_rounds(daemon: FakeDaemon, tmp_path: Path, drawing: dict[str, str]) -> None:
     picture = tmp_path / "bench.png"
     with fake_sse_server() as server:
         done = carctl(
             *("--socket", daemon.path, "bench", "--at-once", "1,2", "--requests", "2"),
             *("--compare", server.url, "--png", picture),
-            env={"MPLCONFIGDIR": str(tmp_path)},
+            env=drawing,
         )
     assert (done.returncode, done.stderr) == (0, b"")
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_picture_that_cannot_be_written_is_an_error_after_the_figures(daemon: FakeDaemon, tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_written_is_an_error_after_the_figures(
+    daemon: FakeDaemon, tmp_path: Path, drawing: dict[str, str]
+) -> None:
     done = carctl(
         *("--socket", daemon.path, "bench", "--at-once", "1", "--requests", "1", "--png", tmp_path / "no" / "x.png"),
-        env={"MPLCONFIGDIR": str(tmp_path)},
+        env=drawing,
     )
     assert done.returncode == 2
     assert b"asking took" in done.stdout
