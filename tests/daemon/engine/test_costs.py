@@ -156,6 +156,15 @@ def test_a_chunk_just_below_a_size_says_nothing_of_what_that_size_costs_at_depth
     assert costs.prefill.estimate(60, 2000) == pytest.approx(0.55 * 60 / 63, rel=0.05)
 
 
+def test_the_last_tokens_of_a_prompt_do_not_make_the_smallest_chunk_look_cheap_at_depth() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06})
+    costs.prefill.observe(16, 0.107, 2000)
+    for _ in range(20):
+        costs.prefill.observe(1, 0.014, 2000)
+        costs.prefill.observe(2, 0.028, 2000)
+    assert costs.prefill.estimate(16, 2000) == pytest.approx(0.107)
+
+
 def test_chunks_of_several_prompts_cost_what_their_length_does_at_depth_and_not_what_so_many_tokens_of_one_do() -> None:
     costs = StepCosts(prefill={16: 0.02, 64: 0.06, 96: 0.09})
     costs.prefill.observe(96, 0.45, 2000)

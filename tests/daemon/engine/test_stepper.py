@@ -185,13 +185,13 @@ def test_a_decode_with_holes_teaches_nothing_about_one_run() -> None:
 
 
 def test_a_shared_chunk_teaches_what_the_mean_of_its_depths_costs() -> None:
-    costs, context = StepCosts(prefill={3: 1.5, 6: 3.0}), FakeContext(context_tokens=4096)
-    deep, shallow = prefilling(1, [7] * 2003), prefilling(0)
+    costs, context = StepCosts(prefill={8: 1.0, 16: 2.0}), FakeContext(context_tokens=4096)
+    deep, shallow = prefilling(1, [7] * 2008), prefilling(0, [7] * 8)
     context.cells[1] = [7] * 2000
     deep.commit(2000)
     clock = FakeClock(tick=2.0)
     draws = Draws(context, lambda _: FakeSampler(), likelihood, clock)
     stepper = Stepper(context, costs, draws, context.context_tokens, clock)
     stepper.run(Step([], whole(shallow, deep)))
-    # Six seconds for six tokens where three are taken at the begin of a prompt: half a second for each token.
-    assert costs.prefill.estimate(3, 1000) == pytest.approx(1.5 + 3 * 0.5)
+    # Six seconds for sixteen tokens where two are taken at the begin of a prompt: a quarter of a second for each token.
+    assert costs.prefill.estimate(8, 1000) == pytest.approx(1.0 + 8 * 0.25)

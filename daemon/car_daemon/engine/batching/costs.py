@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 CHUNKS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+# What the smallest chunk may be halved to, deep in a prompt.
+_LEAST = CHUNKS[0] // 2
 # How much of a new observation counts against what is known: costs grow with the context and drift with load.
 _WEIGHT = 0.2
 # A step of decoders that took less than was known tells more than one that took longer, which other programs can cause.
@@ -114,6 +116,9 @@ class PrefillCosts:
         if depth < _SHALLOW:
             self._shallow.observe(tokens, seconds)
             return
+        if length < _LEAST:
+            # What single rows cost at the begin of a prompt is not known, and with it not what depth adds to them.
+            return
         seen = max(0.0, seconds - self._shallow.estimate(tokens)) / (tokens * depth)
         size = _size_of(length)
         known = self._pair_seconds.get(size, seen)
@@ -188,7 +193,7 @@ class StepCosts:
         affordable = (size for size in reversed(CHUNKS) if size <= most and cost(size, depth) <= seconds)
         least = CHUNKS[0]
         if cost(least, depth) > max(patience, _DEEP * cost(least)):
-            least //= 2
+            least = _LEAST
         return min(remaining, next(affordable, min(least, most)))
 
 
