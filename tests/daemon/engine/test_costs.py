@@ -165,6 +165,16 @@ def test_the_last_tokens_of_a_prompt_do_not_make_the_smallest_chunk_look_cheap_a
     assert costs.prefill.estimate(16, 2000) == pytest.approx(0.107)
 
 
+def test_halves_that_look_cheap_are_taken_to_cost_half_of_what_the_whole_did() -> None:
+    costs = StepCosts(prefill={16: 0.02, 32: 0.04, 64: 0.06})
+    costs.prefill.observe(16, 0.019, 256)
+    for depth in range(272, 2000, 32):
+        costs.prefill.observe(32, 0.04 + 32 * depth * 2.5e-6, depth)
+    assert costs.prefill.estimate(32, 2000) == pytest.approx(0.2, rel=0.05)
+    assert costs.prefill.estimate(16, 2000) == pytest.approx(0.1, rel=0.05)
+    assert chunk(costs, 0.075, 1000, 512, depth=2000) == 16
+
+
 def test_chunks_of_several_prompts_cost_what_their_length_does_at_depth_and_not_what_so_many_tokens_of_one_do() -> None:
     costs = StepCosts(prefill={16: 0.02, 64: 0.06, 96: 0.09})
     costs.prefill.observe(96, 0.45, 2000)

@@ -121,10 +121,11 @@ class PrefillCosts:
             return
         seen = max(0.0, seconds - self._shallow.estimate(tokens)) / (tokens * depth)
         size = _size_of(length)
-        known = self._pair_seconds.get(size, seen)
-        if known:
-            seen = min(seen, _MOST_GROWTH * known)
+        # Not far from the begin a price can come out as nothing: then nothing is known.
+        known = self._pair_seconds.get(size) or seen
+        seen = min(seen, _MOST_GROWTH * known)
         self._pair_seconds[size] = known + _WEIGHT * (seen - known)
+        self._raise_halves(length, depth)
 
     @property
     def overrated(self) -> bool:
@@ -133,9 +134,8 @@ class PrefillCosts:
 
     def estimate(self, length: int, depth: int = 0, prompts: int = 1) -> float:
         """Return the expected seconds of such a batch: at most what its halves would take one after the other."""
-        tokens = length * prompts
-        whole = self._shallow.estimate(tokens) + self._per_pair(length) * tokens * depth
-        if tokens < 2 * CHUNKS[0]:
+        whole = self._whole(length, depth, prompts)
+        if length * prompts < 2 * CHUNKS[0]:
             return whole
         half = ((length + 1) // 2, depth, 1) if prompts == 1 else (length, depth, (prompts + 1) // 2)
         return min(whole, 2 * self.estimate(*half))
@@ -144,6 +144,24 @@ class PrefillCosts:
         """Return costs that begin with `factor` times what is known."""
         pair_seconds = {size: seconds * factor for size, seconds in self._pair_seconds.items()}
         return PrefillCosts(self._shallow.scaled(factor), pair_seconds)
+
+    def _whole(self, length: int, depth: int, prompts: int = 1) -> float:
+        """Return what a batch costs by itself, whatever its halves do."""
+        tokens = length * prompts
+        return self._shallow.estimate(tokens) + self._per_pair(length) * tokens * depth
+
+    def _raise_halves(self, length: int, depth: int) -> None:
+        """Have half a chunk, and half of that, cost at least half as much: if it looks cheaper it is known too little.
+
+        Else the chunk would look as cheap as its halves, be taken in their place, and they would never be seen again.
+        """
+        half = (length + 1) // 2
+        if half < CHUNKS[0]:
+            return
+        lacking = self._whole(length, depth) / 2 - self._whole(half, depth)
+        if lacking > 0:
+            self._pair_seconds[_size_of(half)] = self._per_pair(half) + lacking / (half * depth)
+        self._raise_halves(half, depth)
 
     def _per_pair(self, length: int) -> float:
         return self._pair_seconds[_nearest(self._pair_seconds, _size_of(length))] if self._pair_seconds else 0.0
