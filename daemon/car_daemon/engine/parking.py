@@ -21,7 +21,7 @@ class ParkedRequest:
     adapters: AdapterSet
     cells: int
     next_token: int | None
-    saved: bytes | None
+    saved: memoryview | None
 
 
 class ParkingLot:
@@ -64,7 +64,7 @@ class ParkingLot:
             sequence.known_token = history[-1]
         sequence.prefix = parked.prefix
 
-    def _saved(self, sequence: Sequence) -> bytes | None:
+    def _saved(self, sequence: Sequence) -> memoryview | None:
         # Logits that wait to be sampled cannot be saved: that request is computed again.
         if sequence.held or not self._room.pin(size := self._context.saved_size(sequence.number)):
             return None

@@ -28,11 +28,11 @@ class CellContext(Protocol):
         """Return the bytes that saving a sequence takes."""
         ...
 
-    def save(self, number: int) -> bytes:
+    def save(self, number: int) -> memoryview:
         """Return a sequence's cells."""
         ...
 
-    def restore(self, number: int, saved: bytes) -> bool:
+    def restore(self, number: int, saved: memoryview) -> bool:
         """Put cells into an empty sequence, which may be another one; False where llama.cpp refuses."""
         ...
 

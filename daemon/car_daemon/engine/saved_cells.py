@@ -11,7 +11,7 @@ class SavedPrefix:
     """Cells that begin any prompt which begins with these tokens."""
 
     prefix: Prefix
-    cells: bytes
+    cells: memoryview
 
 
 class SavedCells:

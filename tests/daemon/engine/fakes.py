@@ -257,12 +257,12 @@ class FakeContext:
         self._check_number(number)
         return len(self.cells[number])
 
-    def save(self, number: int) -> bytes:
+    def save(self, number: int) -> memoryview:
         """Copy a sequence out."""
         self._check_number(number)
-        return bytes(self.cells[number])
+        return memoryview(bytes(self.cells[number]))
 
-    def restore(self, number: int, saved: bytes) -> bool:
+    def restore(self, number: int, saved: memoryview) -> bool:
         """Copy a sequence in, or refuse as told."""
         self._check_number(number)
         if self.cells[number]:

@@ -1,5 +1,7 @@
 """What would abort the process is an error before it reaches llama.cpp."""
 
+import tracemalloc
+
 import pytest
 
 from car_daemon.engine.llama.context import LlamaContext
@@ -171,6 +173,22 @@ def test_a_saved_sequence_goes_on_in_any_sequence(
     sampler.close()
 
 
+def test_saving_and_restoring_a_sequence_takes_no_second_copy_of_it(make_context: MakeContext) -> None:
+    context = make_context()
+    prefill(context, tokens=list(range(5, 105)))
+    tracemalloc.start()
+    try:
+        saved = context.save(0)
+        _, saving = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        context.restore(1, saved)
+        _, restoring = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(saved) <= saving < 1.5 * len(saved)
+    assert restoring < 1.5 * len(saved)
+
+
 def test_an_empty_sequence_can_be_saved_and_restored(make_context: MakeContext) -> None:
     context = make_context()
     context.restore(1, context.save(0))
@@ -193,7 +211,7 @@ def test_what_is_no_saved_sequence_is_refused_and_leaves_nothing(make_context: M
     context = make_context()
     prefill(context)
     saved = context.save(0)
-    for broken in (b"nonsense", saved[: len(saved) // 2]):
+    for broken in (memoryview(b"nonsense"), saved[: len(saved) // 2]):
         assert not context.restore(1, broken)
         assert context.last_position(1) == -1
     assert prefill(context, 1) == 0
