@@ -172,9 +172,8 @@ class Stepper:
             elif completes:
                 self._sample(chunk.sequence, row, outcome)
         seconds = self.laps.end("sample") - started
-        tokens = sum(chunk.length for chunk in chunks)
         self._costs.prefill.observe(chunks[0].length, seconds, depth, len(chunks))
-        self.counters["prefill_tokens"] += tokens
+        self.counters["prefill_tokens"] += sum(chunk.length for chunk in chunks)
         outcome.prefilled += chunks
 
     def _decode_chunks(self, chunks: list[Chunk]) -> int:

@@ -1,6 +1,6 @@
 """What a step costs, measured at first and learned from then on: decode by rows, prefill by tokens."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -155,16 +155,18 @@ class PrefillCosts:
 
         Else the chunk would look as cheap as its halves, be taken in their place, and they would never be seen again.
         """
-        half = (length + 1) // 2
-        if half < CHUNKS[0]:
-            return
-        lacking = self._whole(length, depth) / 2 - self._whole(half, depth)
-        if lacking > 0:
-            self._pair_seconds[_size_of(half)] = self._per_pair(half) + lacking / (half * depth)
-        self._raise_halves(half, depth)
+        seconds = self._whole(length, depth)
+        while (length := (length + 1) // 2) >= CHUNKS[0]:
+            known = self._whole(length, depth)
+            seconds = max(seconds / 2, known)
+            if seconds > known:
+                self._pair_seconds[_size_of(length)] = self._per_pair(length) + (seconds - known) / (length * depth)
 
     def _per_pair(self, length: int) -> float:
-        return self._pair_seconds[_nearest(self._pair_seconds, _size_of(length))] if self._pair_seconds else 0.0
+        size, prices = _size_of(length), self._pair_seconds
+        if prices and size not in prices:
+            size = _nearest(prices, size)
+        return prices.get(size, 0.0)
 
 
 class StepCosts:
@@ -217,7 +219,7 @@ class StepCosts:
 
 def _size_of(length: int) -> int:
     """Return the largest quantum that a chunk reaches: what llama.cpp has other code for begins with a size."""
-    return max((size for size in CHUNKS if size <= length), default=CHUNKS[0])
+    return CHUNKS[max(0, bisect_right(CHUNKS, length) - 1)]
 
 
 def _nearest(sizes: Iterable[int], size: int) -> int:

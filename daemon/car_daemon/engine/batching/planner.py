@@ -53,7 +53,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to run next: decodes by ascending number, each sampled before the next, or a prefill batch."""
+    """What to run next: decodes by ascending number, each sampled before the next, or chunks of one length."""
 
     decode: list[Run]
     prefill: list[Chunk]
