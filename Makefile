@@ -1,8 +1,11 @@
 # Everything a fresh machine needs: `make demo` shows it working, `make test` proves it.
 PYTHON ?= python3
 BIN := .venv/bin
+# GCC takes the setting up of AMX's tiles for dead stores, and the first decode dies of it (docs/decisions/0019).
+AMX_FLAGS := $(if $(shell grep -ow -m1 amx_tile /proc/cpuinfo 2>/dev/null),-fno-tree-dse -fno-dse)
+PIP_INSTALL := CXXFLAGS="$(CXXFLAGS) $(AMX_FLAGS)" $(BIN)/python -m pip install --quiet
 
-.PHONY: install demo test check fmt docs pictures build bench bench-full clean
+.PHONY: install rebuild demo test check fmt docs pictures build bench bench-full clean
 
 install: .venv/installed
 
@@ -11,8 +14,14 @@ install: .venv/installed
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "card needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[daemon,terminal,hub]" --group test --group lint
+	$(PIP_INSTALL) --editable ".[daemon,terminal,hub]" --group test --group lint
+	@$(BIN)/python -m tools.try_llama || $(MAKE) rebuild
 	touch $@
+
+# For a wheel in pip's cache that crashes here: it was built without those flags, or for another CPU.
+rebuild:
+	-$(BIN)/python -m pip cache remove --quiet llama_cpp_python
+	$(PIP_INSTALL) --force-reinstall --no-deps llama-cpp-python
 
 demo: install
 	$(BIN)/python tools/demo.py

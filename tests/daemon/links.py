@@ -16,7 +16,8 @@ class Link:
     def send(self, message: Struct) -> None:
         self.sent.append(message)
 
-    async def wait(self) -> None: ...
+    async def wait(self) -> int:
+        return 0
 
     def kill(self) -> None: ...
 

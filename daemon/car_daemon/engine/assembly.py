@@ -76,11 +76,14 @@ def assemble(
 ) -> Engine:
     """Load the model and build what serves it; raises ModelError."""
     silence()
-    model = LlamaModel(load.path, gpu_layers=load.gpu_layers, gpu=gpu_number(load.device), progress=progress)
+    gpu = gpu_number(load.device)
+    model = LlamaModel(load.path, gpu_layers=load.gpu_layers, gpu=gpu, packed=load.packed, progress=progress)
     vocabulary = Vocabulary(model)
     threads = load.threads or default_threads(model.size_bytes)
     free_bytes = _free_bytes(load)
-    identity = identity_of(load.path, device=load.device, threads=threads, library=library_version())
+    identity = identity_of(
+        load.path, device=load.device, threads=threads, packed=load.packed, library=library_version()
+    )
     curve_file = CurveFile(Path(load.curves) if load.curves else None, identity)
     curve = curve_file.remembered(lambda: _measured(model, threads, free_bytes))
     declared = _declare(load, model, curve, free_bytes, send)

@@ -27,13 +27,14 @@ class CurveIdentity(Struct, frozen=True):
     modified_ns: int
     device: str
     threads: int
+    packed: bool
     library: str
 
 
-def identity_of(path: str, *, device: str, threads: int, library: str) -> CurveIdentity:
+def identity_of(path: str, *, device: str, threads: int, packed: bool, library: str) -> CurveIdentity:
     """Return the identity of a model file's curve."""
     facts = os.stat(path)
-    return CurveIdentity(os.path.realpath(path), facts.st_size, facts.st_mtime_ns, device, threads, library)
+    return CurveIdentity(os.path.realpath(path), facts.st_size, facts.st_mtime_ns, device, threads, packed, library)
 
 
 class CurveFile:

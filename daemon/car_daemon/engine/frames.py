@@ -15,7 +15,7 @@ from car_protocol.sampling import Sampling
 class Load(Struct, frozen=True, tag=True, kw_only=True):
     """First frame to an engine: the model, how to decide capacity, where cost curves are kept.
 
-    `budget_bytes` is the most that it may take for free memory.
+    `budget_bytes` is the most that it may take for free memory; `packed` lets weights be packed anew for the cores.
     """
 
     path: str
@@ -29,6 +29,7 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     curves: str | None
     threads: int | None
     gpu_layers: int
+    packed: bool = True
     device: str = "cpu"
     adapters: dict[str, str] = {}
     projector: str | None = None

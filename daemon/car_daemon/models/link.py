@@ -34,8 +34,8 @@ class Engine(Protocol):
         """Send one frame."""
         ...
 
-    async def wait(self) -> None:
-        """Return once it is gone and all its frames were heard."""
+    async def wait(self) -> int:
+        """Return its exit status, or the signal that ended it as a negative one, once all its frames were heard."""
         ...
 
     def kill(self) -> None:
@@ -97,10 +97,10 @@ class EngineChild:
         """Send one frame."""
         self._link.send(message)
 
-    async def wait(self) -> None:
-        """Return once the process is gone and its last frame was heard."""
+    async def wait(self) -> int:
+        """Return the process's status once it is gone and its last frame was heard."""
         await self._link.closed.wait()
-        await self._process.wait()
+        return await self._process.wait()
 
     def kill(self) -> None:
         """Kill the process; one that is gone stays so."""

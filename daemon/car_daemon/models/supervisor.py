@@ -1,6 +1,7 @@
 """Keeps the engine of one replica up: loads it, tells its frames on, starts it again after a death."""
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Protocol
@@ -20,6 +21,8 @@ from car_daemon.models.vitals import VitalLimits, Vitals
 log = structlog.get_logger()
 _numbers = count(1)
 DIED_TOO_OFTEN = "the engine died too often"
+# What native code ends with that does what it must not.
+_CRASHES = {-number for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)}
 
 Launcher = Callable[[Callable[[FromEngine], None]], Awaitable[Engine]]
 
@@ -165,12 +168,19 @@ class EngineSupervisor:
         engine.send(self._load())
         self._watch(engine)
         try:
-            await engine.wait()
+            status = await engine.wait()
         finally:
             self._stop_watching()
         self._gone()
         self._audience.engine_lost(number)
-        log.warning("engine.ended", model=self._entry.name, engine=number)
+        log.warning("engine.ended", model=self._entry.name, engine=number, status=status)
+        if status in _CRASHES and self._replica.state == "loading" and self._replica.packed:
+            self._unpack()
+
+    def _unpack(self) -> None:
+        """Have the next engine take the weights as they are: what computes with packed ones crashes on some CPUs."""
+        self._replica.packed = False
+        log.warning("engine.unpacked", model=self._entry.name)
 
     def _watch(self, engine: Engine) -> None:
         """Kill an engine that hangs, now or later: it would keep its requests for ever."""
@@ -210,6 +220,7 @@ class EngineSupervisor:
             threads=settings.threads,
             device=self._replica.device,
             gpu_layers=settings.layers_on(self._replica.device),
+            packed=self._replica.packed,
             adapters={name: str(path) for name, path in settings.adapters.items()},
             projector=None if settings.projector is None else str(settings.projector),
             chat_template=None if settings.chat_template is None else str(settings.chat_template),

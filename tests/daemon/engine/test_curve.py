@@ -9,7 +9,7 @@ CURVE = Curve({1: 0.01, 8: 0.03}, {16: 0.02})
 
 
 def identity(library: str = "1") -> CurveIdentity:
-    return CurveIdentity("model.gguf", 1, 2, "cpu", 1, library)
+    return CurveIdentity("model.gguf", 1, 2, "cpu", 1, True, library)
 
 
 class Measuring:
@@ -59,7 +59,7 @@ def test_a_file_that_changed_is_another_identity(tmp_path: Path) -> None:
     seen = []
     for content in ("a", "longer"):
         file.write_text(content)
-        seen.append(identity_of(str(file), device="cpu", threads=1, library="1"))
+        seen.append(identity_of(str(file), device="cpu", threads=1, packed=True, library="1"))
     assert seen[0] != seen[1]
 
 

@@ -1,6 +1,7 @@
 """An engine over its lives: restarts, hangs, the circuit, and files that no engine may see."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -38,6 +39,7 @@ class FakeEngine:
         self._told = told
         self.sent: list[Struct] = []
         self.killed = False
+        self._status = 0
         self._gone = asyncio.Event()
 
     def send(self, message: Struct) -> None:
@@ -47,10 +49,12 @@ class FakeEngine:
         if isinstance(message, Quit):
             self.die()
 
-    async def wait(self) -> None:
+    async def wait(self) -> int:
         await self._gone.wait()
+        return self._status
 
-    def die(self) -> None:
+    def die(self, status: int = 0) -> None:
+        self._status = status
         self._gone.set()
 
     def kill(self) -> None:
@@ -102,6 +106,12 @@ class World:
         self.heard.append("failed")
 
 
+def loaded(engine: FakeEngine) -> Load:
+    """What the engine was told to load."""
+    (load,) = (message for message in engine.sent if isinstance(message, Load))
+    return load
+
+
 @asynccontextmanager
 async def supervised(
     check: Callable[[ModelSettings], object] = lambda _: None, *, refuse_launch: bool = False
@@ -122,6 +132,23 @@ async def test_an_engine_that_died_is_followed_by_another() -> None:
         second = await world.next_engine()
         assert isinstance(second.sent[0], Load)
         assert (world.entry.state, world.replica.restarts, world.heard) == ("loading", 1, ["ready", "lost"])
+
+
+@pytest.mark.parametrize(("status", "packed"), [(-signal.SIGSEGV, False), (-signal.SIGKILL, True), (1, True)])
+async def test_an_engine_that_crashed_while_it_loaded_is_followed_by_one_with_weights_as_they_are(
+    status: int, packed: bool
+) -> None:
+    async with supervised() as world:
+        (await world.next_engine()).die(status)
+        assert [loaded(await world.next_engine()).packed, world.replica.packed] == [packed, packed]
+
+
+async def test_an_engine_that_crashed_at_work_is_followed_by_one_with_packed_weights() -> None:
+    async with supervised() as world:
+        first = await world.next_engine()
+        first.hear(READY)
+        first.die(-signal.SIGSEGV)
+        assert loaded(await world.next_engine()).packed
 
 
 async def test_a_supervisor_that_was_stopped_says_that_its_engine_is_gone_and_may_start_another() -> None:

@@ -13,8 +13,8 @@ _keeps_gil = ctypes.PyDLL(binding._lib._name)
 
 
 def library_version() -> str:
-    """Return the version of the binding, which pins that of llama.cpp."""
-    return str(llama_cpp.__version__)
+    """Return the version of the binding, which pins that of llama.cpp, and the CPU features that it computes with."""
+    return f"{llama_cpp.__version__} {binding.llama_print_system_info().decode()}"
 
 
 def count_gpus() -> int:

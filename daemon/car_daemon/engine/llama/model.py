@@ -21,11 +21,18 @@ class ModelError(Exception):
 class LlamaModel:
     """The weights of one GGUF file, on the GPU of a number or on all.
 
-    `progress` hears shares of 0 to 1 while they load, and ends the load by raising.
+    `packed` lets llama.cpp pack them anew for the cores; `progress` hears shares of 0 to 1 while they load, and
+    ends the load by raising.
     """
 
     def __init__(
-        self, path: str, *, gpu_layers: int, gpu: int | None = None, progress: Callable[[float], None]
+        self,
+        path: str,
+        *,
+        gpu_layers: int,
+        gpu: int | None = None,
+        packed: bool = True,
+        progress: Callable[[float], None],
     ) -> None:
         binding.llama_backend_init()
         if gpu_layers != 0 and not binding.llama_supports_gpu_offload():
@@ -33,6 +40,7 @@ class LlamaModel:
             raise ModelError("gpu_layers is set, and this llama.cpp sees no GPU")
         params = binding.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
+        params.use_extra_bufts = packed
         if gpu is not None:
             if gpu >= count_gpus():
                 raise ModelError("there is no GPU of that number")

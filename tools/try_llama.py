@@ -1,0 +1,21 @@
+"""Decode as an engine does at first: a llama.cpp that was built wrongly, or for another CPU, dies of it."""
+
+import time
+
+from car_daemon.engine.llama.model import LlamaModel, silence
+from car_daemon.engine.llama.trial import Trial
+from car_daemon.guide import PATH
+
+_MEMORY_BYTES = 256 << 20
+_SECONDS = 0.5
+
+
+def main() -> None:
+    """Return where llama.cpp computes."""
+    silence()
+    model = LlamaModel(str(PATH), gpu_layers=0, progress=lambda _done: None)
+    Trial(model, threads=2, memory_bytes=_MEMORY_BYTES, clock=time.perf_counter).measure(_SECONDS)
+
+
+if __name__ == "__main__":
+    main()
