@@ -1,9 +1,12 @@
 # Everything a fresh machine needs: `make demo` shows it working, `make test` proves it.
 PYTHON ?= python3
 BIN := .venv/bin
-# GCC takes the setting up of AMX's tiles for dead stores, and the first decode dies of it (docs/decisions/0019).
-AMX_FLAGS := $(if $(shell grep -ow -m1 amx_tile /proc/cpuinfo 2>/dev/null),-fno-tree-dse -fno-dse)
-PIP_INSTALL := CXXFLAGS="$(CXXFLAGS) $(AMX_FLAGS)" $(BIN)/python -m pip install --quiet
+# What the compiler knows of this CPU decides how llama.cpp is built (docs/decisions/0019): GCC takes the setting up of
+# AMX's tiles for dead stores, of which the first decode dies, and with AVX512-FP16 heads of 64 are computed one by one.
+NATIVE := $(shell $(CXX) -march=native -dM -E -x c++ /dev/null 2>/dev/null)
+LLAMA_FLAGS := $(if $(findstring __clang__,$(NATIVE)),,$(if $(findstring __AMX_TILE__,$(NATIVE)),-fno-tree-dse -fno-dse)) \
+	$(if $(findstring __AVX512FP16__,$(NATIVE)),-mno-avx512fp16)
+PIP_INSTALL := CFLAGS="$(CFLAGS) $(LLAMA_FLAGS)" CXXFLAGS="$(CXXFLAGS) $(LLAMA_FLAGS)" $(BIN)/python -m pip install --quiet
 
 .PHONY: install rebuild demo test check fmt docs pictures build bench bench-full clean
 

@@ -132,7 +132,8 @@ class EngineProcess:
         from car_daemon.engine.llama.model import ModelError
 
         try:
-            parts = assemble(load, self._jobs, self._forgotten, self._commands, self._outbox.send, self._progress())
+            send = self._outbox.send
+            parts = assemble(load, self._jobs, self._forgotten, self._commands, send, in_steps(send))
         except ModelError as error:
             self._outbox.send(LoadFailed(str(error)))
             return
@@ -160,17 +161,6 @@ class EngineProcess:
 
         threading.Thread(target=run, name=name, daemon=True).start()
 
-    def _progress(self) -> Callable[[float], None]:
-        reported = 0.0
-
-        def report(done: float) -> None:
-            nonlocal reported
-            if done >= reported + _PROGRESS_STEP:
-                reported = done
-                self._outbox.send(Loading(done))
-
-        return report
-
     def _heartbeat(self) -> Heartbeat:
         if self._engine is None:
             return Heartbeat(0, 0.0, {})
@@ -188,3 +178,16 @@ def _where(error: BaseException) -> str:
         frame = frame.tb_next
     place = f" at {frame.tb_frame.f_code.co_qualname}:{frame.tb_lineno}" if frame else ""
     return type(error).__name__ + place
+
+
+def in_steps(send: Callable[[FromEngine], None]) -> Callable[[float], None]:
+    """Return what takes the loaded share of a model, and sends it where it grew by a step or came to its end."""
+    told = 0.0
+
+    def take(done: float) -> None:
+        nonlocal told
+        if done > told and done >= min(1.0, told + _PROGRESS_STEP):
+            told = done
+            send(Loading(done))
+
+    return take

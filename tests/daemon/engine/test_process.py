@@ -1,4 +1,4 @@
-"""An engine process whose daemon is gone."""
+"""An engine process: what it tells of a load, and what it does when its daemon is gone."""
 
 import socket
 import subprocess
@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from car_daemon.engine.codec import encode_frame
-from car_daemon.engine.frames import Heartbeat, Load
-from car_daemon.engine.process import DaemonGone, Outbox
+from car_daemon.engine.frames import FromEngine, Heartbeat, Load, Loading
+from car_daemon.engine.process import DaemonGone, Outbox, in_steps
 from car_daemon.guide import PATH
 
 
@@ -48,3 +48,12 @@ def test_an_engine_whose_daemon_goes_while_it_loads_ends_without_a_word() -> Non
         ours.close()
         _, said = engine.communicate(timeout=30)
     assert (engine.returncode, said) == (0, b"")
+
+
+@pytest.mark.parametrize("shares", [[0.0, 0.02, 0.5, 0.52, 0.9927, 1.0, 1.0], [0.5, 0.9927, 1.0]])
+def test_a_load_is_told_in_steps_and_to_its_end(shares: list[float]) -> None:
+    told: list[FromEngine] = []
+    take = in_steps(told.append)
+    for share in shares:
+        take(share)
+    assert told == [Loading(0.5), Loading(0.9927), Loading(1.0)]
