@@ -184,13 +184,28 @@ def test_chunks_of_several_prompts_cost_what_their_length_does_at_depth_and_not_
     assert costs.prefill.estimate(48, 2000) == pytest.approx(0.75 / 2, rel=0.05)
 
 
-def test_a_size_never_seen_at_depth_is_taken_to_cost_as_its_nearest_for_each_token_and_cell() -> None:
+def test_a_size_never_seen_at_depth_costs_as_its_nearest_for_each_token_and_cell_and_more_below_a_tile() -> None:
     costs = StepCosts(prefill={16: 0.02, 64: 0.06, 256: 0.25})
     costs.prefill.observe(64, 0.22, 2000)
     assert costs.prefill.estimate(256, 2000) == pytest.approx(4 * (0.06 + 0.16))
     costs.prefill.observe(128, 0.43, 2000)
     assert costs.prefill.estimate(256, 2000) == pytest.approx(2 * 0.43)
-    assert costs.prefill.estimate(16, 2000) == pytest.approx(0.02 + 0.16 / 4)
+    assert costs.prefill.estimate(16, 2000) == pytest.approx(0.02 + 1.5 * 0.16 / 4)
+    costs.prefill.observe(24, 0.13, 2000)
+    assert costs.prefill.estimate(48, 2000) == pytest.approx(0.253, rel=0.01)
+
+
+def test_deep_in_a_prompt_a_tile_may_take_longer_than_there_is_time_where_a_token_of_it_costs_far_less() -> None:
+    costs = StepCosts(prefill={16: 0.014, 64: 0.036, 256: 0.14})
+    costs.prefill.observe(24, 0.081, 1000)
+    costs.prefill.observe(64, 0.125, 1000)
+    assert chunk(costs, 0.1, 1000, 512, depth=1000, patience=0.12) == 64
+    assert chunk(costs, 0.06, 1000, 512, depth=1000, patience=0.12) < 24
+    assert chunk(costs, 0.1, 60, 512, depth=1000, patience=0.12) == 24
+    assert chunk(costs, 0.1, 1000, 32, depth=1000, patience=0.12) == 24
+    for _ in range(30):
+        costs.prefill.observe(24, 0.055, 1000)
+    assert chunk(costs, 0.1, 1000, 512, depth=1000, patience=0.12) == 32
 
 
 def test_a_chunk_never_costs_more_than_its_halves() -> None:

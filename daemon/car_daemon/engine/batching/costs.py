@@ -5,6 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 CHUNKS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+# From so many tokens of one sequence on llama.cpp's attention works in tiles, which is other code with other prices.
+_TILE = 64
+# What a cell costs a token outside of tiles, against within them, until it was seen.
+_UNTILED = 1.5
+# A tile may take this share of a step's target more than a shorter chunk, where a token of it costs so much less.
+_STRETCH = 0.5
+_QUICKER = 1.25
 # What the smallest chunk may be halved to, deep in a prompt.
 _LEAST = CHUNKS[0] // 2
 # How much of a new observation counts against what is known: costs grow with the context and drift with load.
@@ -164,9 +171,12 @@ class PrefillCosts:
 
     def _per_pair(self, length: int) -> float:
         size, prices = _size_of(length), self._pair_seconds
-        if prices and size not in prices:
-            size = _nearest(prices, size)
-        return prices.get(size, 0.0)
+        if not prices or size in prices:
+            return prices.get(size, 0.0)
+        tiled = size >= _TILE
+        if alike := [known for known in prices if (known >= _TILE) == tiled]:
+            return prices[_nearest(alike, size)]
+        return prices[_nearest(prices, size)] * (1.0 if tiled else _UNTILED)
 
 
 class StepCosts:
@@ -214,7 +224,15 @@ class StepCosts:
         least = CHUNKS[0]
         if cost(least, depth) > max(patience, _DEEP * cost(least)):
             least = _LEAST
-        return min(remaining, next(affordable, min(least, most)))
+        length = min(remaining, next(affordable, min(least, most)))
+        if depth >= _SHALLOW and length < _TILE <= min(remaining, most):
+            return self._tiled(length, depth, seconds + _STRETCH * patience)
+        return length
+
+    def _tiled(self, length: int, depth: int, seconds: float) -> int:
+        """Return this length, or that of a tile where it takes no more than that and a token of it costs far less."""
+        short, tile = self.prefill.estimate(length, depth), self.prefill.estimate(_TILE, depth)
+        return _TILE if tile <= seconds and tile / _TILE * _QUICKER <= short / length else length
 
 
 def _size_of(length: int) -> int:
