@@ -1,12 +1,17 @@
 # Everything a fresh machine needs: `make demo` shows it working, `make test` proves it.
 PYTHON ?= python3
 BIN := .venv/bin
-# What the compiler knows of this CPU decides how llama.cpp is built (docs/decisions/0019): GCC takes the setting up of
-# AMX's tiles for dead stores, of which the first decode dies, and with AVX512-FP16 heads of 64 are computed one by one.
+# The compiler that CMake takes for llama.cpp.
+ifeq ($(origin CXX),default)
+CXX := c++
+endif
+# What it knows of this CPU decides the flags (docs/decisions/0019): GCC takes the setting up of AMX's tiles for dead stores,
+# so the first decode dies; with AVX512-FP16 the values of heads of 64 are summed one by one.
 NATIVE := $(shell $(CXX) -march=native -dM -E -x c++ /dev/null 2>/dev/null)
-LLAMA_FLAGS := $(if $(findstring __clang__,$(NATIVE)),,$(if $(findstring __AMX_TILE__,$(NATIVE)),-fno-tree-dse -fno-dse)) \
-	$(if $(findstring __AVX512FP16__,$(NATIVE)),-mno-avx512fp16)
-PIP_INSTALL := CFLAGS="$(CFLAGS) $(LLAMA_FLAGS)" CXXFLAGS="$(CXXFLAGS) $(LLAMA_FLAGS)" $(BIN)/python -m pip install --quiet
+AMX_FLAGS := $(if $(findstring __clang__,$(NATIVE)),,$(if $(findstring __AMX_TILE__,$(NATIVE)),-fno-tree-dse -fno-dse))
+FP16_FLAG := $(if $(findstring __AVX512FP16__,$(NATIVE)),-mno-avx512fp16)
+PIP_INSTALL := CFLAGS="$(CFLAGS) $(FP16_FLAG)" CXXFLAGS="$(CXXFLAGS) $(AMX_FLAGS) $(FP16_FLAG)" \
+	$(BIN)/python -m pip install --quiet
 
 .PHONY: install rebuild demo test check fmt docs pictures build bench bench-full clean
 
@@ -18,13 +23,15 @@ install: .venv/installed
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(PIP_INSTALL) --editable ".[daemon,terminal,hub]" --group test --group lint
-	@$(BIN)/python -m tools.try_llama || $(MAKE) rebuild
+	$(BIN)/python -m tools.try_llama || { test $$? -gt 128 && $(MAKE) rebuild; }
 	touch $@
 
-# For a wheel in pip's cache that crashes here: it was built without those flags, or for another CPU.
+# For a wheel in pip's cache that crashes or crawls here: it was built without those flags, or for another CPU.
 rebuild:
 	-$(BIN)/python -m pip cache remove --quiet llama_cpp_python
-	$(PIP_INSTALL) --force-reinstall --no-deps llama-cpp-python
+	$(PIP_INSTALL) --force-reinstall --no-deps --no-binary llama-cpp-python \
+		"$$($(BIN)/python -m pip freeze | grep -i '^llama.cpp.python==')"
+	-$(BIN)/python -m tools.try_llama
 
 demo: install
 	$(BIN)/python tools/demo.py

@@ -11,7 +11,7 @@ _SECONDS = 0.5
 
 
 def main() -> None:
-    """Return where llama.cpp computes."""
+    """Return if llama.cpp can decode; a crash ends the process."""
     silence()
     model = LlamaModel(str(PATH), gpu_layers=0, progress=lambda _done: None)
     Trial(model, threads=2, memory_bytes=_MEMORY_BYTES, clock=time.perf_counter).measure(_SECONDS)

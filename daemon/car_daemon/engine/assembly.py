@@ -25,7 +25,7 @@ from car_daemon.engine.inbox import Forgotten, Inbox
 from car_daemon.engine.llama.adapters import Adapters
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.embedder import Embedder
-from car_daemon.engine.llama.library import library_version
+from car_daemon.engine.llama.library import library_build
 from car_daemon.engine.llama.likelihood import Likelihood
 from car_daemon.engine.llama.model import LlamaModel, ModelError, silence
 from car_daemon.engine.llama.pairs import Pairs
@@ -81,9 +81,7 @@ def assemble(
     vocabulary = Vocabulary(model)
     threads = load.threads or default_threads(model.size_bytes)
     free_bytes = _free_bytes(load)
-    identity = identity_of(
-        load.path, device=load.device, threads=threads, packed=load.packed, library=library_version()
-    )
+    identity = identity_of(load.path, device=load.device, threads=threads, packed=load.packed, library=library_build())
     curve_file = CurveFile(Path(load.curves) if load.curves else None, identity)
     curve = curve_file.remembered(lambda: _measured(model, threads, free_bytes))
     declared = _declare(load, model, curve, free_bytes, send)

@@ -35,7 +35,7 @@ class Engine(Protocol):
         ...
 
     async def wait(self) -> int:
-        """Return its exit status, or the signal that ended it as a negative one, once all its frames were heard."""
+        """Return its exit status, or the signal that ended it as a negative number, once all its frames were heard."""
         ...
 
     def kill(self) -> None:

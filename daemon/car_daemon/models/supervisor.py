@@ -174,13 +174,14 @@ class EngineSupervisor:
         self._gone()
         self._audience.engine_lost(number)
         log.warning("engine.ended", model=self._entry.name, engine=number, status=status)
-        if status in _CRASHES and self._replica.state == "loading" and self._replica.packed:
-            self._unpack()
+        if status in _CRASHES and self._replica.state == "loading":
+            self._pack_otherwise()
 
-    def _unpack(self) -> None:
-        """Have the next engine take the weights as they are: what computes with packed ones crashes on some CPUs."""
-        self._replica.packed = False
-        log.warning("engine.unpacked", model=self._entry.name)
+    def _pack_otherwise(self) -> None:
+        """Have the next engine take weights as they are, or packed again: packed ones crash on some CPUs."""
+        self._replica.packed = not self._replica.packed
+        if not self._replica.packed:
+            log.warning("engine.unpacked", model=self._entry.name, device=self._replica.device)
 
     def _watch(self, engine: Engine) -> None:
         """Kill an engine that hangs, now or later: it would keep its requests for ever."""

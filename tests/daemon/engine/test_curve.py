@@ -63,6 +63,15 @@ def test_a_file_that_changed_is_another_identity(tmp_path: Path) -> None:
     assert seen[0] != seen[1]
 
 
+def test_weights_that_are_not_packed_have_a_curve_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_text("a")
+    packed, not_packed = (
+        identity_of(str(file), device="cpu", threads=1, packed=packed, library="1") for packed in (True, False)
+    )
+    assert packed != not_packed
+
+
 def observed(seconds: float, times: int) -> StepCosts:
     """Return costs that were measured as the curve says, and observed so often for one row."""
     costs = StepCosts(CURVE.decode, CURVE.prefill)

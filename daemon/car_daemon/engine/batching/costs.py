@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 CHUNKS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # From so many tokens of one sequence on llama.cpp's attention works in tiles, which is other code with other prices.
 _TILE = 64
-# What a cell costs a token outside of tiles, against within them, until it was seen.
+# What a cell costs a token outside of tiles, against within them, until it was seen. Tiles that were not seen are not
+# taken to be cheaper: a step would be too long where they are not.
 _UNTILED = 1.5
-# A tile may take this share of a step's target more than a shorter chunk, where a token of it costs so much less.
+# A tile may take this share of a step's target more than there is time, where a token of a shorter chunk costs at least
+# so many times as much.
 _STRETCH = 0.5
 _QUICKER = 1.25
 # What the smallest chunk may be halved to, deep in a prompt.

@@ -12,8 +12,8 @@ _GPU_TYPE = 1
 _keeps_gil = ctypes.PyDLL(binding._lib._name)
 
 
-def library_version() -> str:
-    """Return the version of the binding, which pins that of llama.cpp, and the CPU features that it computes with."""
+def library_build() -> str:
+    """Return the version of the binding, which pins that of llama.cpp, and the CPU features that it names."""
     return f"{llama_cpp.__version__} {binding.llama_print_system_info().decode()}"
 
 

@@ -48,6 +48,16 @@ def test_loading_tells_how_far_it_is() -> None:
     assert heard[-1] == 1.0
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_weights_are_packed_only_where_they_may_be(monkeypatch: pytest.MonkeyPatch, packed: bool) -> None:
+    asked: list[bool] = []
+    load = "car_daemon.engine.llama.model.binding.llama_model_load_from_file"
+    monkeypatch.setattr(load, lambda _path, params: asked.append(params.use_extra_bufts))
+    with pytest.raises(ModelError):
+        LlamaModel(str(PATH), gpu_layers=0, packed=packed, progress=lambda _: None)
+    assert asked == [packed]
+
+
 def test_the_guide_model_says_what_it_is(model: LlamaModel) -> None:
     assert model.trained_context == 4096
     assert 0 < model.size_bytes <= PATH.stat().st_size
