@@ -131,17 +131,17 @@ class EngineProcess:
         from car_daemon.engine.assembly import assemble
         from car_daemon.engine.llama.model import ModelError
 
+        send = self._outbox.send
         try:
-            send = self._outbox.send
             parts = assemble(load, self._jobs, self._forgotten, self._commands, send, in_steps(send))
         except ModelError as error:
-            self._outbox.send(LoadFailed(str(error)))
+            send(LoadFailed(str(error)))
             return
         self._engine = parts
         self._start("tokenizer", parts.preparer.run)
         if parts.encoder is not None:
             self._start("encoder", parts.encoder.run)
-        self._outbox.send(parts.ready)
+        send(parts.ready)
         # What is here now stays: looking through it again would only make a step late.
         gc.collect()
         gc.freeze()

@@ -45,8 +45,7 @@ class Replica:
         self._changed = changed
         self._advanced = advanced
         # Mutable state: how it stands, and why it failed; what its engine told; the engine's number and process, its
-        # totals and how many were started in place of one that died; whether it ever served, and whether its weights
-        # may be packed anew for this machine's cores.
+        # totals and how many were started in place of one that died; and whether it ever served.
         self.state: ReplicaState = "unloaded"
         self.reason: str | None = None
         self.ready: Ready | None = None
@@ -56,7 +55,6 @@ class Replica:
         self.counters = Counters()
         self.restarts = 0
         self.served = False
-        self.packed = True
 
     def __repr__(self) -> str:
         return f"<Replica on {self.device} {self.state}>"

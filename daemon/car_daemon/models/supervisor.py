@@ -78,13 +78,14 @@ class EngineSupervisor:
         self._check = check
         self._circuit = Circuit(self._patience.circuit)
         # Mutable state: the task that runs the lives, the engine of the present one with its number, its health and the
-        # timer that looks at it, and the pause after it.
+        # timer that looks at it, the pause after it, and whether the next one may pack the weights for these cores.
         self._task: asyncio.Task[None] | None = None
         self._engine: Engine | None = None
         self._number = 0
         self._vitals = Vitals(self._patience.vitals, clock())
         self._timer: asyncio.TimerHandle | None = None
         self._pause_s = self._patience.first_pause_s
+        self._packed = True
 
     def start(self) -> None:
         """Load the model, and load it again whenever its engine dies."""
@@ -179,8 +180,8 @@ class EngineSupervisor:
 
     def _pack_otherwise(self) -> None:
         """Have the next engine take weights as they are, or packed again: packed ones crash on some CPUs."""
-        self._replica.packed = not self._replica.packed
-        if not self._replica.packed:
+        self._packed = not self._packed
+        if not self._packed:
             log.warning("engine.unpacked", model=self._entry.name, device=self._replica.device)
 
     def _watch(self, engine: Engine) -> None:
@@ -221,7 +222,7 @@ class EngineSupervisor:
             threads=settings.threads,
             device=self._replica.device,
             gpu_layers=settings.layers_on(self._replica.device),
-            packed=self._replica.packed,
+            packed=self._packed,
             adapters={name: str(path) for name, path in settings.adapters.items()},
             projector=None if settings.projector is None else str(settings.projector),
             chat_template=None if settings.chat_template is None else str(settings.chat_template),

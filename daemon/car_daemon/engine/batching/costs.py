@@ -176,9 +176,9 @@ class PrefillCosts:
         if not prices or size in prices:
             return prices.get(size, 0.0)
         tiled = size >= _TILE
-        if alike := [known for known in prices if (known >= _TILE) == tiled]:
-            return prices[_nearest(alike, size)]
-        return prices[_nearest(prices, size)] * (1.0 if tiled else _UNTILED)
+        alike = [known for known in prices if (known >= _TILE) == tiled]
+        price = prices[_nearest(alike or prices, size)]
+        return price if alike or tiled else _UNTILED * price
 
 
 class StepCosts:
