@@ -18,7 +18,7 @@ _ENVIRONMENT = {
     # llama.cpp's assertion handler would fork a debugger before the process may die.
     "GGML_NO_BACKTRACE": "1",
     # Threads that wait for each other give their core to another program soon: docs/decisions/0007.
-    "GOMP_SPINCOUNT": "1000",
+    "GOMP_SPINCOUNT": "2500",
 }
 
 
