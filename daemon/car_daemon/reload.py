@@ -63,9 +63,13 @@ class Reload:
             self._socket.share(shared=bool(config.allow_uids))
         self._pool.configure(config.models)
         self._room.budget_bytes = config.budget_bytes
-        self._bound_queue(config)
         self._pressure.limit(config.pressure)
-        self._limit_machine(config.machine_limit)
+        told = self._reports.limits, self._scheduler.gate.machine_limit
+        self._bound_queue(config)
+        self._scheduler.gate.machine_limit = config.machine_limit
+        if told != (self._reports.limits, config.machine_limit):
+            for entry in self._pool:
+                entry.capacity_changed()
         self._inference.dispatch()
 
     def _bound_queue(self, config: Config) -> None:
@@ -76,9 +80,3 @@ class Reload:
         self._reports.limits = structs.replace(
             self._reports.limits, queue_limit=bounds.limit, queue_max_bytes=bounds.max_bytes
         )
-
-    def _limit_machine(self, limit: int | None) -> None:
-        if limit != self._scheduler.gate.machine_limit:
-            self._scheduler.gate.machine_limit = limit
-            for entry in self._pool:
-                entry.capacity_changed()

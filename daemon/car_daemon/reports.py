@@ -79,9 +79,21 @@ class Reports:
         self._resident_bytes = Recent(resident_bytes, clock)
         self._clock = clock
         self._started = clock()
+        # Mutable state: the capacity of models while nobody asks them anything, and what had changed how often by then.
+        self._idle: dict[ModelEntry, tuple[tuple[int, int], Capacity]] = {}
 
     def capacity(self, entry: ModelEntry) -> Capacity:
         """Return the capacity object of one model."""
+        if self._scheduler.requests:
+            return self._capacity(entry)
+        # Who asks an idle daemon wakes it, and what runs after a sleep takes several times what it takes warm.
+        changes = entry.generation, self._scheduler.gate.changes
+        known = self._idle.get(entry)
+        if known is None or known[0] != changes:
+            known = self._idle[entry] = changes, self._capacity(entry)
+        return known[1]
+
+    def _capacity(self, entry: ModelEntry) -> Capacity:
         gate = self._scheduler.gate
         capacity = gate.capacity(entry.name)
         ready = entry.ready

@@ -69,11 +69,14 @@ def test_a_raised_limit_starts_what_waited_for_it(served: Daemon, file: Path) ->
         client.first_chunk(streams[1])
 
 
-def test_the_bounds_of_the_queue_change_at_once(served: Daemon, file: Path) -> None:
-    with served.connect() as client:
+def test_the_bounds_of_the_queue_change_at_once_and_subscribers_hear_of_it(served: Daemon, file: Path) -> None:
+    with served.connect() as client, served.connect() as subscriber:
+        before = subscriber.result("inference/capacity", {"subscribe": True})
         file.write_text('[capacity]\nsequences = 4\n[queue]\nlimit = 1\noverflow = "drop_newest"\n')
         client.result("daemon/reload")
         capacity = client.result("inference/capacity")
+        assert subscriber.receive()["params"] == capacity
+        assert capacity["generation"] > before["generation"]
         assert (capacity["queue_limit"], capacity["limits"]["queue_limit"]) == (1, 1)
         for _ in range(4):
             client.first_chunk(client.send("infer_stream", endless()))

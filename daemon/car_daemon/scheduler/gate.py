@@ -38,8 +38,10 @@ class Gate:
     def __init__(self, machine_limit: int | None = None) -> None:
         self.machine_limit = machine_limit
         self._router = Router()
-        # Mutable state: how short memory is, and every engine that is up, by its number and by its model.
+        # Mutable state: how short memory is, how often a lease or an engine came or went, and every engine that is up,
+        # by its number and by its model.
         self.pressure: Pressure = "none"
+        self.changes = 0
         self._engines: dict[int, _Engine] = {}
         self._models: dict[str, dict[int, _Engine]] = {}
 
@@ -55,6 +57,7 @@ class Gate:
 
     def declare(self, engine: int, declared: Declared) -> None:
         """Count the sequences of an engine that became ready."""
+        self.changes += 1
         self._engines[engine] = self._models.setdefault(declared.model, {})[engine] = _Engine(declared)
 
     def close(self, model: str) -> None:
@@ -64,6 +67,7 @@ class Gate:
 
     def withdraw(self, engine: int) -> None:
         """Forget an engine that is gone, with its leases."""
+        self.changes += 1
         if gone := self._engines.pop(engine, None):
             del self._models[gone.declared.model][engine]
         self._router.withdraw(engine)
@@ -83,6 +87,7 @@ class Gate:
         chosen = self._router.choose(request, places)
         if len(engines) > 1:
             self._router.started(request, chosen)
+        self.changes += 1
         self._engines[chosen].leased.add(request.key)
         return chosen
 
@@ -99,6 +104,7 @@ class Gate:
 
     def release(self, engine: int, key: int) -> None:
         """Return a lease; one that is not held, or whose engine is gone, is no error."""
+        self.changes += 1
         if engine in self._engines:
             self._engines[engine].leased.discard(key)
 
