@@ -100,9 +100,10 @@ class Connection(asyncio.Protocol):
         others = len(self._intake) > 0
         self._intake.feed(data)
         if not others:
+            # What is answered at once need not wait for the end of this turn of the loop.
+            self._outbox.gather()
             if self.work():
                 self._turns.join(self)
-            # What is answered at once need not wait for the end of this turn of the loop.
             self._outbox.flush()
         self._pause_if_full()
 

@@ -43,10 +43,12 @@ class Outbox:
         self._limits = limits
         self._abandon = abandon
         self._abandon_bytes = _ABANDON_FACTOR * limits.max_output_bytes + limits.max_frame_bytes
-        # Mutable state: the transport while it is open, frames for the next write, whether the last write filled the
-        # kernel's buffer, bytes held by each stream that holds some, and the timers of those that are parked.
+        # Mutable state: the transport while it is open, frames for the next write, whether that is to come, whether the
+        # last write filled the kernel's buffer, bytes held by each stream that holds some, and the timers of those that
+        # are parked.
         self._transport: asyncio.Transport | None = None
         self._frames: list[bytes] = []
+        self._flushes = False
         self.blocked = False
         self._held: dict[Stream, int] = {}
         self._parked: dict[Stream, asyncio.TimerHandle] = {}
@@ -72,12 +74,18 @@ class Outbox:
         """Have a frame written with the others of this turn."""
         if self._transport is None:
             return
-        if not self._frames:
+        if not self._flushes:
+            self._flushes = True
             asyncio.get_running_loop().call_soon(self.flush)
         self._frames.append(frame)
 
+    def gather(self) -> None:
+        """Have what is sent now wait for the `flush` that the caller owes."""
+        self._flushes = True
+
     def flush(self) -> None:
         """Write the frames of this turn; a client that never reads is dropped once too much waits."""
+        self._flushes = False
         if self._transport is None or not self._frames:
             return
         if self._transport.get_write_buffer_size() > self._abandon_bytes:

@@ -256,3 +256,16 @@ def test_nothing_is_timed_for_a_connection_that_is_gone() -> None:
         return client.did
 
     assert asyncio.run(play()) == ["held 1"]
+
+
+async def test_gathered_frames_go_out_with_the_flush_and_later_ones_by_themselves() -> None:
+    client = Client()
+    client.outbox.gather()
+    client.outbox.send(b"1\n")
+    await asyncio.sleep(0)
+    assert client.pipe.read == b""
+    client.outbox.flush()
+    assert client.pipe.read == b"1\n"
+    client.outbox.send(b"2\n")
+    await asyncio.sleep(0)
+    assert client.pipe.read == b"1\n2\n"
