@@ -11,6 +11,7 @@ from car_daemon.batch import BatchAnswers, entry_refusal
 from car_daemon.exchange import Exchange
 from car_daemon.faults import place_of
 from car_daemon.hangup import HangupWatcher
+from car_daemon.held import HeldBytes, Share
 from car_daemon.intake import Intake
 from car_daemon.outbox import Outbox
 from car_daemon.peer import Peer
@@ -58,6 +59,7 @@ class Surroundings(Struct, frozen=True):
     limits: Limits
     turns: Turns
     hangups: HangupWatcher
+    held: HeldBytes
     lost: Callable[["Connection"], None]
 
 
@@ -72,8 +74,8 @@ class Connection(asyncio.Protocol):
         self._turns = surroundings.turns
         self._hangups = surroundings.hangups
         self._lost = surroundings.lost
-        self._intake = Intake(self._limits, self._frame_timed_out)
-        self._outbox = Outbox(self._limits, self.abort)
+        self._intake = Intake(self._limits, self._frame_timed_out, Share(surroundings.held, self._drop))
+        self._outbox = Outbox(self._limits, Share(surroundings.held, self._drop))
         # Mutable state: the transport and its descriptor, whether reading waits for frames to be carried out, requests
         # in flight by id, whether the peer has closed its side, and what the status shows.
         self._transport: asyncio.Transport | None = None
@@ -265,6 +267,13 @@ class Connection(asyncio.Protocol):
             exchange.cancel("cancelled")
 
     # The end.
+
+    def _drop(self) -> None:
+        """End a client for which too much is held."""
+        log.warning("connection.dropped", uid=self.peer.uid, pid=self.peer.pid)
+        self._intake.drop()
+        self._outbox.discard()
+        self.abort()
 
     @property
     def _closing(self) -> bool:

@@ -1,9 +1,9 @@
 """What is on its way to one client: written once a turn, and held back while the client does not read."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 
+from car_daemon.held import Share
 from car_protocol.limits import Limits
 
 # Once this much waits for a connection, the streams that add to it are set aside.
@@ -39,9 +39,9 @@ class Outbox:
     the client has not caught up after `slow_reader_ms`, or where all of them hold more than `max_output_bytes`.
     """
 
-    def __init__(self, limits: Limits, abandon: Callable[[], None]) -> None:
+    def __init__(self, limits: Limits, share: Share) -> None:
         self._limits = limits
-        self._abandon = abandon
+        self._share = share
         self._abandon_bytes = _ABANDON_FACTOR * limits.max_output_bytes + limits.max_frame_bytes
         # Mutable state: the transport while it is open, frames for the next write, whether that is to come, whether the
         # last write filled the kernel's buffer, bytes held by each stream that holds some, and the timers of those that
@@ -61,7 +61,9 @@ class Outbox:
     def close(self) -> None:
         """Write what is left, and nothing after it."""
         self.flush()
+        unread = self._written
         self.discard()
+        self._share.hold(unread)
 
     def discard(self) -> None:
         """Drop what is left."""
@@ -69,6 +71,7 @@ class Outbox:
         self._frames.clear()
         for stream in [*self._held, *self._parked]:
             self.forget(stream)
+        self._share.hold(0)
 
     def send(self, frame: bytes) -> None:
         """Have a frame written with the others of this turn."""
@@ -90,11 +93,13 @@ class Outbox:
             return
         if self._transport.get_write_buffer_size() > self._abandon_bytes:
             self.discard()
-            self._abandon()
+            self._share.abandon()
             return
         data = b"".join(self._frames)
         self._frames.clear()
         self._transport.write(data)
+        if self.blocked:
+            self._share.hold(self._unread)
 
     def block(self) -> None:
         """The kernel takes no more."""
@@ -107,6 +112,7 @@ class Outbox:
             stream.send_held()
         self._held.clear()
         self.flush()
+        self._share.hold(self._unread)
         if not self.blocked:
             for stream in list(self._parked):
                 self.forget(stream)
@@ -115,6 +121,7 @@ class Outbox:
     def hold(self, stream: Stream, size: int) -> None:
         """Count bytes that a stream holds back; park it, or give up, where that is too much."""
         self._held[stream] = self._held.get(stream, 0) + size
+        self._share.hold(self._unread)
         held = sum(self._held.values())
         if held > self._limits.max_output_bytes:
             for each in list(self._held):
@@ -130,6 +137,10 @@ class Outbox:
         timer = self._parked.pop(stream, None)
         if timer is not None:
             timer.cancel()
+
+    @property
+    def _unread(self) -> int:
+        return self._written + sum(self._held.values())
 
     @property
     def _written(self) -> int:

@@ -12,6 +12,7 @@ import structlog
 from car_daemon.accept import Acceptor
 from car_daemon.connection import Calls, Connection, Surroundings
 from car_daemon.hangup import HangupWatcher
+from car_daemon.held import HeldBytes
 from car_daemon.peer import Peer, peer_of
 from car_daemon.turns import Turns
 from car_protocol.capacity import Capacity
@@ -48,7 +49,7 @@ class Server:
         self._on_change = on_change
         self._numbers = count(1)
         self._hangups = HangupWatcher()
-        self._surroundings = Surroundings(calls, limits, Turns(), self._hangups, self._lost)
+        self._surroundings = Surroundings(calls, limits, Turns(), self._hangups, HeldBytes(), self._lost)
         self._acceptor = Acceptor(self._take)
         # Mutable state: who may connect, the open connections by number, how many each user has, those that are being
         # set up, users whose refusal was logged, and the waiter for the last connection to close.

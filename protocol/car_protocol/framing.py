@@ -30,11 +30,16 @@ class LineFramer:
             return []
         if self._blocks:
             first = b"".join([*self._blocks, first])
-            self._forget()
+            self.forget()
         rest = lines.pop()
         frames = self._within_limit([first, *lines])
         self._hold(rest)
         return frames
+
+    def forget(self) -> None:
+        """Drop the unfinished frame."""
+        self._blocks.clear()
+        self.pending = 0
 
     def _hold(self, piece: bytes) -> None:
         # One byte more than the limit may be the carriage return of a `\r\n`.
@@ -54,10 +59,6 @@ class LineFramer:
             self._blocks.append(last)
         last += piece
 
-    def _forget(self) -> None:
-        self._blocks.clear()
-        self.pending = 0
-
     def _within_limit(self, lines: list[bytes]) -> list[bytes]:
         frames = []
         for line in lines:
@@ -71,4 +72,4 @@ class LineFramer:
 
     def _overflow(self) -> None:
         self.overflowed = True
-        self._forget()
+        self.forget()

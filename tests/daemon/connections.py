@@ -12,6 +12,7 @@ from msgspec import Struct
 from car_daemon.connection import Calls, Connection, Surroundings
 from car_daemon.exchange import Exchange, Work
 from car_daemon.hangup import HangupWatcher
+from car_daemon.held import HeldBytes
 from car_daemon.peer import peer_of
 from car_daemon.turns import Turns
 from car_protocol.envelope import Call
@@ -97,10 +98,12 @@ class Pair:
 class Connections:
     """Connections that share what connections share."""
 
-    def __init__(self, limits: Limits | None = None, calls: Calls | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, calls: Calls | None = None, held: HeldBytes | None = None) -> None:
         self.calls = FakeCalls()
         self._hangups = HangupWatcher()
-        self._surroundings = Surroundings(calls or self.calls, limits or Limits(), Turns(), self._hangups, self._lost)
+        self._surroundings = Surroundings(
+            calls or self.calls, limits or Limits(), Turns(), self._hangups, held or HeldBytes(), self._lost
+        )
         self._pairs: dict[int, Pair] = {}
 
     async def connect(self) -> Pair:
@@ -130,9 +133,11 @@ class Connections:
 
 
 @asynccontextmanager
-async def connections(limits: Limits | None = None, calls: Calls | None = None) -> AsyncIterator[Connections]:
+async def connections(
+    limits: Limits | None = None, calls: Calls | None = None, held: HeldBytes | None = None
+) -> AsyncIterator[Connections]:
     """Have connections for the length of a block; none of them may stay."""
-    all_of_them = Connections(limits, calls)
+    all_of_them = Connections(limits, calls, held)
     all_of_them.start()
     try:
         yield all_of_them

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from car_daemon.engine.frames import Extra
 from car_daemon.exchange import Exchange, Work
+from car_daemon.held import HeldBytes, Share
 from car_daemon.outbox import PARK_BYTES, Outbox
 from car_protocol.answer import Answer, Logprob, Timings, Usage
 from car_protocol.envelope import Failure, Result, encode_message
@@ -60,7 +61,8 @@ class Client:
         self.pipe = Pipe()
         self.did: list[str] = []
         self.ended = asyncio.Event()
-        self.outbox = Outbox(LIMITS, lambda: self.did.append("abandoned"))
+        self.held = HeldBytes()
+        self.outbox = Outbox(LIMITS, Share(self.held, lambda: self.did.append("abandoned")))
         self.pipe.outbox = self.outbox
         self.outbox.open(cast(asyncio.Transport, self.pipe))
         self.stream = self.new_stream(1)

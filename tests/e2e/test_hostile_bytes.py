@@ -119,6 +119,20 @@ def test_a_frame_of_one_byte_more_is_told_the_limit_and_the_connection_is_closed
     assert last["error"]["data"]["value"] == MAX_FRAME_BYTES
 
 
+def test_frames_that_many_clients_begin_take_no_more_memory_than_a_bound(daemon: Daemon) -> None:
+    before = psutil.Process(daemon.process.pid).memory_info().rss
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(daemon.connect()) for _ in range(50)]
+        for client in clients:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                client.send_bytes(frame_of(MAX_FRAME_BYTES - 1))
+        grown = psutil.Process(daemon.process.pid).memory_info().rss - before
+        assert 100 * MIB < grown < 320 * MIB
+        with daemon.connect() as other:
+            assert ping(other) == []
+    assert "connection.dropped" in daemon.log.read_text()
+
+
 def test_what_is_in_flight_is_answered_before_a_connection_is_closed_for_its_frames(daemon: Daemon) -> None:
     with daemon.connect() as client:
         stream = client.send("infer_stream", endless())
