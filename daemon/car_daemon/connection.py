@@ -73,9 +73,10 @@ class Connection(asyncio.Protocol):
         self._limits = surroundings.limits
         self._turns = surroundings.turns
         self._hangups = surroundings.hangups
+        self._held = surroundings.held
         self._lost = surroundings.lost
-        self._intake = Intake(self._limits, self._frame_timed_out, Share(surroundings.held, self._drop))
-        self._outbox = Outbox(self._limits, Share(surroundings.held, self._drop))
+        self._intake = Intake(self._limits, self._frame_timed_out, self._share)
+        self._outbox = Outbox(self._limits, self._share)
         # Mutable state: the transport and its descriptor, whether reading waits for frames to be carried out, requests
         # in flight by id, whether the peer has closed its side, and what the status shows.
         self._transport: asyncio.Transport | None = None
@@ -246,7 +247,8 @@ class Connection(asyncio.Protocol):
         def end(exchange: Exchange, response: Result | Failure) -> None:
             self._forget(exchange, response)
             answers.add(response)
-            self._close_if_done()
+            if answers.complete:
+                self._close_if_done()
 
         for entry in batch.entries:
             if refusal := entry_refusal(entry):
@@ -267,6 +269,9 @@ class Connection(asyncio.Protocol):
             exchange.cancel("cancelled")
 
     # The end.
+
+    def _share(self, measure: Callable[[], int]) -> Share:
+        return Share(self._held, self.peer, measure, self._drop)
 
     def _drop(self) -> None:
         """End a client for which too much is held."""

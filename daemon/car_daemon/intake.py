@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from car_daemon.held import Share
+from car_daemon.held import Sharing
 from car_protocol.framing import LineFramer
 from car_protocol.limits import Limits
 
@@ -16,14 +16,14 @@ _MOST_BYTES = 256 * 1024
 class Intake:
     """Calls `timed_out` for a frame that was begun and does not end; an idle connection lives for ever.
 
-    What came of that frame is a share of what is held for all clients.
+    What it holds is a share of what is held for all clients.
     """
 
-    def __init__(self, limits: Limits, timed_out: Callable[[], None], share: Share) -> None:
+    def __init__(self, limits: Limits, timed_out: Callable[[], None], share: Sharing) -> None:
         self._framer = LineFramer(limits.max_frame_bytes)
         self._frame_timeout_s = limits.frame_timeout_ms / 1000
         self._timed_out = timed_out
-        self._share = share
+        self._share = share(lambda: self._bytes + self._framer.pending)
         # Mutable state: the frames and their bytes, and the timer of the unfinished one.
         self._frames: deque[bytes] = deque()
         self._bytes = 0
@@ -47,8 +47,8 @@ class Intake:
         frames = self._framer.feed(data)
         self._frames.extend(frames)
         self._bytes += sum(map(len, frames))
-        if self._framer.pending or self._share.size:
-            self._share.hold(self._framer.pending)
+        if self._framer.pending or self.full or self._share.size:
+            self._share.changed()
         if frames or not self._framer.pending:
             self.stop_timer()
         self.start_timer()
@@ -57,6 +57,8 @@ class Intake:
         """Return the next frame."""
         frame = self._frames.popleft()
         self._bytes -= len(frame)
+        if self._share.size:
+            self._share.changed()
         return frame
 
     def drop(self) -> None:
@@ -64,7 +66,7 @@ class Intake:
         self._frames.clear()
         self._bytes = 0
         self._framer.forget()
-        self._share.hold(0)
+        self._share.changed()
         self.stop_timer()
 
     def start_timer(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Protocol
 
-from car_daemon.held import Share
+from car_daemon.held import Sharing
 from car_protocol.limits import Limits
 
 # Once this much waits for a connection, the streams that add to it are set aside.
@@ -39,14 +39,15 @@ class Outbox:
     the client has not caught up after `slow_reader_ms`, or where all of them hold more than `max_output_bytes`.
     """
 
-    def __init__(self, limits: Limits, share: Share) -> None:
+    def __init__(self, limits: Limits, share: Sharing) -> None:
         self._limits = limits
-        self._share = share
+        self._share = share(lambda: self._written + sum(self._held.values()))
         self._abandon_bytes = _ABANDON_FACTOR * limits.max_output_bytes + limits.max_frame_bytes
-        # Mutable state: the transport while it is open, frames for the next write, whether that is to come, whether the
-        # last write filled the kernel's buffer, bytes held by each stream that holds some, and the timers of those that
-        # are parked.
+        # Mutable state: the transport until it is gone, whether anything more is written to it, frames for the next
+        # write, whether that is to come, whether the last write filled the kernel's buffer, bytes held by each stream
+        # that holds some, and the timers of those that are parked.
         self._transport: asyncio.Transport | None = None
+        self._open = False
         self._frames: list[bytes] = []
         self._flushes = False
         self.blocked = False
@@ -56,26 +57,21 @@ class Outbox:
     def open(self, transport: asyncio.Transport) -> None:
         """Write to this transport, which reports at once when it is full, and when it is empty again."""
         transport.set_write_buffer_limits(high=0)
-        self._transport = transport
+        self._transport, self._open = transport, True
 
     def close(self) -> None:
         """Write what is left, and nothing after it."""
         self.flush()
-        unread = self._written
-        self.discard()
-        self._share.hold(unread)
+        self._end()
 
     def discard(self) -> None:
         """Drop what is left."""
         self._transport = None
-        self._frames.clear()
-        for stream in [*self._held, *self._parked]:
-            self.forget(stream)
-        self._share.hold(0)
+        self._end()
 
     def send(self, frame: bytes) -> None:
         """Have a frame written with the others of this turn."""
-        if self._transport is None:
+        if not self._open:
             return
         if not self._flushes:
             self._flushes = True
@@ -99,7 +95,7 @@ class Outbox:
         self._frames.clear()
         self._transport.write(data)
         if self.blocked:
-            self._share.hold(self._unread)
+            self._share.changed()
 
     def block(self) -> None:
         """The kernel takes no more."""
@@ -112,7 +108,7 @@ class Outbox:
             stream.send_held()
         self._held.clear()
         self.flush()
-        self._share.hold(self._unread)
+        self._share.changed()
         if not self.blocked:
             for stream in list(self._parked):
                 self.forget(stream)
@@ -121,7 +117,7 @@ class Outbox:
     def hold(self, stream: Stream, size: int) -> None:
         """Count bytes that a stream holds back; park it, or give up, where that is too much."""
         self._held[stream] = self._held.get(stream, 0) + size
-        self._share.hold(self._unread)
+        self._share.changed()
         held = sum(self._held.values())
         if held > self._limits.max_output_bytes:
             for each in list(self._held):
@@ -138,9 +134,12 @@ class Outbox:
         if timer is not None:
             timer.cancel()
 
-    @property
-    def _unread(self) -> int:
-        return self._written + sum(self._held.values())
+    def _end(self) -> None:
+        self._open = False
+        self._frames.clear()
+        for stream in [*self._held, *self._parked]:
+            self.forget(stream)
+        self._share.changed()
 
     @property
     def _written(self) -> int:

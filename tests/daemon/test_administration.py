@@ -10,7 +10,7 @@ from car_daemon.connection import Connection
 from car_daemon.exchange import Exchange, Work
 from car_daemon.held import HeldBytes, Share
 from car_daemon.outbox import Outbox
-from car_daemon.peer import Peer
+from car_daemon.peer import ANYBODY, Peer
 from car_protocol.admin import CancelOtherParams, Drained, DrainParams
 from car_protocol.errors import RpcError
 from car_protocol.infer import NoParams
@@ -73,9 +73,8 @@ def test_the_daemons_user_root_and_administrators_drain_and_reload(uid: int) -> 
 def test_who_cancels_a_drain_waits_for_it_no_longer_and_it_goes_on() -> None:
     world = World()
     ended: list[Any] = []
-    exchange = Exchange(
-        "a", 0, lambda _, response: ended.append(response), Outbox(Limits(), Share(HeldBytes(), lambda: None))
-    )
+    outbox = Outbox(Limits(), lambda measure: Share(HeldBytes(), ANYBODY, measure, lambda: None))
+    exchange = Exchange("a", 0, lambda _, response: ended.append(response), outbox)
     world.connections[OWN].in_flight["a"] = exchange
     world.call(OWN, "daemon/drain", DrainParams())
     exchange.cancel("cancelled")

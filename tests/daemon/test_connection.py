@@ -9,7 +9,7 @@ import pytest
 from car_protocol.errors import RpcError
 from car_protocol.limits import Limits
 from tests.daemon.conftest import Run
-from tests.daemon.connections import Done, connections, request
+from tests.daemon.connections import Done, Json, connections, request
 
 SMALL = Limits(max_frame_bytes=1000, frame_timeout_ms=50)
 
@@ -96,6 +96,19 @@ def test_a_half_close_finishes_what_waits_and_what_is_in_flight(run: Run) -> Non
             all_of_them.calls.waiting[0].result(Done())
             assert [message["id"] for message in await pair.rest()] == [0]
             await pair.gone()
+
+    run(scenario())
+
+
+def test_a_half_close_lets_a_batch_be_answered_whole(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            pair = await all_of_them.connect()
+            batch = b"[" + b",".join(request("do", number).strip() for number in (31, 32)) + b"]\n"
+            pair.connection.data_received(request("do", 30) + batch)
+            pair.connection.eof_received()
+            *_, last = await pair.rest()
+            assert [answer["id"] for answer in cast(list[Json], last)] == [31, 32]
 
     run(scenario())
 

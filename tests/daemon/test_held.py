@@ -8,33 +8,68 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from car_daemon.held import HeldBytes, Share
+from car_daemon.peer import Peer
 from tests.daemon.conftest import Run
 from tests.daemon.connections import Pair, connections, request
+
+
+class Holder:
+    """A place that holds what the test says, for a process of its own."""
+
+    def __init__(self, held: HeldBytes, pid: int = 1) -> None:
+        self.bytes = 0
+        self.dropped = False
+        self.share = Share(held, Peer(uid=0, pid=pid), lambda: self.bytes, self._drop)
+
+    def hold(self, size: int) -> None:
+        """Hold so much from now on."""
+        self.bytes = size
+        self.share.changed()
+
+    def _drop(self) -> None:
+        self.dropped, self.bytes = True, 0
+        self.share.changed()
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 60)), max_size=50))
 def test_all_together_are_what_each_holds_and_never_too_much(events: list[tuple[int, int]]) -> None:
     held = HeldBytes(most=100)
-    gone: list[int] = []
-    shares = [Share(held, lambda number=number: gone.append(number)) for number in range(5)]  # type: ignore[misc]
+    holders = [Holder(held, pid=number // 2) for number in range(5)]
     for number, size in events:
-        others = [share.size for share in shares if share is not shares[number]]
-        gone.clear()
-        shares[number].hold(size)
-        assert held.total == sum(share.size for share in shares) <= 100
-        assert bool(gone) == (size + sum(others) > 100)
-        assert all(shares[each].size == 0 for each in gone)
+        others = sum(holder.bytes for holder in holders if holder is not holders[number])
+        for holder in holders:
+            holder.dropped = False
+        holders[number].hold(size)
+        assert held.total == sum(holder.bytes for holder in holders) <= 100
+        assert any(holder.dropped for holder in holders) == (size + others > 100)
 
 
 def test_who_holds_most_goes_whoever_asks_for_more() -> None:
     held = HeldBytes(most=100)
-    gone: list[str] = []
-    small, large = Share(held, lambda: gone.append("small")), Share(held, lambda: gone.append("large"))
+    small, large = Holder(held, 1), Holder(held, 2)
     large.hold(60)
     small.hold(40)
-    assert gone == []
+    assert not large.dropped
     small.hold(41)
-    assert (gone, held.total) == (["large"], 41)
+    assert (small.dropped, large.dropped, held.total) == (False, True, 41)
+
+
+def test_a_process_with_many_small_shares_goes_before_one_with_a_larger_one() -> None:
+    held = HeldBytes(most=100)
+    many, honest = [Holder(held, 1) for _ in range(9)], Holder(held, 2)
+    for holder in many:
+        holder.hold(8)
+    honest.hold(40)
+    assert (sum(holder.dropped for holder in many), honest.dropped) == (2, False)
+
+
+def test_who_has_read_since_is_not_taken_for_the_largest() -> None:
+    held = HeldBytes(most=100)
+    reader, other = Holder(held, 1), Holder(held, 2)
+    reader.hold(90)
+    reader.bytes = 5
+    other.hold(60)
+    assert (reader.dropped, other.dropped, held.total) == (False, False, 65)
 
 
 def test_a_frame_that_was_begun_counts_until_it_ends(run: Run) -> None:
@@ -48,6 +83,20 @@ def test_a_frame_that_was_begun_counts_until_it_ends(run: Run) -> None:
             assert held.total == 20
             pair.writer.write(frame[20:])
             await pair.receive()
+            assert held.total == 0
+
+    run(scenario())
+
+
+def test_whole_frames_that_wait_for_their_turn_count(run: Run) -> None:
+    async def scenario() -> None:
+        held = HeldBytes()
+        async with connections(held=held) as all_of_them:
+            pair = await all_of_them.connect()
+            frames = request("do", 1) + request("x" * 300_000, 2) + request("do", 3)
+            pair.connection.data_received(frames)
+            assert held.total > 300_000
+            assert [(await pair.receive())["id"] for _ in range(2)] == [1, 3]
             assert held.total == 0
 
     run(scenario())
@@ -101,8 +150,9 @@ def test_what_a_closed_connection_has_not_read_counts_until_it_is_gone(run: Run)
         async with connections(held=held) as all_of_them:
             pair = await all_of_them.connect()
             await fill(pair, lambda: held.total > 0)
-            pair.connection.close()
-            assert held.total > 0
+            for _ in range(2):
+                pair.connection.close()
+                assert held.total > 0
             pair.connection.abort()
             await pair.gone()
             assert held.total == 0

@@ -9,6 +9,7 @@ from car_daemon.engine.frames import Extra
 from car_daemon.exchange import Exchange, Work
 from car_daemon.held import HeldBytes, Share
 from car_daemon.outbox import PARK_BYTES, Outbox
+from car_daemon.peer import ANYBODY
 from car_protocol.answer import Answer, Logprob, Timings, Usage
 from car_protocol.envelope import Failure, Result, encode_message
 from car_protocol.errors import RpcError
@@ -62,7 +63,9 @@ class Client:
         self.did: list[str] = []
         self.ended = asyncio.Event()
         self.held = HeldBytes()
-        self.outbox = Outbox(LIMITS, Share(self.held, lambda: self.did.append("abandoned")))
+        self.outbox = Outbox(
+            LIMITS, lambda measure: Share(self.held, ANYBODY, measure, lambda: self.did.append("abandoned"))
+        )
         self.pipe.outbox = self.outbox
         self.outbox.open(cast(asyncio.Transport, self.pipe))
         self.stream = self.new_stream(1)
