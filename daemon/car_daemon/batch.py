@@ -16,15 +16,10 @@ class BatchAnswers:
         # Mutable state: the answers so far.
         self._answers: list[Result | Failure] = []
 
-    @property
-    def complete(self) -> bool:
-        """Whether all were sent."""
-        return len(self._answers) == self._expected
-
     def add(self, answer: Result | Failure) -> None:
         """Take one answer; the last one sends them all."""
         self._answers.append(answer)
-        if self.complete:
+        if len(self._answers) == self._expected:
             self._send(encode_batch(self._answers))
 
 

@@ -242,13 +242,11 @@ class Connection(asyncio.Protocol):
 
     def _batch(self, batch: Batch) -> None:
         """Carry out the entries; the array of answers goes out when the last one ended."""
-        answers = BatchAnswers(batch, self._outbox.send)
+        answers = BatchAnswers(batch, self._send)
 
         def end(exchange: Exchange, response: Result | Failure) -> None:
             self._forget(exchange, response)
             answers.add(response)
-            if answers.complete:
-                self._close_if_done()
 
         for entry in batch.entries:
             if refusal := entry_refusal(entry):
@@ -285,7 +283,11 @@ class Connection(asyncio.Protocol):
         return self._transport is None or self._transport.is_closing()
 
     def _answer(self, response: Result | Failure) -> None:
-        self._outbox.send(encode_message(response))
+        self._send(encode_message(response))
+
+    def _send(self, answer: bytes) -> None:
+        """Send a whole answer, which may be the last one."""
+        self._outbox.send(answer)
         self._close_if_done()
 
     def _close_if_done(self) -> None:

@@ -263,8 +263,7 @@ class Daemon:
         self.stop()
 
     def _pressure_changed(self) -> None:
-        for entry in self._pool:
-            entry.capacity_changed()
+        self._pool.capacity_changed()
         self._inference.dispatch()
         self._keep_alive.changed()
 

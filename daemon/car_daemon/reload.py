@@ -68,8 +68,7 @@ class Reload:
         self._bound_queue(config)
         self._scheduler.gate.machine_limit = config.machine_limit
         if told != (self._reports.limits, config.machine_limit):
-            for entry in self._pool:
-                entry.capacity_changed()
+            self._pool.capacity_changed()
         self._inference.dispatch()
 
     def _bound_queue(self, config: Config) -> None:

@@ -84,18 +84,14 @@ class Told:
         """Have memory get short, or free again."""
         gate = self.world.gate
         gate.pressure = "none" if gate.pressure == "some" else "some"
-        self._changed_for_all(model)
+        self.pool.capacity_changed()
 
     def limit(self, model: str) -> None:
         """Have the machine and the queue limited otherwise."""
         self.world.gate.machine_limit = 1 if self.world.gate.machine_limit is None else None
         limits = self.reports.limits
         self.reports.limits = structs.replace(limits, queue_limit=limits.queue_limit + 1)
-        self._changed_for_all(model)
-
-    def _changed_for_all(self, _: str) -> None:
-        for entry in self.pool:
-            entry.capacity_changed()
+        self.pool.capacity_changed()
 
 
 @pytest.fixture

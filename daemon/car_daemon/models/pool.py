@@ -40,6 +40,11 @@ class ModelPool:
                 self._entries[name] = self._new(name, one, default=False)
             self._entries[name].configured = one
 
+    def capacity_changed(self) -> None:
+        """Count a change that clients see in the capacity of every model, and tell."""
+        for entry in self:
+            entry.capacity_changed()
+
     def named(self, name: str | None) -> ModelEntry:
         """Return an entry, the default one for None; raises RpcError `model_unavailable`."""
         entry = self.default if name is None else self._entries.get(name)
