@@ -5,6 +5,7 @@
 
 import asyncio
 import statistics
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +20,30 @@ from car_client import AsyncClient
 
 GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
 LENGTHS = (1000, 1500)
-SEQUENCES, CONTEXT_TOKENS = 8, 2048
+SEQUENCES, CONTEXT_TOKENS = 16, 2048
+# A round leaves prefixes in three sequences: after these there is one without.
 ROUNDS = 5
+CROWDED_ROUNDS = 4
 
 
 def main() -> None:
     """Measure everything on one model."""
     report = Report("prefixes")
     model = str(random_model("q8_0"))
-    with serving(model, "--capacity", str(SEQUENCES), "--context-tokens", str(CONTEXT_TOKENS)) as socket:
-        for length in LENGTHS:
+    for length in LENGTHS:
+        with _card(model) as socket:
             uvloop.run(_second_request("card", str(socket), length, report))
+    with _card(model) as socket:
         uvloop.run(_many(socket, 20, report))
     for server in found_llama_servers(("split", "unified")):
-        with server.serving(model, SEQUENCES, CONTEXT_TOKENS) as address:
-            for length in LENGTHS:
+        for length in LENGTHS:
+            with server.serving(model, SEQUENCES, CONTEXT_TOKENS) as address:
                 uvloop.run(_second_request(server.name, address, length, report))
     report.close()
+
+
+def _card(model: str) -> AbstractContextManager[Path]:
+    return serving(model, "--capacity", str(SEQUENCES), "--context-tokens", str(CONTEXT_TOKENS))
 
 
 def prefix(length: int, number: int) -> list[int]:
@@ -51,18 +59,29 @@ async def _second_request(name: str, address: str, length: int, report: Report) 
         cold.append((await stream(address, [*shared, 301, 302], 2, GREEDY)).first_ms)
         again.append((await stream(address, [*shared, 301, 302], 2, GREEDY)).first_ms)
         warm.append((await stream(address, [*shared, 303, 304], 2, GREEDY)).first_ms)
-        started = asyncio.Event()
-        other = prefix(length, 10_000 + length + turn)
-        running = asyncio.create_task(stream(address, [*other, 301], 200, GREEDY, started))
-        await started.wait()
-        busy.append((await stream(address, [*other, 305, 306], 2, GREEDY)).first_ms)
-        await running
+        busy.append(await _beside_its_first(address, prefix(length, 10_000 + length + turn)))
+    crowded = [await _beside_its_first(address, prefix(length, 20_000 + turn)) for turn in range(CROWDED_ROUNDS)]
     base = statistics.median(cold)
     report.say(f"{name}: prefix of {length}: first token, cold, p50 ms", base)
-    cases = (("the same prompt again", again), ("on its own sequence", warm), ("while its sequence is busy", busy))
-    for what, times in cases:
+    cases = {
+        "the same prompt again": again,
+        "on its own sequence": warm,
+        "while its sequence is busy": busy,
+        "while it is busy, and another prefix has to leave": crowded,
+    }
+    for what, times in cases.items():
         percent = 100 * statistics.median(times) / base, 100 * max(times) / base
         report.say(f"{name}: {length} {what}, percent of cold", *percent)
+
+
+async def _beside_its_first(address: str, shared: list[int]) -> float:
+    """Return when a request had its first token that shares a prefix with one which still runs, in milliseconds."""
+    started = asyncio.Event()
+    running = asyncio.create_task(stream(address, [*shared, 301], 200, GREEDY, started))
+    await started.wait()
+    second = await stream(address, [*shared, 305, 306], 2, GREEDY)
+    await running
+    return second.first_ms
 
 
 async def _many(socket: Path, count: int, report: Report) -> None:

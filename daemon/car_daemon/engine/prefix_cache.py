@@ -13,6 +13,9 @@ from car_daemon.engine.saved_cells import SavedCells, SavedPrefix
 # What has fewer cells is computed again before it is worth a place in host memory.
 _WORTH_SAVING = 128
 
+# llama.cpp copies all the cells that a sequence could have: about as dear as saving and restoring a quarter of them.
+_WORTH_COPYING = 1 / 4
+
 # A leader in one of these will still compute more of its prompt.
 _COMING = (Phase.FOLLOW, Phase.ENCODE, Phase.PREFILL)
 
@@ -22,6 +25,10 @@ class CellContext(Protocol):
 
     def cut(self, number: int, start: int) -> None:
         """Remove a sequence's cells from position `start` on."""
+        ...
+
+    def copy(self, source: int, target: int) -> None:
+        """Give an empty sequence the cells of another one; takes as long as copying all cells that one could have."""
         ...
 
     def saved_size(self, number: int) -> int:
@@ -118,15 +125,18 @@ class PrefixCache:
         return sequence
 
     def _copy(self, leader: Sequence, sequence: Sequence, tokens: int) -> None:
-        """Copy a leader's cells through host memory: that costs its cells, a copy inside llama.cpp the whole stream."""
+        """Give a follower what it shares with its leader."""
         assert sequence.prefix is not None
         at_hand, saved = self._saved.longest(sequence.prefix.cut(tokens))
-        if saved is None or at_hand < tokens:
-            saved = self._snapshot(leader) if tokens else None
-        if saved is None:
+        if not tokens:
             sequence.reuse(0)
-        else:
+        elif saved is not None and at_hand == tokens:
             self._restore(saved, sequence, tokens)
+        elif tokens >= self._table.context_tokens * _WORTH_COPYING:
+            self._context.copy(leader.number, sequence.number)
+            self._reuse(sequence, tokens)
+        else:
+            self._restore(self._snapshot(leader), sequence, tokens)
 
     def _snapshot(self, sequence: Sequence) -> SavedPrefix:
         assert sequence.prefix is not None
@@ -138,8 +148,11 @@ class PrefixCache:
         if not self._context.restore(sequence.number, saved.cells):
             sequence.reuse(0)
             return
-        self._context.cut(sequence.number, tokens)
         self._saved.touch(saved)
+        self._reuse(sequence, tokens)
+
+    def _reuse(self, sequence: Sequence, tokens: int) -> None:
+        self._context.cut(sequence.number, tokens)
         sequence.reuse(tokens)
         self._count(tokens)
 

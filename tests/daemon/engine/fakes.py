@@ -201,6 +201,7 @@ class FakeContext:
         self.says = says
         self.cells: list[list[int]] = [[] for _ in range(sequences)]
         self.batches: list[Batch] = []
+        self.copies = 0
         self._outputs: dict[int, tuple[int, int]] = {}
 
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
@@ -251,6 +252,15 @@ class FakeContext:
         """Return the last position in use."""
         self._check_number(number)
         return len(self.cells[number]) - 1
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy a sequence within the context."""
+        self._check_number(source)
+        self._check_number(target)
+        if self.cells[target]:
+            raise WouldAbort(f"sequence {target} is not empty")
+        self.cells[target] = list(self.cells[source])
+        self.copies += 1
 
     def saved_size(self, number: int) -> int:
         """Return one byte a cell."""

@@ -11,9 +11,9 @@ from car_daemon.engine.frames import Halt, Park, Resume, Run
 from tests.daemon.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command, solo
 
 SEQUENCES = 6
-CONTEXT = 48
+CONTEXT = 80
 QUIET = st.just(())
-RUN = st.tuples(st.just("run"), st.integers(1, 40), st.integers(1, 12))
+RUN = st.tuples(st.just("run"), st.integers(1, 72), st.integers(1, 12))
 HALT = st.tuples(st.just("halt"), st.integers(0, 2**16), st.booleans())
 PARK = st.tuples(st.sampled_from(["park", "resume"]), st.integers(0, 2**16), st.just(0))
 TURNS = st.lists(
@@ -105,7 +105,7 @@ class Walk:
         key = len(self.asked) + 1
         own = [1 + (key * 5 + place * 3) % 26 for place in range(min(length, CONTEXT - max_tokens))]
         # Some begin like others, up to any token; two namespaces share nothing, and some want no cache.
-        begin = SHARED[: min(length * key % 37, len(own))] if key % 3 else []
+        begin = SHARED[: min(length * key % 53, len(own))] if key % 3 else []
         prompt = begin + own[len(begin) :]
         self.asked[key] = (prompt, max_tokens)
         self.active.append(key)
@@ -208,7 +208,7 @@ def long_walk(seed: int, turns: int) -> None:
     )
     kinds = ["run"] * 5 + ["park", "resume", "halt"]
     for _ in range(turns):
-        events = [(random.choice(kinds), random.randrange(1, 40), random.randrange(1, 12)) for _ in range(3)]
+        events = [(random.choice(kinds), random.randrange(1, 72), random.randrange(1, 12)) for _ in range(3)]
         walk.turn(tuple(events[: random.randrange(4)]))
     walk.finish()
     for key, (prompt, max_tokens) in walk.asked.items():

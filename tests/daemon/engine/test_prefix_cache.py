@@ -16,6 +16,11 @@ def question(number: int, words: int = 6) -> list[int]:
     return SYSTEM + [1 + (number * 5 + place * 3) % 26 for place in range(words)]
 
 
+def short(number: int) -> list[int]:
+    """Return a prompt that begins with half of the system prompt."""
+    return SYSTEM[:100] + [1 + (number * 5 + place * 3) % 26 for place in range(6)]
+
+
 def engine_of(
     sequences: int = 4, *, saved_bytes: int = 100_000, pads: bool = True, restores: bool = True
 ) -> FakeEngine:
@@ -170,9 +175,38 @@ def test_followers_may_follow_each_other() -> None:
 
 def test_where_cells_cannot_be_put_back_they_are_computed() -> None:
     engine = engine_of(restores=False)
-    engine.turn(*(run_command(key, question(key), 5, namespace="me") for key in range(3)))
+    engine.turn(*(run_command(key, short(key), 5, namespace="me") for key in range(3)))
     engine.finish()
-    assert [cached(engine, key, question(key)) for key in range(3)] == [0, 0, 0]
+    assert [cached(engine, key, short(key)) for key in range(3)] == [0, 0, 0]
+
+
+def test_a_quarter_of_what_a_sequence_can_hold_is_copied_without_host_memory() -> None:
+    engine = engine_of()
+    engine.turn(*(run_command(key, question(key), 5, namespace="me") for key in range(4)))
+    engine.finish()
+    assert [cached(engine, key, question(key)) for key in range(4)] == [0] + [len(SYSTEM)] * 3
+    assert engine.context.copies == 3
+    assert engine.saved.bytes == 0
+
+
+def test_less_than_that_is_saved_once_and_put_back() -> None:
+    engine = engine_of()
+    engine.turn(*(run_command(key, short(key), 5, namespace="me") for key in range(4)))
+    engine.finish()
+    assert [cached(engine, key, short(key)) for key in range(4)] == [0, 100, 100, 100]
+    assert engine.context.copies == 0
+    assert engine.saved.bytes >= 100
+
+
+def test_what_was_saved_already_is_put_back() -> None:
+    engine = engine_of(sequences=2)
+    ask(engine, 1, question(1))
+    ask(engine, 2, [5] * 180)
+    ask(engine, 3, [6] * 180)
+    engine.turn(*(run_command(key, question(key), 5, namespace="me") for key in (4, 5)))
+    engine.finish()
+    assert [cached(engine, key, question(key)) for key in (4, 5)] == [len(SYSTEM)] * 2
+    assert engine.context.copies == 0
 
 
 def test_a_memory_that_cannot_drop_a_tail_is_served_without_reuse() -> None:

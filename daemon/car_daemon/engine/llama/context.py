@@ -15,9 +15,12 @@ from car_daemon.engine.llama.sampler import Logits, Sampler
 
 _sample = quick("llama_sampler_sample")
 _logits = quick("llama_get_logits_ith")
+_seq_cp = quick("llama_memory_seq_cp")
 _seq_rm = quick("llama_memory_seq_rm")
 _seq_pos_max = quick("llama_memory_seq_pos_max")
 _FLASH_ATTENTION_AUTO = -1
+# What a decode returns that finds no free cells.
+_FULL = 1
 # No flag of llama_state_seq_*_ext: the whole state of a sequence.
 _WHOLE = 0
 # The longest prefill chunk; a decode batch may have more rows than that, one for every sequence.
@@ -36,8 +39,10 @@ class LlamaContext:
         self._vocabulary_size = int(binding.llama_vocab_n_tokens(model.vocab))
         self._width = int(binding.llama_model_n_embd_inp(model.handle))
         self._batch = BatchArrays(self.batch_tokens)
-        # Mutable state: the rows of the last decode that have logits; empty when it failed.
+        # Mutable state: the rows of the last decode that have logits, empty when it failed; and the last sequence that
+        # was given another one's cells, until the decode that copies them.
         self._sampled_from: frozenset[int] = frozenset()
+        self._copied_to: int | None = None
 
     def compute_with(self, threads: int) -> None:
         """Compute with so many threads from the next decode on."""
@@ -64,7 +69,8 @@ class LlamaContext:
         return code
 
     def _settle(self, outputs: Iterable[int]) -> None:
-        """Remember which rows of a decode have logits."""
+        """Remember which rows of a decode have logits; what waited to be copied is."""
+        self._copied_to = None
         self._sampled_from = frozenset(outputs)
         if not self._sampled_from:
             # Nobody reads logits of it, so a device may still be at it: its time would count for the next decode.
@@ -125,6 +131,29 @@ class LlamaContext:
         binding.llama_memory_clear(self._memory, True)
         return can
 
+    def copy(self, source: int, target: int) -> None:
+        """Give an empty sequence the cells of another one; takes as long as copying all cells that one could have."""
+        self._check(source)
+        self._check(target)
+        if source == target or self.last_position(target) >= 0:
+            raise ValueError(f"sequence {target} cannot take the cells of {source}")
+        # A part of them would abort the process. Which cells there are is known at once; what is in them is copied by
+        # the next decode.
+        _seq_cp(self._memory, source, target, -1, -1)
+        self._copied_to = target
+
+    def _carry_out(self) -> None:
+        """Copy now what the next decode would: what is saved or put back before that would be wrong."""
+        if self._copied_to is None:
+            return
+        number = self._copied_to
+        cells = self.last_position(number) + 1
+        # Where the sequence is full the decode is refused after the copy.
+        if self.decode([0], [cells], [number], [False]) not in (0, _FULL):
+            raise RuntimeError("llama.cpp did not copy cells")
+        self._copied_to = None
+        self.cut(number, cells)
+
     def saved_size(self, number: int) -> int:
         """Return the bytes that saving a sequence takes."""
         self._check(number)
@@ -132,6 +161,7 @@ class LlamaContext:
 
     def save(self, number: int) -> memoryview:
         """Return a sequence's cells."""
+        self._carry_out()
         # Memory that is new costs far more than the copy: it is written once, and never copied again.
         saved = np.empty(self.saved_size(number), np.uint8)
         data = _pointer(saved, ctypes.c_uint8)
@@ -143,6 +173,7 @@ class LlamaContext:
     def restore(self, number: int, saved: memoryview) -> bool:
         """Put cells into an empty sequence, which may be another one; False where llama.cpp refuses."""
         self._check(number)
+        self._carry_out()
         data = _pointer(np.frombuffer(saved, np.uint8), ctypes.c_uint8)
         read = binding.llama_state_seq_set_data_ext(self._context, data, len(saved), number, _WHOLE)
         return int(read) == len(saved)
