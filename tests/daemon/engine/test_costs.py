@@ -135,8 +135,18 @@ def test_a_smallest_chunk_that_takes_longer_than_patience_for_its_depth_is_halve
     costs.prefill.observe(16, 0.2, 4000)
     assert chunk(costs, 0.03, 1000, 512, depth=4000, patience=0.15) == 8
     assert chunk(costs, 0.03, 1000, 512, depth=4000, patience=0.25) == 16
+    assert chunk(costs, 0.03, 1000, 512, depth=4000, patience=0.08) == 4
+    assert chunk(costs, 0.03, 1000, 512, depth=4000, patience=0.06) == 2
+    assert chunk(costs, 0.03, 1000, 512, depth=40000, patience=0.06) == 2
     assert chunk(costs, 0.03, 1000, 512, depth=100, patience=0.15) == 16
     assert chunk(costs, 0.01, 1000, 512, depth=100, patience=0.015) == 16
+
+
+def test_a_smallest_chunk_is_not_halved_where_most_of_it_is_not_for_its_depth() -> None:
+    costs = StepCosts(prefill={16: 0.02})
+    costs.prefill.observe(16, 0.038, 1000)
+    assert chunk(costs, 0.0, 1000, 512, depth=1000, patience=0.015) == 16
+    assert chunk(costs, 0.0, 1000, 512, depth=1200, patience=0.015) == 8
 
 
 def test_what_depth_costs_is_learned_for_every_size_by_itself() -> None:
@@ -162,6 +172,7 @@ def test_the_last_tokens_of_a_prompt_do_not_make_the_smallest_chunk_look_cheap_a
     for _ in range(20):
         costs.prefill.observe(1, 0.014, 2000)
         costs.prefill.observe(2, 0.028, 2000)
+        costs.prefill.observe(4, 0.037, 2000)
     assert costs.prefill.estimate(16, 2000) == pytest.approx(0.107)
 
 

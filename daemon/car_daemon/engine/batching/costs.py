@@ -14,8 +14,10 @@ _UNTILED = 1.5
 # so many times as much.
 _STRETCH = 0.5
 _QUICKER = 1.25
-# What the smallest chunk may be halved to, deep in a prompt.
-_LEAST = CHUNKS[0] // 2
+# What the smallest chunk may be halved to, again and again, deep in a prompt.
+_LEAST = 2
+# Of fewer tokens nothing is learned: what they cost at the begin of a prompt, and so what depth adds, is not known.
+_TELLING = CHUNKS[0] // 2
 # How much of a new observation counts against what is known: costs grow with the context and drift with load.
 _WEIGHT = 0.2
 # A step of decoders that took less than was known tells more than one that took longer, which other programs can cause.
@@ -24,8 +26,8 @@ _WEIGHT_OF_LESS = 0.5
 _MOST_GROWTH = 2.0
 # Below this many cells a chunk counts as the begin of a prompt.
 _SHALLOW = 256
-# A chunk that costs this much more than at the begin of a prompt is deep in it.
-_DEEP = 3.0
+# A chunk that costs so many times what it does at the begin of a prompt is deep in it.
+_DEEP = 2.0
 # So many observations of this share of what was measured leave no doubt that it was measured on a busy machine.
 _SURE = 50
 _FAR_LESS = 0.6
@@ -125,8 +127,7 @@ class PrefillCosts:
         if depth < _SHALLOW:
             self._shallow.observe(tokens, seconds)
             return
-        if length < _LEAST:
-            # What single rows cost at the begin of a prompt is not known, and with it not what depth adds to them.
+        if length < _TELLING:
             return
         seen = max(0.0, seconds - self._shallow.estimate(tokens)) / (tokens * depth)
         size = _size_of(length)
@@ -216,16 +217,16 @@ class StepCosts:
     def chunk_within(self, seconds: float, remaining: int, most: int, depth: int = 0, *, patience: float) -> int:
         """Return how many prompt tokens to prefill in about `seconds`: all that remain, or a quantized chunk.
 
-        Equal sizes let llama.cpp reuse its graph. Below the smallest chunk a prompt would never end; but half of it is
-        taken where it would take longer than `patience`, and most of that for the cells before it.
+        Equal sizes let llama.cpp reuse its graph. Below the smallest chunk a prompt would never end; but it is halved
+        as long as it would take longer than `patience`, and most of that for the cells before it.
         """
         cost = self.prefill.estimate
         if remaining <= most and cost(remaining, depth) <= seconds:
             return remaining
         affordable = (size for size in reversed(CHUNKS) if size <= most and cost(size, depth) <= seconds)
         least = CHUNKS[0]
-        if cost(least, depth) > max(patience, _DEEP * cost(least)):
-            least = _LEAST
+        while least > _LEAST and cost(least, depth) > max(patience, _DEEP * cost(least)):
+            least //= 2
         length = min(remaining, next(affordable, min(least, most)))
         if depth >= _SHALLOW and length < _TILE <= min(remaining, most):
             return self._tiled(length, depth, seconds + _STRETCH * patience)
