@@ -2,25 +2,29 @@
 
 from collections.abc import Callable
 
-from car_protocol.envelope import Batch, Call, Failure, Result, encode_batch
+from car_daemon.held import Sharing
+from car_protocol.envelope import Batch, Call, Failure, Result, encode_message, join_batch
 from car_protocol.errors import RpcError
 from car_protocol.methods import METHODS
 
 
 class BatchAnswers:
-    """Collects answers until every entry that gets one has it."""
+    """Collects answers until every entry that gets one has it; until then they are a share of what is held for all."""
 
-    def __init__(self, batch: Batch, send: Callable[[bytes], None]) -> None:
+    def __init__(self, batch: Batch, send: Callable[[bytes], None], share: Sharing) -> None:
         self._send = send
         self._expected = sum(isinstance(entry, RpcError) or entry.id is not None for entry in batch.entries)
-        # Mutable state: the answers so far.
-        self._answers: list[Result | Failure] = []
+        self._share = share(lambda: sum(map(len, self._answers)))
+        # Mutable state: the answers so far, a frame each.
+        self._answers: list[bytes] = []
 
     def add(self, answer: Result | Failure) -> None:
         """Take one answer; the last one sends them all."""
-        self._answers.append(answer)
+        self._answers.append(encode_message(answer))
         if len(self._answers) == self._expected:
-            self._send(encode_batch(self._answers))
+            answers, self._answers = self._answers, []
+            self._send(join_batch(answers))
+        self._share.changed()
 
 
 def entry_refusal(entry: Call | RpcError) -> Failure | None:

@@ -242,7 +242,7 @@ class Connection(asyncio.Protocol):
 
     def _batch(self, batch: Batch) -> None:
         """Carry out the entries; the array of answers goes out when the last one ended."""
-        answers = BatchAnswers(batch, self._send)
+        answers = BatchAnswers(batch, self._send, self._share)
 
         def end(exchange: Exchange, response: Result | Failure) -> None:
             self._forget(exchange, response)

@@ -1,6 +1,7 @@
 """What is held for all clients together: who has most goes, and only for too much."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import cast
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from car_daemon.held import HeldBytes, Share
 from car_daemon.peer import Peer
 from tests.daemon.conftest import Run
-from tests.daemon.connections import Pair, connections, request
+from tests.daemon.connections import Done, Pair, connections, request
 
 
 class Holder:
@@ -114,6 +115,43 @@ def test_frames_that_are_begun_by_many_end_the_longest_of_them(run: Run) -> None
             assert await long.rest() == []
             await long.gone()
             assert held.total == 1001
+
+    run(scenario())
+
+
+def batch_of(*requests: bytes) -> bytes:
+    return b"[" + b",".join(each[:-1] for each in requests) + b"]\n"
+
+
+def test_answers_that_wait_for_others_of_their_batch_count_until_they_are_sent(run: Run) -> None:
+    async def scenario() -> None:
+        held = HeldBytes()
+        async with connections(held=held) as all_of_them:
+            pair = await all_of_them.connect()
+            pair.writer.write(batch_of(request("do", 1), request("wait", 2), request("do", 3)))
+            await all_of_them.calls.one_waits.wait()
+            pair.send("do", 4)
+            answer = await pair.receive()
+            assert answer["id"] == 4
+            assert held.total == 2 * len(json.dumps(answer, separators=(",", ":")) + "\n")
+            all_of_them.calls.waiting[0].result(Done())
+            assert [each["id"] for each in json.loads(await pair.reader.readline())] == [1, 3, 2]
+            assert held.total == 0
+
+    run(scenario())
+
+
+def test_a_batch_that_its_connection_does_not_outlive_holds_nothing(run: Run) -> None:
+    async def scenario() -> None:
+        held = HeldBytes(most=300)
+        async with connections(held=held) as all_of_them:
+            greedy, other = await all_of_them.connect(), await all_of_them.connect()
+            for number in range(0, 20, 2):
+                greedy.writer.write(batch_of(request("do", number), request("wait", number + 1)))
+            await greedy.gone()
+            assert held.total == 0
+            other.send("do", 1)
+            assert (await other.receive())["id"] == 1
 
     run(scenario())
 

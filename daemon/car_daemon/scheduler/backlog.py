@@ -1,12 +1,16 @@
 """The bounded queue: which requests count against it, and who is held back or dropped when it is full."""
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from car_daemon.scheduler.request import RANKS, Request
+from car_daemon.scheduler.request import RANKS, Client, Request
 from car_protocol.limits import QUEUE_LIMIT, QUEUE_MAX_BYTES
+
+# Clients that wait for their answers do not come near this together; a machine that runs models has far more.
+_MOST_HELD_BYTES = 256 * 1024 * 1024
 
 Overflow = Literal["block", "drop_newest", "drop_oldest"]
 
@@ -24,10 +28,11 @@ class Backlog:
 
     def __init__(self, bounds: QueueBounds) -> None:
         self.bounds = bounds
-        # Mutable state: the requests that count, their bytes, and those held back, in order of arrival.
+        # Mutable state: the requests that count, their bytes, and those held back, in order of arrival, and theirs.
         self._counted: dict[int, Request] = {}
         self._bytes = 0
         self._held: deque[Request] = deque()
+        self._held_bytes = 0
 
     def __len__(self) -> int:
         return len(self._counted)
@@ -56,16 +61,28 @@ class Backlog:
             self._bytes -= request.size
         elif request in self._held:
             self._held.remove(request)
+            self._held_bytes -= request.size
 
     def hold(self, request: Request) -> None:
         """Hold a request back until there is room."""
         self._held.append(request)
+        self._held_bytes += request.size
+
+    def excess(self) -> Iterator[Request]:
+        """Yield whom to refuse until what is held back is within bounds: the last one of the client that has most."""
+        while self._held_bytes > _MOST_HELD_BYTES:
+            by_client: Counter[Client] = Counter()
+            for request in self._held:
+                by_client[request.client] += request.size
+            heaviest = max(by_client, key=lambda client: by_client[client])
+            yield next(request for request in reversed(self._held) if request.client == heaviest)
 
     def next_held(self) -> Request | None:
         """Count and return the first request held back, if there is room for it now."""
         if not self._held or not self.fits(self._held[0]):
             return None
         request = self._held.popleft()
+        self._held_bytes -= request.size
         self.enter(request)
         return request
 

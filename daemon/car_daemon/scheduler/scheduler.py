@@ -192,7 +192,7 @@ class Scheduler:
             self.backlog.enter(request)
         elif self.backlog.bounds.overflow == "block":
             self.backlog.hold(request)
-            return []
+            return [self._overloaded(excess, "queue full", now) for excess in self.backlog.excess()]
         else:
             return self._prepare_uncounted(request, now)
         return self._prepare(request)

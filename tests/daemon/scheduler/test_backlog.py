@@ -86,6 +86,34 @@ def test_a_request_that_does_not_want_to_be_held_back_is_refused() -> None:
     assert why(world) == [(2, "queue full")]
 
 
+MIB = 1024 * 1024
+
+
+def test_what_is_held_back_is_bounded_in_bytes_and_whoever_has_most_is_refused() -> None:
+    world = world_with("block", limit=1)
+    world.submit()
+    world.submit(client=(1, "modest"), size=8 * MIB)
+    for _ in range(40):
+        world.submit(client=(1, "greedy"), size=8 * MIB)
+    modest = world.submit(client=(2, "modest"), size=8 * MIB)
+    assert why(world) == [(key, "queue full") for key in [*range(34, 43), 33]]
+    assert world.scheduler.backlog.held == 32
+    assert not world.endings[modest.key]
+
+
+def test_what_was_held_back_and_is_not_any_more_leaves_room() -> None:
+    world = world_with("block", limit=1)
+    world.submit()
+    held = [world.submit(size=8 * MIB) for _ in range(32)]
+    world.cancel(held[5].key)
+    world.submit(size=8 * MIB)
+    world.cancel(1)
+    world.submit(size=8 * MIB)
+    assert [fail.reason for fail in world.fails] == ["cancelled"] * 2
+    world.submit(size=8 * MIB)
+    assert world.endings[36] == ["overloaded"]
+
+
 def test_a_held_request_can_be_cancelled() -> None:
     world = world_with("block", limit=1)
     for _ in range(3):
