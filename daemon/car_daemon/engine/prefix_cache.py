@@ -13,8 +13,10 @@ from car_daemon.engine.saved_cells import SavedCells, SavedPrefix
 # What has fewer cells is computed again before it is worth a place in host memory.
 _WORTH_SAVING = 128
 
-# llama.cpp copies all the cells that a sequence could have: about as dear as saving and restoring a quarter of them.
+# llama.cpp copies all the cells that a sequence can have, for one follower after the other: a smaller share of them,
+# and those that more of them follow, are cheaper to save once and to restore.
 _WORTH_COPYING = 1 / 4
+_FEW_FOLLOWERS = 2
 
 # A leader in one of these will still compute more of its prompt.
 _COMING = (Phase.FOLLOW, Phase.ENCODE, Phase.PREFILL)
@@ -28,7 +30,11 @@ class CellContext(Protocol):
         ...
 
     def copy(self, source: int, target: int) -> None:
-        """Give an empty sequence the cells of another one; takes as long as copying all cells that one could have."""
+        """Give an empty sequence the cells of another one; the next decode copies as many as a sequence can have."""
+        ...
+
+    def goes_on_at(self, number: int, cells: int) -> bool:
+        """Whether a sequence that was cut to `cells` has all that its next token looks at."""
         ...
 
     def saved_size(self, number: int) -> int:
@@ -79,8 +85,9 @@ class PrefixCache:
             at_hand = leader.cells if leader.order == order else 0
             if at_hand < sequence.awaited and leader.order == order and leader.phase in _COMING:
                 continue
+            followers = sum(each is leader for each, _ in self._leaders.values())
             del self._leaders[number]
-            self._copy(leader, sequence, min(at_hand, sequence.awaited))
+            self._share(leader, sequence, min(at_hand, sequence.awaited), followers)
 
     def retire(self, sequence: Sequence, sampled: list[int]) -> None:
         """End a request in a sequence; its cells stay where others may use them. `sampled` are the answer's tokens."""
@@ -111,9 +118,7 @@ class PrefixCache:
             if warm.cells - warm_tokens > warm_tokens:
                 # More of it is of no use here than is: another conversation's, which may go on.
                 self._save_if_worth(warm)
-            self._context.cut(warm.number, warm_tokens)
-            warm.start(prompt, order, prefix, warm_tokens)
-            self._count(warm_tokens)
+            warm.start(prompt, order, prefix, self._kept(warm, warm_tokens))
             return warm
         sequence = self._emptied(idle[0])
         sequence.start(prompt, order, prefix)
@@ -124,17 +129,17 @@ class PrefixCache:
             self._leaders[sequence.number] = busy, busy.order
         return sequence
 
-    def _copy(self, leader: Sequence, sequence: Sequence, tokens: int) -> None:
-        """Give a follower what it shares with its leader."""
+    def _share(self, leader: Sequence, sequence: Sequence, tokens: int, followers: int) -> None:
+        """Give one of so many followers what it shares with its leader."""
         assert sequence.prefix is not None
         at_hand, saved = self._saved.longest(sequence.prefix.cut(tokens))
         if not tokens:
             sequence.reuse(0)
         elif saved is not None and at_hand == tokens:
             self._restore(saved, sequence, tokens)
-        elif tokens >= self._table.context_tokens * _WORTH_COPYING:
+        elif tokens >= self._table.context_tokens * _WORTH_COPYING and followers <= _FEW_FOLLOWERS:
             self._context.copy(leader.number, sequence.number)
-            self._reuse(sequence, tokens)
+            sequence.reuse(self._kept(sequence, tokens))
         else:
             self._restore(self._snapshot(leader), sequence, tokens)
 
@@ -149,12 +154,17 @@ class PrefixCache:
             sequence.reuse(0)
             return
         self._saved.touch(saved)
-        self._reuse(sequence, tokens)
+        sequence.reuse(self._kept(sequence, tokens))
 
-    def _reuse(self, sequence: Sequence, tokens: int) -> None:
+    def _kept(self, sequence: Sequence, tokens: int) -> int:
+        """Cut a sequence; return how many cells it keeps, none where the next token looks at some that it has not."""
         self._context.cut(sequence.number, tokens)
-        sequence.reuse(tokens)
-        self._count(tokens)
+        if not self._context.goes_on_at(sequence.number, tokens):
+            self._context.cut(sequence.number, 0)
+            return 0
+        self.counters["cache_hits"] += 1
+        self.counters["cached_tokens"] += tokens
+        return tokens
 
     def _emptied(self, sequence: Sequence) -> Sequence:
         """Make room in a sequence; a long prefix moves to host memory."""
@@ -172,10 +182,6 @@ class PrefixCache:
     def _empty(self, sequence: Sequence) -> None:
         self._context.cut(sequence.number, 0)
         sequence.clear()
-
-    def _count(self, tokens: int) -> None:
-        self.counters["cache_hits"] += 1
-        self.counters["cached_tokens"] += tokens
 
 
 def _best(sequences: list[Sequence], prefix: Prefix) -> tuple[int, Sequence | None]:

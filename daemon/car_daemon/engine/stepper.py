@@ -17,6 +17,11 @@ _PADDING_TOKEN = 0
 class Context(Protocol):
     """The model context as a step sees it; llama.cpp in production, a ledger in tests."""
 
+    @property
+    def copying(self) -> bool:
+        """Whether the next decode copies cells besides, which says nothing of what its rows cost."""
+        ...
+
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
         """Decode one batch of rows; 0 where it is done, llama.cpp's code where it is not."""
         ...
@@ -108,6 +113,7 @@ class Stepper:
         drawn = len(outcome.sampled)
         batch, rows = self._decode_rows(run)
         self.laps.end("fill")
+        copying = self._context.copying
         code = self._context.decode(batch.tokens, batch.positions, batch.numbers, batch.outputs)
         self.laps.end("decode")
         decoded = self._checked(code, [(sequence, 1) for sequence in run.sequences], outcome)
@@ -121,7 +127,8 @@ class Stepper:
             self._sample(sequence, row, outcome)
             self._follow_guess(sequence, row, outcome)
         seconds = self.laps.end("sample") - started
-        if batch.numbers[-1] - batch.numbers[0] == len(batch.numbers) - 1 or len(run.sequences) == 1:
+        dense = batch.numbers[-1] - batch.numbers[0] == len(batch.numbers) - 1
+        if (dense or len(run.sequences) == 1) and not copying:
             self._costs.decode.observe(len(batch.numbers), seconds)
         self.counters["decode_tokens"] += max(len(run.sequences), len(outcome.sampled) - drawn)
 
@@ -158,6 +165,7 @@ class Stepper:
     def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:
         started = self.laps.now
         depth = mean_cells([chunk.sequence for chunk in chunks])
+        copying = self._context.copying
         code = self._decode_chunks(chunks)
         self.laps.end("prefill")
         if not self._checked(code, [(chunk.sequence, chunk.length) for chunk in chunks], outcome):
@@ -172,7 +180,8 @@ class Stepper:
             elif completes:
                 self._sample(chunk.sequence, row, outcome)
         seconds = self.laps.end("sample") - started
-        self._costs.prefill.observe(chunks[0].length, seconds, depth, len(chunks))
+        if not copying:
+            self._costs.prefill.observe(chunks[0].length, seconds, depth, len(chunks))
         self.counters["prefill_tokens"] += sum(chunk.length for chunk in chunks)
         outcome.prefilled += chunks
 

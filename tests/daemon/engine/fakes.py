@@ -178,8 +178,8 @@ def solo(prompt: list[int], max_tokens: int) -> list[int]:
 class FakeContext:
     """A ledger of every sequence's cells.
 
-    `codes` says which decodes fail (0 is the first), and how; `restores` whether saved cells can be put back; `says`
-    what comes after some tokens.
+    `codes` says which decodes fail (0 is the first), and how; `restores` whether saved cells can be put back, and
+    `remembers` whether what was reused can go on; `says` what comes after some tokens.
     """
 
     def __init__(
@@ -191,6 +191,7 @@ class FakeContext:
         samplers: FakeSamplers | None = None,
         codes: Mapping[int, int] | None = None,
         restores: bool = True,
+        remembers: bool = True,
         says: Callable[[list[int]], int] = next_token,
     ) -> None:
         self.context_tokens = context_tokens
@@ -198,10 +199,12 @@ class FakeContext:
         self.samplers = samplers
         self.codes = codes or {}
         self.restores = restores
+        self.remembers = remembers
         self.says = says
         self.cells: list[list[int]] = [[] for _ in range(sequences)]
         self.batches: list[Batch] = []
-        self.copies = 0
+        self.copies = self.saves = 0
+        self.copying = False
         self._outputs: dict[int, tuple[int, int]] = {}
 
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
@@ -209,6 +212,7 @@ class FakeContext:
         batch = Batch(list(tokens), list(positions), list(numbers), list(outputs))
         code = self.codes.get(len(self.batches), 0)
         self.batches.append(batch)
+        self.copying = False
         self._outputs = {}
         self._check_shape(batch)
         if code in PARTIAL_CODES:
@@ -261,6 +265,12 @@ class FakeContext:
             raise WouldAbort(f"sequence {target} is not empty")
         self.cells[target] = list(self.cells[source])
         self.copies += 1
+        self.copying = True
+
+    def goes_on_at(self, number: int, cells: int) -> bool:
+        """Whether cells that were copied or restored are of any use."""
+        assert len(self.cells[number]) == cells
+        return self.remembers
 
     def saved_size(self, number: int) -> int:
         """Return one byte a cell."""
@@ -270,6 +280,7 @@ class FakeContext:
     def save(self, number: int) -> memoryview:
         """Copy a sequence out."""
         self._check_number(number)
+        self.saves += 1
         return memoryview(bytes(self.cells[number]))
 
     def restore(self, number: int, saved: memoryview) -> bool:

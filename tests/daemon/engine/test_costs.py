@@ -149,6 +149,29 @@ def test_a_smallest_chunk_is_not_halved_where_most_of_it_is_not_for_its_depth() 
     assert chunk(costs, 0.0, 1000, 512, depth=1200, patience=0.015) == 8
 
 
+def test_half_a_smallest_chunk_is_halved_again_by_what_itself_costs() -> None:
+    costs = StepCosts(prefill={8: 0.01, 16: 0.02})
+    costs.prefill.observe(16, 0.06, 1000)
+    assert chunk(costs, 0.0, 1000, 512, depth=1000, patience=0.0) == 4
+
+
+def test_a_smallest_chunk_is_not_halved_where_it_fits_into_the_time() -> None:
+    costs = StepCosts(prefill={8: 0.01, 16: 0.02})
+    costs.prefill.observe(16, 0.2, 4000)
+    assert chunk(costs, 0.10, 1000, 512, depth=4000, patience=0.015) == 8
+    assert chunk(costs, 0.06, 1000, 512, depth=4000, patience=0.015) == 4
+
+
+def test_a_stall_that_made_the_smallest_chunks_look_dear_is_corrected_by_them() -> None:
+    costs = StepCosts(prefill={16: 0.02})
+    costs.prefill.observe(16, 0.6, 300)
+    assert chunk(costs, 0.08, 1000, 512, depth=400, patience=0.12) == 2
+    costs.prefill.observe(2, 0.02, 400)
+    assert costs.prefill.estimate(16, 400) == pytest.approx(0.02 + 16 * 0.01)
+    costs.prefill.observe(2, 0.9, 400)
+    assert costs.prefill.estimate(16, 400) == pytest.approx(0.02 + 16 * 0.01)
+
+
 def test_what_depth_costs_is_learned_for_every_size_by_itself() -> None:
     costs = StepCosts(prefill={16: 0.02, 64: 0.06, 256: 0.25})
     costs.prefill.observe(16, 0.10, 2000)

@@ -1,5 +1,7 @@
 """Prefix reuse on the ledger, where cells that are not what they should be give another answer."""
 
+from collections.abc import Callable
+
 import pytest
 
 from car_daemon.engine.batching.prefix import prefix_of
@@ -180,33 +182,48 @@ def test_where_cells_cannot_be_put_back_they_are_computed() -> None:
     assert [cached(engine, key, short(key)) for key in range(3)] == [0, 0, 0]
 
 
+def together(engine: FakeEngine, *prompts: list[int], max_tokens: int = 5) -> list[int]:
+    """Run requests that come at once to their end, and return how much of each was cached."""
+    keys = range(100, 100 + len(prompts))
+    engine.turn(
+        *(run_command(key, prompt, max_tokens, namespace="me") for key, prompt in zip(keys, prompts, strict=True))
+    )
+    engine.finish()
+    return [cached(engine, key, prompt, max_tokens) for key, prompt in zip(keys, prompts, strict=True)]
+
+
 def test_a_quarter_of_what_a_sequence_can_hold_is_copied_without_host_memory() -> None:
     engine = engine_of()
-    engine.turn(*(run_command(key, question(key), 5, namespace="me") for key in range(4)))
-    engine.finish()
-    assert [cached(engine, key, question(key)) for key in range(4)] == [0] + [len(SYSTEM)] * 3
-    assert engine.context.copies == 3
-    assert engine.saved.bytes == 0
+    assert together(engine, *(question(key) for key in range(3))) == [0] + [len(SYSTEM)] * 2
+    assert (engine.context.copies, engine.context.saves) == (2, 0)
 
 
-def test_less_than_that_is_saved_once_and_put_back() -> None:
+@pytest.mark.parametrize(("shared", "copies"), [(CONTEXT // 4, 1), (CONTEXT // 4 - 1, 0)])
+def test_less_than_that_is_saved_and_put_back_however_long_the_leader_is(shared: int, copies: int) -> None:
     engine = engine_of()
-    engine.turn(*(run_command(key, short(key), 5, namespace="me") for key in range(4)))
-    engine.finish()
-    assert [cached(engine, key, short(key)) for key in range(4)] == [0, 100, 100, 100]
-    assert engine.context.copies == 0
-    assert engine.saved.bytes >= 100
+    leader, follower = question(1), [*SYSTEM[:shared], SYSTEM[shared] % 26 + 1, 9, 9]
+    assert together(engine, leader, follower, max_tokens=20) == [0, shared]
+    assert (engine.context.copies, engine.context.saves) == (copies, 1 - copies)
 
 
-def test_what_was_saved_already_is_put_back() -> None:
-    engine = engine_of(sequences=2)
-    ask(engine, 1, question(1))
-    ask(engine, 2, [5] * 180)
-    ask(engine, 3, [6] * 180)
-    engine.turn(*(run_command(key, question(key), 5, namespace="me") for key in (4, 5)))
-    engine.finish()
-    assert [cached(engine, key, question(key)) for key in (4, 5)] == [len(SYSTEM)] * 2
-    assert engine.context.copies == 0
+def test_what_several_others_share_is_saved_once() -> None:
+    engine = engine_of()
+    assert together(engine, *(question(key) for key in range(4))) == [0] + [len(SYSTEM)] * 3
+    assert (engine.context.copies, engine.context.saves) == (0, 1)
+
+
+def test_without_host_memory_it_is_copied_or_saved_for_each() -> None:
+    engine = engine_of(saved_bytes=0)
+    assert together(engine, *(question(key) for key in range(4))) == [0] + [len(SYSTEM)] * 3
+    assert (engine.context.copies, engine.context.saves) == (2, 1)
+
+
+@pytest.mark.parametrize("prompt", [question, short], ids=["copied", "restored"])
+def test_cells_that_cannot_go_on_are_computed(prompt: Callable[[int], list[int]]) -> None:
+    engine = FakeEngine(FakeContext(4, CONTEXT, batch_tokens=64, remembers=False), saved_bytes=100_000)
+    assert together(engine, prompt(1), prompt(2)) == [0, 0]
+    assert ask(engine, 1, prompt(3)) == 0
+    assert engine.loop.counters["cache_hits"] == 0
 
 
 def test_a_memory_that_cannot_drop_a_tail_is_served_without_reuse() -> None:

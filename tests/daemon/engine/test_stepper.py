@@ -195,3 +195,14 @@ def test_a_shared_chunk_teaches_what_the_mean_of_its_depths_costs() -> None:
     stepper.run(Step([], whole(shallow, deep)))
     # Six seconds for sixteen tokens where two are taken at the begin of a prompt: a quarter of a second for each token.
     assert costs.prefill.estimate(8, 1000) == pytest.approx(1.0 + 8 * 0.25)
+
+
+@pytest.mark.parametrize("copying", [False, True])
+def test_a_step_that_copies_cells_besides_says_nothing_of_what_its_rows_cost(*, copying: bool) -> None:
+    context, costs = FakeContext(), StepCosts(decode={1: 7.0}, prefill={3: 7.0})
+    stepper = stepper_on(context, costs)
+    for step in (Step([Run(decoding(context, 0), [])], []), Step([], whole(prefilling(1)))):
+        context.copying = copying
+        stepper.run(step)
+    learned = costs.decode.estimate(1) < 7, costs.prefill.estimate(3) < 7
+    assert learned == (not copying, not copying)

@@ -16,8 +16,8 @@ _STRETCH = 0.5
 _QUICKER = 1.25
 # What the smallest chunk may be halved to, again and again, deep in a prompt.
 _LEAST = 2
-# Of fewer tokens nothing is learned: what they cost at the begin of a prompt, and so what depth adds, is not known.
-_TELLING = CHUNKS[0] // 2
+# What fewer tokens cost at the begin of a prompt is not known: deep in one they only show what a cell costs at most.
+_LEAST_LEARNED = CHUNKS[0] // 2
 # How much of a new observation counts against what is known: costs grow with the context and drift with load.
 _WEIGHT = 0.2
 # A step of decoders that took less than was known tells more than one that took longer, which other programs can cause.
@@ -127,15 +127,21 @@ class PrefillCosts:
         if depth < _SHALLOW:
             self._shallow.observe(tokens, seconds)
             return
-        if length < _TELLING:
+        size = _size_of(length)
+        if length < _LEAST_LEARNED:
+            self._bound(size, seconds / (tokens * depth))
             return
         seen = max(0.0, seconds - self._shallow.estimate(tokens)) / (tokens * depth)
-        size = _size_of(length)
         # Not far from the begin a price can come out as nothing: then nothing is known.
         known = self._pair_seconds.get(size) or seen
         seen = min(seen, _MOST_GROWTH * known)
         self._pair_seconds[size] = known + _WEIGHT * (seen - known)
         self._raise_halves(length, depth)
+
+    def _bound(self, size: int, most: float) -> None:
+        """Have a cell cost no more than that: a stall that was taken for its price would never be corrected."""
+        if most < self._per_pair(size):
+            self._pair_seconds[size] = most
 
     @property
     def overrated(self) -> bool:
@@ -218,14 +224,14 @@ class StepCosts:
         """Return how many prompt tokens to prefill in about `seconds`: all that remain, or a quantized chunk.
 
         Equal sizes let llama.cpp reuse its graph. Below the smallest chunk a prompt would never end; but it is halved
-        as long as it would take longer than `patience`, and most of that for the cells before it.
+        as long as it would take longer than that and than `patience`, and most of that for the cells before it.
         """
         cost = self.prefill.estimate
         if remaining <= most and cost(remaining, depth) <= seconds:
             return remaining
         affordable = (size for size in reversed(CHUNKS) if size <= most and cost(size, depth) <= seconds)
         least = CHUNKS[0]
-        while least > _LEAST and cost(least, depth) > max(patience, _DEEP * cost(least)):
+        while least > _LEAST and cost(least, depth) > max(seconds, patience, _DEEP * cost(least)):
             least //= 2
         length = min(remaining, next(affordable, min(least, most)))
         if depth >= _SHALLOW and length < _TILE <= min(remaining, most):

@@ -18,6 +18,7 @@ _logits = quick("llama_get_logits_ith")
 _seq_cp = quick("llama_memory_seq_cp")
 _seq_rm = quick("llama_memory_seq_rm")
 _seq_pos_max = quick("llama_memory_seq_pos_max")
+_seq_pos_min = quick("llama_memory_seq_pos_min")
 _FLASH_ATTENTION_AUTO = -1
 # What a decode returns that finds no free cells.
 _FULL = 1
@@ -38,6 +39,7 @@ class LlamaContext:
         self.context_tokens: int = binding.llama_n_ctx_seq(self._context)
         self._vocabulary_size = int(binding.llama_vocab_n_tokens(model.vocab))
         self._width = int(binding.llama_model_n_embd_inp(model.handle))
+        self._window = int(binding.llama_model_n_swa(model.handle))
         self._batch = BatchArrays(self.batch_tokens)
         # Mutable state: the rows of the last decode that have logits, empty when it failed; and the last sequence that
         # was given another one's cells, until the decode that copies them.
@@ -69,7 +71,7 @@ class LlamaContext:
         return code
 
     def _settle(self, outputs: Iterable[int]) -> None:
-        """Remember which rows of a decode have logits; what waited to be copied is."""
+        """Remember which rows of a decode have logits, and that it copied what waited for it."""
         self._copied_to = None
         self._sampled_from = frozenset(outputs)
         if not self._sampled_from:
@@ -131,16 +133,28 @@ class LlamaContext:
         binding.llama_memory_clear(self._memory, True)
         return can
 
+    def goes_on_at(self, number: int, cells: int) -> bool:
+        """Whether a sequence that was cut to `cells` has all that its next token looks at.
+
+        Of layers that look no further than a window llama.cpp saves the last one alone.
+        """
+        first = _seq_pos_min(self._memory, number) if cells else 0
+        return self.last_position(number) == cells - 1 and first <= max(0, cells - self._window)
+
     def copy(self, source: int, target: int) -> None:
-        """Give an empty sequence the cells of another one; takes as long as copying all cells that one could have."""
+        """Give an empty sequence the cells of another one; the next decode copies as many as a sequence can have."""
         self._check(source)
         self._check(target)
         if source == target or self.last_position(target) >= 0:
             raise ValueError(f"sequence {target} cannot take the cells of {source}")
-        # A part of them would abort the process. Which cells there are is known at once; what is in them is copied by
-        # the next decode.
+        # A part of them would abort the process. Which cells there are is known at once, what is in them is not.
         _seq_cp(self._memory, source, target, -1, -1)
         self._copied_to = target
+
+    @property
+    def copying(self) -> bool:
+        """Whether the next decode copies cells besides."""
+        return self._copied_to is not None
 
     def _carry_out(self) -> None:
         """Copy now what the next decode would: what is saved or put back before that would be wrong."""
@@ -150,7 +164,7 @@ class LlamaContext:
         cells = self.last_position(number) + 1
         # Where the sequence is full the decode is refused after the copy.
         if self.decode([0], [cells], [number], [False]) not in (0, _FULL):
-            raise RuntimeError("llama.cpp did not copy cells")
+            raise RuntimeError("a decode that had to copy cells failed")
         self._copied_to = None
         self.cut(number, cells)
 

@@ -1,0 +1,128 @@
+"""Cells that are reused on the real engine, also with sliding windows: answers are what their prompts have alone."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from car_daemon.engine.frames import Park, Resume
+from car_daemon.engine.llama.context import LlamaContext
+from car_daemon.engine.llama.model import LlamaModel, silence
+from car_daemon.engine.llama.tokens import Vocabulary
+from tests.daemon.engine.llama.test_walk import RealEngine, run_command
+from tools.random_models.sliding import WINDOW, generate_sliding
+
+CONTEXT = 512
+LONG = [50 + place * 7 % 90 for place in range(300)]
+# It begins as the long one does, and ends far before what a window leaves of that.
+SHORT = [*LONG[:150], 60, 61, 62]
+OTHERS = ([70 + place * 11 % 60 for place in range(200)], [55 + place * 13 % 60 for place in range(200)])
+
+MakeEngine = Callable[[int], RealEngine]
+
+
+@pytest.fixture(scope="module")
+def sliding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaModel]:
+    """A model of which every other layer looks no further than a window."""
+    silence()
+    path: Path = tmp_path_factory.mktemp("models") / "sliding.gguf"
+    generate_sliding(path)
+    loaded = LlamaModel(str(path), gpu_layers=0, progress=lambda _: None)
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture
+def make_engine(sliding: LlamaModel) -> Iterator[MakeEngine]:
+    """Build engines of so many sequences."""
+    made: list[LlamaContext] = []
+
+    def make(sequences: int) -> RealEngine:
+        made.append(LlamaContext(sliding, sequences=sequences, context_tokens=CONTEXT, threads=1))
+        return RealEngine(made[-1], Vocabulary(sliding), tick=0.001, saved_bytes=10**9)
+
+    yield make
+    for context in made:
+        context.close()
+
+
+def ask(engine: RealEngine, key: int, prompt: list[int], namespace: str | None = "me") -> None:
+    """Run one request to its end."""
+    engine.turn(run_command(key, prompt, namespace))
+    engine.finish()
+
+
+@pytest.fixture
+def alone(make_engine: MakeEngine) -> list[int]:
+    """What the short prompt is answered with when nothing is reused."""
+    engine = make_engine(1)
+    ask(engine, 0, SHORT, None)
+    return engine.tokens[0]
+
+
+def test_what_a_window_left_of_saved_cells_is_not_taken_for_all_of_them(
+    make_engine: MakeEngine, alone: list[int]
+) -> None:
+    engine = make_engine(2)
+    for key, prompt in enumerate((LONG, *OTHERS, SHORT)):
+        ask(engine, key, prompt)
+    assert engine.tokens[3] == alone
+    assert engine.ends[3].usage.cached_tokens == 0
+
+
+def test_saved_cells_go_on_at_their_end(make_engine: MakeEngine) -> None:
+    engine = make_engine(2)
+    for key, prompt in enumerate((LONG, *OTHERS)):
+        ask(engine, key, prompt)
+    answered = [*LONG, *engine.tokens[0]]
+    ask(engine, 3, [*answered, 60, 61])
+    assert engine.ends[3].usage.cached_tokens >= len(answered) - 1
+    ask(engine, 4, [*answered, 60, 61], None)
+    assert engine.tokens[3] == engine.tokens[4]
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_a_follower_of_a_request_that_was_parked_computes_what_that_has_no_more(
+    make_engine: MakeEngine, alone: list[int], *, parked: bool
+) -> None:
+    engine = make_engine(3)
+    engine.turn(run_command(0, LONG, "me"))
+    while not engine.tokens.get(0):
+        engine.turn()
+    if parked:
+        engine.turn(Park(0))
+        engine.turn(Resume(0))
+    engine.turn(run_command(1, SHORT, "me"))
+    engine.finish()
+    assert engine.tokens[1] == alone
+    assert engine.ends[1].usage.cached_tokens == (0 if parked else 150)
+
+
+@pytest.mark.parametrize("cut", [2 * WINDOW, WINDOW // 2])
+def test_a_sequence_goes_on_where_its_window_is_whole(sliding: LlamaModel, cut: int) -> None:
+    with closing(LlamaContext(sliding, sequences=2, context_tokens=CONTEXT, threads=1)) as context:
+        count = len(LONG)
+        context.decode(LONG, list(range(count)), [0] * count, [False] * count)
+        context.restore(1, context.save(0))
+        assert context.goes_on_at(1, count)
+        for number, goes_on in ((0, True), (1, False)):
+            context.cut(number, count - cut)
+            assert context.goes_on_at(number, count - cut) == goes_on
+        context.cut(1, 0)
+        assert context.goes_on_at(1, 0)
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_follower_that_is_parked_before_its_cells_were_copied_goes_on_with_them(
+    make_engine: MakeEngine, turns: int
+) -> None:
+    engine = make_engine(3)
+    engine.turn(run_command(0, LONG, "me"), run_command(1, SHORT, "me"))
+    for _ in range(turns):
+        engine.turn()
+    engine.turn(Park(1))
+    engine.turn(Resume(1))
+    engine.finish()
+    ask(engine, 2, SHORT, None)
+    assert engine.tokens[1] == engine.tokens[2]
