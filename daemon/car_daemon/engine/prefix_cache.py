@@ -33,6 +33,11 @@ class CellContext(Protocol):
         """Give an empty sequence the cells of another one; the next decode copies as many as a sequence can have."""
         ...
 
+    @property
+    def saves_all(self) -> bool:
+        """Whether all cells of a sequence are saved, so that they can be cut when they are restored."""
+        ...
+
     def goes_on_at(self, number: int, cells: int) -> bool:
         """Whether a sequence that was cut to `cells` has all that its next token looks at."""
         ...
@@ -112,7 +117,7 @@ class PrefixCache:
         # The last token of a prompt is always computed: its logits are not kept.
         most = prefix.cut(len(prompt) - 1)
         warm_tokens, warm = _best(idle, most)
-        saved_tokens, saved = self._saved.longest(most)
+        saved_tokens, saved = self._saved.longest(most, whole=not self._context.saves_all)
         busy_tokens, busy = _best([each for each in self._table.sequences if each not in idle], most)
         if warm is not None and warm_tokens >= max(saved_tokens, busy_tokens):
             if warm.cells - warm_tokens > warm_tokens:
@@ -132,16 +137,21 @@ class PrefixCache:
     def _share(self, leader: Sequence, sequence: Sequence, tokens: int, followers: int) -> None:
         """Give one of so many followers what it shares with its leader."""
         assert sequence.prefix is not None
-        at_hand, saved = self._saved.longest(sequence.prefix.cut(tokens))
+        at_hand, saved = self._saved.longest(sequence.prefix.cut(tokens), whole=not self._context.saves_all)
         if not tokens:
             sequence.reuse(0)
         elif saved is not None and at_hand == tokens:
             self._restore(saved, sequence, tokens)
-        elif tokens >= self._table.context_tokens * _WORTH_COPYING and followers <= _FEW_FOLLOWERS:
+        elif self._copies(tokens, followers):
             self._context.copy(leader.number, sequence.number)
             sequence.reuse(self._kept(sequence, tokens))
         else:
             self._restore(self._snapshot(leader), sequence, tokens)
+
+    def _copies(self, tokens: int, followers: int) -> bool:
+        """Whether a share is copied within the context; what is saved of a leader has to be cut."""
+        worth_it = tokens >= self._table.context_tokens * _WORTH_COPYING and followers <= _FEW_FOLLOWERS
+        return worth_it or not self._context.saves_all
 
     def _snapshot(self, sequence: Sequence) -> SavedPrefix:
         assert sequence.prefix is not None

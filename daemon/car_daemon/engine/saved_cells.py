@@ -51,9 +51,13 @@ class SavedCells:
         self._prefixes[id(saved)] = saved
         self._grow(len(saved.cells))
 
-    def longest(self, prefix: Prefix) -> tuple[int, SavedPrefix | None]:
-        """Return the prefix that spares a prompt the most tokens, and how many."""
-        shared = [(saved.prefix.shared(prefix), number) for number, saved in self._prefixes.items()]
+    def longest(self, prefix: Prefix, *, whole: bool = False) -> tuple[int, SavedPrefix | None]:
+        """Return the prefix that spares a prompt most tokens, and how many; with `whole` only one that it begins with."""
+        shared = [
+            (tokens, number)
+            for number, saved in self._prefixes.items()
+            if (tokens := saved.prefix.shared(prefix)) == len(saved.prefix) or not whole
+        ]
         tokens, number = max(shared, default=(0, 0))
         return tokens, self._prefixes[number] if tokens else None
 

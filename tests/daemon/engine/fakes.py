@@ -178,8 +178,9 @@ def solo(prompt: list[int], max_tokens: int) -> list[int]:
 class FakeContext:
     """A ledger of every sequence's cells.
 
-    `codes` says which decodes fail (0 is the first), and how; `restores` whether saved cells can be put back, and
-    `remembers` whether what was reused can go on; `says` what comes after some tokens.
+    `codes` says which decodes fail (0 is the first), and how; `restores` whether saved cells can be put back,
+    `saves_all` whether they can be cut then, and `remembers` whether what was reused can go on; `says` what comes after
+    some tokens.
     """
 
     def __init__(
@@ -192,6 +193,7 @@ class FakeContext:
         codes: Mapping[int, int] | None = None,
         restores: bool = True,
         remembers: bool = True,
+        saves_all: bool = True,
         says: Callable[[list[int]], int] = next_token,
     ) -> None:
         self.context_tokens = context_tokens
@@ -200,12 +202,14 @@ class FakeContext:
         self.codes = codes or {}
         self.restores = restores
         self.remembers = remembers
+        self.saves_all = saves_all
         self.says = says
         self.cells: list[list[int]] = [[] for _ in range(sequences)]
         self.batches: list[Batch] = []
-        self.copies = self.saves = 0
+        self.copies = self.saves = self.restored = 0
         self.copying = False
         self._outputs: dict[int, tuple[int, int]] = {}
+        self._restored: dict[int, int] = {}
 
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
         """Add the rows to the cells, or fail as told."""
@@ -251,6 +255,8 @@ class FakeContext:
         """Drop the cells from `start` on."""
         self._check_number(number)
         del self.cells[number][start:]
+        if not start:
+            self._restored.pop(number, None)
 
     def last_position(self, number: int) -> int:
         """Return the last position in use."""
@@ -270,7 +276,7 @@ class FakeContext:
     def goes_on_at(self, number: int, cells: int) -> bool:
         """Whether cells that were copied or restored are of any use."""
         assert len(self.cells[number]) == cells
-        return self.remembers
+        return self.remembers and (self.saves_all or cells >= self._restored.get(number, 0))
 
     def saved_size(self, number: int) -> int:
         """Return one byte a cell."""
@@ -290,6 +296,8 @@ class FakeContext:
             raise WouldAbort(f"sequence {number} is not empty")
         if self.restores:
             self.cells[number] = list(saved)
+            self.restored += 1
+            self._restored[number] = len(saved)
         return self.restores
 
     def _check_shape(self, batch: Batch) -> None:

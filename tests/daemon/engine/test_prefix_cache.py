@@ -218,6 +218,23 @@ def test_without_host_memory_it_is_copied_or_saved_for_each() -> None:
     assert (engine.context.copies, engine.context.saves) == (2, 1)
 
 
+def test_where_saved_cells_cannot_be_cut_any_share_is_copied() -> None:
+    engine = FakeEngine(FakeContext(4, CONTEXT, batch_tokens=64, saves_all=False), saved_bytes=100_000)
+    assert together(engine, *(short(key) for key in range(4))) == [0, 100, 100, 100]
+    assert (engine.context.copies, engine.context.saves) == (3, 0)
+
+
+def test_where_saved_cells_cannot_be_cut_they_are_restored_to_go_on_at_their_end() -> None:
+    engine = FakeEngine(FakeContext(1, CONTEXT, batch_tokens=64, saves_all=False), saved_bytes=100_000)
+    ask(engine, 1, question(1))
+    ask(engine, 2, [5] * 180)
+    assert ask(engine, 3, question(3)) == 0
+    assert engine.context.restored == 0
+    more = [*question(1), *solo(question(1), 5), 3, 4]
+    assert ask(engine, 4, more) >= len(more) - 3
+    assert engine.context.restored == 1
+
+
 @pytest.mark.parametrize("prompt", [question, short], ids=["copied", "restored"])
 def test_cells_that_cannot_go_on_are_computed(prompt: Callable[[int], list[int]]) -> None:
     engine = FakeEngine(FakeContext(4, CONTEXT, batch_tokens=64, remembers=False), saved_bytes=100_000)

@@ -133,11 +133,13 @@ class LlamaContext:
         binding.llama_memory_clear(self._memory, True)
         return can
 
-    def goes_on_at(self, number: int, cells: int) -> bool:
-        """Whether a sequence that was cut to `cells` has all that its next token looks at.
+    @property
+    def saves_all(self) -> bool:
+        """Whether all cells of a sequence are saved: of layers that look no further than a window only that one is."""
+        return self._window == 0
 
-        Of layers that look no further than a window llama.cpp saves the last one alone.
-        """
+    def goes_on_at(self, number: int, cells: int) -> bool:
+        """Whether a sequence that was cut to `cells` has all that its next token looks at."""
         first = _seq_pos_min(self._memory, number) if cells else 0
         return self.last_position(number) == cells - 1 and first <= max(0, cells - self._window)
 
