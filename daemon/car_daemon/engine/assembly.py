@@ -224,7 +224,7 @@ def _loop(
 ) -> EngineLoop:
     clock = time.perf_counter
     table = SequenceTable(context.sequences, context.context_tokens)
-    saved = SavedCells(load.saved_bytes)
+    saved = SavedCells(load.saved_bytes, context.saved_go_on_at)
     return EngineLoop(
         samplers=samplers,
         vocabulary=vocabulary,

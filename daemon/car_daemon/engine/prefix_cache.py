@@ -33,13 +33,12 @@ class CellContext(Protocol):
         """Give an empty sequence the cells of another one; the next decode copies as many as a sequence can have."""
         ...
 
-    @property
-    def saves_all(self) -> bool:
-        """Whether all cells of a sequence are saved, so that they can be cut when they are restored."""
+    def goes_on_at(self, number: int, cells: int) -> bool:
+        """Whether a sequence, once it is cut to `cells`, has all that its next token looks at."""
         ...
 
-    def goes_on_at(self, number: int, cells: int) -> bool:
-        """Whether a sequence that was cut to `cells` has all that its next token looks at."""
+    def saved_go_on_at(self, saved: int, cells: int) -> bool:
+        """The same for a sequence that is restored as it was saved with `saved` cells."""
         ...
 
     def saved_size(self, number: int) -> int:
@@ -116,14 +115,16 @@ class PrefixCache:
     def _start_cached(self, prompt: list[int], prefix: Prefix, idle: list[Sequence], order: int) -> Sequence:
         # The last token of a prompt is always computed: its logits are not kept.
         most = prefix.cut(len(prompt) - 1)
-        warm_tokens, warm = _best(idle, most)
-        saved_tokens, saved = self._saved.longest(most, whole=not self._context.saves_all)
-        busy_tokens, busy = _best([each for each in self._table.sequences if each not in idle], most)
+        warm_tokens, warm = self._best(idle, most)
+        saved_tokens, saved = self._saved.longest(most)
+        busy_tokens, busy = self._best([each for each in self._table.sequences if each not in idle], most)
         if warm is not None and warm_tokens >= max(saved_tokens, busy_tokens):
             if warm.cells - warm_tokens > warm_tokens:
                 # More of it is of no use here than is: another conversation's, which may go on.
                 self._save_if_worth(warm)
-            warm.start(prompt, order, prefix, self._kept(warm, warm_tokens))
+            self._context.cut(warm.number, warm_tokens)
+            warm.start(prompt, order, prefix, warm_tokens)
+            self._count(warm_tokens)
             return warm
         sequence = self._emptied(idle[0])
         sequence.start(prompt, order, prefix)
@@ -137,21 +138,22 @@ class PrefixCache:
     def _share(self, leader: Sequence, sequence: Sequence, tokens: int, followers: int) -> None:
         """Give one of so many followers what it shares with its leader."""
         assert sequence.prefix is not None
-        at_hand, saved = self._saved.longest(sequence.prefix.cut(tokens), whole=not self._context.saves_all)
-        if not tokens:
-            sequence.reuse(0)
-        elif saved is not None and at_hand == tokens:
+        at_hand, saved = self._saved.longest(sequence.prefix.cut(tokens))
+        if saved is not None and at_hand == tokens:
             self._restore(saved, sequence, tokens)
-        elif self._copies(tokens, followers):
+        elif self._copies(leader, tokens, followers):
             self._context.copy(leader.number, sequence.number)
-            sequence.reuse(self._kept(sequence, tokens))
-        else:
+            self._reuse(sequence, tokens)
+        elif tokens and self._context.saved_go_on_at(leader.cells, tokens):
             self._restore(self._snapshot(leader), sequence, tokens)
+        else:
+            sequence.reuse(0)
 
-    def _copies(self, tokens: int, followers: int) -> bool:
-        """Whether a share is copied within the context; what is saved of a leader has to be cut."""
-        worth_it = tokens >= self._table.context_tokens * _WORTH_COPYING and followers <= _FEW_FOLLOWERS
-        return worth_it or not self._context.saves_all
+    def _copies(self, leader: Sequence, tokens: int, followers: int) -> bool:
+        """Whether that is copied within the context: it costs less, or there is no other way and it is worth it."""
+        if tokens >= self._table.context_tokens * _WORTH_COPYING and followers <= _FEW_FOLLOWERS:
+            return True
+        return tokens >= _WORTH_SAVING and not self._context.saved_go_on_at(leader.cells, tokens)
 
     def _snapshot(self, sequence: Sequence) -> SavedPrefix:
         assert sequence.prefix is not None
@@ -164,17 +166,12 @@ class PrefixCache:
             sequence.reuse(0)
             return
         self._saved.touch(saved)
-        sequence.reuse(self._kept(sequence, tokens))
+        self._reuse(sequence, tokens)
 
-    def _kept(self, sequence: Sequence, tokens: int) -> int:
-        """Cut a sequence; return how many cells it keeps, none where the next token looks at some that it has not."""
+    def _reuse(self, sequence: Sequence, tokens: int) -> None:
         self._context.cut(sequence.number, tokens)
-        if not self._context.goes_on_at(sequence.number, tokens):
-            self._context.cut(sequence.number, 0)
-            return 0
-        self.counters["cache_hits"] += 1
-        self.counters["cached_tokens"] += tokens
-        return tokens
+        sequence.reuse(tokens)
+        self._count(tokens)
 
     def _emptied(self, sequence: Sequence) -> Sequence:
         """Make room in a sequence; a long prefix moves to host memory."""
@@ -193,9 +190,12 @@ class PrefixCache:
         self._context.cut(sequence.number, 0)
         sequence.clear()
 
+    def _count(self, tokens: int) -> None:
+        self.counters["cache_hits"] += 1
+        self.counters["cached_tokens"] += tokens
 
-def _best(sequences: list[Sequence], prefix: Prefix) -> tuple[int, Sequence | None]:
-    """Return the sequence that shares the most tokens, of several the one that has most of them, and how many."""
-    shares = [(each.prefix.shared(prefix), each) for each in sequences if each.prefix is not None]
-    tokens, best = max(shares, key=lambda share: (share[0], min(share[0], share[1].cells)), default=(0, None))
-    return (tokens, best) if tokens else (0, None)
+    def _best(self, sequences: list[Sequence], prefix: Prefix) -> tuple[int, Sequence | None]:
+        """Return the sequence that shares the most tokens, of several the one that has most of them, and how many."""
+        shares = [(each.prefix.shared(prefix), each) for each in sequences if each.prefix is not None]
+        of_use = [share for share in shares if share[0] and self._context.goes_on_at(share[1].number, share[0])]
+        return max(of_use, key=lambda share: (share[0], min(share[0], share[1].cells)), default=(0, None))

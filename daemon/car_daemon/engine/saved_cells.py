@@ -1,6 +1,7 @@
 """Cells of sequences in host memory: those of parked requests, and prefixes that had to leave their sequence."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from car_daemon.engine.batching.prefix import Prefix
@@ -15,10 +16,14 @@ class SavedPrefix:
 
 
 class SavedCells:
-    """At most `limit` bytes together; parked requests come first, and prefixes used longest ago go first."""
+    """At most `limit` bytes together; parked requests come first, and prefixes used longest ago go first.
 
-    def __init__(self, limit: int) -> None:
+    `go_on_at` tells whether so many saved cells, once they are restored, can be cut to so many.
+    """
+
+    def __init__(self, limit: int, go_on_at: Callable[[int, int], bool] = lambda _saved, _cells: True) -> None:
         self._limit = limit
+        self._go_on_at = go_on_at
         # Mutable state: bytes of parked requests and of everything, and the prefixes, the one used last at the end.
         self.pinned = 0
         self.bytes = 0
@@ -46,17 +51,17 @@ class SavedCells:
         if not self.fits(len(saved.cells)):
             return
         for number, other in list(self._prefixes.items()):
-            if other.prefix.shared(saved.prefix) == len(other.prefix):
+            if other.prefix.shared(saved.prefix) == len(other.prefix) and self._serves(saved, len(other.prefix)):
                 self._drop(number)
         self._prefixes[id(saved)] = saved
         self._grow(len(saved.cells))
 
-    def longest(self, prefix: Prefix, *, whole: bool = False) -> tuple[int, SavedPrefix | None]:
-        """Return the prefix that spares a prompt most tokens, and how many; with `whole` only one that it begins with."""
+    def longest(self, prefix: Prefix) -> tuple[int, SavedPrefix | None]:
+        """Return the prefix that spares a prompt the most tokens, and how many."""
         shared = [
             (tokens, number)
             for number, saved in self._prefixes.items()
-            if (tokens := saved.prefix.shared(prefix)) == len(saved.prefix) or not whole
+            if (tokens := saved.prefix.shared(prefix)) and self._serves(saved, tokens)
         ]
         tokens, number = max(shared, default=(0, 0))
         return tokens, self._prefixes[number] if tokens else None
@@ -65,6 +70,9 @@ class SavedCells:
         """Note that a prefix was of use."""
         if id(saved) in self._prefixes:
             self._prefixes.move_to_end(id(saved))
+
+    def _serves(self, saved: SavedPrefix, tokens: int) -> bool:
+        return self._go_on_at(len(saved.prefix), tokens)
 
     def _grow(self, size: int) -> None:
         self.bytes += size

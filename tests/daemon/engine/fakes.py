@@ -178,9 +178,8 @@ def solo(prompt: list[int], max_tokens: int) -> list[int]:
 class FakeContext:
     """A ledger of every sequence's cells.
 
-    `codes` says which decodes fail (0 is the first), and how; `restores` whether saved cells can be put back,
-    `saves_all` whether they can be cut then, and `remembers` whether what was reused can go on; `says` what comes after
-    some tokens.
+    `codes` says which decodes fail (0 is the first), and how; `restores` whether saved cells can be put back, and
+    `saves_all` whether they can be cut then; `says` what comes after some tokens.
     """
 
     def __init__(
@@ -192,7 +191,6 @@ class FakeContext:
         samplers: FakeSamplers | None = None,
         codes: Mapping[int, int] | None = None,
         restores: bool = True,
-        remembers: bool = True,
         saves_all: bool = True,
         says: Callable[[list[int]], int] = next_token,
     ) -> None:
@@ -201,7 +199,6 @@ class FakeContext:
         self.samplers = samplers
         self.codes = codes or {}
         self.restores = restores
-        self.remembers = remembers
         self.saves_all = saves_all
         self.says = says
         self.cells: list[list[int]] = [[] for _ in range(sequences)]
@@ -270,13 +267,17 @@ class FakeContext:
         if self.cells[target]:
             raise WouldAbort(f"sequence {target} is not empty")
         self.cells[target] = list(self.cells[source])
+        self._restored[target] = self._restored.get(source, 0)
         self.copies += 1
         self.copying = True
 
     def goes_on_at(self, number: int, cells: int) -> bool:
-        """Whether cells that were copied or restored are of any use."""
-        assert len(self.cells[number]) == cells
-        return self.remembers and (self.saves_all or cells >= self._restored.get(number, 0))
+        """Whether a sequence can be cut to so many cells; one that was restored may not."""
+        return self.saved_go_on_at(self._restored.get(number, 0), cells)
+
+    def saved_go_on_at(self, saved: int, cells: int) -> bool:
+        """Whether a sequence that is restored can be cut by more than one cell."""
+        return self.saves_all or cells >= saved - 1
 
     def saved_size(self, number: int) -> int:
         """Return one byte a cell."""
@@ -404,7 +405,7 @@ class FakeEngine:
         self.adapted: list[AdapterSet] = []
         self.encodes: list[Encode] = []
         self.parked: list[int] = []
-        self.saved = SavedCells(saved_bytes)
+        self.saved = SavedCells(saved_bytes, context.saved_go_on_at)
         self.lot = ParkingLot(context, self.saved)
         self.cache = PrefixCache(context, self.table, self.saved, reuses=pads)
         self.commands = commands or Commands()

@@ -1,12 +1,9 @@
 """Prefix reuse on the ledger, where cells that are not what they should be give another answer."""
 
-from collections.abc import Callable
-
 import pytest
 
 from car_daemon.engine.batching.prefix import prefix_of
-from car_daemon.engine.batching.sequence import Sequence
-from car_daemon.engine.prefix_cache import _best
+from car_daemon.engine.batching.turns import NO_ADAPTERS
 from tests.daemon.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command, solo
 
 CONTEXT = 512
@@ -218,14 +215,25 @@ def test_without_host_memory_it_is_copied_or_saved_for_each() -> None:
     assert (engine.context.copies, engine.context.saves) == (2, 1)
 
 
-def test_where_saved_cells_cannot_be_cut_any_share_is_copied() -> None:
-    engine = FakeEngine(FakeContext(4, CONTEXT, batch_tokens=64, saves_all=False), saved_bytes=100_000)
-    assert together(engine, *(short(key) for key in range(4))) == [0, 100, 100, 100]
+def windowed(sequences: int) -> FakeEngine:
+    """Return an engine of a model whose saved cells cannot be cut."""
+    return FakeEngine(FakeContext(sequences, CONTEXT, batch_tokens=64, saves_all=False), saved_bytes=100_000)
+
+
+def test_where_saved_cells_cannot_be_cut_what_many_share_is_copied() -> None:
+    engine = windowed(4)
+    assert together(engine, *(question(key) for key in range(4))) == [0] + [len(SYSTEM)] * 3
     assert (engine.context.copies, engine.context.saves) == (3, 0)
 
 
-def test_where_saved_cells_cannot_be_cut_they_are_restored_to_go_on_at_their_end() -> None:
-    engine = FakeEngine(FakeContext(1, CONTEXT, batch_tokens=64, saves_all=False), saved_bytes=100_000)
+def test_where_saved_cells_cannot_be_cut_little_is_computed_again() -> None:
+    engine = windowed(4)
+    assert together(engine, short(1), short(2)) == [0, 0]
+    assert (engine.context.copies, engine.context.saves) == (0, 0)
+
+
+def test_where_saved_cells_cannot_be_cut_they_go_on_at_their_end() -> None:
+    engine = windowed(1)
     ask(engine, 1, question(1))
     ask(engine, 2, [5] * 180)
     assert ask(engine, 3, question(3)) == 0
@@ -235,12 +243,16 @@ def test_where_saved_cells_cannot_be_cut_they_are_restored_to_go_on_at_their_end
     assert engine.context.restored == 1
 
 
-@pytest.mark.parametrize("prompt", [question, short], ids=["copied", "restored"])
-def test_cells_that_cannot_go_on_are_computed(prompt: Callable[[int], list[int]]) -> None:
-    engine = FakeEngine(FakeContext(4, CONTEXT, batch_tokens=64, remembers=False), saved_bytes=100_000)
-    assert together(engine, prompt(1), prompt(2)) == [0, 0]
-    assert ask(engine, 1, prompt(3)) == 0
-    assert engine.loop.counters["cache_hits"] == 0
+def test_a_conversation_that_was_restored_is_left_alone_by_a_prompt_that_shares_its_begin() -> None:
+    engine = windowed(2)
+    conversation = [1 + place * 11 % 26 for place in range(300)]
+    ask(engine, 1, conversation)
+    for key in (2, 3):
+        ask(engine, key, [key] * 180)
+    more = [*conversation, *solo(conversation, 5), 3, 4]
+    assert ask(engine, 4, more) > 0
+    assert ask(engine, 5, [*conversation[:250], 9, 9]) == 0
+    assert ask(engine, 6, [*more, *solo(more, 5), 3, 4]) >= len(more)
 
 
 def test_a_memory_that_cannot_drop_a_tail_is_served_without_reuse() -> None:
@@ -297,12 +309,18 @@ def test_a_conversation_whose_last_answer_was_changed_is_not_saved_each_time() -
     assert engine.saved.bytes == 0
 
 
-def test_of_those_that_share_as_much_the_one_that_has_computed_it_is_followed() -> None:
-    asked = prefix_of([*SYSTEM, 1, 2], "me")
-    waiting, computing = Sequence(0), Sequence(1)
-    for order, sequence in enumerate((waiting, computing)):
-        sequence.start([*SYSTEM, 3, 4, 5], order, prefix_of([*SYSTEM, 3, 4, 5], "me"))
-    computing.commit(150)
-    assert _best([waiting, computing], asked) == (len(SYSTEM), computing)
-    waiting.commit(150)
-    assert _best([waiting, computing], asked) == (len(SYSTEM), waiting)
+@pytest.mark.parametrize(("first", "second", "followed"), [(0, 150, 1), (150, 150, 0)])
+def test_of_those_that_share_as_much_the_one_that_has_computed_most_of_it_is_followed(
+    first: int, second: int, followed: int
+) -> None:
+    engine = engine_of()
+    for number, cells in enumerate((first, second)):
+        engine.table.sequences[number].start(question(1), number, prefix_of(question(1), f"me\n{NO_ADAPTERS}"))
+        engine.table.sequences[number].commit(cells)
+    follower = engine.cache.start(question(2), "me")
+    assert follower is not None
+    leader = engine.table.sequences[followed]
+    leader.commit(len(SYSTEM) - leader.cells)
+    engine.context.cells[followed] = list(SYSTEM)
+    engine.cache.settle()
+    assert follower.cells == len(SYSTEM)

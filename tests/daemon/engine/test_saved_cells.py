@@ -22,14 +22,14 @@ def test_the_prefix_that_spares_most_is_found() -> None:
     assert room.longest(prefix(3)) == (0, None)
 
 
-def test_a_prefix_that_has_to_fit_whole_is_one_that_the_prompt_begins_with() -> None:
-    room = SavedCells(100)
-    begun, other = saved(1, 10, tokens=20), saved(1, 10, tokens=40)
-    room.keep(other)
-    room.keep(begun)
-    assert room.longest(prefix(1, 39), whole=True) == (20, begun)
-    assert room.longest(prefix(1, 40), whole=True) == (40, other)
-    assert room.longest(prefix(1, 19), whole=True) == (0, None)
+def test_where_saved_cells_cannot_be_cut_only_those_are_found_that_a_prompt_begins_with() -> None:
+    room = SavedCells(100, lambda saved, cells: cells == saved)
+    begin, whole = saved(1, 10, tokens=20), saved(1, 10, tokens=40)
+    room.keep(begin)
+    room.keep(whole)
+    assert room.longest(prefix(1, 39)) == (20, begin)
+    assert room.longest(prefix(1, 40)) == (40, whole)
+    assert room.longest(prefix(1, 19)) == (0, None)
 
 
 def test_a_prefix_of_another_namespace_is_never_found() -> None:

@@ -133,15 +133,18 @@ class LlamaContext:
         binding.llama_memory_clear(self._memory, True)
         return can
 
-    @property
-    def saves_all(self) -> bool:
-        """Whether all cells of a sequence are saved: of layers that look no further than a window only that one is."""
-        return self._window == 0
-
     def goes_on_at(self, number: int, cells: int) -> bool:
-        """Whether a sequence that was cut to `cells` has all that its next token looks at."""
-        first = _seq_pos_min(self._memory, number) if cells else 0
-        return self.last_position(number) == cells - 1 and first <= max(0, cells - self._window)
+        """Whether a sequence, once it is cut to `cells`, has all that its next token looks at."""
+        self._check(number)
+        return bool(_seq_pos_min(self._memory, number) <= self._looks_back_to(cells))
+
+    def saved_go_on_at(self, saved: int, cells: int) -> bool:
+        """The same for a sequence that is restored as it was saved with `saved` cells."""
+        # Of layers that look no further than a window llama.cpp saves one window.
+        return self._window == 0 or saved - self._window <= self._looks_back_to(cells)
+
+    def _looks_back_to(self, cells: int) -> int:
+        return max(0, cells + 1 - self._window) if self._window else 0
 
     def copy(self, source: int, target: int) -> None:
         """Give an empty sequence the cells of another one; the next decode copies as many as a sequence can have."""

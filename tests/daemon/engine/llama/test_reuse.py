@@ -99,18 +99,29 @@ def test_a_follower_of_a_request_that_was_parked_computes_what_that_has_no_more(
     assert engine.ends[1].usage.cached_tokens == (0 if parked else 150)
 
 
-@pytest.mark.parametrize("cut", [2 * WINDOW, WINDOW // 2])
-def test_a_sequence_goes_on_where_its_window_is_whole(sliding: LlamaModel, cut: int) -> None:
+@pytest.mark.parametrize("cut", [0, 1, 2, WINDOW // 2, 2 * WINDOW])
+def test_a_restored_sequence_goes_on_where_its_window_is_whole(sliding: LlamaModel, cut: int) -> None:
     with closing(LlamaContext(sliding, sequences=2, context_tokens=CONTEXT, threads=1)) as context:
         count = len(LONG)
         context.decode(LONG, list(range(count)), [0] * count, [False] * count)
         context.restore(1, context.save(0))
-        assert context.goes_on_at(1, count)
-        for number, goes_on in ((0, True), (1, False)):
-            context.cut(number, count - cut)
-            assert context.goes_on_at(number, count - cut) == goes_on
-        context.cut(1, 0)
-        assert context.goes_on_at(1, 0)
+        cells = count - cut
+        assert [context.goes_on_at(number, cells) for number in (0, 1)] == [True, cut <= 1]
+        assert context.saved_go_on_at(count, cells) == (cut <= 1)
+        logits = []
+        for number in (0, 1) if cut <= 1 else ():
+            context.cut(number, cells)
+            assert context.decode([77], [cells], [number], [True]) == 0
+            logits.append(context.logits(0).copy())
+        assert len({tuple(each.round(3)) for each in logits}) == (cut <= 1)
+
+
+def test_what_fits_into_a_window_is_saved_whole(sliding: LlamaModel) -> None:
+    with closing(LlamaContext(sliding, sequences=2, context_tokens=CONTEXT, threads=1)) as context:
+        count = WINDOW
+        context.decode(LONG[:count], list(range(count)), [0] * count, [False] * count)
+        context.restore(1, context.save(0))
+        assert all(context.goes_on_at(1, cells) and context.saved_go_on_at(count, cells) for cells in range(count))
 
 
 @pytest.mark.parametrize("turns", range(4))
