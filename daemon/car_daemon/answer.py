@@ -26,6 +26,7 @@ def request_of(params: InferParams, owner: Owner, key: int, model: str, *, size:
         model,
         arrived=now,
         client=(owner.uid, params.client if params.client is not None else owner.pid),
+        process=owner.pid,
         size=size,
         priority=params.priority,
         wait=params.wait,

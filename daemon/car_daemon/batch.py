@@ -8,22 +8,40 @@ from car_protocol.errors import RpcError
 from car_protocol.methods import METHODS
 
 
-class BatchAnswers:
-    """Collects answers until every entry that gets one has it; until then they are a share of what is held for all."""
+class Batches:
+    """The incomplete batches of one connection; their answers are a share of what is held for all clients."""
 
-    def __init__(self, batch: Batch, send: Callable[[bytes], None], share: Sharing) -> None:
+    def __init__(self, send: Callable[[bytes], None], share: Sharing) -> None:
         self._send = send
-        self._expected = sum(isinstance(entry, RpcError) or entry.id is not None for entry in batch.entries)
-        self._share = share(lambda: sum(map(len, self._answers)))
-        # Mutable state: the answers so far, a frame each.
-        self._answers: list[bytes] = []
+        self._share = share(lambda: self._bytes)
+        # Mutable state: the bytes of all answers that wait for others of their batch, and whether nobody wants them.
+        self._bytes = 0
+        self._dropped = False
 
-    def add(self, answer: Result | Failure) -> None:
-        """Take one answer; the last one sends them all."""
-        self._answers.append(encode_message(answer))
-        if len(self._answers) == self._expected:
-            answers, self._answers = self._answers, []
-            self._send(join_batch(answers))
+    def begin(self, batch: Batch) -> Callable[[Result | Failure], None]:
+        """Return what takes the answers of a batch; the last one sends them all."""
+        expected = sum(isinstance(entry, RpcError) or entry.id is not None for entry in batch.entries)
+        answers: list[bytes] = []
+
+        def add(answer: Result | Failure) -> None:
+            if self._dropped:
+                return
+            answers.append(encode_message(answer))
+            if len(answers) == expected:
+                self._hold(-sum(map(len, answers[:-1])))
+                self._send(join_batch(answers))
+            else:
+                self._hold(len(answers[-1]))
+
+        return add
+
+    def drop(self) -> None:
+        """Forget all of them, and what comes of them."""
+        self._dropped = True
+        self._hold(-self._bytes)
+
+    def _hold(self, more: int) -> None:
+        self._bytes += more
         self._share.changed()
 
 

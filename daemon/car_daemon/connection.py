@@ -7,7 +7,7 @@ from typing import Protocol, cast
 import structlog
 from msgspec import Struct
 
-from car_daemon.batch import BatchAnswers, entry_refusal
+from car_daemon.batch import Batches, entry_refusal
 from car_daemon.exchange import Exchange
 from car_daemon.faults import place_of
 from car_daemon.hangup import HangupWatcher
@@ -77,6 +77,7 @@ class Connection(asyncio.Protocol):
         self._lost = surroundings.lost
         self._intake = Intake(self._limits, self._frame_timed_out, self._share)
         self._outbox = Outbox(self._limits, self._share)
+        self._batches = Batches(self._send, self._share)
         # Mutable state: the transport and its descriptor, whether reading waits for frames to be carried out, requests
         # in flight by id, whether the peer has closed its side, and what the status shows.
         self._transport: asyncio.Transport | None = None
@@ -134,6 +135,7 @@ class Connection(asyncio.Protocol):
         self._intake.drop()
         self._hangups.forget(self._descriptor)
         self._outbox.discard()
+        self._batches.drop()
         self._cancel_all()
         self._lost(self)
 
@@ -242,17 +244,19 @@ class Connection(asyncio.Protocol):
 
     def _batch(self, batch: Batch) -> None:
         """Carry out the entries; the array of answers goes out when the last one ended."""
-        answers = BatchAnswers(batch, self._send, self._share)
+        answer = self._batches.begin(batch)
 
         def end(exchange: Exchange, response: Result | Failure) -> None:
             self._forget(exchange, response)
-            answers.add(response)
+            answer(response)
 
         for entry in batch.entries:
+            if self._closing:
+                return
             if refusal := entry_refusal(entry):
                 if isinstance(entry, Call):
                     self._calls.refused(entry)
-                answers.add(refusal)
+                answer(refusal)
             elif isinstance(entry, Call):
                 self._call(entry, end)
 
@@ -276,6 +280,7 @@ class Connection(asyncio.Protocol):
         log.warning("connection.dropped", uid=self.peer.uid, pid=self.peer.pid)
         self._intake.drop()
         self._outbox.discard()
+        self._batches.drop()
         self.abort()
 
     @property

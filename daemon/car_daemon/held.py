@@ -1,6 +1,6 @@
 """What is held in memory for clients until they go on: frames that are not carried out, and output that was not read.
 
-So are answers of a batch that is not complete. Requests are not counted: the queue bounds them.
+Answers that wait for others of their batch count too. Requests do not: the queue bounds them.
 """
 
 from collections import Counter

@@ -92,7 +92,8 @@ class Inference:
         entry = self._pool.servable(params.model)
         now = self._clock()
         entry.touch()
-        request = Request(next(self._keys), entry.name, arrived=now, client=(owner.uid, owner.pid), size=size)
+        client = owner.uid, owner.pid
+        request = Request(next(self._keys), entry.name, arrived=now, client=client, process=owner.pid, size=size)
         return self._submit(entry, TextsAnswer(request, params, owner, reply), now)
 
     def _submit(self, entry: ModelEntry, answer: Pending, now: float) -> int:

@@ -7,6 +7,7 @@ from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from car_daemon.held import HeldBytes, Share
 from car_daemon.peer import Peer
@@ -141,15 +142,18 @@ def test_answers_that_wait_for_others_of_their_batch_count_until_they_are_sent(r
     run(scenario())
 
 
-def test_a_batch_that_its_connection_does_not_outlive_holds_nothing(run: Run) -> None:
+def test_a_connection_that_leaves_its_batches_open_is_ended_once_and_holds_nothing_then(run: Run) -> None:
     async def scenario() -> None:
         held = HeldBytes(most=300)
         async with connections(held=held) as all_of_them:
             greedy, other = await all_of_them.connect(), await all_of_them.connect()
-            for number in range(0, 20, 2):
-                greedy.writer.write(batch_of(request("do", number), request("wait", number + 1)))
-            await greedy.gone()
+            with capture_logs() as logs:
+                greedy.writer.write(batch_of(request("wait", 0), *(request("do", number) for number in range(1, 31))))
+                await greedy.gone()
+            assert [entry["event"] for entry in logs] == ["connection.dropped"]
             assert held.total == 0
+            assert all_of_them.calls.done < 30
+            assert all_of_them.calls.cancelled == ["cancelled"]
             other.send("do", 1)
             assert (await other.receive())["id"] == 1
 

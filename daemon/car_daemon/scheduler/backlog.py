@@ -1,12 +1,12 @@
 """The bounded queue: which requests count against it, and who is held back or dropped when it is full."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from car_daemon.scheduler.request import RANKS, Client, Request
+from car_daemon.scheduler.request import RANKS, Request
 from car_protocol.limits import QUEUE_LIMIT, QUEUE_MAX_BYTES
 
 # Clients that wait for their answers do not come near this together; a machine that runs models has far more.
@@ -28,11 +28,12 @@ class Backlog:
 
     def __init__(self, bounds: QueueBounds) -> None:
         self.bounds = bounds
-        # Mutable state: the requests that count, their bytes, and those held back, in order of arrival, and theirs.
+        # Mutable state: the requests that count, and their bytes; those held back in order of arrival, and theirs by
+        # process.
         self._counted: dict[int, Request] = {}
         self._bytes = 0
-        self._held: deque[Request] = deque()
-        self._held_bytes = 0
+        self._held: dict[int, Request] = {}
+        self._held_bytes: Counter[int] = Counter()
 
     def __len__(self) -> int:
         return len(self._counted)
@@ -59,32 +60,33 @@ class Backlog:
         """Stop counting a request, or holding it."""
         if self._counted.pop(request.key, None) is not None:
             self._bytes -= request.size
-        elif request in self._held:
-            self._held.remove(request)
-            self._held_bytes -= request.size
+        elif self._held.pop(request.key, None) is not None:
+            self._count_held(request, -request.size)
 
     def hold(self, request: Request) -> None:
         """Hold a request back until there is room."""
-        self._held.append(request)
-        self._held_bytes += request.size
+        self._held[request.key] = request
+        self._count_held(request, request.size)
 
     def excess(self) -> Iterator[Request]:
-        """Yield whom to refuse until what is held back is within bounds: the last one of the client that has most."""
-        while self._held_bytes > _MOST_HELD_BYTES:
-            by_client: Counter[Client] = Counter()
-            for request in self._held:
-                by_client[request.client] += request.size
-            heaviest = max(by_client, key=lambda client: by_client[client])
-            yield next(request for request in reversed(self._held) if request.client == heaviest)
+        """Yield whom to refuse until what is held back is within bounds: the last one of the process that has most."""
+        while self._held_bytes.total() > _MOST_HELD_BYTES:
+            (process, _), *_ = self._held_bytes.most_common(1)
+            yield next(request for request in reversed(self._held.values()) if request.process == process)
+
+    def _count_held(self, request: Request, size: int) -> None:
+        self._held_bytes[request.process] += size
+        if not self._held_bytes[request.process]:
+            del self._held_bytes[request.process]
 
     def next_held(self) -> Request | None:
         """Count and return the first request held back, if there is room for it now."""
-        if not self._held or not self.fits(self._held[0]):
+        first = next(iter(self._held.values()), None)
+        if first is None or not self.fits(first):
             return None
-        request = self._held.popleft()
-        self._held_bytes -= request.size
-        self.enter(request)
-        return request
+        self.leave(first)
+        self.enter(first)
+        return first
 
     def overload_facts(self, why: str, wait: float | None) -> dict[str, Any]:
         """Return the data of an `overloaded` error; `wait` is in seconds, None where unknown."""

@@ -62,6 +62,7 @@ class Request:
         *,
         arrived: float,
         client: Client = (0, ""),
+        process: int = 0,
         size: int = 0,
         priority: Priority = "latency_critical",
         wait: bool = True,
@@ -76,6 +77,7 @@ class Request:
         self.key = key
         self.model = model
         self.client = client
+        self.process = process
         self.size = size
         self.priority: Priority = priority
         self.wait = wait

@@ -89,16 +89,31 @@ def test_a_request_that_does_not_want_to_be_held_back_is_refused() -> None:
 MIB = 1024 * 1024
 
 
-def test_what_is_held_back_is_bounded_in_bytes_and_whoever_has_most_is_refused() -> None:
+def test_what_is_held_back_is_bounded_in_bytes_and_the_process_that_has_most_is_refused() -> None:
     world = world_with("block", limit=1)
     world.submit()
-    world.submit(client=(1, "modest"), size=8 * MIB)
-    for _ in range(40):
-        world.submit(client=(1, "greedy"), size=8 * MIB)
-    modest = world.submit(client=(2, "modest"), size=8 * MIB)
-    assert why(world) == [(key, "queue full") for key in [*range(34, 43), 33]]
-    assert world.scheduler.backlog.held == 32
+    world.submit(process=1, size=16 * MIB)
+    for number in range(40):
+        world.submit(process=2, client=(1, f"label {number}"), size=8 * MIB)
+    modest = world.submit(process=3, size=16 * MIB)
+    assert why(world) == [(key, "queue full") for key in [*range(33, 43), 32, 31]]
+    assert world.scheduler.backlog.held == 30
     assert not world.endings[modest.key]
+
+
+def test_bytes_are_what_counts_of_those_held_back_and_many_may_have_to_make_room() -> None:
+    world = world_with("block", limit=1)
+    world.submit()
+    for _ in range(2000):
+        world.submit(process=1, size=1000)
+    for _ in range(32):
+        world.submit(process=2, size=8 * MIB - 1000)
+    world.submit(process=2, size=8 * MIB)
+    assert {fail.request.process for fail in world.fails} == {2}
+    held = world.scheduler.backlog.held
+    world.submit(process=3, size=249 * MIB)
+    assert {fail.request.process for fail in world.fails} == {2, 3}
+    assert world.scheduler.backlog.held == held
 
 
 def test_what_was_held_back_and_is_not_any_more_leaves_room() -> None:
