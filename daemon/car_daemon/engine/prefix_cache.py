@@ -157,7 +157,8 @@ class PrefixCache:
 
     def _snapshot(self, sequence: Sequence) -> SavedPrefix:
         assert sequence.prefix is not None
-        saved = SavedPrefix(sequence.prefix.cut(sequence.cells), self._context.save(sequence.number))
+        length = sequence.cells
+        saved = SavedPrefix(sequence.prefix.cut(length), self._context.save(sequence.number), length)
         self._saved.keep(saved)
         return saved
 

@@ -9,10 +9,11 @@ from car_daemon.engine.batching.prefix import Prefix
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedPrefix:
-    """Cells that begin any prompt which begins with these tokens."""
+    """Cells that begin any prompt which begins with these tokens; `length` were saved, perhaps of an answer as well."""
 
     prefix: Prefix
     cells: memoryview
+    length: int
 
 
 class SavedCells:
@@ -72,7 +73,7 @@ class SavedCells:
             self._prefixes.move_to_end(id(saved))
 
     def _serves(self, saved: SavedPrefix, tokens: int) -> bool:
-        return self._go_on_at(len(saved.prefix), tokens)
+        return self._go_on_at(saved.length, tokens)
 
     def _grow(self, size: int) -> None:
         self.bytes += size

@@ -243,6 +243,18 @@ def test_where_saved_cells_cannot_be_cut_they_go_on_at_their_end() -> None:
     assert engine.context.restored == 1
 
 
+def test_of_a_leader_that_has_begun_to_answer_more_cells_were_saved_than_its_prompt_has() -> None:
+    engine = windowed(4)
+    prompt = question(1)
+    engine.turn(run_command(1, prompt, 40, namespace="me"))
+    while engine.table.sequences[0].cells < len(prompt) + 1:
+        engine.turn()
+    assert together(engine, *([*prompt, key, 9] for key in (1, 2, 3))) == [len(prompt)] * 3
+    assert (engine.context.copies, engine.context.saves) == (0, 1)
+    ask(engine, 2, [5] * 180)
+    assert ask(engine, 3, [*prompt[:-1], prompt[-1] % 26 + 1, 9]) == 0
+
+
 def test_a_conversation_that_was_restored_is_left_alone_by_a_prompt_that_shares_its_begin() -> None:
     engine = windowed(2)
     conversation = [1 + place * 11 % 26 for place in range(300)]

@@ -5,7 +5,7 @@ from car_daemon.engine.saved_cells import SavedCells, SavedPrefix
 
 
 def saved(first: int, size: int, tokens: int = 20, namespace: str = "me") -> SavedPrefix:
-    return SavedPrefix(prefix(first, tokens, namespace), memoryview(bytes(size)))
+    return SavedPrefix(prefix(first, tokens, namespace), memoryview(bytes(size)), tokens)
 
 
 def prefix(first: int, tokens: int = 20, namespace: str = "me") -> Prefix:
