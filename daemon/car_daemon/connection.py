@@ -132,10 +132,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel everything that ran for this client."""
         self._transport = None
-        self._intake.drop()
+        self._let_go()
         self._hangups.forget(self._descriptor)
-        self._outbox.discard()
-        self._batches.drop()
         self._cancel_all()
         self._lost(self)
 
@@ -278,10 +276,14 @@ class Connection(asyncio.Protocol):
     def _drop(self) -> None:
         """End a client for which too much is held."""
         log.warning("connection.dropped", uid=self.peer.uid, pid=self.peer.pid)
+        self._let_go()
+        self.abort()
+
+    def _let_go(self) -> None:
+        """Hold nothing more for this client."""
         self._intake.drop()
         self._outbox.discard()
         self._batches.drop()
-        self.abort()
 
     @property
     def _closing(self) -> bool:

@@ -22,7 +22,7 @@ class SavedCells:
     `go_on_at` tells whether so many saved cells, once they are restored, can be cut to so many.
     """
 
-    def __init__(self, limit: int, go_on_at: Callable[[int, int], bool] = lambda _saved, _cells: True) -> None:
+    def __init__(self, limit: int, go_on_at: Callable[[int, int], bool]) -> None:
         self._limit = limit
         self._go_on_at = go_on_at
         # Mutable state: bytes of parked requests and of everything, and the prefixes, the one used last at the end.

@@ -71,7 +71,7 @@ class Backlog:
     def excess(self) -> Iterator[Request]:
         """Yield whom to refuse until what is held back is within bounds: the last one of the process that has most."""
         while self._held_bytes.total() > _MOST_HELD_BYTES:
-            (process, _), *_ = self._held_bytes.most_common(1)
+            [(process, _)] = self._held_bytes.most_common(1)
             yield next(request for request in reversed(self._held.values()) if request.process == process)
 
     def _count_held(self, request: Request, size: int) -> None:

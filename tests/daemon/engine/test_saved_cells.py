@@ -12,8 +12,13 @@ def prefix(first: int, tokens: int = 20, namespace: str = "me") -> Prefix:
     return prefix_of([first, *range(100, 99 + tokens)], namespace)
 
 
+def room_of(limit: int) -> SavedCells:
+    """Return room for cells that can be cut anywhere."""
+    return SavedCells(limit, lambda _saved, _cells: True)
+
+
 def test_the_prefix_that_spares_most_is_found() -> None:
-    room = SavedCells(100)
+    room = room_of(100)
     short, long = saved(1, 10, tokens=20), saved(1, 10, tokens=40)
     room.keep(long)
     room.keep(saved(2, 10))
@@ -33,20 +38,20 @@ def test_where_saved_cells_cannot_be_cut_only_those_are_found_that_a_prompt_begi
 
 
 def test_a_prefix_of_another_namespace_is_never_found() -> None:
-    room = SavedCells(100)
+    room = room_of(100)
     room.keep(saved(1, 10, namespace="other"))
     assert room.longest(prefix(1)) == (0, None)
 
 
 def test_a_longer_prefix_takes_the_place_of_the_one_that_it_begins_with() -> None:
-    room = SavedCells(100)
+    room = room_of(100)
     room.keep(saved(1, 10, tokens=20))
     room.keep(saved(1, 30, tokens=40))
     assert room.bytes == 30
 
 
 def test_the_prefix_used_longest_ago_makes_room() -> None:
-    room = SavedCells(30)
+    room = room_of(30)
     first, second, third = saved(1, 10), saved(2, 10), saved(3, 10)
     for each in (first, second, third):
         room.keep(each)
@@ -57,7 +62,7 @@ def test_the_prefix_used_longest_ago_makes_room() -> None:
 
 
 def test_a_parked_request_takes_the_room_of_prefixes_and_gives_it_back() -> None:
-    room = SavedCells(30)
+    room = room_of(30)
     room.keep(saved(1, 20))
     assert room.pin(15)
     assert (room.longest(prefix(1)), room.bytes) == ((0, None), 15)
@@ -66,7 +71,7 @@ def test_a_parked_request_takes_the_room_of_prefixes_and_gives_it_back() -> None
 
 
 def test_what_cannot_fit_is_not_kept() -> None:
-    room = SavedCells(30)
+    room = room_of(30)
     assert room.pin(20)
     assert not room.pin(11)
     room.keep(saved(1, 11))
@@ -75,7 +80,7 @@ def test_what_cannot_fit_is_not_kept() -> None:
 
 
 def test_a_prefix_that_was_dropped_may_be_touched() -> None:
-    room = SavedCells(10)
+    room = room_of(10)
     gone = saved(1, 10)
     room.keep(gone)
     room.keep(saved(2, 10))

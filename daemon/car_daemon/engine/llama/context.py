@@ -39,7 +39,8 @@ class LlamaContext:
         self.context_tokens: int = binding.llama_n_ctx_seq(self._context)
         self._vocabulary_size = int(binding.llama_vocab_n_tokens(model.vocab))
         self._width = int(binding.llama_model_n_embd_inp(model.handle))
-        self._window = int(binding.llama_model_n_swa(model.handle))
+        # Without layers that look no further than a window a token looks back at all of its sequence.
+        self._window = int(binding.llama_model_n_swa(model.handle)) or self.context_tokens + 1
         self._batch = BatchArrays(self.batch_tokens)
         # Mutable state: the rows of the last decode that have logits, empty when it failed; and the last sequence that
         # was given another one's cells, until the decode that copies them.
@@ -140,11 +141,11 @@ class LlamaContext:
 
     def saved_go_on_at(self, saved: int, cells: int) -> bool:
         """The same for a sequence that is restored as it was saved with `saved` cells."""
-        # Of layers that look no further than a window llama.cpp saves one window.
-        return self._window == 0 or saved - self._window <= self._looks_back_to(cells)
+        # llama.cpp saves one window.
+        return saved - self._window <= self._looks_back_to(cells)
 
     def _looks_back_to(self, cells: int) -> int:
-        return max(0, cells + 1 - self._window) if self._window else 0
+        return max(0, cells + 1 - self._window)
 
     def copy(self, source: int, target: int) -> None:
         """Give an empty sequence the cells of another one; the next decode copies as many as a sequence can have."""
