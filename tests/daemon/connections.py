@@ -147,6 +147,11 @@ async def connections(
             await all_of_them.close()
 
 
+def batch_of(*requests: bytes) -> bytes:
+    """Return requests as one batch, a line."""
+    return b"[" + b",".join(each[:-1] for each in requests) + b"]\n"
+
+
 def request(method: str, request_id: int) -> bytes:
     """Return a request as a line."""
     return b'{"jsonrpc":"2.0","id":%d,"method":"%s"}\n' % (request_id, method.encode())

@@ -9,7 +9,7 @@ import pytest
 from car_protocol.errors import RpcError
 from car_protocol.limits import Limits
 from tests.daemon.conftest import Run
-from tests.daemon.connections import Done, Json, connections, request
+from tests.daemon.connections import Done, Json, batch_of, connections, request
 
 SMALL = Limits(max_frame_bytes=1000, frame_timeout_ms=50)
 
@@ -104,7 +104,7 @@ def test_a_half_close_lets_a_batch_be_answered_whole(run: Run) -> None:
     async def scenario() -> None:
         async with connections() as all_of_them:
             pair = await all_of_them.connect()
-            batch = b"[" + b",".join(request("do", number).strip() for number in (31, 32)) + b"]\n"
+            batch = batch_of(request("do", 31), request("do", 32))
             pair.connection.data_received(request("do", 30) + batch)
             pair.connection.eof_received()
             *_, last = await pair.rest()

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from car_daemon.held import HeldBytes, Share
 from car_daemon.peer import Peer
 from tests.daemon.conftest import Run
-from tests.daemon.connections import Done, Pair, connections, request
+from tests.daemon.connections import Done, Pair, batch_of, connections, request
 
 
 class Holder:
@@ -118,10 +118,6 @@ def test_frames_that_are_begun_by_many_end_the_longest_of_them(run: Run) -> None
             assert held.total == 1001
 
     run(scenario())
-
-
-def batch_of(*requests: bytes) -> bytes:
-    return b"[" + b",".join(each[:-1] for each in requests) + b"]\n"
 
 
 def test_answers_that_wait_for_others_of_their_batch_count_until_they_are_sent(run: Run) -> None:

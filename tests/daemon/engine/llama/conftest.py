@@ -1,6 +1,8 @@
 """The built-in guide model, loaded once."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,16 +40,22 @@ def last_row(vocabulary: Vocabulary, prompt: str) -> int:
     return len(vocabulary.tokenize(prompt, add_special=True, parse_special=False)) - 1
 
 
+@contextmanager
+def loaded(path: Path) -> Iterator[LlamaModel]:
+    """Load a model for the length of a block, without a word on stderr."""
+    silence()
+    with closing(LlamaModel(str(path), gpu_layers=0, progress=lambda _: None)) as model:
+        yield model
+
+
 MakeContext = Callable[..., LlamaContext]
 
 
 @pytest.fixture(scope="session")
 def model() -> Iterator[LlamaModel]:
     """The weights."""
-    silence()
-    loaded = LlamaModel(str(PATH), gpu_layers=0, progress=lambda _: None)
-    yield loaded
-    loaded.close()
+    with loaded(PATH) as guide:
+        yield guide
 
 
 @pytest.fixture(scope="session")

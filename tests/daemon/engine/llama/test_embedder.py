@@ -1,6 +1,7 @@
 """Vectors and scores from a second context, on generated models."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,10 +13,10 @@ from hypothesis import strategies as st
 
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.embedder import PACKED_TEXTS, PACKED_TOKENS, Embedder, pack
-from car_daemon.engine.llama.model import LlamaModel, ModelError, silence
+from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.pairs import Pairs
 from car_daemon.engine.llama.tokens import Vocabulary
-from tests.daemon.engine.llama.conftest import MakeContext
+from tests.daemon.engine.llama.conftest import MakeContext, loaded
 from tools.random_model import generate
 from tools.random_models import embedding
 from tools.random_models.embedding import CONTEXT, WIDTH, generate_embedding
@@ -54,15 +55,11 @@ Open = Callable[..., Embedder]
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, LlamaModel]]:
     """A model of every kind."""
-    silence()
     folder = tmp_path_factory.mktemp("models")
-    loaded = {}
     for name, write in GENERATORS.items():
         write(folder / name)
-        loaded[name] = LlamaModel(str(folder / name), gpu_layers=0, progress=lambda _: None)
-    yield loaded
-    for one in loaded.values():
-        one.close()
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(loaded(folder / name)) for name in GENERATORS}
 
 
 @pytest.fixture

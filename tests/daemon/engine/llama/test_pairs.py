@@ -1,14 +1,15 @@
 """The tokens of a query and a document."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import gguf
 import pytest
 
-from car_daemon.engine.llama.model import LlamaModel, silence
 from car_daemon.engine.llama.pairs import Pairs
 from car_daemon.engine.llama.tokens import Vocabulary
+from tests.daemon.engine.llama.conftest import loaded
 from tools.random_models.embedding import generate_embedding
 from tools.random_models.llama import add_shape, tensors
 from tools.random_models.model_file import ModelFile
@@ -40,22 +41,19 @@ def write_llama(path: Path, template: str | None = None, flags: Iterable[str] = 
 @pytest.fixture
 def load(tmp_path: Path) -> Iterator[Load]:
     """Write and load a model: its pairs, and text cut with control tokens as plain text, and as tokens."""
-    silence()
-    loaded: list[LlamaModel] = []
+    with ExitStack() as stack:
 
-    def load_one(write: Callable[[Path], None]) -> Loaded:
-        write(tmp_path / "model")
-        loaded.append(LlamaModel(str(tmp_path / "model"), gpu_layers=0, progress=lambda _: None))
-        vocabulary = Vocabulary(loaded[-1])
+        def load_one(write: Callable[[Path], None]) -> Loaded:
+            write(tmp_path / "model")
+            model = stack.enter_context(loaded(tmp_path / "model"))
+            vocabulary = Vocabulary(model)
 
-        def cut(text: str, *, parse: bool) -> Tokens:
-            return vocabulary.tokenize(text, add_special=False, parse_special=parse)
+            def cut(text: str, *, parse: bool) -> Tokens:
+                return vocabulary.tokenize(text, add_special=False, parse_special=parse)
 
-        return Pairs(loaded[-1], vocabulary), lambda text: cut(text, parse=False), lambda text: cut(text, parse=True)
+            return Pairs(model, vocabulary), lambda text: cut(text, parse=False), lambda text: cut(text, parse=True)
 
-    yield load_one
-    for one in loaded:
-        one.close()
+        yield load_one
 
 
 def test_word_pieces_are_told_apart_and_ended_by_their_separator(load: Load) -> None:

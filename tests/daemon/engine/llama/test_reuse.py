@@ -1,15 +1,15 @@
 """Cells that are reused on the real engine, also with sliding windows: answers are what their prompts have alone."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from pathlib import Path
+from contextlib import ExitStack, closing
 
 import pytest
 
 from car_daemon.engine.frames import Park, Resume
 from car_daemon.engine.llama.context import LlamaContext
-from car_daemon.engine.llama.model import LlamaModel, silence
+from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.tokens import Vocabulary
+from tests.daemon.engine.llama.conftest import loaded
 from tests.daemon.engine.llama.test_walk import RealEngine, run_command
 from tools.random_models.sliding import WINDOW, generate_sliding
 
@@ -25,26 +25,23 @@ MakeEngine = Callable[[int], RealEngine]
 @pytest.fixture(scope="module")
 def sliding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaModel]:
     """A model of which every other layer looks no further than a window."""
-    silence()
-    path: Path = tmp_path_factory.mktemp("models") / "sliding.gguf"
+    path = tmp_path_factory.mktemp("models") / "sliding.gguf"
     generate_sliding(path)
-    loaded = LlamaModel(str(path), gpu_layers=0, progress=lambda _: None)
-    yield loaded
-    loaded.close()
+    with loaded(path) as model:
+        yield model
 
 
 @pytest.fixture
 def make_engine(sliding: LlamaModel) -> Iterator[MakeEngine]:
     """Build engines of so many sequences."""
-    made: list[LlamaContext] = []
+    with ExitStack() as stack:
 
-    def make(sequences: int) -> RealEngine:
-        made.append(LlamaContext(sliding, sequences=sequences, context_tokens=CONTEXT, threads=1))
-        return RealEngine(made[-1], Vocabulary(sliding), tick=0.001, saved_bytes=10**9)
+        def make(sequences: int) -> RealEngine:
+            context = LlamaContext(sliding, sequences=sequences, context_tokens=CONTEXT, threads=1)
+            stack.enter_context(closing(context))
+            return RealEngine(context, Vocabulary(sliding), tick=0.001, saved_bytes=10**9)
 
-    yield make
-    for context in made:
-        context.close()
+        yield make
 
 
 def ask(engine: RealEngine, key: int, prompt: list[int], namespace: str | None = "me") -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.tokens import Vocabulary
+from tests.daemon.engine.llama.conftest import loaded
 
 
 @settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -70,12 +70,11 @@ def test_white_space_ends_no_process_where_words_are_cut_at_it(tmp_path: Path, s
     from tools.random_model import generate
 
     generate(tmp_path / "model.gguf", "tiny", "f32", pre="whitespace")
-    model = LlamaModel(str(tmp_path / "model.gguf"), gpu_layers=0, progress=lambda _: None)
-    cut = [
-        Vocabulary(model).tokenize(text, add_special=False, parse_special=False)
-        for text in ("a b", f"a{spaces}b", f"{spaces}a b{spaces}")
-    ]
-    model.close()
+    with loaded(tmp_path / "model.gguf") as model:
+        cut = [
+            Vocabulary(model).tokenize(text, add_special=False, parse_special=False)
+            for text in ("a b", f"a{spaces}b", f"{spaces}a b{spaces}")
+        ]
     assert len(cut[0]) == 2
     assert cut == [cut[0]] * 3
 

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from car_daemon.engine.images import ImageError, Size, check_image
 from car_daemon.engine.llama.embedding_batch import EmbeddingBatch
-from car_daemon.engine.llama.model import LlamaModel, ModelError, silence
+from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.vision import ImagePiece, Piece, PieceCache, TokensPiece, Vision
+from tests.daemon.engine.llama.conftest import loaded
 from tests.daemon.engine.pictures import gif, jpeg, png, png_chunk, png_header, png_rows
 from tools.random_model import generate
 from tools.random_models.embedding import generate_embedding
@@ -39,12 +40,10 @@ def projector(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaModel]:
     """A model of random weights."""
-    silence()
     path = tmp_path_factory.mktemp("llama") / "model.gguf"
     generate(path, "tiny", "f16")
-    loaded = LlamaModel(str(path), gpu_layers=0, progress=lambda _: None)
-    yield loaded
-    loaded.close()
+    with loaded(path) as model:
+        yield model
 
 
 @pytest.fixture

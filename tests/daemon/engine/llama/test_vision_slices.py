@@ -1,16 +1,17 @@
 """An image that its projector cuts into slices becomes tokens and rows in turn."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from car_daemon.engine.images import check_image
-from car_daemon.engine.llama.model import LlamaModel, ModelError, silence
+from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.engine.llama.vision import ImagePiece, Piece, TokensPiece, Vision
+from tests.daemon.engine.llama.conftest import loaded
 from tests.daemon.engine.llama.sliced_projector import NEEDED, SLICE_TOKENS, generate_sliced_projector
 from tests.daemon.engine.pictures import png, png_header, png_rows
 from tools.random_model import generate
@@ -22,17 +23,13 @@ Load = Callable[[dict[str, bool]], LlamaModel]
 @pytest.fixture
 def load(tmp_path: Path) -> Iterator[Load]:
     """Load models that have more tokens, closed after the test."""
-    silence()
-    loaded: list[LlamaModel] = []
+    with ExitStack() as stack:
 
-    def open_model(extra: dict[str, bool]) -> LlamaModel:
-        generate(tmp_path / "model.gguf", "tiny", "f16", extra_tokens=extra)
-        loaded.append(LlamaModel(str(tmp_path / "model.gguf"), gpu_layers=0, progress=lambda _: None))
-        return loaded[-1]
+        def open_model(extra: dict[str, bool]) -> LlamaModel:
+            generate(tmp_path / "model.gguf", "tiny", "f16", extra_tokens=extra)
+            return stack.enter_context(loaded(tmp_path / "model.gguf"))
 
-    yield open_model
-    for one in loaded:
-        one.close()
+        yield open_model
 
 
 @pytest.fixture
