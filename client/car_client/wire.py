@@ -17,14 +17,28 @@ class Wire:
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self.session = Session()
-        # Mutable state: whether the daemon may still be there.
+        # Mutable state: whether the daemon may still be there, and the frame that is being sent with those after it.
         self.open = True
+        self._unsent: list[bytes] = []
         self.send(self.session.greet().frame)
 
     def send(self, frame: bytes) -> None:
         """Send a frame; where the daemon has left, reading tells what it said before."""
-        with contextlib.suppress(ConnectionError):
-            self._socket.sendall(frame)
+        self._unsent.append(frame)
+        if len(self._unsent) > 1:
+            # A signal came while another frame is being sent, which is followed by this one.
+            return
+        try:
+            with contextlib.suppress(ConnectionError):
+                while self._unsent:
+                    self._socket.sendall(self._unsent[0])
+                    del self._unsent[0]
+        except BaseException:
+            # A part of the frame may be out: nothing that follows could be read.
+            self.close()
+            raise
+        finally:
+            self._unsent.clear()
 
     def cancel(self, exchange: Exchange) -> None:
         """Ask the daemon to end a request, unless it has ended."""

@@ -8,7 +8,7 @@ from msgspec import UNSET, structs
 from car_daemon.engine import frames
 from car_daemon.engine.batching.turns import AdapterSet
 from car_daemon.pending import Owner, Reply
-from car_daemon.scheduler.request import Fault, Request
+from car_daemon.scheduler.request import Failure, Request
 from car_daemon.timings import Timings as Measured
 from car_daemon.timings import TokenClock
 from car_protocol.answer import Answer, Progress, Timings, Usage
@@ -76,16 +76,18 @@ class GrowingAnswer:
         return len(self._prepared.tokens) // 4
 
     @property
-    def fault(self) -> Fault | None:
+    def failure(self) -> Failure | None:
         """The error that the engine ended it with."""
-        if self._end is None or self._end.fault is None:
-            return None
-        if self._end.fault == "decode":
-            return Fault("internal_error", {})
-        if self._end.fault == "image":
-            return Fault("invalid_params", {"param": "messages"})
-        bound_by = [name for name in ("grammar", "json_schema") if getattr(self.params, name) is not None]
-        return Fault("invalid_params", {"param": [*bound_by, "tools"][0]})
+        match self._end and self._end.fault:
+            case None:
+                return None
+            case "image":
+                return Failure("invalid_params", {"param": "messages"})
+            case "constraint":
+                bound_by = [name for name in ("grammar", "json_schema") if getattr(self.params, name) is not None]
+                return Failure("invalid_params", {"param": [*bound_by, "tools"][0]})
+            case _:
+                return Failure("internal_error", {})
 
     def as_prepare(self) -> frames.Prepare:
         """Return the frame that has the prompt prepared."""

@@ -168,8 +168,9 @@ def _settings(
 ) -> ModelSettings:
     sequences = limit if limit is not None else table.sequences
     policy: Policy = "config" if sequences is not None else file.capacity.policy
-    devices, gpu_layers = _devices(table)
-    located = _located(name, table, env)
+    key = f"models.{name}"
+    devices, gpu_layers = _devices(table, key)
+    located = _located(key, table, env)
     return ModelSettings(
         path=located.path,
         pull=located.pull,
@@ -185,21 +186,21 @@ def _settings(
         gpu_layers=gpu_layers,
         devices=devices,
         replicas=table.replicas,
-        adapters={name: _expanded(path) for name, path in table.adapters.items()},
-        projector=None if table.projector is None else _expanded(table.projector),
-        chat_template=None if table.chat_template is None else _expanded(table.chat_template),
+        adapters={each: _expanded(path, f"{key}.adapters.{each}") for each, path in table.adapters.items()},
+        projector=None if table.projector is None else _expanded(table.projector, f"{key}.projector"),
+        chat_template=None if table.chat_template is None else _expanded(table.chat_template, f"{key}.chat_template"),
         speculative=table.speculative,
         keep_alive_s=table.keep_alive_s,
         pinned=table.pinned,
     )
 
 
-def _devices(table: ModelTable) -> tuple[tuple[str, ...], int]:
+def _devices(table: ModelTable, key: str) -> tuple[tuple[str, ...], int]:
     """Return the devices that are named, and the layers on a GPU: all of them where only a GPU is named."""
     devices = (table.device,) if isinstance(table.device, str) else tuple(table.device)
     if table.gpu_layers is None:
         return devices, -1 if _on_gpu(devices) else 0
-    _check_layers(devices, table.gpu_layers, f"gpu_layers = {table.gpu_layers}")
+    _check_layers(devices, table.gpu_layers, f"gpu_layers = {table.gpu_layers}", f"{key}.gpu_layers")
     return devices, table.gpu_layers
 
 
@@ -207,25 +208,25 @@ def _on_gpu(devices: tuple[str, ...]) -> bool:
     return any(device != CPU for device in devices)
 
 
-def _check_layers(devices: tuple[str, ...], gpu_layers: int, given: str) -> None:
+def _check_layers(devices: tuple[str, ...], gpu_layers: int, given: str, key: str) -> None:
     """Raise ConfigError where devices are named and the layers on a GPU say otherwise."""
     if devices and _on_gpu(devices) == (gpu_layers == 0):
-        raise ConfigError(f"{given} contradicts device: leave one of them out", "gpu_layers")
+        raise ConfigError(f"{given} contradicts device: leave one of them out", key)
 
 
-def _located(name: str, table: ModelTable, env: Mapping[str, str]) -> Located:
+def _located(model: str, table: ModelTable, env: Mapping[str, str]) -> Located:
     try:
         return located(table, env)
     except NotLocated as error:
-        key = f"models.{name}.{error.key}"
+        key = f"{model}.{error.key}"
         raise ConfigError(f"{key}: {error}", key) from error
 
 
-def _expanded(path: str) -> Path:
+def _expanded(path: str, key: str) -> Path:
     try:
         return expanded(path)
     except NotLocated as error:
-        raise ConfigError(f"path: {error}", "path") from error
+        raise ConfigError(f"{key}: {error}", key) from error
 
 
 def _cache_folder(env: Mapping[str, str]) -> Path:
@@ -239,7 +240,7 @@ def _cache_folder(env: Mapping[str, str]) -> Path:
 
 def _with_flags(settings: ModelSettings, flags: Flags) -> ModelSettings:
     if flags.gpu_layers is not None:
-        _check_layers(settings.devices, flags.gpu_layers, f"--gpu-layers {flags.gpu_layers}")
+        _check_layers(settings.devices, flags.gpu_layers, f"--gpu-layers {flags.gpu_layers}", "gpu_layers")
     return structs.replace(
         settings,
         context_tokens=flags.context_tokens or settings.context_tokens,

@@ -9,12 +9,13 @@ from msgspec import Struct
 
 from car_daemon.batch import Batches, entry_refusal
 from car_daemon.exchange import Exchange
-from car_daemon.faults import place_of
 from car_daemon.hangup import HangupWatcher
 from car_daemon.held import HeldBytes, Share
 from car_daemon.intake import Intake
 from car_daemon.outbox import Outbox
 from car_daemon.peer import Peer
+from car_daemon.periodic import Periodic
+from car_daemon.place import place_of
 from car_daemon.turns import Turns
 from car_protocol.answer import Answer
 from car_protocol.envelope import (
@@ -79,13 +80,14 @@ class Connection(asyncio.Protocol):
         self._outbox = Outbox(self._limits, self._share)
         self._batches = Batches(self._send, self._share)
         # Mutable state: the transport and its descriptor, whether reading waits for frames to be carried out, requests
-        # in flight by id, whether the peer has closed its side, and what the status shows.
+        # in flight by id, whether the peer has closed its side, what it subscribed to, and what the status shows.
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1
         self._paused = False
         self.in_flight: dict[str | int, Exchange] = {}
         self._half_closed = False
         self.subscriptions: set[str] = set()
+        self._status: Periodic | None = None
         self.label: str | None = None
         self.tokens_served = 0
 
@@ -132,6 +134,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel everything that ran for this client."""
         self._transport = None
+        self.repeat(None)
         self._let_go()
         self._hangups.forget(self._descriptor)
         self._cancel_all()
@@ -169,10 +172,13 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    @property
-    def closed(self) -> bool:
-        """Whether nothing can be sent any more."""
-        return self._closing
+    def repeat(self, status: Periodic | None) -> None:
+        """Have the status told like this until the connection ends, in place of what told it before; None: no more."""
+        if self._status is not None:
+            self._status.stop()
+        self._status = status
+        if status is not None:
+            status.start()
 
     @property
     def blocked(self) -> bool:

@@ -189,7 +189,7 @@ class Daemon:
         await self._serve_metrics()
         await self._drain.begun.wait()
         self._idleness.stop()
-        self._service.draining(self._config.drain_timeout_s + _CLOSE_PATIENCE_S)
+        self._service.draining(self._drain.patience_s + _LAST_WORDS_S + _CLOSE_PATIENCE_S)
         await self._drain.finish()
         if isinstance(self._socket, ActivatedSocket):
             # Who comes from now on waits for the next daemon.

@@ -7,8 +7,8 @@ import structlog
 from msgspec import Struct
 
 from car_daemon.exchange import Exchange
-from car_daemon.faults import place_of
 from car_daemon.logs import trace_facts
+from car_daemon.place import place_of
 from car_protocol.envelope import Call
 from car_protocol.errors import RpcError
 from car_protocol.infer import CancelParams

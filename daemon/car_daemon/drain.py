@@ -9,14 +9,15 @@ from car_protocol.admin import Drained
 
 
 class Drain:
-    """Begins once; of several limits the first one counts."""
+    """Begins once; of several limits the one that passes first counts."""
 
     def __init__(self, inference: Inference, totals: Totals) -> None:
         self._inference = inference
         self._totals = totals
-        # Mutable state: whether it began, whether its time is up, how many requests were completed before it, who waits
-        # for its end, and what came of it.
+        # Mutable state: whether it began and how long it may take, whether its time is up, how many requests were
+        # completed before it, who waits for its end, and what came of it.
         self.begun = asyncio.Event()
+        self.patience_s = 0.0
         self._time_is_up = asyncio.Event()
         self._completed_before = 0
         self._replies: list[Reply] = []
@@ -26,6 +27,7 @@ class Drain:
         """Admit nothing from now on, and refuse in so many seconds what is not done; `reply` hears of the end."""
         if not self.begun.is_set():
             self.begun.set()
+            self.patience_s = patience_s
             self._completed_before = self._totals.completed
             self._inference.drain()
         if reply is not None and self._outcome is not None:

@@ -2,21 +2,14 @@
 
 import asyncio
 import sys
-import traceback
 from types import TracebackType
 from typing import Any
 
 import structlog
 
+from car_daemon.place import place_of
+
 log = structlog.get_logger()
-
-
-def place_of(error: BaseException) -> str:
-    """Return the module and line that raised an exception."""
-    last = None
-    for last in traceback.walk_tb(error.__traceback__):  # noqa: B007 - only the last one counts
-        pass
-    return "unknown" if last is None else f"{last[0].f_globals.get('__name__')}:{last[1]}"
 
 
 def install() -> None:

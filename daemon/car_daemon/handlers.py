@@ -10,11 +10,12 @@ from car_daemon.inference import Inference
 from car_daemon.metrics import Metrics
 from car_daemon.models.pool import ModelPool
 from car_daemon.pending import Owner
+from car_daemon.periodic import Periodic
 from car_daemon.reports import Reports
-from car_daemon.status_watch import StatusWatch
 from car_protocol.capacity import Capacity, CapacityParams
 from car_protocol.embed import EmbedParams, RerankParams
 from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
+from car_protocol.methods import STATUS_CHANGED
 from car_protocol.models import Models
 from car_protocol.openrpc import describe
 from car_protocol.status import Status, StatusParams
@@ -33,7 +34,6 @@ class Handlers:
         self._inference = inference
         self._pool = pool
         self._reports = reports
-        self._status_watch = StatusWatch(reports.status)
 
     def table(self) -> dict[str, Handler]:
         """Return the handler of every method."""
@@ -83,13 +83,11 @@ class Handlers:
         """Have text cut into tokens."""
         entry = self._pool.servable(params.model)
         self._cancellable(exchange, self._inference.lookups.tokenize(entry.name, params, exchange, exchange.size))
-        self._inference.arrived(entry)
 
     def detokenize(self, _connection: Connection, exchange: Exchange, params: DetokenizeParams) -> None:
         """Have tokens written out."""
         entry = self._pool.servable(params.model)
         self._cancellable(exchange, self._inference.lookups.detokenize(entry.name, params, exchange, exchange.size))
-        self._inference.arrived(entry)
 
     def models(self, _connection: Connection, _exchange: Exchange, _params: NoParams) -> Models:
         """List the models."""
@@ -98,10 +96,15 @@ class Handlers:
     def status(self, connection: Connection, _exchange: Exchange, params: StatusParams) -> Status:
         """Describe the daemon to this peer; start or end the subscription."""
         if params.subscribe is True:
-            self._status_watch.start(connection, params.interval_ms)
+            connection.repeat(Periodic(params.interval_ms / 1000, lambda: self._tell_status(connection)))
         elif params.subscribe is False:
-            self._status_watch.stop(connection)
+            connection.repeat(None)
         return self._reports.status(connection.peer)
+
+    def _tell_status(self, connection: Connection) -> None:
+        """Tell a connection the status, unless it has not read what it was told before."""
+        if not connection.blocked:
+            connection.notify(STATUS_CHANGED, self._reports.status(connection.peer))
 
     def metrics(self, connection: Connection, _exchange: Exchange, _params: NoParams) -> Text:
         """Return what is counted, for Prometheus."""

@@ -15,9 +15,10 @@ class Idleness:
         self._timer: asyncio.TimerHandle | None = None
 
     def changed(self) -> None:
-        """Take note that somebody came or went."""
-        self.stop()
-        if self._limit is not None and not self._busy():
+        """Take note that somebody may have come or gone."""
+        if self._busy():
+            self.stop()
+        elif self._limit is not None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._limit, self._end)
 
     def stop(self) -> None:

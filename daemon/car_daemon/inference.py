@@ -1,7 +1,6 @@
 """Carries out what the scheduler decides: frames to engines, answers to clients, timers for deadlines."""
 
 import asyncio
-import math
 from collections.abc import Callable
 from itertools import count
 from typing import Any
@@ -9,8 +8,8 @@ from typing import Any
 import structlog
 
 from car_daemon.answer import GrowingAnswer, request_of
+from car_daemon.deadlines import Deadlines
 from car_daemon.engine import frames
-from car_daemon.faults import place_of
 from car_daemon.logs import trace_facts
 from car_daemon.lookups import Lookups
 from car_daemon.models.entry import ModelEntry
@@ -18,6 +17,7 @@ from car_daemon.models.fleet import Fleet
 from car_daemon.models.link import Engine
 from car_daemon.models.pool import ModelPool
 from car_daemon.pending import Owner, Pending, Reply
+from car_daemon.place import place_of
 from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
 from car_daemon.scheduler.gate import Declared
 from car_daemon.scheduler.request import Request, State
@@ -48,10 +48,12 @@ class Inference:
         self._scheduler = scheduler
         self._pool = pool
         self._clock = clock
-        self.arrived = arrived
+        self._arrived = arrived
         self._left = left
         self._keys = count(1)
-        self.lookups = Lookups(self._keys, scheduler.backlog.bounds.max_bytes, self._lookup_left)
+        max_bytes = scheduler.backlog.bounds.max_bytes
+        self.lookups = Lookups(self._keys, max_bytes, arrived=self._lookup_arrived, left=self._lookup_left)
+        self._deadlines = Deadlines(scheduler.next_deadline, self._expire, clock)
         self._fleet = Fleet()
         self._doers: dict[type[Action], Callable[[Any], None]] = {
             Prepare: self._prepare,
@@ -63,12 +65,10 @@ class Inference:
             Complete: self._complete,
             Fail: self._fail,
         }
-        # Mutable state besides the above: answers on their way by key, how long those of each model waited, the next
-        # deadline, and whether a drain has nothing left to finish.
+        # Mutable state besides the above: answers on their way by key, how long those of each model waited, and whether
+        # a drain has nothing left to finish.
         self.answers: dict[int, Pending] = {}
         self.timings: dict[str, Timings] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed_for = math.inf
         self.drained = asyncio.Event()
 
     def infer(self, params: InferParams, owner: Owner, reply: Reply, *, size: int, streams: bool) -> int:
@@ -77,7 +77,6 @@ class Inference:
         if not entry.is_on(params.device):
             raise RpcError("model_unavailable", lacks="device")
         now = self._clock()
-        entry.touch()
         request = request_of(params, owner, next(self._keys), entry.name, size=size, now=now)
         return self._submit(entry, self._growing(request, params, owner, reply, streams=streams), now)
 
@@ -91,7 +90,6 @@ class Inference:
         """Take texts to embed or to rank; return the key that cancels it. Raises RpcError if no model can."""
         entry = self._pool.servable(params.model)
         now = self._clock()
-        entry.touch()
         client = owner.uid, owner.pid
         request = Request(next(self._keys), entry.name, arrived=now, client=client, process=owner.pid, size=size)
         return self._submit(entry, TextsAnswer(request, params, owner, reply), now)
@@ -100,10 +98,9 @@ class Inference:
         request = answer.request
         self.answers[request.key] = answer
         self._do(self._scheduler.submit(request, now))
-        if request.expires_at is not None and request.expires_at < self._armed_for:
-            self._arm()
+        self._deadlines.add(request.expires_at)
         if request.key in self.answers:
-            self.arrived(entry)
+            self._arrived(entry)
         return request.key
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
@@ -210,8 +207,10 @@ class Inference:
                 answer.take(row)
             self._scheduler.advanced(row.key, row.prompt_done, row.sampled, now, row.cached)
             if row.end is not None:
-                fault = answer.fault if answer is not None else None
-                self._do(self._scheduler.ended(row.key, engine, now, fault))
+                failure = answer.failure if answer is not None else None
+                if failure is not None and failure.reason == "internal_error":
+                    log.error("request.failed", engine=engine, fault=row.end.fault)
+                self._do(self._scheduler.ended(row.key, engine, now, failure))
 
     def _prepared(self, message: frames.Prepared) -> None:
         answer = self.answers.get(message.key)
@@ -226,6 +225,8 @@ class Inference:
         return blocks_of(message.tokens, answer.namespace) if choice and answer.namespace is not None else ()
 
     def _refused(self, engine: int, message: frames.Refused) -> None:
+        if message.fault is not None:
+            log.error("request.failed", engine=engine, fault=message.fault)
         if not self.lookups.refused(message):
             self._do(self._scheduler.refused(message.key, engine, message.reason, message.data, self._clock()))
 
@@ -246,6 +247,9 @@ class Inference:
     def _look_for_the_end(self) -> None:
         if self._scheduler.draining and not self.answers and not self.lookups:
             self.drained.set()
+
+    def _lookup_arrived(self, model: str) -> None:
+        self._arrived(self._pool.named(model))
 
     def _lookup_left(self, model: str) -> None:
         self._left(model)
@@ -296,20 +300,9 @@ class Inference:
     def _halt(self, action: Halt) -> None:
         self._fleet.send(action.engine, frames.Halt(action.key, action.deadline))
 
-    def _arm(self) -> None:
-        """Set the timer to the next deadline."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        due = self._scheduler.next_deadline()
-        self._armed_for = math.inf if due is None else due
-        if due is not None:
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - self._clock()), self._expire)
-
     def _expire(self) -> None:
         actions = self._scheduler.expire(self._clock())
         for request in (action.request for action in actions if isinstance(action, Fail)):
             facts = self._trace_facts(request)
             log.warning("request.timed_out", model=request.model, limit_ms=request.limit_ms, **facts)
         self._do(actions)
-        self._arm()

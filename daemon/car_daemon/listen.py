@@ -110,9 +110,11 @@ def _lock(path: Path, directory: Directory) -> int:
         raise BadAddress(f"cannot make {name}: {os.strerror(error.errno or 0)}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    except OSError as error:
         os.close(descriptor)
-        raise AddressInUse(f"another daemon holds {path}") from error
+        if isinstance(error, BlockingIOError):
+            raise AddressInUse(f"another daemon holds {path}") from error
+        raise BadAddress(f"cannot lock {name}: {os.strerror(error.errno or 0)}") from error
     return descriptor
 
 
@@ -128,13 +130,13 @@ def _bind(path: Path, directory: Directory, *, shared: bool) -> tuple[socket.soc
         if shared:
             # Whoever may connect is decided by the peer's user, before a byte is read.
             os.chmod(path.name, _FOR_OTHER_USERS, dir_fd=directory.descriptor)
+        listener.setblocking(False)
+        listener.listen(socket.SOMAXCONN)
     except OSError as error:
         listener.close()
         raise BadAddress(f"cannot make the socket {path}: {os.strerror(error.errno or 0)}") from error
     finally:
         os.umask(before)
-    listener.setblocking(False)
-    listener.listen(socket.SOMAXCONN)
     return listener, bound
 
 

@@ -28,16 +28,19 @@ class _Lookup(Struct):
 class Lookups:
     """Questions that need no lease, of `max_bytes` in all; those for a model that loads wait for it.
 
-    `left` hears of a model with one less.
+    `arrived` and `left` hear of a model with one more and one less.
     """
 
     def __init__(
         self,
         keys: Iterator[int],
         max_bytes: int = QUEUE_MAX_BYTES,
+        *,
+        arrived: Callable[[str], None] = lambda _: None,
         left: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._keys = keys
+        self._arrived = arrived
         self._left = left
         self.max_bytes = max_bytes
         # Mutable state: whether more are refused; the questions that wait or are with an engine by key, also those that
@@ -136,7 +139,12 @@ class Lookups:
             raise RpcError("limit", limit="queue_max_bytes", value=self.max_bytes)
         self._bytes += lookup.size
         self._open[lookup.message.key] = lookup
-        self._send(lookup)
+        try:
+            self._send(lookup)
+        except Exception:
+            self._close(lookup.message.key)
+            raise
+        self._arrived(lookup.model)
         return lookup.message.key
 
     def _ask_open(self, model: str) -> None:

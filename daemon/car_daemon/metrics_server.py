@@ -8,8 +8,8 @@ from collections.abc import Callable
 import structlog
 
 from car_daemon.accept import Acceptor
-from car_daemon.faults import place_of
 from car_daemon.metrics_http import refusal, respond
+from car_daemon.place import place_of
 
 log = structlog.get_logger()
 MAX_READERS = 4

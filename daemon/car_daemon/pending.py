@@ -5,7 +5,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from car_daemon.engine import frames
-from car_daemon.scheduler.request import Fault, Request
+from car_daemon.scheduler.request import Failure, Request
 from car_protocol.answer import Progress
 from car_protocol.envelope import Id
 from car_protocol.errors import RpcError
@@ -66,7 +66,7 @@ class Pending(Protocol):
         ...
 
     @property
-    def fault(self) -> Fault | None:
+    def failure(self) -> Failure | None:
         """The error that the engine ended it with."""
         ...
 

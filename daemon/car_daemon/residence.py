@@ -120,7 +120,7 @@ class Residence:
             if waiter in waiters:
                 waiters.remove(waiter)
                 exchange.error(RpcError(reason))
-                self._keeper().used(entry)
+                self._keeper().changed(entry)
 
         waiters.append(waiter)
         exchange.work = Work(cancel)

@@ -149,9 +149,11 @@ class Server:
     async def _connect(self, accepted: socket.socket, connection: Connection) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
-        except OSError:
+        except BaseException as error:
             accepted.close()
             self._lost(connection)
+            if not isinstance(error, OSError):
+                raise
 
     def _lost(self, connection: Connection) -> None:
         """Forget a connection."""

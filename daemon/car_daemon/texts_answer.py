@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from car_daemon.engine import frames
 from car_daemon.pending import Owner, Reply
-from car_daemon.scheduler.request import Fault, Request
+from car_daemon.scheduler.request import Failure, Request
 from car_protocol.embed import Embeddings, EmbedParams, Ranked, Ranking, RerankParams
 from car_protocol.errors import RpcError
 
@@ -34,9 +34,9 @@ class TextsAnswer:
         return None
 
     @property
-    def fault(self) -> Fault | None:
+    def failure(self) -> Failure | None:
         """The error that the engine ended it with."""
-        return Fault("internal_error", {}) if self._end is not None and self._end.fault is not None else None
+        return Failure("internal_error", {}) if self._end is not None and self._end.fault is not None else None
 
     def as_prepare(self) -> frames.PrepareTexts:
         """Return the frame that has the texts cut into tokens."""

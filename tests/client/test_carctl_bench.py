@@ -114,6 +114,10 @@ def test_a_time_of_nothing_has_no_ratio() -> None:
     assert ratios([nothing], [nothing]).itl_ms.p50 == 0
 
 
+def test_no_tokens_have_no_ratio() -> None:
+    assert ratios([figures(20)], [figures(0)]).tokens_per_s == 0
+
+
 def test_rounds_go_up_to_the_declared_capacity(daemon: FakeDaemon) -> None:
     done = carctl("--socket", daemon.path, "bench", "--json", "--max-tokens", "5", "--model", "guide", "--requests=9")
     assert (done.returncode, done.stderr) == (0, b"")

@@ -63,8 +63,11 @@ def test_every_replica_has_its_device_and_its_layers(
         ('[models.m]\npath = "~\\u0000b/m.gguf"\n', "models.m.path"),
         ('[daemon]\nsocket = "/tmp/a\\u0000b"\n', "daemon.socket"),
         (f"a = {'[' * 5000}", "config"),
-        ('[models.m]\npath = "m.gguf"\ndevice = "gpu"\ngpu_layers = 0\n', "gpu_layers"),
-        ('[models.m]\npath = "m.gguf"\ndevice = "cpu"\ngpu_layers = 9\n', "gpu_layers"),
+        ('[models.m]\npath = "m.gguf"\ndevice = "gpu"\ngpu_layers = 0\n', "models.m.gpu_layers"),
+        ('[models.m]\npath = "m.gguf"\ndevice = "cpu"\ngpu_layers = 9\n', "models.m.gpu_layers"),
+        ('[models.m]\npath = "m.gguf"\nprojector = "~nobody-of-that-name/p"\n', "models.m.projector"),
+        ('[models.m]\npath = "m.gguf"\nchat_template = "~nobody-of-that-name/t"\n', "models.m.chat_template"),
+        ('[models.m]\npath = "m.gguf"\nadapters = {a = "~nobody-of-that-name/a"}\n', "models.m.adapters.a"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, key: str) -> None:

@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from car_daemon.periodic import Periodic
 from car_protocol.errors import RpcError
 from car_protocol.limits import Limits
 from tests.daemon.conftest import Run
@@ -237,3 +238,23 @@ def test_the_65th_request_in_flight_is_refused_and_the_others_live(run: Run, cou
             assert [(await pair.receive())["id"] for _ in range(64)] == list(range(64))
 
     run(scenario())
+
+
+def test_the_status_is_told_again_and_again_until_it_is_told_otherwise_or_the_connection_ends(run: Run) -> None:
+    async def status() -> None:
+        async with connections() as clients:
+            pair, told = await clients.connect(), asyncio.Event()
+            slow = Periodic(60, lambda: None)
+            pair.connection.repeat(slow)
+            pair.connection.repeat(Periodic(0.001, told.set))
+            assert slow._timer is not None
+            assert slow._timer.cancelled()
+            await told.wait()
+            last = Periodic(60, lambda: None)
+            pair.connection.repeat(last)
+            pair.writer.close()
+            await pair.gone()
+            assert last._timer is not None
+            assert last._timer.cancelled()
+
+    run(status())

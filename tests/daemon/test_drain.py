@@ -59,3 +59,10 @@ async def test_a_drain_in_a_hurry_refuses_what_is_not_done() -> None:
     drain.hurry()
     await drain.finish()
     assert inference.refused == ["draining"]
+
+
+async def test_how_long_a_drain_may_take_is_what_was_said_first() -> None:
+    drain = drain_of(FakeInference())
+    drain.begin(600)
+    drain.begin(5)
+    assert drain.patience_s == 600

@@ -8,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from car_daemon import faults
+from car_daemon.place import place_of
 
 SECRET = "canary-5f1d"  # stands for a prompt
 
@@ -72,4 +73,4 @@ def test_the_interpreter_prints_no_exception_either(
 
 
 def test_an_exception_that_was_never_raised_has_no_place() -> None:
-    assert faults.place_of(ValueError(SECRET)) == "unknown"
+    assert place_of(ValueError(SECRET)) == "unknown"

@@ -3,6 +3,7 @@
 import asyncio
 
 from car_daemon.idleness import Idleness
+from car_daemon.periodic import Periodic
 
 SHORT_S = 0.02
 
@@ -28,6 +29,16 @@ async def test_who_comes_meanwhile_ends_the_waiting() -> None:
     idleness.changed()
     await asyncio.sleep(2 * SHORT_S)  # nothing announces what does not happen
     assert ended == []
+
+
+async def test_what_changes_meanwhile_puts_off_no_end() -> None:
+    ended = asyncio.Event()
+    idleness = Idleness(SHORT_S, lambda: False, ended.set)
+    idleness.changed()
+    changes = Periodic(SHORT_S / 4, idleness.changed)
+    changes.start()
+    await asyncio.wait_for(ended.wait(), 10)
+    changes.stop()
 
 
 async def test_without_a_limit_and_after_stop_nothing_ends() -> None:

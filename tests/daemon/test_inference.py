@@ -1,19 +1,22 @@
 """What becomes of requests between the handlers and the engines."""
 
+import asyncio
 from pathlib import Path
 from typing import cast
 
 import pytest
 from msgspec import Struct
+from structlog.testing import capture_logs
 
 from car_daemon.engine.codec import encode_frame
-from car_daemon.engine.frames import Prepare
+from car_daemon.engine.frames import End, Fault, Prepare, Prepared, Refused, Row, StepDone
 from car_daemon.inference import Inference
 from car_daemon.models.entry import ModelSettings
 from car_daemon.models.pool import ModelPool
 from car_daemon.pending import Owner, Reply
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.scheduler import Scheduler
+from car_protocol.answer import Usage
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
 from car_protocol.params import decode_params
@@ -73,3 +76,52 @@ def test_schemas_with_integers_of_more_than_64_bits_reach_the_engine(number: int
     params = decode_params(InferParams, b'{"prompt":"a","json_schema":{"minimum":%d}}' % number)
     inference.infer(params, OWNER, cast(Reply, errors), size=1, streams=False)
     assert (len(link.sent), errors.reasons) == (1, [])
+
+
+def test_the_log_says_what_an_engine_failed_with() -> None:
+    link, errors = EncodingLink(broken=False), Errors()
+    inference, _ = serving(link)
+    key = inference.infer(InferParams(prompt="a"), OWNER, cast(Reply, errors), size=1, streams=False)
+    with capture_logs() as logs:
+        inference.engine_said(1, Refused(key, "internal_error", {}, fault="KeyError at car_daemon.engine.form:3"))
+    assert errors.reasons == ["internal_error"]
+    said = {"event": "request.failed", "log_level": "error", "engine": 1}
+    assert logs == [{**said, "fault": "KeyError at car_daemon.engine.form:3"}]
+
+
+@pytest.mark.parametrize(("fault", "logged"), [("decode", ["decode"]), ("lease", ["lease"]), ("image", [])])
+def test_the_log_says_what_went_wrong_under_a_request_but_not_what_is_wrong_with_it(
+    fault: Fault, logged: list[str]
+) -> None:
+    errors = Errors()
+    inference, _ = serving(EncodingLink(broken=False))
+    key = inference.infer(InferParams(prompt="a"), OWNER, cast(Reply, errors), size=1, streams=False)
+    inference.engine_said(1, Prepared(key, bytes(4), 1))
+    end = End(None, None, Usage(1, 0, 0), 0.0, 0.0, fault)
+    with capture_logs() as logs:
+        inference.engine_said(1, StepDone(1, [Row(key, 0, "", 0, 0, end=end)]))
+    assert errors.reasons == ["internal_error" if logged else "invalid_params"]
+    assert [entry["fault"] for entry in logs if entry["event"] == "request.failed"] == logged
+
+
+class Unanswerable(Errors):
+    """A client whose answer fails."""
+
+    def error(self, error: RpcError) -> None:
+        raise ValueError("a defect")
+
+
+async def test_a_deadline_that_fails_leaves_those_after_it() -> None:
+    pool = ModelPool({"m": ModelSettings(Path("m"))}, "m", on_change=lambda _: None, on_progress=lambda _: None)
+    loop = asyncio.get_running_loop()
+    failed, ended = asyncio.Event(), asyncio.Event()
+    loop.set_exception_handler(lambda _loop, _context: failed.set())
+    inference = Inference(Scheduler(Gate()), pool, clock=loop.time, arrived=lambda _: None, left=lambda _: ended.set())
+    errors = Errors()
+    replies = (Unanswerable(), errors)
+    params = InferParams(prompt="a", timeout_ms=10)
+    inference.infer(params, OWNER, cast(Reply, replies[0]), size=1, streams=False)
+    await asyncio.wait_for(failed.wait(), 10)
+    inference.infer(params, OWNER, cast(Reply, replies[1]), size=1, streams=False)
+    await asyncio.wait_for(ended.wait(), 10)
+    assert errors.reasons == ["deadline_exceeded"]

@@ -1,5 +1,6 @@
 """The socket's path: what is made there, what is never touched, what is bound again."""
 
+import errno
 import os
 import socket
 import stat
@@ -234,3 +235,19 @@ def test_binding_again_leaks_no_descriptor(tmp_path: Path) -> None:
         own_socket.renew(nothing)
     assert len(os.listdir("/dev/fd")) == before
     own_socket.close()
+
+
+@pytest.mark.parametrize(
+    ("fails", "words"), [("fcntl.flock", "cannot lock"), ("socket.socket.listen", "cannot make the socket")]
+)
+def test_a_place_that_cannot_be_locked_or_listened_at_is_said_and_nothing_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, words: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks here")
+
+    before = os.listdir("/dev/fd")
+    monkeypatch.setattr(fails, refuse)
+    with pytest.raises(BadAddress, match=words):
+        OwnSocket(tmp_path / "s")
+    assert os.listdir("/dev/fd") == before

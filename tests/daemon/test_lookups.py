@@ -200,3 +200,15 @@ def test_a_failed_model_says_what_it_lacked() -> None:
     lookups.tokenize("m", TokenizeParams(text="a"), answers)
     lookups.model_failed("m", {"needed_bytes": 2})
     assert answers.data["needed_bytes"] == 2
+
+
+def test_a_question_that_no_frame_holds_is_forgotten() -> None:
+    class Broken(Link):
+        def send(self, message: Struct) -> None:
+            raise OverflowError("no frame holds it")
+
+    lookups = Lookups(count(1))
+    lookups.engine_ready("m", 1, Broken())
+    with pytest.raises(OverflowError):
+        lookups.tokenize("m", TokenizeParams(text="a"), Answers(), 8)
+    assert (len(lookups), lookups.busy("m"), lookups._bytes) == (0, False, 0)

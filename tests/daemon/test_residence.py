@@ -66,8 +66,8 @@ class World:
     def unload(self, entry: ModelEntry) -> None:
         self.asked.append(f"unload {entry.name}")
 
-    def used(self, _entry: ModelEntry) -> None:
-        self.asked.append("used")
+    def changed(self, _entry: ModelEntry) -> None:
+        self.asked.append("changed")
 
     def call(self, method: str, request_id: int, *, progress: bool = False) -> Exchange:
         def end(_exchange: Exchange, response: Result | Failure) -> None:

@@ -82,17 +82,19 @@ def ratios(ours: Sequence[Figures], theirs: Sequence[Figures]) -> Ratios:
     """Return the medians of the ratios of turns that were neighbours."""
     pairs = list(zip(ours, theirs, strict=True))
     return Ratios(
-        median(one.tokens_per_s / other.tokens_per_s for one, other in pairs),
+        _quotient([(one.tokens_per_s, other.tokens_per_s) for one, other in pairs]),
         _ratio([(one.ttft_ms, other.ttft_ms) for one, other in pairs]),
         _ratio([(one.itl_ms, other.itl_ms) for one, other in pairs]),
     )
 
 
 def _ratio(pairs: Sequence[tuple[Spread, Spread]]) -> Spread:
-    """Return the medians of the ratios; 0 where the other's time is 0."""
-
     def of(name: str) -> float:
-        times = [(getattr(one, name), getattr(other, name)) for one, other in pairs]
-        return median(one / other if other else 0.0 for one, other in times)
+        return _quotient([(getattr(one, name), getattr(other, name)) for one, other in pairs])
 
     return Spread(*map(of, Spread.__struct_fields__))
+
+
+def _quotient(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return the median of the ratios; 0 where the other one measured nothing."""
+    return median(one / other if other else 0.0 for one, other in pairs)

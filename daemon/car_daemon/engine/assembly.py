@@ -68,7 +68,7 @@ class Engine:
 
 def assemble(
     load: Load,
-    jobs: Inbox[Job | None],
+    jobs: Inbox[Job],
     forgotten: Forgotten,
     commands: Commands,
     send: Callable[[FromEngine], None],
@@ -106,7 +106,7 @@ def assemble(
         return embedder
 
     vision = Vision(load.projector, model, threads=threads, gpu=load.gpu_layers != 0) if load.projector else None
-    images: Inbox[Encode | None] = Inbox()
+    images: Inbox[Encode] = Inbox()
     loop = _loop(
         load,
         context,
@@ -214,7 +214,7 @@ def _loop(
     samplers: SamplerChains,
     adapters: Adapters,
     open_embedder: Callable[[], Embedder],
-    images: Inbox[Encode | None],
+    images: Inbox[Encode],
     costs: StepCosts,
     share: Callable[[int], None],
     commands: Commands,

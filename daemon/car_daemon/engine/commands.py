@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 
 from car_daemon.engine.encoding import Encoded
-from car_daemon.engine.frames import Halt, Park, Quit, Resume, Run, RunTexts, Share
+from car_daemon.engine.frames import Halt, Park, Resume, Run, RunTexts, Share
 from car_daemon.engine.inbox import Inbox
 
-Command = Run | RunTexts | Encoded | Park | Resume | Halt | Share | Quit
+Command = Run | RunTexts | Encoded | Park | Resume | Halt | Share
 # Requests that are sent together arrive within a millisecond; a first token takes some tens of them.
 _PATIENCE_S = 0.003
 

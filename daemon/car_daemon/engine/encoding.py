@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from car_daemon.engine.batching.sequence import Picture
-from car_daemon.engine.frames import ImageSlot
+from car_daemon.engine.frames import Fault, ImageSlot
 from car_daemon.engine.images import ImageError
 from car_daemon.engine.inbox import Inbox
 
@@ -21,11 +21,12 @@ class Encode:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A request's images as rows, and the tokens around them by position; no pictures where that failed."""
+    """A request's images as rows and the tokens around them, by position, or why there are none."""
 
     key: int
-    pictures: list[Picture] | None
+    pictures: list[Picture]
     tokens: list[tuple[int, list[int]]]
+    fault: Fault | None = None
 
 
 class Projector(Protocol):
@@ -39,33 +40,36 @@ class Projector(Protocol):
 class Encoder:
     """Encodes images for the loop."""
 
-    def __init__(self, projector: Projector, inbox: Inbox[Encode | None], tell: Callable[[Encoded], None]) -> None:
+    def __init__(self, projector: Projector, inbox: Inbox[Encode], tell: Callable[[Encoded], None]) -> None:
         self._projector = projector
         self._inbox = inbox
         self._tell = tell
 
-    def run(self) -> None:
-        """Work until None comes."""
+    def run(self) -> NoReturn:
+        """Work as long as the process lives."""
         while True:
-            for job in self._inbox.take(wait=True):
-                if job is None:
-                    return
-                encoded = self.encoded(job)
-                if job.wanted:
-                    self._tell(encoded)
+            self.turn(self._inbox.take(wait=True))
+
+    def turn(self, jobs: list[Encode]) -> None:
+        """Tell what those images are that are wanted, in order."""
+        for job in jobs:
+            encoded = self.encoded(job)
+            if job.wanted:
+                self._tell(encoded)
 
     def encoded(self, job: Encode) -> Encoded:
         """Encode the images of one request, as long as they are wanted."""
-        pictures: list[Picture] = []
-        tokens: list[tuple[int, list[int]]] = []
+        encoded = Encoded(job.key, [], [])
         try:
             for image in job.images:
                 if not job.wanted:
-                    return Encoded(job.key, None, [])
-                self._place(image, pictures, tokens)
-        except (ImageError, RuntimeError):
-            return Encoded(job.key, None, [])
-        return Encoded(job.key, pictures, tokens)
+                    break
+                self._place(image, encoded.pictures, encoded.tokens)
+        except ImageError:
+            return Encoded(job.key, [], [], "image")
+        except RuntimeError:
+            return Encoded(job.key, [], [], "projector")
+        return encoded
 
     def _place(self, image: ImageSlot, pictures: list[Picture], tokens: list[tuple[int, list[int]]]) -> None:
         position = image.start

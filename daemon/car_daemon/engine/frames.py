@@ -206,11 +206,12 @@ class Prepared(Struct, frozen=True, tag=True):
 
 
 class Refused(Struct, frozen=True, tag=True):
-    """A request that cannot run; reason and data as in the error table."""
+    """A request that cannot run; reason and data as in the error table, and for the log what the engine failed with."""
 
     key: int
     reason: str
     data: dict[str, Any]
+    fault: str | None = None
 
 
 class TokenIds(Struct, frozen=True, tag=True):
@@ -227,7 +228,8 @@ class PlainText(Struct, frozen=True, tag=True):
     text: str
 
 
-Fault = Literal["decode", "constraint", "image"]
+# What a request was ended for: the first four are the engine's own failures, the others lie in the request.
+Fault = Literal["decode", "embedder", "projector", "lease", "constraint", "image"]
 
 
 class End(Struct, frozen=True, array_like=True):

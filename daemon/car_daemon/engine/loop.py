@@ -1,7 +1,7 @@
 """The loop thread: commands in, plan → decode → sample, one frame out a step."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from car_daemon.engine.batching.lookup import Lookup
 from car_daemon.engine.batching.planner import StepPlanner
@@ -18,8 +18,6 @@ from car_daemon.engine.frames import (
     Halt,
     Park,
     Parked,
-    Quit,
-    Refused,
     Resume,
     Row,
     Run,
@@ -114,23 +112,21 @@ class EngineLoop:
         seconds = {f"{phase}_s": passed for phase, passed in self._laps.seconds.items()}
         return {**self._stepper.counters, **self._cache.counters, **seconds}
 
-    def run(self) -> None:
-        """Work until told to quit."""
-        while self.turn(self._next_commands()):
-            pass
+    def run(self) -> NoReturn:
+        """Work as long as the process lives."""
+        while True:
+            self.turn(self._next_commands())
 
     def _next_commands(self) -> list[Command]:
         if self._table.busy or self._texts.busy:
             return self._commands.take(wait=False)
         return self._commands.gather(len(self._table.sequences))
 
-    def turn(self, commands: list[Command]) -> bool:
-        """Apply commands, run one step and report it; False once told to quit."""
+    def turn(self, commands: list[Command]) -> None:
+        """Apply commands, run one step and report it."""
         self._laps.begin()
         rows: list[Row] = []
         for command in commands:
-            if isinstance(command, Quit):
-                return False
             rows += self._doers[type(command)](command)
         self._cache.settle()
         self._laps.end("intake")
@@ -142,7 +138,6 @@ class EngineLoop:
         if rows:
             self._send(StepDone(self.pulse.step, rows))
             self._laps.end("send")
-        return True
 
     def _start(self, run: Run) -> list[Row]:
         prompt = memoryview(run.tokens).cast("i").tolist()
@@ -152,19 +147,21 @@ class EngineLoop:
             # It compiled when it was prepared; by now it has become too complex for the library.
             end = End(None, None, Usage(len(prompt), 0, 0), 0.0, 0.0, "constraint")
             return [Row(run.key, NO_SEQUENCE, "", 0, 0, end=end)]
+        generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock())
         sequence = self._cache.start(prompt, run.namespace, run.adapters)
         if sequence is None:
-            # The gate leased more than this engine declared: a defect, answered as one.
-            sampler.close()
-            self._send(Refused(run.key, "internal_error", {}))
-            return []
-        generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock())
+            return [self._unseated(generation)]
         self._running[sequence.number] = generation
         self._sequences[run.key] = sequence
         if self._speculates and not sampler.bound:
             sequence.lookup = Lookup(prompt)
         self._look(sequence, generation)
         return []
+
+    def _unseated(self, generation: Generation) -> Row:
+        """End a request that has no sequence: the gate leased more than this engine declared."""
+        generation.sampler.close()
+        return Row(generation.key, NO_SEQUENCE, "", 0, 0, end=generation.end(self._clock(), fault="lease"))
 
     def _look(self, sequence: Sequence, generation: Generation) -> None:
         """Have the images encoded that are not in the cells already."""
@@ -184,8 +181,8 @@ class EngineLoop:
         if sequence is None or not sequence.blind:
             return []
         self._look_away(encoded.key)
-        if encoded.pictures is None:
-            return [self._release(sequence, NOTHING, fault="image")]
+        if encoded.fault is not None:
+            return [self._release(sequence, NOTHING, fault=encoded.fault)]
         prompt = list(sequence.prompt)
         for start, tokens in encoded.tokens:
             prompt[start : start + len(tokens)] = tokens
@@ -220,7 +217,7 @@ class EngineLoop:
             return []
         sequence = self._cache.start(list(parked.prompt), None, parked.adapters)
         if sequence is None:
-            raise RuntimeError("a parked request was leased a sequence that this engine does not have")
+            return [self._unseated(parked.generation)]
         self._running[sequence.number] = parked.generation
         self._sequences[resume.key] = sequence
         self._lot.restore(parked, sequence)

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Rows
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from car_daemon.engine.form import Forms
 from car_daemon.engine.frames import (
@@ -28,6 +28,7 @@ from car_daemon.engine.output.format import Format
 from car_daemon.engine.refusal import Refusal
 from car_daemon.engine.sight import Carried, carried
 from car_daemon.engine.text_inputs import TextInputs
+from car_daemon.place import named
 from car_protocol.sampling import Sampling
 
 Job = Prepare | PrepareTexts | Tokenize | Detokenize
@@ -87,7 +88,7 @@ class _Prompt(NamedTuple):
 
 
 class Preparer:
-    """Answers Prepare, Tokenize and Detokenize; `warm` builds samplers' dear parts before the loop needs them."""
+    """Answers each Job; `warm` builds samplers' dear parts before the loop needs them."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class Preparer:
         context_tokens: int,
         *,
         generates: bool,
-        inbox: Inbox[Job | None],
+        inbox: Inbox[Job],
         forgotten: Forgotten,
         send: Callable[[FromEngine], None],
     ) -> None:
@@ -118,16 +119,18 @@ class Preparer:
         self._forgotten = forgotten
         self._send = send
 
-    def run(self) -> None:
-        """Work until None comes."""
+    def run(self) -> NoReturn:
+        """Work as long as the process lives."""
         while True:
-            for job in self._inbox.take(wait=True):
-                if job is None:
-                    return
-                if job.key not in self._forgotten:
-                    self._send(self.answer(job))
-            if self._inbox.empty:
-                self._forgotten.clear()
+            self.turn(self._inbox.take(wait=True))
+
+    def turn(self, jobs: list[Job]) -> None:
+        """Do the jobs that are wanted, in order."""
+        for job in jobs:
+            if job.key not in self._forgotten:
+                self._send(self.answer(job))
+        if self._inbox.empty:
+            self._forgotten.clear()
 
     def answer(self, job: Job) -> FromEngine:
         """Do one job; what cannot be done is answered with Refused."""
@@ -144,8 +147,8 @@ class Preparer:
                     return PlainText(job.key, self._tokenizer.detokenize(job.tokens, special=job.special))
         except Refusal as refusal:
             return Refused(job.key, refusal.reason, refusal.data)
-        except Exception:  # noqa: BLE001 - one prompt must not end the engine under all others
-            return Refused(job.key, "internal_error", {})
+        except Exception as error:  # noqa: BLE001 - one prompt must not end the engine under all others
+            return Refused(job.key, "internal_error", {}, fault=named(error))
 
     def _prepare(self, job: Prepare) -> Prepared:
         if not self._generates:

@@ -36,6 +36,7 @@ from car_daemon.engine.frames import (
 )
 from car_daemon.engine.inbox import Forgotten, Inbox
 from car_daemon.engine.preparer import Job
+from car_daemon.place import named
 
 if TYPE_CHECKING:
     from car_daemon.engine.assembly import Engine
@@ -76,7 +77,7 @@ class EngineProcess:
         self._daemon = daemon
         self._outbox = Outbox(daemon)
         self._reader = FrameReader()
-        self._jobs: Inbox[Job | None] = Inbox()
+        self._jobs: Inbox[Job] = Inbox()
         self._commands = Commands()
         self._forgotten = Forgotten()
         # Mutable state: what serves, once the model is loaded.
@@ -156,7 +157,7 @@ class EngineProcess:
             except DaemonGone:
                 os._exit(0)
             except BaseException as error:  # noqa: BLE001 - never a live process with a dead thread
-                print(f"engine: {name} thread failed: {_where(error)}", file=sys.stderr, flush=True)  # noqa: T201 - the process ends here
+                print(f"engine: {name} thread failed: {named(error)}", file=sys.stderr, flush=True)  # noqa: T201 - the process ends here
                 os._exit(1)
 
         threading.Thread(target=run, name=name, daemon=True).start()
@@ -169,15 +170,6 @@ class EngineProcess:
         started = pulse.step_started
         age = 0.0 if started is None else (time.perf_counter() - started) * 1000
         return Heartbeat(pulse.step, age, self._engine.loop.counters)
-
-
-def _where(error: BaseException) -> str:
-    """Name an exception and its place, without its text, which may quote a prompt."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    place = f" at {frame.tb_frame.f_code.co_qualname}:{frame.tb_lineno}" if frame else ""
-    return type(error).__name__ + place
 
 
 def in_steps(send: Callable[[FromEngine], None]) -> Callable[[float], None]:

@@ -77,7 +77,7 @@ class Texts:
             try:
                 self._embedder = self._open()
             except CannotEmbed:
-                return [self._ended(_Job(run, inputs, [], self._clock()), "decode")]
+                return [self._ended(_Job(run, inputs, [], self._clock()), "embedder")]
         self._jobs[run.key] = _Job(run, inputs, self._embedder.batches(inputs), self._clock())
         return []
 
@@ -106,7 +106,7 @@ class Texts:
         try:
             job.done += self._run(job, job.batches.pop(0))
         except RuntimeError:
-            return [self._ended(job, "decode")]
+            return [self._ended(job, "embedder")]
         finally:
             self._owed = self._clock() - started
         if job.batches:

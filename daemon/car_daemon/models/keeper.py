@@ -76,6 +76,7 @@ class ModelKeeper:
     def used(self, entry: ModelEntry) -> None:
         """Take note of work that came or ended."""
         self._used[entry] = self._clock()
+        entry.touch()
         self._changes.happened()
 
     def changed(self, entry: ModelEntry) -> None:

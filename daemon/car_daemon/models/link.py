@@ -121,17 +121,37 @@ async def launch(hear: Callable[[FromEngine], None]) -> Engine:
     """Spawn an engine process (never a fork of this one) and connect to it."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    with theirs:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "car_daemon.engine",
-            str(theirs.fileno()),
-            pass_fds=(theirs.fileno(),),
-            stdin=asyncio.subprocess.DEVNULL,
-            env=_ENVIRONMENT | os.environ,
-            # A Ctrl-C in the daemon's terminal is the daemon's to handle.
-            start_new_session=True,
-        )
-    _, link = await asyncio.get_running_loop().create_unix_connection(lambda: EngineLink(hear), sock=ours)
-    return EngineChild(process, link)
+    try:
+        with theirs:
+            process = await _spawn(theirs)
+        return EngineChild(process, await _connect(ours, process, hear))
+    except BaseException:
+        ours.close()
+        raise
+
+
+async def _spawn(theirs: socket.socket) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "car_daemon.engine",
+        str(theirs.fileno()),
+        pass_fds=(theirs.fileno(),),
+        stdin=asyncio.subprocess.DEVNULL,
+        env=_ENVIRONMENT | os.environ,
+        # A Ctrl-C in the daemon's terminal is the daemon's to handle.
+        start_new_session=True,
+    )
+
+
+async def _connect(
+    ours: socket.socket, process: asyncio.subprocess.Process, hear: Callable[[FromEngine], None]
+) -> EngineLink:
+    """Connect to a process; one that nobody could talk to is ended."""
+    try:
+        _, link = await asyncio.get_running_loop().create_unix_connection(lambda: EngineLink(hear), sock=ours)
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    return link

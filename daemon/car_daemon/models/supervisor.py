@@ -17,10 +17,12 @@ from car_daemon.models.parts import check_files
 from car_daemon.models.replica import Replica
 from car_daemon.models.unsound import Reason, UnsoundModel
 from car_daemon.models.vitals import VitalLimits, Vitals
+from car_daemon.place import place_of
 
 log = structlog.get_logger()
 _numbers = count(1)
 DIED_TOO_OFTEN = "the engine died too often"
+UNSUPERVISED = "the daemon failed; its log says why"
 # What native code ends with that does what it must not.
 _CRASHES = {-number for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)}
 
@@ -91,6 +93,13 @@ class EngineSupervisor:
         """Load the model, and load it again whenever its engine dies."""
         self._replica.become("loading")
         self._task = asyncio.create_task(self._live(), name=f"supervisor {self._entry.name}")
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Tell of a defect in here: nobody awaits the task."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("supervisor.failed", model=self._entry.name, error=type(error).__name__, place=place_of(error))
+            self._replica.become("failed", reason=UNSUPERVISED)
 
     async def stop(self) -> None:
         """End the engine; it is not started again until `start`."""
@@ -263,6 +272,7 @@ class EngineSupervisor:
         log.info(
             "capacity.declared",
             model=self._entry.name,
+            engine=number,
             capacity=ready.sequences,
             policy=ready.policy,
             context_tokens=ready.context_tokens,

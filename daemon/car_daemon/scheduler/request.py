@@ -15,7 +15,7 @@ Session = tuple[int, str]
 Target = tuple[str, str | None, int | None]
 
 
-class Fault(NamedTuple):
+class Failure(NamedTuple):
     """What an engine ended a request with: a reason of the error table and its data."""
 
     reason: str

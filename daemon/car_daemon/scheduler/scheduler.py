@@ -13,7 +13,7 @@ from car_daemon.scheduler.parking import hold, plan_parking, release
 from car_daemon.scheduler.progress import first_place, plan_progress
 from car_daemon.scheduler.rate import ServiceRate
 from car_daemon.scheduler.recovery import recover, send_back
-from car_daemon.scheduler.request import Fault, Request, State
+from car_daemon.scheduler.request import Failure, Request, State
 from car_daemon.scheduler.totals import Totals
 from car_daemon.scheduler.waiting import Waiting
 
@@ -125,14 +125,15 @@ class Scheduler:
                 self.waiting.add(request)
         return self._settle(now)
 
-    def ended(self, key: int, engine: int, now: float, fault: Fault | None = None) -> list[Action]:
+    def ended(self, key: int, engine: int, now: float, failure: Failure | None = None) -> list[Action]:
         """Take note that an engine is done with a request, whose sequence is empty again."""
         self.gate.release(engine, key)
         request = self.requests.get(key)
         if request is None or request.engine != engine:
             return self._settle(now)
-        end = self._complete(request, now) if fault is None else self._fail(request, fault.reason, now, fault.data)
-        return [end, *self._settle(now)]
+        if failure is None:
+            return [self._complete(request, now), *self._settle(now)]
+        return [self._fail(request, failure.reason, now, failure.data), *self._settle(now)]
 
     def engine_ready(self, engine: int, declared: Declared, now: float) -> list[Action]:
         """Take note of an engine that serves a model from now on."""

@@ -20,7 +20,6 @@ from car_daemon.engine.frames import (
     Park,
     Parked,
     Reading,
-    Refused,
     Resume,
     Row,
     Run,
@@ -401,7 +400,6 @@ class FakeEngine:
         self.table = SequenceTable(len(context.cells), context.context_tokens)
         self.costs = StepCosts()
         self.rows: dict[int, list[Row]] = {}
-        self.refused: list[Refused] = []
         self.adapted: list[AdapterSet] = []
         self.encodes: list[Encode] = []
         self.parked: list[int] = []
@@ -430,9 +428,9 @@ class FakeEngine:
             clock=clock,
         )
 
-    def turn(self, *commands: Command) -> bool:
+    def turn(self, *commands: Command) -> None:
         """Let the loop do one turn."""
-        return self.loop.turn(list(commands))
+        self.loop.turn(list(commands))
 
     def finish(self, turns: int = 1000) -> None:
         """Let the loop turn until nothing has work."""
@@ -474,8 +472,6 @@ class FakeEngine:
         match message:
             case StepDone():
                 self._take(message.rows)
-            case Refused():
-                self.refused.append(message)
             case Parked():
                 assert not self.ends(message.key)
                 self.parked.append(message.key)

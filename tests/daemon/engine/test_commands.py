@@ -5,10 +5,9 @@ import threading
 
 import pytest
 
-from car_daemon.engine.batching.sequence import Phase
 from car_daemon.engine.codec import encode_frame
 from car_daemon.engine.commands import Command, Commands
-from car_daemon.engine.frames import Halt, Prepare, Quit, Run
+from car_daemon.engine.frames import Halt, Prepare, Run
 from car_daemon.engine.process import EngineProcess
 from car_protocol.sampling import Sampling
 from tests.daemon.engine.fakes import FakeContext, FakeEngine, run_command
@@ -79,13 +78,13 @@ def test_an_engine_announces_what_it_is_asked_to_prepare() -> None:
 
 
 def test_an_idle_loop_starts_prompts_together_that_were_sent_together() -> None:
-    commands = commands_that_come(command(2), Quit())
+    commands = commands_that_come(command(2))
     for key in (1, 2):
         commands.announce(key)
     commands.put(command(1))
     engine = FakeEngine(FakeContext(), commands=commands)
-    engine.loop.run()
-    assert [sequence.phase for sequence in engine.table.sequences[:2]] == [Phase.PREFILL, Phase.PREFILL]
+    engine.loop.turn(engine.loop._next_commands())
+    assert [engine.number_of(1), engine.number_of(2)] == [0, 1]
 
 
 @pytest.mark.parametrize("patience", [0.0, 0.01])

@@ -8,7 +8,7 @@ import pytest
 
 from car_daemon.engine.batching.sequence import Phase, Picture
 from car_daemon.engine.encoding import Encode, Encoded, Encoder
-from car_daemon.engine.frames import ImageSlot
+from car_daemon.engine.frames import Fault, ImageSlot
 from car_daemon.engine.images import ImageError
 from car_daemon.engine.inbox import Inbox
 from tests.daemon.engine.fakes import FakeContext, FakeEngine, run_command, solo
@@ -126,12 +126,13 @@ def test_a_request_may_be_parked_at_any_time(saved_bytes: int, turns: int) -> No
     assert engine.tokens(1) == solo(SEEN, 6)
 
 
-def test_a_request_whose_image_cannot_be_encoded_ends_alone() -> None:
+@pytest.mark.parametrize("fault", ["image", "projector"])
+def test_a_request_whose_image_cannot_be_encoded_ends_alone(fault: Fault) -> None:
     engine = engine_of()
     engine.turn(run(1), run_command(2, WORDS, 5))
-    engine.turn(Encoded(1, None, []))
+    engine.turn(Encoded(1, [], [], fault))
     engine.finish()
-    assert engine.ends(1)[0].fault == "image"
+    assert engine.ends(1)[0].fault == fault
     assert engine.tokens(2) == solo(WORDS, 5)
 
 
@@ -190,21 +191,22 @@ def test_the_projector_is_spared_what_is_not_wanted() -> None:
         return pieces(file)
 
     jobs = [Encode(1, [IMAGE], wanted=False), Encode(2, [ImageSlot(0, 20, b"first"), IMAGE]), Encode(3, [IMAGE])]
-    inbox: Inbox[Encode | None] = Inbox()
-    for job in (*jobs, None):
-        inbox.put(job)
-    Encoder(FakeProjector(encode), inbox, told.append).run()
+    Encoder(FakeProjector(encode), Inbox(), told.append).turn(jobs)
     assert files == [b"first", b"file"]
     assert [each.key for each in told] == [3]
 
 
-@pytest.mark.parametrize("error", [ImageError("the image is damaged"), RuntimeError()])
-def test_a_projector_that_fails_fails_the_request(error: Exception) -> None:
-    def fail(_: bytes) -> list[Any]:
-        raise error
+@pytest.mark.parametrize(
+    ("error", "fault"), [(ImageError("the image is damaged"), "image"), (RuntimeError(), "projector")]
+)
+def test_a_damaged_image_is_told_from_a_projector_that_fails(error: Exception, fault: Fault) -> None:
+    def fail(data: bytes) -> list[Any]:
+        if data == b"bad":
+            raise error
+        return pieces(data)
 
-    assert encoder(fail).encoded(Encode(1, [IMAGE])) == Encoded(1, None, [])
+    assert encoder(fail).encoded(Encode(1, [IMAGE, ImageSlot(24, 20, b"bad")])) == Encoded(1, [], [], fault)
 
 
 def test_an_image_of_another_size_than_was_counted_fails_the_request() -> None:
-    assert encoder(pieces).encoded(Encode(1, [ImageSlot(4, 21, b"")])).pictures is None
+    assert encoder(pieces).encoded(Encode(1, [ImageSlot(4, 21, b"")])) == Encoded(1, [], [], "projector")

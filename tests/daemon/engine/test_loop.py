@@ -1,6 +1,6 @@
 """The loop: commands in, frames out, one turn at a time."""
 
-from car_daemon.engine.frames import Quit
+from car_daemon.engine.frames import Resume
 from tests.daemon.engine.fakes import END_TOKEN, PIECES, FakeContext, FakeEngine, run_command, solo
 
 LENGTH = 8
@@ -63,13 +63,23 @@ def test_one_sequence_serves_request_after_request() -> None:
     assert engine.context.cells == [[]]
 
 
-def test_one_request_more_than_declared_is_refused_as_an_internal_error() -> None:
+def test_one_request_more_than_declared_ends_alone() -> None:
     engine = FakeEngine(FakeContext(sequences=1))
     engine.turn(run_command(1, PROMPTS[0]), run_command(2, PROMPTS[1]))
-    assert [(refused.key, refused.reason) for refused in engine.refused] == [(2, "internal_error")]
+    assert [end.fault for end in engine.ends(2)] == ["lease"]
     engine.finish()
     assert engine.tokens(1) == solo(PROMPTS[0], LENGTH)
-    assert not engine.ends(2)
+
+
+def test_one_that_was_parked_and_finds_no_sequence_ends_alone() -> None:
+    engine = FakeEngine(FakeContext(sequences=1))
+    engine.turn(run_command(1, PROMPTS[0]))
+    engine.park(1)
+    engine.turn(run_command(2, PROMPTS[1], LENGTH), Resume(1))
+    assert [end.fault for end in engine.ends(1)] == ["lease"]
+    engine.finish()
+    assert engine.tokens(2) == solo(PROMPTS[1], LENGTH)
+    assert not engine.samplers.alive
 
 
 def test_a_halted_request_ends_without_a_reason_and_leaves_nothing() -> None:
@@ -173,15 +183,6 @@ def test_tokens_come_only_where_they_were_asked_for() -> None:
     engine.finish()
     assert all(row.extra is None for row in engine.rows[1])
     assert sum(row.sampled for row in engine.rows[1]) == LENGTH
-
-
-def test_the_loop_stops_when_it_is_told_to_quit() -> None:
-    engine = FakeEngine(FakeContext())
-    assert engine.turn()
-    assert not engine.turn(Quit())
-    engine.commands.put(run_command(1, PROMPTS[0], 1))
-    engine.commands.put(Quit())
-    engine.loop.run()
 
 
 def test_the_pulse_counts_steps_and_shows_none_between_them() -> None:

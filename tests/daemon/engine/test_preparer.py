@@ -1,5 +1,6 @@
 """Prompts into tokens, and what is refused before it may wait."""
 
+import re
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -129,7 +130,6 @@ def preparer(
     *,
     context_tokens: int = CONTEXT,
     warm: Callable[[Sampling], None] = lambda _: None,
-    inbox: Inbox[Job | None] | None = None,
     forgotten: Forgotten | None = None,
     send: Callable[[FromEngine], None] = lambda _: None,
 ) -> Preparer:
@@ -144,7 +144,7 @@ def preparer(
         None,
         context_tokens,
         generates=True,
-        inbox=inbox or Inbox(),
+        inbox=Inbox(),
         forgotten=forgotten or Forgotten(),
         send=send,
     )
@@ -243,24 +243,29 @@ def test_writing_out_a_token_outside_the_vocabulary_is_refused() -> None:
     assert refused(preparer().answer(Detokenize(6, [256], special=False))) == ("invalid_params", {"param": "tokens"})
 
 
-def test_jobs_are_answered_in_order_until_there_are_no_more() -> None:
-    inbox: Inbox[Job | None] = Inbox()
+def test_jobs_are_answered_in_order() -> None:
     answers: list[FromEngine] = []
-    for job in (Tokenize(1, "a", False, False), Detokenize(2, [98], special=False), None):
-        inbox.put(job)
-    preparer(inbox=inbox, send=answers.append).run()
+    preparer(send=answers.append).turn([Tokenize(1, "a", False, False), Detokenize(2, [98], special=False)])
     assert answers == [TokenIds(1, [97]), PlainText(2, "b")]
 
 
 def test_a_job_that_nobody_waits_for_is_not_done() -> None:
-    inbox: Inbox[Job | None] = Inbox()
     forgotten = Forgotten()
     answers: list[FromEngine] = []
-    for job in (Tokenize(1, "a", False, False), Tokenize(2, "b", False, False), None):
-        inbox.put(job)
     forgotten.add(1)
-    preparer(inbox=inbox, forgotten=forgotten, send=answers.append).run()
+    jobs: list[Job] = [Tokenize(1, "a", False, False), Tokenize(2, "b", False, False)]
+    preparer(forgotten=forgotten, send=answers.append).turn(jobs)
     assert answers == [TokenIds(2, [98])]
+
+
+def test_a_defect_refuses_one_job_and_is_told_by_its_place_alone() -> None:
+    def fail(_: Sampling) -> None:
+        raise KeyError("what was asked")
+
+    answer = preparer(warm=fail).answer(prepare("ab"))
+    assert refused(answer) == ("internal_error", {})
+    assert isinstance(answer, Refused)
+    assert re.fullmatch(rf"KeyError at {__name__}:\d+", answer.fault or "")
 
 
 THINKING = Format(Tags("<think>", "</think>"), "hermes")

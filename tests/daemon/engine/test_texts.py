@@ -45,7 +45,7 @@ def test_a_batch_that_fails_ends_its_request_alone() -> None:
     texts = texts_of()
     texts.start(command(1, [13]))
     texts.start(command(2, [4]))
-    assert [(row.key, fault(row)) for row in ends(texts)] == [(1, "decode"), (2, None)]
+    assert [(row.key, fault(row)) for row in ends(texts)] == [(1, "embedder"), (2, None)]
 
 
 def test_an_embedder_that_does_not_open_fails_the_request_and_nothing_else() -> None:
@@ -59,6 +59,6 @@ def test_an_embedder_that_does_not_open_fails_the_request_and_nothing_else() -> 
 
     texts = texts_of(open_embedder)
     (failed,) = texts.start(command(1, [1]))
-    assert (failed.key, fault(failed), vectors(failed), texts.busy) == (1, "decode", None, False)
+    assert (failed.key, fault(failed), vectors(failed), texts.busy) == (1, "embedder", None, False)
     assert texts.start(command(2, [1])) == []
     assert [(row.key, fault(row)) for row in ends(texts)] == [(2, None)]

@@ -16,7 +16,7 @@ from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.link import Engine
 from car_daemon.models.parts import check_files
 from car_daemon.models.replica import Replica
-from car_daemon.models.supervisor import DIED_TOO_OFTEN, EngineSupervisor, Patience
+from car_daemon.models.supervisor import DIED_TOO_OFTEN, UNSUPERVISED, EngineSupervisor, Patience
 from car_daemon.models.unsound import Reason, UnsoundModel
 from car_daemon.models.vitals import VitalLimits
 from tests.daemon.links import ready_of
@@ -317,3 +317,20 @@ async def test_a_check_that_fails_in_another_way_is_no_end_of_the_supervisor(err
     async with supervised(fail) as world:
         await world.becomes("failed")
         assert world.entry.reason == DIED_TOO_OFTEN
+
+
+async def test_a_supervisor_that_fails_says_so_and_its_model_is_not_left_loading() -> None:
+    def unsound(_: ModelSettings) -> None:
+        raise UnsoundModel(Reason.NOT_GGUF)
+
+    def fail(entry: ModelEntry) -> None:
+        raise ValueError(f"a defect of {entry.name}")
+
+    with capture_logs() as logs:
+        async with supervised(unsound) as world:
+            world.replica_failed = fail  # type: ignore[method-assign]  # who hears of it is what fails
+            while world.entry.reason != UNSUPERVISED:
+                world.changed.clear()
+                await world.changed.wait()
+    assert world.entry.state == "failed"
+    assert [entry["error"] for entry in logs if entry["event"] == "supervisor.failed"] == ["ValueError"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.gate import Declared, Gate
-from car_daemon.scheduler.request import Client, Fault, Request, Session
+from car_daemon.scheduler.request import Client, Failure, Request, Session
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.infer import Priority
 
@@ -243,7 +243,7 @@ class World:
     def end(self, engine: FakeEngine, key: int, *, failed: bool = False) -> None:
         """Let an engine report the end of a request."""
         engine.end(key)
-        self.do(self.scheduler.ended(key, engine.number, self.now, Fault("internal_error", {}) if failed else None))
+        self.do(self.scheduler.ended(key, engine.number, self.now, Failure("internal_error", {}) if failed else None))
 
     def cancel(self, key: int) -> None:
         """Let a client change its mind."""

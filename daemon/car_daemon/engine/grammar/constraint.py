@@ -22,6 +22,8 @@ _REMEMBERED = 16
 _DIVISOR = re.compile(r'"multipleOf":\s*(-?[0-9][0-9.eE+-]*)')
 _REMAINDERS_MAX = 200_000
 _DIGITS_MAX = 30
+# More than zeros alone make of numbers that are that long.
+_COMMON_BITS_MAX = 1000
 # How the library says that the lexer, not the parser, came to its limit.
 _LEXER = "lexer error"
 _SILENT = 0
@@ -144,8 +146,14 @@ def _remainders(text: str) -> int:
         return _REMAINDERS_MAX + 1
     scale = Decimal(10) ** _DIGITS_MAX
     # Schemas that are merged are divisible by both; how many trailing zeros that has makes no difference.
-    common = str(math.lcm(*(abs(int(divisor * scale)) for divisor in divisors))).rstrip("0") or "0"
-    return int(common) * text.count("{")
+    common = 1
+    for divisor in divisors:
+        common = math.lcm(common, abs(int(divisor * scale)))
+        if common.bit_length() > _COMMON_BITS_MAX:
+            return _REMAINDERS_MAX + 1
+    while common and common % 10 == 0:
+        common //= 10
+    return common * text.count("{")
 
 
 class _Vocabulary:

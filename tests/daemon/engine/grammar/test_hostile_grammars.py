@@ -50,6 +50,7 @@ HOSTILE: dict[str, str | dict[str, Any]] = {
     "a large divisor": divisors(99_999_989),
     "a divisor with digits behind the point": divisors(12_345.678),
     "divisors without a common one": divisors(997, 991, 983),
+    "hundreds of divisors without a common one": divisors(*(2**62 + 2 * number + 1 for number in range(300))),
     "a divisor out of bounds": divisors(1e-300, 1e300),
     "deep nesting": nested(31),
     "a product of choices": {
