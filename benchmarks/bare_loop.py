@@ -22,7 +22,8 @@ from car_daemon.engine.assembly import default_threads
 from car_daemon.engine.frames import Run
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.context import BATCH_TOKENS, LlamaContext
-from car_daemon.engine.llama.model import LlamaModel, silence
+from car_daemon.engine.llama.library import silence
+from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Sampling

@@ -2,7 +2,8 @@
 
 import time
 
-from car_daemon.engine.llama.model import LlamaModel, silence
+from car_daemon.engine.llama.library import silence
+from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.trial import Trial
 from car_daemon.guide import PATH
 

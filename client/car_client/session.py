@@ -14,7 +14,7 @@ from car_protocol.envelope import NOT_JSON, Id, Incoming, Request, decode_incomi
 from car_protocol.errors import REASONS, ErrorObject, RpcError
 from car_protocol.framing import LineFramer
 from car_protocol.limits import MAX_FRAME_BYTES
-from car_protocol.methods import CAPACITY_CHANGED, CHUNK, MODELS_PROGRESS
+from car_protocol.methods import CAPACITY_CHANGED, CHUNK, MODELS_PROGRESS, STATUS_CHANGED
 from car_protocol.models import LoadProgress
 from car_protocol.status import Status
 
@@ -22,7 +22,6 @@ T = TypeVar("T")
 # An answer may be longer than a request: escapes make up to six bytes of one.
 MAX_INCOMING_BYTES = 64 * 1024 * 1024
 _UNREADABLE = {REASONS["parse_error"].code, REASONS["invalid_request"].code}
-STATUS_CHANGED = "daemon/status_changed"
 
 
 def _wake_nobody() -> None:

@@ -155,7 +155,7 @@ def _model(text: str) -> str:
 
 
 def _count(text: str) -> int:
-    return _integer(text, 0, _MAX_PORTABLE_INT, "a positive integer")
+    return _integer(text, 0, _MAX_PORTABLE_INT, "an integer of at least 0")
 
 
 def _positive(text: str) -> int:

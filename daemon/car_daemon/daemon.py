@@ -173,8 +173,8 @@ class Daemon:
         self._config = config
         self._told_to_stop = False
 
-    async def run(self) -> bool:
-        """Serve; return False where the default model could not be loaded."""
+    async def run(self) -> None:
+        """Serve until told to stop; `failure` says afterwards whether the default model could be loaded."""
         asyncio.get_running_loop().set_exception_handler(faults.loop_failed)
         self._server.start(self._socket.listener)
         for watch in self._socket_watches:
@@ -207,7 +207,6 @@ class Daemon:
         self._lag.stop()
         self._service.stop()
         log.info("daemon.stopped")
-        return self.failure is None
 
     @property
     def failure(self) -> str | None:

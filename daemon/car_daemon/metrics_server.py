@@ -29,11 +29,6 @@ class MetricsServer:
         self._readers: set[asyncio.Task[None]] = set()
         self._listener: socket.socket | None = None
 
-    @property
-    def readers(self) -> int:
-        """How many are being answered."""
-        return len(self._readers)
-
     def listen(self, listener: socket.socket) -> None:
         """Accept readers from this socket from now on, and from no other."""
         self._listener = listener

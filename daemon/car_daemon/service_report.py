@@ -20,7 +20,7 @@ _MOST_SILENCE_S = 10.0
 
 
 class Pulse:
-    """Whether the daemon works: its event loop is on time, and an engine that serves `model` was heard of late."""
+    """Whether the daemon works: its event loop is on time, and every engine that serves `model` was heard of late."""
 
     def __init__(self, model: ModelEntry, loop_lag_ms: Callable[[], float], clock: Callable[[], float]) -> None:
         self._model = model

@@ -1,6 +1,5 @@
 """Looks whether the socket's path still leads to this daemon, and binds it again where it does not."""
 
-import asyncio
 import os
 import socket
 from collections.abc import Callable
@@ -9,6 +8,7 @@ import structlog
 
 from car_daemon.directory import BadAddress
 from car_daemon.listen import AddressInUse, OwnSocket
+from car_daemon.periodic import Periodic
 
 log = structlog.get_logger()
 PERIOD_S = 10.0
@@ -22,24 +22,21 @@ class SocketWatch:
     ) -> None:
         self._socket = own_socket
         self._listen = listen
-        self._period = period
-        # Mutable state: whether the path was lost and could not be bound again yet, and the timer.
+        self._looks = Periodic(period, self._look)
+        # Mutable state: whether the path was lost and could not be bound again yet.
         self._lost = False
-        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Look from now on, in the running event loop."""
-        self._timer = asyncio.get_running_loop().call_later(self._period, self._tick)
+        self._looks.start()
 
     def stop(self) -> None:
         """Look no more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._looks.stop()
 
-    def _tick(self) -> None:
+    def _look(self) -> None:
         if not self._socket.is_ours():
             self._bind_again()
-        self.start()
 
     def _bind_again(self) -> None:
         path = str(self._socket.path)

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import msgspec
 
-from car_client.session import STATUS_CHANGED
 from car_protocol.envelope import (
     Batch,
     Call,
@@ -24,7 +23,7 @@ from car_protocol.envelope import (
 )
 from car_protocol.errors import RpcError
 from car_protocol.framing import LineFramer
-from car_protocol.methods import CAPACITY_CHANGED, CHUNK
+from car_protocol.methods import CAPACITY_CHANGED, CHUNK, STATUS_CHANGED
 from tests.client.samples import ANSWER, EMBEDDINGS, RANKING, capacity, model, status
 
 PATIENCE_S = 10.0

@@ -55,7 +55,8 @@ async def served(folder: Path) -> AsyncIterator[tuple[Memory, Path]]:
     running = asyncio.create_task(daemon.run())
     yield memory, config.socket
     daemon.stop()
-    assert await running
+    await running
+    assert daemon.failure is None
     own_socket.close()
 
 
@@ -163,5 +164,6 @@ async def test_real_memory_that_another_program_takes_lowers_capacity_until_it_g
         await other.communicate(b"")
         await capacity_becomes(client, 8)
     daemon.stop()
-    assert await running
+    await running
+    assert daemon.failure is None
     own_socket.close()

@@ -160,7 +160,8 @@ async def test_the_time_that_a_slow_reader_has_is_a_limit_of_the_daemon(folder: 
     error = await asyncio.to_thread(unread_until_it_ends, config.socket)
     assert (error["code"], error["data"]["reason"]) == (1007, "slow_reader")
     daemon.stop()
-    assert await running
+    await running
+    assert daemon.failure is None
     own_socket.close()
 
 

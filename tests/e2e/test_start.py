@@ -113,9 +113,9 @@ def test_a_second_daemon_exits_75_at_once_and_the_first_is_undisturbed(folder: P
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--capacity", "-1"], "positive integer"),
+        (["--capacity", "-1"], "an integer of at least 0"),
         (["--model", "\udcff.gguf"], "not UTF-8"),
-        (["--capacity", "many"], "positive integer"),
+        (["--capacity", "many"], "an integer of at least 0"),
         (["--no-such-flag"], "--no-such-flag"),
         (["--log-level", "loud"], "loud"),
         (["--threads", "-1"], "positive integer"),

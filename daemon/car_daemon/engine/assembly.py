@@ -25,9 +25,9 @@ from car_daemon.engine.inbox import Forgotten, Inbox
 from car_daemon.engine.llama.adapters import Adapters
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.embedder import Embedder
-from car_daemon.engine.llama.library import library_build
+from car_daemon.engine.llama.library import library_build, silence
 from car_daemon.engine.llama.likelihood import Likelihood
-from car_daemon.engine.llama.model import LlamaModel, ModelError, silence
+from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.pairs import Pairs
 from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.template import ChatTemplate

@@ -23,8 +23,6 @@ class Facts:
     """What the header says of a sound model; None or 0 where it says nothing."""
 
     architecture: str | None
-    name: str | None
-    size_bytes: int
     tensor_bytes: int
     parameters: int
     file_type: int | None
@@ -33,7 +31,6 @@ class Facts:
     embedding_length: int
     block_count: int
     kv_bytes_per_token: int
-    has_chat_template: bool
     parts: int
 
 
@@ -50,8 +47,6 @@ def check(path: Path) -> Facts:
         sizes.check()
         return Facts(
             architecture=architecture,
-            name=_text(header, "general.name"),
-            size_bytes=cursor.size,
             tensor_bytes=tensor_bytes,
             parameters=count_parameters(header),
             file_type=_whole(header, "general.file_type"),
@@ -60,7 +55,6 @@ def check(path: Path) -> Facts:
             embedding_length=sizes.most("embedding_length"),
             block_count=sizes.most("block_count"),
             kv_bytes_per_token=sizes.kv_bytes_per_token(),
-            has_chat_template="tokenizer.chat_template" in header.values,
             parts=parts,
         )
 

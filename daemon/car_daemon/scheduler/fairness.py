@@ -16,9 +16,6 @@ class Fairness:
         # Mutable state: tokens as of the time they were last counted, by client.
         self._served: dict[Client, tuple[float, float]] = {}
 
-    def __len__(self) -> int:
-        return len(self._served)
-
     def served(self, client: Client, now: float) -> float:
         """Return a client's tokens, faded to now."""
         tokens, at = self._served.get(client, (0.0, now))

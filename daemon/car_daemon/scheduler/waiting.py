@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator
 
 from car_daemon.scheduler.fairness import Fairness
 from car_daemon.scheduler.request import Request, State, Target
-from car_protocol.infer import Priority
 
 
 class Waiting:
@@ -36,10 +35,6 @@ class Waiting:
     def remove(self, request: Request) -> None:
         """Take a request out."""
         del self._requests[request.key]
-
-    def count(self, priority: Priority) -> int:
-        """Return how many requests of one class wait for their first lease."""
-        return sum(r.priority == priority and r.state is State.WAITING for r in self)
 
     def next(self, now: float, blocked: Collection[Target] = ()) -> Request | None:
         """Return who may have the next lease, those of `blocked` targets left out."""

@@ -5,7 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
-from car_daemon.engine.llama.model import LlamaModel, ModelError, silence
+from car_daemon.engine.llama.library import silence
+from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.tokens import Vocabulary
 
 _SECONDS = 20

@@ -9,7 +9,7 @@ import numpy as np
 from llama_cpp import llama_cpp as binding
 
 from car_daemon.engine.llama.embedding_batch import EmbeddingBatch, Rows
-from car_daemon.engine.llama.library import quick
+from car_daemon.engine.llama.library import pointer, quick
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.sampler import Logits, Sampler
 
@@ -184,7 +184,7 @@ class LlamaContext:
         self._carry_out()
         # Memory that is new costs far more than the copy: it is written once, and never copied again.
         saved = np.empty(self.saved_size(number), np.uint8)
-        data = _pointer(saved, ctypes.c_uint8)
+        data = pointer(saved, ctypes.c_uint8)
         written = binding.llama_state_seq_get_data_ext(self._context, data, saved.size, number, _WHOLE)
         if written != saved.size:
             raise RuntimeError(f"llama.cpp saved {written} of {saved.size} bytes")
@@ -194,7 +194,7 @@ class LlamaContext:
         """Put cells into an empty sequence, which may be another one; False where llama.cpp refuses."""
         self._check(number)
         self._carry_out()
-        data = _pointer(np.frombuffer(saved, np.uint8), ctypes.c_uint8)
+        data = pointer(np.frombuffer(saved, np.uint8), ctypes.c_uint8)
         read = binding.llama_state_seq_set_data_ext(self._context, data, len(saved), number, _WHOLE)
         return int(read) == len(saved)
 
@@ -231,12 +231,12 @@ class BatchArrays:
         self._pointers = np.arange(address, address + rows * item, item, dtype=np.uintp)
         self._batch = binding.llama_batch(
             n_tokens=0,
-            token=_pointer(self._tokens, binding.llama_token),
+            token=pointer(self._tokens, binding.llama_token),
             embd=None,
-            pos=_pointer(self._positions, binding.llama_pos),
-            n_seq_id=_pointer(self._counts, ctypes.c_int32),
-            seq_id=_pointer(self._pointers, ctypes.POINTER(binding.llama_seq_id)),
-            logits=_pointer(self._outputs, ctypes.c_int8),
+            pos=pointer(self._positions, binding.llama_pos),
+            n_seq_id=pointer(self._counts, ctypes.c_int32),
+            seq_id=pointer(self._pointers, ctypes.POINTER(binding.llama_seq_id)),
+            logits=pointer(self._outputs, ctypes.c_int8),
         )
 
     def fill(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> Any:
@@ -248,10 +248,6 @@ class BatchArrays:
         self._outputs[:count] = outputs
         self._batch.n_tokens = count
         return self._batch
-
-
-def _pointer(array: Any, kind: Any) -> Any:
-    return array.ctypes.data_as(ctypes.POINTER(kind))
 
 
 def _create(model: LlamaModel, sequences: int, context_tokens: int, batch_tokens: int, threads: int) -> Any:

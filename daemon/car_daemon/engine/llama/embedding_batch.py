@@ -7,6 +7,8 @@ import numpy as np
 from llama_cpp import llama_cpp as binding
 from numpy.typing import NDArray
 
+from car_daemon.engine.llama.library import pointer
+
 Rows = NDArray[np.float32]
 
 
@@ -24,11 +26,11 @@ class EmbeddingBatch:
         self._batch = binding.llama_batch(
             n_tokens=0,
             token=None,
-            embd=_pointer(self._embeddings, ctypes.c_float),
-            pos=_pointer(self._positions, binding.llama_pos),
-            n_seq_id=_pointer(self._counts, ctypes.c_int32),
-            seq_id=_pointer(self._pointers, ctypes.POINTER(binding.llama_seq_id)),
-            logits=_pointer(self._outputs, ctypes.c_int8),
+            embd=pointer(self._embeddings, ctypes.c_float),
+            pos=pointer(self._positions, binding.llama_pos),
+            n_seq_id=pointer(self._counts, ctypes.c_int32),
+            seq_id=pointer(self._pointers, ctypes.POINTER(binding.llama_seq_id)),
+            logits=pointer(self._outputs, ctypes.c_int8),
         )
 
     def fill(self, rows: Rows, start: int, number: int, *, output_last: bool) -> Any:
@@ -47,7 +49,3 @@ class EmbeddingBatch:
         self._outputs[count - 1] = output_last
         self._batch.n_tokens = count
         return self._batch
-
-
-def _pointer(array: Any, kind: Any) -> Any:
-    return array.ctypes.data_as(ctypes.POINTER(kind))

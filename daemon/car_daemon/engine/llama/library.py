@@ -9,6 +9,8 @@ from llama_cpp import llama_cpp as binding
 # GGML_BACKEND_DEVICE_TYPE_GPU, which the binding does not name.
 _GPU_TYPE = 1
 
+# For the functions that set where llama.cpp logs to.
+log_nothing = binding.llama_log_callback(lambda _level, _text, _user_data: None)
 _keeps_gil = ctypes.PyDLL(binding._lib._name)
 
 
@@ -37,3 +39,13 @@ def quick(name: str) -> Any:
     function.argtypes = declared.argtypes
     function.restype = declared.restype
     return function
+
+
+def silence() -> None:
+    """Let llama.cpp log nothing: what matters goes in frames, and its lines may quote file contents."""
+    binding.llama_log_set(log_nothing, ctypes.c_void_p(0))
+
+
+def pointer(array: Any, kind: Any) -> Any:
+    """Return the address of a numpy array as a pointer to elements of a kind."""
+    return array.ctypes.data_as(ctypes.POINTER(kind))

@@ -119,15 +119,3 @@ def _progress_callback(progress: Callable[[float], None], failures: list[Excepti
         return not failures
 
     return binding.llama_progress_callback(report)
-
-
-def _drop(_level: int, _text: bytes, _user_data: object) -> None:
-    pass
-
-
-_drop_callback = binding.llama_log_callback(_drop)
-
-
-def silence() -> None:
-    """Let llama.cpp log nothing: what matters goes in frames, and its lines may quote file contents."""
-    binding.llama_log_set(_drop_callback, ctypes.c_void_p(0))

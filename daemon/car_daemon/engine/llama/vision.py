@@ -13,6 +13,7 @@ from llama_cpp import mtmd_cpp as mtmd
 
 from car_daemon.engine.images import ImageError, Size
 from car_daemon.engine.llama.embedding_batch import Rows
+from car_daemon.engine.llama.library import log_nothing
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 
 CACHE_BYTES = 64 * 1024 * 1024
@@ -41,7 +42,7 @@ class Vision:
     """The projector of one model, for one thread at a time; the model has to outlive it."""
 
     def __init__(self, path: str, model: LlamaModel, *, threads: int, gpu: bool) -> None:
-        mtmd.mtmd_helper_log_set(_drop_callback, None)
+        mtmd.mtmd_helper_log_set(log_nothing, None)
         self.width = int(binding.llama_model_n_embd_inp(model.handle))
         self._handle = _open(path, model, threads, gpu)
         self._cache = PieceCache(CACHE_BYTES)
@@ -203,10 +204,3 @@ def _tokens(chunk: Any) -> list[int]:
     if min(tokens) < 0:
         raise ImageError("the model lacks a token that the projector needs for this image")
     return tokens
-
-
-def _drop(_level: int, _text: bytes, _user_data: object) -> None:
-    pass
-
-
-_drop_callback = binding.llama_log_callback(_drop)

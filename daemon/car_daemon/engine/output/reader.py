@@ -84,8 +84,8 @@ class OutputReader:
     def _parse(self, text: str, *, ended: bool) -> list[str | ToolCall]:
         if self._calls is None:
             return [text]
-        parts = self._calls.push(text).parts
-        return parts + self._calls.finish().parts if ended else parts
+        parts = self._calls.push(text)
+        return parts + self._calls.finish() if ended else parts
 
     def _until_stop(self, parts: list[str | ToolCall]) -> tuple[str, list[ToolCall]]:
         """Return the text and the calls in front of a stop string."""

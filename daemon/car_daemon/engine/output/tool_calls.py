@@ -2,31 +2,16 @@
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
 from car_daemon.engine.output.format import ARGS, CALL_CLOSE, CALL_ID, CALL_OPEN, PYTHON_TAG, TOOL_CALLS, ToolStyle
 from car_daemon.engine.output.json_object import read_arguments, read_call, take_object
 from car_daemon.engine.output.tape import Steps, Tape
 from car_protocol.conversation import FunctionCall, ToolCall
 
+# Text or a call, in the order of the answer.
+Part = str | ToolCall
 # A name or an id that stands without quotes, of what the names of functions may be made of.
 _WORD = re.compile(r"[A-Za-z0-9_.-]*")
-
-
-class Parsed(NamedTuple):
-    """Text and calls in the order of the answer."""
-
-    parts: list[str | ToolCall]
-
-    @property
-    def text(self) -> str:
-        """The text alone."""
-        return "".join(part for part in self.parts if isinstance(part, str))
-
-    @property
-    def calls(self) -> list[ToolCall]:
-        """The calls alone."""
-        return [part for part in self.parts if isinstance(part, ToolCall)]
 
 
 class ToolCallReader:
@@ -36,23 +21,23 @@ class ToolCallReader:
         self._new_id = new_id
         # Mutable state: the text and how far it was read, and what this piece released.
         self._tape = Tape()
-        self._parts: list[str | ToolCall] = []
+        self._parts: list[Part] = []
         self._steps = {"hermes": self._hermes, "llama3": self._llama3, "mistral": self._mistral}[style]()
 
-    def push(self, text: str) -> Parsed:
+    def push(self, text: str) -> list[Part]:
         """Take a piece of the answer."""
         self._tape.feed(text)
         return self._advance()
 
-    def finish(self) -> Parsed:
+    def finish(self) -> list[Part]:
         """Return what was held back, when no more comes."""
         self._tape.end()
         return self._advance()
 
-    def _advance(self) -> Parsed:
+    def _advance(self) -> list[Part]:
         next(self._steps, None)
         parts, self._parts = self._parts, []
-        return Parsed(parts)
+        return parts
 
     def _hermes(self) -> Steps[None]:
         while (yield from self._tape.copy_until(CALL_OPEN, self._say)):

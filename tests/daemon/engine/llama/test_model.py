@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.engine.llama.model import LlamaModel, ModelError, silence
+from car_daemon.engine.llama.library import silence
+from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.guide import PATH
 
 

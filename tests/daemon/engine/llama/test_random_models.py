@@ -11,7 +11,7 @@ from llama_cpp import llama_cpp as binding  # noqa: TID251 - the files are prove
 from llama_cpp import mtmd_cpp as vision  # noqa: TID251
 from numpy.typing import NDArray
 
-from car_daemon.engine.llama.model import silence
+from car_daemon.engine.llama.library import silence
 from tools.random_model import generate
 from tools.random_models.adapter import generate_adapter
 from tools.random_models.embedding import WIDTH, generate_embedding

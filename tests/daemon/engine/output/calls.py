@@ -3,7 +3,7 @@
 from itertools import chain, count, groupby
 
 from car_daemon.engine.output.format import ToolStyle
-from car_daemon.engine.output.tool_calls import Parsed, ToolCallReader
+from car_daemon.engine.output.tool_calls import Part, ToolCallReader
 from car_protocol.conversation import FunctionCall, ToolCall
 
 
@@ -20,7 +20,7 @@ def call(number: int, name: str, arguments: str) -> ToolCall:
 
 def read(style: ToolStyle, pieces: list[str]) -> list[str | ToolCall]:
     """Return the text and the calls of an answer in their order, neighbouring text as one."""
-    released = chain.from_iterable(parsed.parts for parsed in push_all(reader(style), pieces))
+    released = chain.from_iterable(push_all(reader(style), pieces))
     parts: list[str | ToolCall] = []
     for _, run in groupby(released, key=lambda part: part.id if isinstance(part, ToolCall) else None):
         same = list(run)
@@ -28,6 +28,6 @@ def read(style: ToolStyle, pieces: list[str]) -> list[str | ToolCall]:
     return parts
 
 
-def push_all(calls: ToolCallReader, pieces: list[str]) -> list[Parsed]:
+def push_all(calls: ToolCallReader, pieces: list[str]) -> list[list[Part]]:
     """Return what each piece and the end released."""
     return [*(calls.push(piece) for piece in pieces), calls.finish()]
