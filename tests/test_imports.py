@@ -1,6 +1,7 @@
 """Who may import what: the rules of docs/architecture.md, read from the source."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,3 +60,17 @@ def test_no_module_is_longer_than_its_noun_needs() -> None:
     for package in (PROTOCOL, CLIENT, DAEMON):
         for file in package.rglob("*.py"):
             assert len(file.read_text(encoding="utf-8").splitlines()) <= 320, file
+
+
+def test_the_architecture_names_the_owner_of_every_state() -> None:
+    described = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    owners = set(re.findall(r"`([a-z_/]+(?:\.py|/))`", described))
+    files = [file for file in DAEMON.rglob("*.py") if "# Mutable state" in file.read_text(encoding="utf-8")]
+    assert len(files) > 50
+    places = {file.relative_to(DAEMON).as_posix(): file.relative_to(DAEMON).parents for file in files}
+    missing = [
+        path
+        for path, folders in places.items()
+        if path not in owners and not any(f"{folder.as_posix()}/" in owners for folder in folders)
+    ]
+    assert missing == []

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from importlib import import_module
+from itertools import count
 
 import structlog
 
@@ -103,7 +104,7 @@ class Daemon:
         metrics = Metrics(lambda: self._reports.status(ANYBODY), self._inference.timings)
         self._metrics_socket = metrics_socket
         self._metrics = MetricsServer(Recent(metrics.page, clock))
-        handlers = Handlers(self._inference, self._pool, self._reports)
+        handlers = Handlers(self._inference, self._pool, self._reports, metrics)
         administration = Administration(
             drain=self._begin_drain,
             reload=self.reload,
@@ -144,11 +145,12 @@ class Daemon:
         self._cores = CoresWatch(
             read_cores, lambda: [os.getpid(), *self._pool.engine_pids], self._inference.cores_taken, clock=clock
         )
+        engines = count(1)
         self._keeper = ModelKeeper(
             lambda entry: Crew(
                 entry,
                 lambda entry, replica: EngineSupervisor(
-                    entry, replica, launcher, self._inference, clock=clock, patience=patience
+                    entry, replica, launcher, self._inference, numbers=engines, clock=clock, patience=patience
                 ),
             ),
             self._inference,

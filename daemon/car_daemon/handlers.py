@@ -30,10 +30,11 @@ def _described() -> dict[str, Any]:
 class Handlers:
     """One method of this class for each method of the contract."""
 
-    def __init__(self, inference: Inference, pool: ModelPool, reports: Reports) -> None:
+    def __init__(self, inference: Inference, pool: ModelPool, reports: Reports, metrics: Metrics) -> None:
         self._inference = inference
         self._pool = pool
         self._reports = reports
+        self._metrics = metrics
 
     def table(self) -> dict[str, Handler]:
         """Return the handler of every method."""
@@ -106,9 +107,9 @@ class Handlers:
         if not connection.blocked:
             connection.notify(STATUS_CHANGED, self._reports.status(connection.peer))
 
-    def metrics(self, connection: Connection, _exchange: Exchange, _params: NoParams) -> Text:
+    def metrics(self, _connection: Connection, _exchange: Exchange, _params: NoParams) -> Text:
         """Return what is counted, for Prometheus."""
-        return Text(Metrics(lambda: self._reports.status(connection.peer), self._inference.timings).text())
+        return Text(self._metrics.text())
 
     def discover(self, _connection: Connection, _exchange: Exchange, _params: NoParams) -> dict[str, Any]:
         """Describe the contract."""

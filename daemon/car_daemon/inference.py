@@ -51,8 +51,13 @@ class Inference:
         self._arrived = arrived
         self._left = left
         self._keys = count(1)
-        max_bytes = scheduler.backlog.bounds.max_bytes
-        self.lookups = Lookups(self._keys, max_bytes, arrived=self._lookup_arrived, left=self._lookup_left)
+        self.lookups = Lookups(
+            self._keys,
+            max_bytes=lambda: scheduler.backlog.bounds.max_bytes,
+            draining=lambda: scheduler.draining,
+            arrived=self._lookup_arrived,
+            left=self._lookup_left,
+        )
         self._deadlines = Deadlines(scheduler.next_deadline, self._expire, clock)
         self._fleet = Fleet()
         self._doers: dict[type[Action], Callable[[Any], None]] = {
@@ -122,7 +127,6 @@ class Inference:
     def drain(self) -> None:
         """Refuse new requests and look-ups; `drained` is set once the others are done."""
         self._scheduler.drain()
-        self.lookups.drain()
         self._look_for_the_end()
 
     def refuse_all(self, reason: str) -> None:

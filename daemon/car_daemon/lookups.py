@@ -26,7 +26,7 @@ class _Lookup(Struct):
 
 
 class Lookups:
-    """Questions that need no lease, of `max_bytes` in all; those for a model that loads wait for it.
+    """Questions that need no lease, of `max_bytes` in all, none any more in a drain; those for a model that loads wait.
 
     `arrived` and `left` hear of a model with one more and one less.
     """
@@ -34,18 +34,19 @@ class Lookups:
     def __init__(
         self,
         keys: Iterator[int],
-        max_bytes: int = QUEUE_MAX_BYTES,
         *,
+        max_bytes: Callable[[], int] = lambda: QUEUE_MAX_BYTES,
+        draining: Callable[[], bool] = lambda: False,
         arrived: Callable[[str], None] = lambda _: None,
         left: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._keys = keys
         self._arrived = arrived
         self._left = left
-        self.max_bytes = max_bytes
-        # Mutable state: whether more are refused; the questions that wait or are with an engine by key, also those that
+        self._max_bytes = max_bytes
+        self._draining = draining
+        # Mutable state: the questions that wait or are with an engine by key, also those that
         # were answered with an error meanwhile; their bytes; and the engines of each model that are up, by number.
-        self._draining = False
         self._open: dict[int, _Lookup] = {}
         self._bytes = 0
         self._engines: dict[str, dict[int, Engine]] = {}
@@ -81,10 +82,6 @@ class Lookups:
             self._close(key)
         reply, lookup.reply = lookup.reply, None
         reply.error(RpcError(reason))
-
-    def drain(self) -> None:
-        """Refuse new questions from now on."""
-        self._draining = True
 
     def refuse_all(self, reason: str) -> None:
         """Answer every open question with an error."""
@@ -133,10 +130,11 @@ class Lookups:
         return any(lookup.model == model and lookup.engine is not None for lookup in self._open.values())
 
     def _ask(self, lookup: _Lookup) -> int:
-        if self._draining:
+        if self._draining():
             raise RpcError("draining")
-        if self._bytes and self._bytes + lookup.size > self.max_bytes:
-            raise RpcError("limit", limit="queue_max_bytes", value=self.max_bytes)
+        most = self._max_bytes()
+        if self._bytes and self._bytes + lookup.size > most:
+            raise RpcError("limit", limit="queue_max_bytes", value=most)
         self._bytes += lookup.size
         self._open[lookup.message.key] = lookup
         try:

@@ -75,7 +75,6 @@ class Reload:
         bounds = config.queue
         self._scheduler.backlog.bounds = bounds
         self._scheduler.waiting.age_after = config.age_after_s
-        self._inference.lookups.max_bytes = bounds.max_bytes
         self._reports.limits = structs.replace(
             self._reports.limits, queue_limit=bounds.limit, queue_max_bytes=bounds.max_bytes
         )

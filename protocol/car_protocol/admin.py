@@ -22,7 +22,7 @@ class DrainParams(Params, frozen=True, kw_only=True):
 class Drained(Struct, frozen=True):
     """Requests that were completed while the daemon drained, and those that it refused at the timeout."""
 
-    completed: Annotated[int, note("requests that ended while the daemon drained")]
+    completed: Annotated[int, note("requests that were answered while the daemon drained, not counting errors")]
     refused: Annotated[int, note("requests that got 1003 at the timeout")]
 
 

@@ -90,10 +90,11 @@ def test_a_drain_answers_every_open_question() -> None:
 
 def test_a_drain_refuses_new_questions_and_finishes_the_others() -> None:
     left: list[str] = []
-    lookups, answers = Lookups(count(1), left=left.append), Answers()
+    draining = False
+    lookups, answers = Lookups(count(1), draining=lambda: draining, left=left.append), Answers()
     lookups.engine_ready("m", 1, Link())
     key = lookups.tokenize("m", TokenizeParams(text="a"), answers)
-    lookups.drain()
+    draining = True
     with pytest.raises(RpcError, match="going down"):
         lookups.tokenize("m", TokenizeParams(text="b"), answers)
     assert (len(lookups), left) == (1, [])
@@ -149,7 +150,7 @@ def refusal(lookups: Lookups, size: int) -> str | None:
 
 
 def test_questions_that_wait_may_take_so_many_bytes_in_all() -> None:
-    lookups = Lookups(count(1), max_bytes=100)
+    lookups = Lookups(count(1), max_bytes=lambda: 100)
     assert [refusal(lookups, 60), refusal(lookups, 40)] == [None, None]
     assert refusal(lookups, 1) == "limit queue_max_bytes 100"
     lookups.model_failed("m")
@@ -157,11 +158,11 @@ def test_questions_that_wait_may_take_so_many_bytes_in_all() -> None:
 
 
 def test_one_question_may_be_larger_than_all_may_be() -> None:
-    assert refusal(Lookups(count(1), max_bytes=100), 200) is None
+    assert refusal(Lookups(count(1), max_bytes=lambda: 100), 200) is None
 
 
 def test_a_cancelled_question_counts_until_its_engine_is_done_with_it() -> None:
-    lookups, answers = Lookups(count(1), max_bytes=100), Answers()
+    lookups, answers = Lookups(count(1), max_bytes=lambda: 100), Answers()
     lookups.engine_ready("m", 1, Link())
     key = lookups.tokenize("m", TokenizeParams(text="a"), answers, 100)
     lookups.cancel(key)
@@ -172,7 +173,7 @@ def test_a_cancelled_question_counts_until_its_engine_is_done_with_it() -> None:
 
 
 def test_a_cancelled_question_that_no_engine_was_asked_is_forgotten() -> None:
-    lookups, link = Lookups(count(1), max_bytes=100), Link()
+    lookups, link = Lookups(count(1), max_bytes=lambda: 100), Link()
     lookups.cancel(lookups.tokenize("m", TokenizeParams(text="a"), Answers(), 100))
     assert refusal(lookups, 100) is None
     lookups.engine_ready("m", 1, link)

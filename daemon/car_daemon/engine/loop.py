@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
+from car_daemon.engine.awaited_images import AwaitedImages
 from car_daemon.engine.batching.lookup import Lookup
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.sequence import Sequence
@@ -82,7 +83,7 @@ class EngineLoop:
         self._planner = planner
         self._lot = lot
         self._texts = texts
-        self._encode = encode
+        self._images = AwaitedImages(encode)
         self._speculates = speculates
         self._share_threads = share
         self._stepper = make_stepper(self._sampler_of)
@@ -100,11 +101,9 @@ class EngineLoop:
             Encoded: self._see,
             Share: self._share,
         }
-        # Mutable state: the request of every busy sequence, by sequence number and by request key, and the images that
-        # are being encoded, by request key.
+        # Mutable state: the request of every busy sequence, by sequence number and by request key.
         self._running: dict[int, Generation] = {}
         self._sequences: dict[int, Sequence] = {}
-        self._encodes: dict[int, Encode] = {}
 
     @property
     def counters(self) -> dict[str, float]:
@@ -155,7 +154,7 @@ class EngineLoop:
         self._sequences[run.key] = sequence
         if self._speculates and not sampler.bound:
             sequence.lookup = Lookup(prompt)
-        self._look(sequence, generation)
+        self._images.ask(run.key, generation.images, sequence)
         return []
 
     def _unseated(self, generation: Generation) -> Row:
@@ -163,31 +162,13 @@ class EngineLoop:
         generation.sampler.close()
         return Row(generation.key, NO_SEQUENCE, "", 0, 0, end=generation.end(self._clock(), fault="lease"))
 
-    def _look(self, sequence: Sequence, generation: Generation) -> None:
-        """Have the images encoded that are not in the cells already."""
-        if any(image.start + image.count > sequence.cells for image in generation.images):
-            sequence.blind = True
-            job = self._encodes[generation.key] = Encode(generation.key, generation.images)
-            self._encode(job)
-
-    def _look_away(self, key: int) -> None:
-        """Spare the projector images that nobody waits for any more."""
-        job = self._encodes.pop(key, None)
-        if job is not None:
-            job.wanted = False
-
     def _see(self, encoded: Encoded) -> list[Row]:
         sequence = self._sequences.get(encoded.key)
         if sequence is None or not sequence.blind:
             return []
-        self._look_away(encoded.key)
         if encoded.fault is not None:
             return [self._release(sequence, NOTHING, fault=encoded.fault)]
-        prompt = list(sequence.prompt)
-        for start, tokens in encoded.tokens:
-            prompt[start : start + len(tokens)] = tokens
-        sequence.prompt = prompt
-        sequence.see(encoded.pictures)
+        self._images.give(encoded, sequence)
         return []
 
     def _share(self, share: Share) -> list[Row]:
@@ -203,7 +184,7 @@ class EngineLoop:
         sequence = self._sequences.pop(key, None)
         if sequence is None:
             return False
-        self._look_away(key)
+        self._images.drop(key)
         generation = self._running.pop(sequence.number)
         self._cached(sequence, generation)
         self._lot.park(sequence, generation)
@@ -221,7 +202,7 @@ class EngineLoop:
         self._running[sequence.number] = parked.generation
         self._sequences[resume.key] = sequence
         self._lot.restore(parked, sequence)
-        self._look(sequence, parked.generation)
+        self._images.ask(resume.key, parked.generation.images, sequence)
         return []
 
     def _halt(self, halt: Halt) -> list[Row]:
@@ -293,7 +274,7 @@ class EngineLoop:
     ) -> Row:
         generation = self._running.pop(sequence.number)
         del self._sequences[generation.key]
-        self._look_away(generation.key)
+        self._images.drop(generation.key)
         cached = self._cached(sequence, generation)
         end = generation.end(self._clock(), fault=fault)
         done = min(sequence.cells, generation.prompt_tokens)

@@ -2,8 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
-from itertools import count
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
 import structlog
@@ -20,7 +19,6 @@ from car_daemon.models.vitals import VitalLimits, Vitals
 from car_daemon.place import place_of
 
 log = structlog.get_logger()
-_numbers = count(1)
 DIED_TOO_OFTEN = "the engine died too often"
 UNSUPERVISED = "the daemon failed; its log says why"
 # What native code ends with that does what it must not.
@@ -58,7 +56,10 @@ class Audience(Protocol):
 
 
 class EngineSupervisor:
-    """A replica's engine over all its lives; `check` raises UnsoundModel for files that no engine may see."""
+    """A replica's engine over all its lives, each with a number that no other engine of the daemon has.
+
+    `check` raises UnsoundModel for files that no engine may see.
+    """
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class EngineSupervisor:
         launch: Launcher,
         audience: Audience,
         *,
+        numbers: Iterator[int],
         clock: Callable[[], float],
         patience: Patience | None = None,
         check: Callable[[ModelSettings], object] = check_files,
@@ -75,6 +77,7 @@ class EngineSupervisor:
         self._replica = replica
         self._launch = launch
         self._audience = audience
+        self._numbers = numbers
         self._clock = clock
         self._patience = patience or Patience()
         self._check = check
@@ -163,7 +166,7 @@ class EngineSupervisor:
         self._entry.refresh(self._replica)
         try:
             await asyncio.to_thread(self._check, self._entry.settings)
-            await self._run_engine(next(_numbers))
+            await self._run_engine(next(self._numbers))
         except UnsoundModel as unsound:
             self._refuse(unsound)
         except Exception as error:  # noqa: BLE001 - no process, no descriptor, a figure that no frame holds: a death

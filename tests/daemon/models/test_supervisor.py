@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,14 @@ class World:
         self.entry = ModelEntry("m", ModelSettings(Path("m")), default=True, on_change=lambda _: self.changed.set())
         self.replica = self.entry.replicas[0]
         self.supervisor = EngineSupervisor(
-            self.entry, self.replica, self.launch, self, clock=lambda: self.now, patience=PATIENCE, check=check
+            self.entry,
+            self.replica,
+            self.launch,
+            self,
+            numbers=count(1),
+            clock=lambda: self.now,
+            patience=PATIENCE,
+            check=check,
         )
 
     async def launch(self, hear: Callable[[FromEngine], None]) -> Engine:
