@@ -224,7 +224,7 @@ def _loop(
 ) -> EngineLoop:
     clock = time.perf_counter
     table = SequenceTable(context.sequences, context.context_tokens)
-    saved = SavedCells(load.saved_bytes, context.saved_go_on_at)
+    saved = SavedCells(load.saved_bytes, context.needs_from)
     return EngineLoop(
         samplers=samplers,
         vocabulary=vocabulary,

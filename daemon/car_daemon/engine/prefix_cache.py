@@ -33,12 +33,16 @@ class CellContext(Protocol):
         """Give an empty sequence the cells of another one; the next decode copies as many as a sequence can have."""
         ...
 
-    def goes_on_at(self, number: int, cells: int) -> bool:
-        """Whether a sequence, once it is cut to `cells`, has all that its next token looks at."""
+    def needs_from(self, cells: int) -> int:
+        """Return the lowest position that the token after so many cells looks at."""
         ...
 
-    def saved_go_on_at(self, saved: int, cells: int) -> bool:
-        """The same for a sequence that is restored as it was saved with `saved` cells."""
+    def holds_from(self, number: int) -> int:
+        """Return the lowest position that a sequence holds, -1 where it is empty."""
+        ...
+
+    def saves_from(self, number: int) -> int:
+        """Return the lowest position that saving a sequence keeps."""
         ...
 
     def saved_size(self, number: int) -> int:
@@ -141,10 +145,12 @@ class PrefixCache:
         at_hand, saved = self._saved.longest(sequence.prefix.cut(tokens))
         if saved is not None and at_hand == tokens:
             self._restore(saved, sequence, tokens)
+        elif not tokens or not self._goes_on(leader, tokens):
+            sequence.reuse(0)
         elif self._copies(leader, tokens, followers):
             self._context.copy(leader.number, sequence.number)
             self._reuse(sequence, tokens)
-        elif tokens and self._context.saved_go_on_at(leader.cells, tokens):
+        elif self._saved_go_on(leader, tokens):
             self._restore(self._snapshot(leader), sequence, tokens)
         else:
             sequence.reuse(0)
@@ -153,12 +159,20 @@ class PrefixCache:
         """Whether that is copied within the context: it costs less, or there is no other way and it is worth it."""
         if tokens >= self._table.context_tokens * _WORTH_COPYING and followers <= _FEW_FOLLOWERS:
             return True
-        return tokens >= _WORTH_SAVING and not self._context.saved_go_on_at(leader.cells, tokens)
+        return tokens >= _WORTH_SAVING and not self._saved_go_on(leader, tokens)
+
+    def _goes_on(self, sequence: Sequence, tokens: int) -> bool:
+        """Whether a sequence, once it is cut to so many tokens, has all that the next one looks at."""
+        return self._context.holds_from(sequence.number) <= self._context.needs_from(tokens)
+
+    def _saved_go_on(self, sequence: Sequence, tokens: int) -> bool:
+        """The same for what would be saved of it now."""
+        return self._context.saves_from(sequence.number) <= self._context.needs_from(tokens)
 
     def _snapshot(self, sequence: Sequence) -> SavedPrefix:
         assert sequence.prefix is not None
-        length = sequence.cells
-        saved = SavedPrefix(sequence.prefix.cut(length), self._context.save(sequence.number), length)
+        lowest = self._context.saves_from(sequence.number)
+        saved = SavedPrefix(sequence.prefix.cut(sequence.cells), self._context.save(sequence.number), lowest)
         self._saved.keep(saved)
         return saved
 
@@ -198,5 +212,5 @@ class PrefixCache:
     def _best(self, sequences: list[Sequence], prefix: Prefix) -> tuple[int, Sequence | None]:
         """Return the sequence that shares the most tokens, of several the one that has most of them, and how many."""
         shares = [(each.prefix.shared(prefix), each) for each in sequences if each.prefix is not None]
-        of_use = [share for share in shares if share[0] and self._context.goes_on_at(share[1].number, share[0])]
+        of_use = [share for share in shares if share[0] and self._goes_on(share[1], share[0])]
         return max(of_use, key=lambda share: (share[0], min(share[0], share[1].cells)), default=(0, None))

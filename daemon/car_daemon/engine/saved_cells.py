@@ -9,22 +9,22 @@ from car_daemon.engine.batching.prefix import Prefix
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedPrefix:
-    """Cells that begin any prompt which begins with these tokens; `length` were saved, perhaps of an answer as well."""
+    """Cells that begin any prompt which begins with these tokens, from the position `lowest` on."""
 
     prefix: Prefix
     cells: memoryview
-    length: int
+    lowest: int
 
 
 class SavedCells:
     """At most `limit` bytes together; parked requests come first, and prefixes used longest ago go first.
 
-    `go_on_at` tells whether so many saved cells, once they are restored, can be cut to so many.
+    `needs_from` tells the lowest position that the token after so many cells looks at.
     """
 
-    def __init__(self, limit: int, go_on_at: Callable[[int, int], bool]) -> None:
+    def __init__(self, limit: int, needs_from: Callable[[int], int]) -> None:
         self._limit = limit
-        self._go_on_at = go_on_at
+        self._needs_from = needs_from
         # Mutable state: bytes of parked requests and of everything, and the prefixes, the one used last at the end.
         self.pinned = 0
         self.bytes = 0
@@ -73,7 +73,7 @@ class SavedCells:
             self._prefixes.move_to_end(id(saved))
 
     def _serves(self, saved: SavedPrefix, tokens: int) -> bool:
-        return self._go_on_at(saved.length, tokens)
+        return saved.lowest <= self._needs_from(tokens)
 
     def _grow(self, size: int) -> None:
         self.bytes += size

@@ -198,14 +198,15 @@ class FakeContext:
         self.samplers = samplers
         self.codes = codes or {}
         self.restores = restores
-        self.saves_all = saves_all
         self.says = says
         self.cells: list[list[int]] = [[] for _ in range(sequences)]
         self.batches: list[Batch] = []
         self.copies = self.saves = self.restored = 0
         self.copying = False
         self._outputs: dict[int, tuple[int, int]] = {}
-        self._restored: dict[int, int] = {}
+        self._window = 1_000_000 if saves_all else 2
+        self._lowest: dict[int, int] = {}
+        self._saved_from: dict[int, int] = {}
 
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
         """Add the rows to the cells, or fail as told."""
@@ -252,7 +253,7 @@ class FakeContext:
         self._check_number(number)
         del self.cells[number][start:]
         if not start:
-            self._restored.pop(number, None)
+            self._lowest.pop(number, None)
 
     def last_position(self, number: int) -> int:
         """Return the last position in use."""
@@ -266,17 +267,21 @@ class FakeContext:
         if self.cells[target]:
             raise WouldAbort(f"sequence {target} is not empty")
         self.cells[target] = list(self.cells[source])
-        self._restored[target] = self._restored.get(source, 0)
+        self._lowest[target] = self._lowest.get(source, 0)
         self.copies += 1
         self.copying = True
 
-    def goes_on_at(self, number: int, cells: int) -> bool:
-        """Whether a sequence can be cut to so many cells; one that was restored may not."""
-        return self.saved_go_on_at(self._restored.get(number, 0), cells)
+    def needs_from(self, cells: int) -> int:
+        """Return the lowest position in the window of the next token."""
+        return max(0, cells + 1 - self._window)
 
-    def saved_go_on_at(self, saved: int, cells: int) -> bool:
-        """Whether a sequence that is restored can be cut by more than one cell."""
-        return self.saves_all or cells >= saved - 1
+    def holds_from(self, number: int) -> int:
+        """Return the lowest position; one that was restored may not begin at 0."""
+        return self._lowest.get(number, 0)
+
+    def saves_from(self, number: int) -> int:
+        """Return the lowest position of the last window."""
+        return max(self.holds_from(number), len(self.cells[number]) - self._window)
 
     def saved_size(self, number: int) -> int:
         """Return one byte a cell."""
@@ -287,7 +292,9 @@ class FakeContext:
         """Copy a sequence out."""
         self._check_number(number)
         self.saves += 1
-        return memoryview(bytes(self.cells[number]))
+        saved = memoryview(bytes(self.cells[number]))
+        self._saved_from[id(saved)] = self.saves_from(number)
+        return saved
 
     def restore(self, number: int, saved: memoryview) -> bool:
         """Copy a sequence in, or refuse as told."""
@@ -297,7 +304,7 @@ class FakeContext:
         if self.restores:
             self.cells[number] = list(saved)
             self.restored += 1
-            self._restored[number] = len(saved)
+            self._lowest[number] = self._saved_from[id(saved)]
         return self.restores
 
     def _check_shape(self, batch: Batch) -> None:
@@ -403,7 +410,7 @@ class FakeEngine:
         self.adapted: list[AdapterSet] = []
         self.encodes: list[Encode] = []
         self.parked: list[int] = []
-        self.saved = SavedCells(saved_bytes, context.saved_go_on_at)
+        self.saved = SavedCells(saved_bytes, context.needs_from)
         self.lot = ParkingLot(context, self.saved)
         self.cache = PrefixCache(context, self.table, self.saved, reuses=pads)
         self.commands = commands or Commands()

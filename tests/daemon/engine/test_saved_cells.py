@@ -4,8 +4,8 @@ from car_daemon.engine.batching.prefix import Prefix, prefix_of
 from car_daemon.engine.saved_cells import SavedCells, SavedPrefix
 
 
-def saved(first: int, size: int, tokens: int = 20, namespace: str = "me") -> SavedPrefix:
-    return SavedPrefix(prefix(first, tokens, namespace), memoryview(bytes(size)), tokens)
+def saved(first: int, size: int, tokens: int = 20, namespace: str = "me", lowest: int = 0) -> SavedPrefix:
+    return SavedPrefix(prefix(first, tokens, namespace), memoryview(bytes(size)), lowest)
 
 
 def prefix(first: int, tokens: int = 20, namespace: str = "me") -> Prefix:
@@ -14,7 +14,7 @@ def prefix(first: int, tokens: int = 20, namespace: str = "me") -> Prefix:
 
 def room_of(limit: int) -> SavedCells:
     """Return room for cells that can be cut anywhere."""
-    return SavedCells(limit, lambda _saved, _cells: True)
+    return SavedCells(limit, lambda _cells: 0)
 
 
 def test_the_prefix_that_spares_most_is_found() -> None:
@@ -28,8 +28,8 @@ def test_the_prefix_that_spares_most_is_found() -> None:
 
 
 def test_where_saved_cells_cannot_be_cut_only_those_are_found_that_a_prompt_begins_with() -> None:
-    room = SavedCells(100, lambda saved, cells: cells == saved)
-    begin, whole = saved(1, 10, tokens=20), saved(1, 10, tokens=40)
+    room = SavedCells(100, lambda cells: cells - 4)
+    begin, whole = saved(1, 10, tokens=20, lowest=16), saved(1, 10, tokens=40, lowest=36)
     room.keep(begin)
     room.keep(whole)
     assert room.longest(prefix(1, 39)) == (20, begin)

@@ -134,18 +134,19 @@ class LlamaContext:
         binding.llama_memory_clear(self._memory, True)
         return can
 
-    def goes_on_at(self, number: int, cells: int) -> bool:
-        """Whether a sequence, once it is cut to `cells`, has all that its next token looks at."""
-        self._check(number)
-        return bool(_seq_pos_min(self._memory, number) <= self._looks_back_to(cells))
-
-    def saved_go_on_at(self, saved: int, cells: int) -> bool:
-        """The same for a sequence that is restored as it was saved with `saved` cells."""
-        # llama.cpp saves one window.
-        return saved - self._window <= self._looks_back_to(cells)
-
-    def _looks_back_to(self, cells: int) -> int:
+    def needs_from(self, cells: int) -> int:
+        """Return the lowest position that the token after so many cells looks at."""
         return max(0, cells + 1 - self._window)
+
+    def holds_from(self, number: int) -> int:
+        """Return the lowest position that a sequence holds, -1 where it is empty."""
+        self._check(number)
+        position: int = _seq_pos_min(self._memory, number)
+        return position
+
+    def saves_from(self, number: int) -> int:
+        """Return the lowest position that saving a sequence keeps: llama.cpp saves one window."""
+        return max(self.holds_from(number), self.last_position(number) + 1 - self._window)
 
     def copy(self, source: int, target: int) -> None:
         """Give an empty sequence the cells of another one; the next decode copies as many as a sequence can have."""

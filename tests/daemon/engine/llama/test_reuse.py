@@ -5,7 +5,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from car_daemon.engine.frames import Park, Resume
+from car_daemon.engine.frames import Halt, Park, Resume
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.tokens import Vocabulary
@@ -19,7 +19,7 @@ LONG = [50 + place * 7 % 90 for place in range(300)]
 SHORT = [*LONG[:150], 60, 61, 62]
 OTHERS = ([70 + place * 11 % 60 for place in range(200)], [55 + place * 13 % 60 for place in range(200)])
 
-MakeEngine = Callable[[int], RealEngine]
+MakeEngine = Callable[..., RealEngine]
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +33,11 @@ def sliding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaModel]:
 
 @pytest.fixture
 def make_engine(sliding: LlamaModel) -> Iterator[MakeEngine]:
-    """Build engines of so many sequences."""
+    """Build engines of so many sequences, of so many tokens each."""
     with ExitStack() as stack:
 
-        def make(sequences: int) -> RealEngine:
-            context = LlamaContext(sliding, sequences=sequences, context_tokens=CONTEXT, threads=1)
+        def make(sequences: int, context_tokens: int = CONTEXT) -> RealEngine:
+            context = LlamaContext(sliding, sequences=sequences, context_tokens=context_tokens, threads=1)
             stack.enter_context(closing(context))
             return RealEngine(context, Vocabulary(sliding), tick=0.001, saved_bytes=10**9)
 
@@ -96,6 +96,22 @@ def test_a_follower_of_a_request_that_was_parked_computes_what_that_has_no_more(
     assert engine.ends[1].usage.cached_tokens == (0 if parked else 150)
 
 
+def test_a_follower_of_one_that_was_restored_meanwhile_computes_what_that_has_not(
+    make_engine: MakeEngine, alone: list[int]
+) -> None:
+    engine = make_engine(4, 4 * CONTEXT)
+    engine.turn(run_command(0, OTHERS[0]))
+    # The second one takes the sequence of who leaves and follows the first one, which restores it from what it saves;
+    # the third one follows the second.
+    longer = [*LONG, *OTHERS[1][:30]]
+    engine.turn(
+        run_command(1, [*LONG, 60], "me"), Halt(0, False), run_command(2, longer, "me"), run_command(3, SHORT, "me")
+    )
+    engine.finish()
+    assert engine.ends[2].usage.cached_tokens == len(LONG)
+    assert (engine.tokens[3], engine.ends[3].usage.cached_tokens) == (alone, 0)
+
+
 @pytest.mark.parametrize("cut", [0, 1, 2, WINDOW // 2, 2 * WINDOW])
 def test_a_restored_sequence_goes_on_where_its_window_is_whole(sliding: LlamaModel, cut: int) -> None:
     with closing(LlamaContext(sliding, sequences=2, context_tokens=CONTEXT, threads=1)) as context:
@@ -103,8 +119,9 @@ def test_a_restored_sequence_goes_on_where_its_window_is_whole(sliding: LlamaMod
         context.decode(LONG, list(range(count)), [0] * count, [False] * count)
         context.restore(1, context.save(0))
         cells = count - cut
-        assert [context.goes_on_at(number, cells) for number in (0, 1)] == [True, cut <= 1]
-        assert context.saved_go_on_at(count, cells) == (cut <= 1)
+        needed = context.needs_from(cells)
+        assert [context.holds_from(number) <= needed for number in (0, 1)] == [True, cut <= 1]
+        assert context.saves_from(0) == context.saves_from(1) == context.holds_from(1) == count - WINDOW
         logits = []
         for number in (0, 1) if cut <= 1 else ():
             context.cut(number, cells)
@@ -118,7 +135,21 @@ def test_what_fits_into_a_window_is_saved_whole(sliding: LlamaModel) -> None:
         count = WINDOW
         context.decode(LONG[:count], list(range(count)), [0] * count, [False] * count)
         context.restore(1, context.save(0))
-        assert all(context.goes_on_at(1, cells) and context.saved_go_on_at(count, cells) for cells in range(count))
+        assert (context.saves_from(0), context.holds_from(1)) == (0, 0)
+
+
+def test_what_was_cut_after_it_was_restored_is_saved_as_far_as_it_goes(sliding: LlamaModel) -> None:
+    with closing(LlamaContext(sliding, sequences=2, context_tokens=CONTEXT, threads=1)) as context:
+        count = len(LONG)
+        context.decode(LONG, list(range(count)), [0] * count, [False] * count)
+        context.restore(1, context.save(0))
+        context.cut(1, count - 1)
+        saved = context.save(1)
+        lowest = context.saves_from(1)
+        assert lowest == count - WINDOW > context.needs_from(count - 2)
+        context.cut(1, 0)
+        context.restore(1, saved)
+        assert context.holds_from(1) == lowest
 
 
 @pytest.mark.parametrize("turns", range(4))

@@ -45,7 +45,7 @@ class RealEngine:
         self.table = SequenceTable(context.sequences, context.context_tokens)
         self.tokens: dict[int, list[int]] = {}
         self.ends: dict[int, End] = {}
-        costs, clock, saved = StepCosts(), FakeClock(tick), SavedCells(saved_bytes, context.saved_go_on_at)
+        costs, clock, saved = StepCosts(), FakeClock(tick), SavedCells(saved_bytes, context.needs_from)
         self.loop = EngineLoop(
             samplers=chains_of(vocabulary, context),
             vocabulary=vocabulary,
