@@ -4,6 +4,7 @@ import time
 
 from car_daemon.engine.llama.library import silence
 from car_daemon.engine.llama.model import LlamaModel
+from car_daemon.engine.llama.sequence_bytes import sequence_bytes
 from car_daemon.engine.llama.trial import Trial
 from car_daemon.guide import PATH
 
@@ -15,7 +16,8 @@ def main() -> None:
     """Return if llama.cpp can decode; a crash ends the process."""
     silence()
     model = LlamaModel(str(PATH), gpu_layers=0, progress=lambda _done: None)
-    Trial(model, threads=2, memory_bytes=_MEMORY_BYTES, clock=time.perf_counter).measure(_SECONDS)
+    need = sequence_bytes(model, threads=2)
+    Trial(model, need, threads=2, memory_bytes=_MEMORY_BYTES, clock=time.perf_counter).measure(_SECONDS)
 
 
 if __name__ == "__main__":

@@ -16,17 +16,17 @@ FEED_FORWARD = 128
 CONTEXT = 512
 
 
-def generate_embedding(path: Path | str, pooling: str = "mean", seed: int = 1) -> None:
-    """Write a model that pools by "mean" or "cls"; by "rank" it has a head that scores."""
+def generate_embedding(path: Path | str, pooling: str = "mean", seed: int = 1, *, context: int = CONTEXT) -> None:
+    """Write a model that pools by "mean" or "cls"; by "rank" it has a head that scores. It has `context` positions."""
     file = ModelFile(path, "bert", f"bert {pooling}")
-    _add_shape(file.metadata)
+    _add_shape(file.metadata, context)
     file.metadata.add_pooling_type(gguf.PoolingType[pooling.upper()])
     tokens = add_word_pieces(file.metadata)
-    file.write(_tensors(tokens, pooling == "rank", RandomWeights(seed)))
+    file.write(_tensors(tokens, context, pooling == "rank", RandomWeights(seed)))
 
 
-def _add_shape(metadata: gguf.GGUFWriter) -> None:
-    metadata.add_context_length(CONTEXT)
+def _add_shape(metadata: gguf.GGUFWriter, context: int) -> None:
+    metadata.add_context_length(context)
     metadata.add_embedding_length(WIDTH)
     metadata.add_block_count(LAYERS)
     metadata.add_feed_forward_length(FEED_FORWARD)
@@ -35,10 +35,10 @@ def _add_shape(metadata: gguf.GGUFWriter) -> None:
     metadata.add_causal_attention(False)
 
 
-def _tensors(tokens: int, scores: bool, weights: RandomWeights) -> Iterator[Tensor]:
+def _tensors(tokens: int, context: int, scores: bool, weights: RandomWeights) -> Iterator[Tensor]:
     yield "token_embd.weight", weights.matrix(tokens, WIDTH)
     yield "token_types.weight", weights.matrix(1, WIDTH)
-    yield "position_embd.weight", weights.matrix(CONTEXT, WIDTH)
+    yield "position_embd.weight", weights.matrix(context, WIDTH)
     yield from norm("token_embd_norm", WIDTH)
     for layer in range(LAYERS):
         yield from _block(f"blk.{layer}.", weights)

@@ -13,7 +13,7 @@ from car_daemon.devices import gpu_number
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.capacity import Declared, Need, declare
+from car_daemon.engine.capacity import MAX_SEQUENCES, Declared, Need, SequenceBytes, declare
 from car_daemon.engine.commands import Commands
 from car_daemon.engine.curve import Curve, CurveCheck, CurveFile, identity_of
 from car_daemon.engine.draws import Draws
@@ -30,6 +30,7 @@ from car_daemon.engine.llama.likelihood import Likelihood
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.pairs import Pairs
 from car_daemon.engine.llama.sampling import SamplerChains
+from car_daemon.engine.llama.sequence_bytes import sequence_bytes
 from car_daemon.engine.llama.template import ChatTemplate
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.engine.llama.trial import Trial
@@ -83,8 +84,9 @@ def assemble(
     free_bytes = _free_bytes(load)
     identity = identity_of(load.path, device=load.device, threads=threads, packed=load.packed, library=library_build())
     curve_file = CurveFile(Path(load.curves) if load.curves else None, identity)
-    curve = curve_file.remembered(lambda: _measured(model, threads, free_bytes))
-    declared = _declare(load, model, curve, free_bytes, send)
+    need = sequence_bytes(model, threads)
+    curve = curve_file.remembered(lambda: _measured(model, need, threads, free_bytes))
+    declared = _declare(load, model, need, curve, free_bytes, send)
     context = LlamaContext(model, sequences=declared.sequences, context_tokens=declared.context_tokens, threads=threads)
     cuts_tails = context.can_cut_tails()
     template = _template(load, model, vocabulary, send)
@@ -120,6 +122,7 @@ def assemble(
         commands,
         send,
         cuts_tails=cuts_tails,
+        shares_prefill=model.traits.shares_prefill,
     )
     forms = Forms(constraints.compile, vocabulary.token_of)
     texts = TextInputs(
@@ -143,7 +146,7 @@ def assemble(
         forgotten=forgotten,
         send=send,
     )
-    kv_bytes = model.kv_bytes(context.context_tokens)
+    kv_bytes = need.of(context.context_tokens)
     ready = Ready(
         sequences=context.sequences,
         policy=declared.policy,
@@ -178,18 +181,23 @@ def _free_bytes(load: Load) -> int:
     return free if load.budget_bytes is None else min(free, load.budget_bytes)
 
 
-def _measured(model: LlamaModel, threads: int, free_bytes: int) -> Curve:
+def _measured(model: LlamaModel, need: SequenceBytes, threads: int, free_bytes: int) -> Curve:
     """Return what steps of the model cost now."""
     memory = int(free_bytes * _TRIAL_SHARE)
-    return Trial(model, threads=threads, memory_bytes=memory, clock=time.perf_counter).measure(_TRIAL_S)
+    return Trial(model, need, threads=threads, memory_bytes=memory, clock=time.perf_counter).measure(_TRIAL_S)
 
 
 def _declare(
-    load: Load, model: LlamaModel, curve: Curve, free_bytes: int, send: Callable[[FromEngine], None]
+    load: Load,
+    model: LlamaModel,
+    need: SequenceBytes,
+    curve: Curve,
+    free_bytes: int,
+    send: Callable[[FromEngine], None],
 ) -> Declared:
     declared = declare(
         Need(
-            kv_bytes_per_token=model.kv_bytes(1),
+            sequence_bytes=need,
             free_bytes=free_bytes,
             total_bytes=read_memory().total,
             trained_context=model.trained_context,
@@ -198,6 +206,8 @@ def _declare(
             max_itl=load.max_itl_ms / 1000,
             context_tokens=load.context_tokens,
             sequences=load.sequences,
+            most_sequences=1 if model.traits.alone else MAX_SEQUENCES,
+            most_tokens=model.most_tokens,
         )
     )
     if load.context_tokens is not None and declared.context_tokens < load.context_tokens:
@@ -221,6 +231,7 @@ def _loop(
     send: Callable[[FromEngine], None],
     *,
     cuts_tails: bool,
+    shares_prefill: bool,
 ) -> EngineLoop:
     clock = time.perf_counter
     table = SequenceTable(context.sequences, context.context_tokens)
@@ -237,6 +248,7 @@ def _loop(
             step_target=load.step_target_ms / 1000,
             idle_target=IDLE_TARGET_S,
             pads=cuts_tails,
+            shares=shares_prefill,
         ),
         lot=ParkingLot(context, saved),
         texts=Texts(open_embedder, clock),

@@ -25,13 +25,29 @@ _GB = 1000**3
 _MIB = 1024**2
 
 
-class Need(Struct, frozen=True):
-    """What decides capacity: bytes of KV cache a token, bytes of memory, the cost curve, what was asked for.
+class SequenceBytes(Struct, frozen=True):
+    """What one sequence takes: each token in the KV cache, and its states, which are there from the begin."""
 
-    `free_bytes` is what is left after the weights; `policy` says what gave `sequences`, or decides without it.
+    per_token: int
+    states: int = 0
+
+    def of(self, context_tokens: int) -> int:
+        """Return the bytes of a sequence of so many tokens."""
+        return self.per_token * context_tokens + self.states
+
+    def tokens_within(self, size: int) -> int:
+        """Return how many tokens a sequence of so many bytes may have."""
+        return max(0, size - self.states) // max(1, self.per_token)
+
+
+class Need(Struct, frozen=True):
+    """What decides capacity: what a sequence takes, bytes of memory, the cost curve, what was asked for.
+
+    `free_bytes` is what is left after the weights; `policy` says what gave `sequences`, or decides without it. No model
+    runs more than `most_sequences`, and some end the process beyond `most_tokens`.
     """
 
-    kv_bytes_per_token: int
+    sequence_bytes: SequenceBytes
     free_bytes: int
     total_bytes: int
     trained_context: int
@@ -40,6 +56,8 @@ class Need(Struct, frozen=True):
     max_itl: float
     context_tokens: int | None = None
     sequences: int | None = None
+    most_sequences: int = MAX_SEQUENCES
+    most_tokens: int | None = None
 
 
 class Declared(Struct, frozen=True):
@@ -112,16 +130,23 @@ def _within_memory(asked: int, policy: Policy, need: Need, context: int) -> Decl
 
 def _fitting(need: Need, context: int, share: float) -> int:
     """Return how many sequences of this context a share of the free memory holds."""
-    fitting = int(need.free_bytes * share) // max(1, need.kv_bytes_per_token * context)
-    return max(1, min(fitting, MAX_SEQUENCES))
+    fitting = int(need.free_bytes * share) // max(1, need.sequence_bytes.of(context))
+    return max(1, min(fitting, need.most_sequences))
 
 
 def _context_tokens(need: Need) -> int:
-    if need.context_tokens is not None:
-        holds = int(need.free_bytes * _EXPLICIT_SHARE) // max(1, need.kv_bytes_per_token)
-        return min(_rounded(need.context_tokens), max(_CELLS, holds - holds % _CELLS))
+    tokens = _wanted_tokens(need) if need.context_tokens is None else _asked_tokens(need, need.context_tokens)
+    return tokens if need.most_tokens is None else min(tokens, need.most_tokens)
+
+
+def _asked_tokens(need: Need, asked: int) -> int:
+    holds = need.sequence_bytes.tokens_within(int(need.free_bytes * _EXPLICIT_SHARE))
+    return min(_rounded(asked), max(_CELLS, holds - holds % _CELLS))
+
+
+def _wanted_tokens(need: Need) -> int:
     wanted = min(need.trained_context, _DEFAULT_CONTEXT)
-    affordable = int(need.free_bytes * _SHARE) // max(1, 2 * need.kv_bytes_per_token)
+    affordable = need.sequence_bytes.tokens_within(int(need.free_bytes * _SHARE) // 2)
     affordable -= affordable % _CELLS
     return _rounded(max(min(wanted, affordable), min(wanted, _LEAST_CONTEXT)))
 

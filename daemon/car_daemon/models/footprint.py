@@ -55,7 +55,7 @@ def estimate(parts: "list[Facts]", settings: ModelSettings) -> Footprint:
     return Footprint(
         # Most of the weights are repacked when they are loaded: processes do not share them.
         weights=on_host * sum(part.tensor_bytes for part in parts) + replicas * beside,
-        kv=on_host * context * first.kv_bytes_per_token,
+        kv=on_host * (context * first.kv_bytes_per_token + first.state_bytes),
         others=replicas * (_BATCH_ROWS * row * _FLOAT_BYTES + _PROCESS_BYTES),
     )
 

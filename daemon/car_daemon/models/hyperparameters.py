@@ -8,6 +8,9 @@ from car_daemon.models.unsound import Reason, refuse
 
 _LAYERS = 512
 _F16_BYTES = 2
+_F32_BYTES = 4
+# The tokens before the last one that RWKV models keep of each layer.
+_SHIFTS = 2
 # The least and the most of each; llama.cpp's tables have room for so many layers and experts, and it ends its process
 # over more.
 _BOUNDS = {
@@ -21,6 +24,12 @@ _BOUNDS = {
     "attention.key_length": (0, 1 << 16),
     "attention.value_length": (0, 1 << 16),
     "rope.dimension_count": (0, 1 << 16),
+    "ssm.inner_size": (0, 1 << 20),
+    "ssm.state_size": (0, 1 << 16),
+    "ssm.conv_kernel": (0, 1 << 16),
+    "ssm.group_count": (0, 1 << 16),
+    "wkv.head_size": (0, 1 << 16),
+    "shortconv.l_cache": (0, 1 << 16),
     "expert_count": (0, 1024),
     "expert_used_count": (0, 1024),
     "expert_group_count": (0, 1024),
@@ -72,6 +81,15 @@ class Hyperparameters:
         width = self.most("embedding_length") // heads
         keys, values = self.most("attention.key_length") or width, self.most("attention.value_length") or width
         return rows * (keys + values) * _F16_BYTES
+
+    def state_bytes(self) -> int:
+        """Return about what a sequence's states of 32 bits take, where layers keep any; at most all of them do."""
+        inner, state, conv = (self.most(f"ssm.{name}") for name in ("inner_size", "state_size", "conv_kernel"))
+        width, head = self.most("embedding_length"), self.most("wkv.head_size")
+        scanned = inner * state + max(0, conv - 1) * (inner + 2 * self.most("ssm.group_count") * state)
+        shifted = width * (head + _SHIFTS) if head else 0
+        convolved = width * max(0, self.most("shortconv.l_cache") - 1)
+        return self.most("block_count") * (scanned + shifted + convolved) * _F32_BYTES
 
     def check(self) -> None:
         """Raise UnsoundModel where a loader could not count with the numbers."""

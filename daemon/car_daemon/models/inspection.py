@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, structs
 
 from car_daemon.devices import CPU
-from car_daemon.engine.capacity import Need, fitting
+from car_daemon.engine.capacity import Need, SequenceBytes, fitting
 from car_daemon.engine.curve import Curve
 from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.footprint import Footprint, estimate
@@ -61,7 +61,7 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
     settings, footprint = settings_of(entry), inspected.footprint
     left = free_bytes // len(settings.places) - footprint.weights - footprint.others - settings.reserve_bytes
     need = Need(
-        kv_bytes_per_token=inspected.first.kv_bytes_per_token,
+        sequence_bytes=SequenceBytes(inspected.first.kv_bytes_per_token, inspected.first.state_bytes),
         free_bytes=max(0, left),
         total_bytes=0,
         trained_context=max(1, inspected.first.context_length),
@@ -72,7 +72,7 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
     )
     found = fitting(need)
     on_host = set(settings.places) == {CPU}
-    kv_bytes = found.context_tokens * need.kv_bytes_per_token
+    kv_bytes = need.sequence_bytes.of(found.context_tokens)
     fits = left >= kv_bytes
     return Estimate(
         weights_bytes=footprint.weights,

@@ -31,6 +31,7 @@ class Facts:
     embedding_length: int
     block_count: int
     kv_bytes_per_token: int
+    state_bytes: int
     parts: int
 
 
@@ -55,6 +56,7 @@ def check(path: Path) -> Facts:
             embedding_length=sizes.most("embedding_length"),
             block_count=sizes.most("block_count"),
             kv_bytes_per_token=sizes.kv_bytes_per_token(),
+            state_bytes=sizes.state_bytes(),
             parts=parts,
         )
 

@@ -19,8 +19,10 @@ def costs_of(decode: dict[int, float] | None = None, prefill: float = 0.001) -> 
     return costs
 
 
-def planner_of(costs: StepCosts | None = None, *, batch_tokens: int = 512, pads: bool = True) -> StepPlanner:
-    return StepPlanner(costs or costs_of(), batch_tokens, step_target=0.05, idle_target=0.2, pads=pads)
+def planner_of(
+    costs: StepCosts | None = None, *, batch_tokens: int = 512, pads: bool = True, shares: bool = True
+) -> StepPlanner:
+    return StepPlanner(costs or costs_of(), batch_tokens, step_target=0.05, idle_target=0.2, pads=pads, shares=shares)
 
 
 def table_of(*prompts: int | None, decoding: int = 10, count: int = 0) -> SequenceTable:

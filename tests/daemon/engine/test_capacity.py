@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.engine.capacity import MAX_SEQUENCES, Declared, Fitting, Need, declare, fitting
+from car_daemon.engine.capacity import MAX_SEQUENCES, Declared, Fitting, Need, SequenceBytes, declare, fitting
 from car_daemon.engine.curve import Curve
 from car_protocol.capacity import Policy
 
@@ -18,7 +18,7 @@ NOTHING = Curve({}, {})
 def need(**given: Any) -> Need:
     """Return a need with plenty of memory unless told otherwise."""
     facts: dict[str, Any] = {
-        "kv_bytes_per_token": 1000,
+        "sequence_bytes": SequenceBytes(1000),
         "free_bytes": 10 * GB,
         "total_bytes": 32 * GB,
         "trained_context": 4096,
@@ -60,7 +60,7 @@ def test_without_memory_for_two_sequences_the_context_shrinks_to_2048(free: int,
 @settings(derandomize=True, deadline=None)
 @given(st.integers(1, 10**8), st.integers(1, 10**5))
 def test_a_context_that_was_lowered_leaves_room_for_two_sequences(free: int, kv: int) -> None:
-    declared = declare(need(free_bytes=free, kv_bytes_per_token=kv))
+    declared = declare(need(free_bytes=free, sequence_bytes=SequenceBytes(kv)))
     if 2048 < declared.context_tokens < 4096:
         assert declared.sequences >= 2
 
@@ -141,7 +141,7 @@ def test_whatever_decides_between_one_and_256_sequences_of_whole_cells_are_decla
             policy=policy,
             sequences=asked,
             free_bytes=free,
-            kv_bytes_per_token=kv,
+            sequence_bytes=SequenceBytes(kv),
             trained_context=trained,
             curve=CURVE,
         )
@@ -150,3 +150,29 @@ def test_whatever_decides_between_one_and_256_sequences_of_whole_cells_are_decla
     assert declared.context_tokens % 256 == 0
     assert declared.context_tokens >= 256
     assert declared.asked is None or declared.sequences < declared.asked
+
+
+# Models with states, with a table of positions, and those that run one sequence.
+
+
+def test_states_count_for_every_sequence_however_short() -> None:
+    states = SequenceBytes(0, 100_000_000)
+    assert fitting(need(sequence_bytes=states, free_bytes=2_000_000_000)) == Fitting(4096, 5, 18)
+    assert sequences(sequence_bytes=states, free_bytes=2_000_000_000, sequences=40) == 18
+
+
+def test_what_states_leave_decides_the_context() -> None:
+    both = SequenceBytes(1000, 10_000_000)
+    assert declare(need(sequence_bytes=both, free_bytes=100_000_000, trained_context=10**6)).context_tokens == 2304
+    asked = declare(need(sequence_bytes=both, free_bytes=100_000_000, context_tokens=10**6))
+    assert (asked.sequences, asked.context_tokens) == (1, 79_872)
+
+
+@pytest.mark.parametrize(("asked", "declared"), [(None, 300), (250, 256), (300, 300), (2048, 300)])
+def test_no_sequence_is_longer_than_the_table_of_positions(asked: int | None, declared: int) -> None:
+    assert declare(need(trained_context=300, context_tokens=asked, most_tokens=300)).context_tokens == declared
+
+
+def test_a_model_that_runs_one_sequence_declares_one() -> None:
+    assert declare(need(sequences=4, policy="config", most_sequences=1)) == Declared(1, 4096, "config", 4)
+    assert sequences(policy="measured", curve=CURVE, most_sequences=1) == 1

@@ -129,6 +129,17 @@ def test_equal_chunks_of_neighbours_share_a_step() -> None:
     assert chunks(after_decode(planner_of(), table_of(0, 10, 10, 10))) == [(1, 10), (2, 10), (3, 10)]
 
 
+def test_where_prompts_do_not_share_a_batch_each_is_read_alone_and_none_is_forgotten() -> None:
+    planner, table = planner_of(shares=False), table_of(16, 16, 16, 16)
+    read: list[int] = []
+    while len(read) < 4:
+        [chunk] = planner.plan(table).prefill
+        read.append(chunk.sequence.number)
+        chunk.sequence.commit(chunk.length)
+        chunk.sequence.accept(2)
+    assert sorted(read) == [0, 1, 2, 3]
+
+
 def test_only_consecutive_sequences_share_a_step() -> None:
     assert chunks(planner_of().plan(table_of(20, None, 20, None, 20, None, 20))) == [(0, 20)]
 

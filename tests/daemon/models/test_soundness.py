@@ -57,6 +57,7 @@ def test_the_facts_of_the_built_in_model() -> None:
         embedding_length=128,
         block_count=4,
         kv_bytes_per_token=2048,
+        state_bytes=0,
         parts=1,
     )
 

@@ -83,16 +83,25 @@ class StepPlanner:
 
     Prompts get the time that is left of the target after the decode before them. Those that come together while nobody
     decodes are read in two parts before the first decode: half of them hear sooner, and the others hardly later.
+    Where prompts do not share a batch each is read alone.
     """
 
     def __init__(
-        self, costs: StepCosts, batch_tokens: int, *, step_target: float, idle_target: float, pads: bool
+        self,
+        costs: StepCosts,
+        batch_tokens: int,
+        *,
+        step_target: float,
+        idle_target: float,
+        pads: bool,
+        shares: bool = True,
     ) -> None:
         self._costs = costs
         self._batch_tokens = batch_tokens
         self._step_target = step_target
         self._idle_target = idle_target
         self._pads = pads
+        self._shares = shares
         # Mutable state: where each set of adapters that has work is; the cheapest and the fewest runs of the last
         # decoders, the decodes since they were planned, and all decodes.
         self._rounds: dict[AdapterSet, _Round] = {}
@@ -218,7 +227,7 @@ class StepPlanner:
         length = self._costs.chunk_within(
             seconds, lead.alike, self._batch_tokens, lead.cells, patience=self._step_target
         )
-        if lead.picture is not None:
+        if lead.picture is not None or not self._shares:
             return [Chunk(lead, length)]
         return [Chunk(sequence, length) for sequence in self._sharing(lead, length, seconds, most, table)]
 

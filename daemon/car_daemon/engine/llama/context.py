@@ -33,10 +33,12 @@ class LlamaContext:
 
     def __init__(self, model: LlamaModel, *, sequences: int, context_tokens: int, threads: int) -> None:
         self.sequences = sequences
-        self.batch_tokens = max(BATCH_TOKENS, sequences)
+        # Some models with states compute a batch as so many rows of each sequence.
+        self.batch_tokens = -(-BATCH_TOKENS // sequences) * sequences
         self._context = _create(model, sequences, context_tokens, self.batch_tokens, threads)
         self._memory = binding.llama_get_memory(self._context)
-        self.context_tokens: int = binding.llama_n_ctx_seq(self._context)
+        cells = int(binding.llama_n_ctx_seq(self._context))
+        self.context_tokens = cells if model.most_tokens is None else min(cells, model.most_tokens)
         self._vocabulary_size = int(binding.llama_vocab_n_tokens(model.vocab))
         self._width = int(binding.llama_model_n_embd_inp(model.handle))
         # Without layers that look no further than a window a token looks back at all of its sequence.

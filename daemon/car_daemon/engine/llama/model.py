@@ -9,6 +9,7 @@ from typing import Any
 from llama_cpp import llama_cpp as binding
 
 from car_daemon.engine.llama.library import count_gpus
+from car_daemon.engine.llama.traits import Traits, traits_of
 
 _F16_BYTES = 2
 _TEXT_BYTES = 1 << 20
@@ -64,10 +65,29 @@ class LlamaModel:
         return max(1, int(binding.llama_model_n_ctx_train(self.handle)))
 
     @cached_property
+    def architecture(self) -> str:
+        """What llama.cpp calls its architecture."""
+        return self.metadata("general.architecture") or ""
+
+    @cached_property
+    def traits(self) -> Traits:
+        """What its architecture needs."""
+        return traits_of(self.architecture)
+
+    @cached_property
+    def most_tokens(self) -> int | None:
+        """The tokens beyond which a sequence ends the process; None where it does not."""
+        return self.trained_context if self.traits.position_table else None
+
+    @cached_property
+    def keeps_states(self) -> bool:
+        """Whether sequences have states besides cells, or in place of them."""
+        return bool(binding.llama_model_is_recurrent(self.handle) or binding.llama_model_is_hybrid(self.handle))
+
+    @cached_property
     def ranks(self) -> bool:
         """Whether it scores pairs of texts, by its metadata."""
-        architecture = self.metadata("general.architecture") or ""
-        return self.metadata(f"{architecture}.pooling_type") == str(binding.LLAMA_POOLING_TYPE_RANK)
+        return self.metadata(f"{self.architecture}.pooling_type") == str(binding.LLAMA_POOLING_TYPE_RANK)
 
     @cached_property
     def size_bytes(self) -> int:
@@ -80,12 +100,11 @@ class LlamaModel:
         return self.metadata("tokenizer.chat_template")
 
     def kv_bytes(self, context_tokens: int) -> int:
-        """Bytes of KV cache of one sequence, as 16-bit floats."""
+        """Bytes of KV cache of one sequence, as 16-bit floats, where all layers attend."""
         heads = int(binding.llama_model_n_head(self.handle))
         width = int(binding.llama_model_n_embd(self.handle)) // max(1, heads)
-        architecture = self.metadata("general.architecture") or ""
-        key = self._integer(f"{architecture}.attention.key_length", width)
-        value = self._integer(f"{architecture}.attention.value_length", width)
+        key = self._integer(f"{self.architecture}.attention.key_length", width)
+        value = self._integer(f"{self.architecture}.attention.value_length", width)
         layers = int(binding.llama_model_n_layer(self.handle))
         kv_heads = int(binding.llama_model_n_head_kv(self.handle))
         return layers * kv_heads * (key + value) * _F16_BYTES * context_tokens

@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+from typing import Any
 
 from llama_cpp import llama_cpp as binding
 
@@ -61,12 +62,18 @@ class Vocabulary:
             text = _SPACES.sub(" ", text)
         data = text.encode()
         room = len(data) + 2
-        tokens = (binding.llama_token * room)()
-        count = binding.llama_tokenize(self.handle, data, len(data), tokens, room, add_special, parse_special)
+        count, tokens = self._cut(data, room, add_special=add_special, parse_special=parse_special)
         if count < 0:
-            raise ValueError(f"llama_tokenize asks for {-count} tokens where {room} are possible")
+            # Rules that normalize a text may make it longer.
+            count, tokens = self._cut(data, -count, add_special=add_special, parse_special=parse_special)
         cut: list[int] = tokens[:count]
         return cut
+
+    def _cut(self, data: bytes, room: int, *, add_special: bool, parse_special: bool) -> tuple[int, Any]:
+        """Return how many tokens there are, and them; where they are more than `room` less than 0, and none."""
+        tokens = (binding.llama_token * room)()
+        count = binding.llama_tokenize(self.handle, data, len(data), tokens, room, add_special, parse_special)
+        return int(count), tokens
 
     def detokenize(self, tokens: list[int], *, special: bool) -> str:
         """Write tokens out; bytes that are no UTF-8 appear as U+FFFD."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from car_daemon.engine.capacity import SequenceBytes
 from car_daemon.engine.curve import Curve
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel
@@ -19,9 +20,11 @@ _TOKEN = 0
 class Trial:
     """A context of up to 32 sequences of 256 cells; times in seconds of `clock`."""
 
-    def __init__(self, model: LlamaModel, *, threads: int, memory_bytes: int, clock: Callable[[], float]) -> None:
-        affordable = memory_bytes // max(1, model.kv_bytes(_CELLS))
-        most = max(size for kind, size in _PLAN if kind == "decode")
+    def __init__(
+        self, model: LlamaModel, need: SequenceBytes, *, threads: int, memory_bytes: int, clock: Callable[[], float]
+    ) -> None:
+        affordable = memory_bytes // max(1, need.of(_CELLS))
+        most = 1 if model.traits.alone else max(size for kind, size in _PLAN if kind == "decode")
         sequences = max(1, min(most, affordable))
         self._clock = clock
         self._context = LlamaContext(model, sequences=sequences, context_tokens=_CELLS, threads=threads)

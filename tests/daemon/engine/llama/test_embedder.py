@@ -33,9 +33,9 @@ TOLERANCE = 5e-5
 def generate_headless(path: Path, pooling: int = gguf.PoolingType.RANK) -> None:
     """Write a BERT model whose file names any pooling, and that has no head."""
     file = ModelFile(path, "bert", "headless")
-    embedding._add_shape(file.metadata)
+    embedding._add_shape(file.metadata, embedding.CONTEXT)
     file.metadata.add_uint32("bert.pooling_type", pooling)
-    file.write(embedding._tensors(add_word_pieces(file.metadata), False, RandomWeights(1)))
+    file.write(embedding._tensors(add_word_pieces(file.metadata), embedding.CONTEXT, False, RandomWeights(1)))
 
 
 GENERATORS: dict[str, Callable[[Path], None]] = {

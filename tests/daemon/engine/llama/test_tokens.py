@@ -1,6 +1,7 @@
 """Text into tokens and back."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -84,3 +85,19 @@ def test_the_pieces_that_are_shown_are_made_once(vocabulary: Vocabulary) -> None
     assert vocabulary.showing(()) is vocabulary.pieces
     assert vocabulary.showing(marker) is vocabulary.showing(marker) is not vocabulary.pieces
     assert marker[0].encode() in vocabulary.showing(marker)
+
+
+def test_a_text_that_its_rules_make_longer_is_cut_whole(
+    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, cut = "made longer by its rules", vocabulary._cut
+    rooms: list[int] = []
+    expected = vocabulary.tokenize(text, add_special=True, parse_special=False)
+
+    def cut_short(data: bytes, room: int, *, add_special: bool, parse_special: bool) -> tuple[int, Any]:
+        rooms.append(room)
+        return cut(data, room if len(rooms) > 1 else 1, add_special=add_special, parse_special=parse_special)
+
+    monkeypatch.setattr(vocabulary, "_cut", cut_short)
+    assert vocabulary.tokenize(text, add_special=True, parse_special=False) == expected
+    assert rooms[1:] == [len(expected)]

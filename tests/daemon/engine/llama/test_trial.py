@@ -1,14 +1,20 @@
 """The cost curve is measured as far as time and memory go."""
 
+from pathlib import Path
+
 from car_daemon.engine.llama.model import LlamaModel
+from car_daemon.engine.llama.sequence_bytes import sequence_bytes
 from car_daemon.engine.llama.trial import Trial
 from tests.daemon.engine.fakes import FakeClock
+from tests.daemon.engine.llama.conftest import loaded
+from tools.random_models.positions import generate_positions
 
 PLENTY = 10**9
 
 
 def trial(model: LlamaModel, *, memory_bytes: int = PLENTY, tick: float = 0.0001) -> Trial:
-    return Trial(model, threads=1, memory_bytes=memory_bytes, clock=FakeClock(tick))
+    need = sequence_bytes(model, threads=1)
+    return Trial(model, need, threads=1, memory_bytes=memory_bytes, clock=FakeClock(tick))
 
 
 def test_with_time_and_memory_everything_is_measured(model: LlamaModel) -> None:
@@ -33,3 +39,9 @@ def test_more_sequences_than_memory_holds_are_not_measured(model: LlamaModel) ->
     curve = trial(model, memory_bytes=model.kv_bytes(256) * 5).measure(1000.0)
     assert max(curve.decode) == 4
     assert max(trial(model, memory_bytes=0).measure(1000.0).decode) == 1
+
+
+def test_no_prompt_is_measured_that_is_longer_than_the_table_of_positions(tmp_path: Path) -> None:
+    generate_positions(tmp_path / "m.gguf", 100)
+    with loaded(tmp_path / "m.gguf") as short:
+        assert sorted(trial(short).measure(1000.0).prefill) == [16, 64]

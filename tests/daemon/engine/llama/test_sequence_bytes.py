@@ -1,0 +1,33 @@
+"""What a sequence takes, against what llama.cpp saves of one."""
+
+from contextlib import closing
+from pathlib import Path
+
+from car_daemon.engine.llama.context import LlamaContext
+from car_daemon.engine.llama.model import LlamaModel
+from car_daemon.engine.llama.sequence_bytes import sequence_bytes
+from tests.daemon.engine.llama.conftest import loaded
+from tools.random_models.recurrent import INNER, KERNEL, STATE, generate_recurrent
+from tools.random_models.shape import TINY
+
+_FLOAT_BYTES = 4
+# Positions, lengths and types beside the cells.
+_HEADERS = 400
+
+
+def test_cells_of_a_model_that_attends_are_computed(model: LlamaModel) -> None:
+    need = sequence_bytes(model, threads=1)
+    assert (need.per_token, need.states) == (model.kv_bytes(1), 0)
+    with closing(LlamaContext(model, sequences=1, context_tokens=256, threads=1)) as context:
+        context.decode([5] * 100, list(range(100)), [0] * 100, [False] * 100)
+        assert 0 <= context.saved_size(0) - need.of(100) < 100 * 16 + _HEADERS
+
+
+def test_states_of_a_recurrent_model_are_measured(tmp_path: Path) -> None:
+    generate_recurrent(tmp_path / "m.gguf")
+    with loaded(tmp_path / "m.gguf") as recurrent:
+        need = sequence_bytes(recurrent, threads=1)
+    states = TINY.layers * INNER * (STATE + KERNEL - 1) * _FLOAT_BYTES
+    assert need.per_token == 0
+    assert 0 <= need.states - states < _HEADERS
+    assert need.of(4096) == need.states
