@@ -1,7 +1,7 @@
 """The bounded queue: which requests count against it, and who is held back or dropped when it is full."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -46,10 +46,11 @@ class Backlog:
         """Requests held back outside the queue."""
         return len(self._held)
 
-    def fits(self, request: Request) -> bool:
-        """Tell whether one more request is within the bounds; an empty queue takes any."""
-        fits_bytes = not self._counted or self._bytes + request.size <= self.bounds.max_bytes
-        return len(self._counted) < self.bounds.limit and fits_bytes
+    def fits(self, request: Request, leaving: Collection[Request] = ()) -> bool:
+        """Tell whether one more request is within the bounds once others left; an empty queue takes any."""
+        gone = [each for each in leaving if each in self]
+        count, size = len(self) - len(gone), self._bytes - sum(each.size for each in gone)
+        return count < self.bounds.limit and (not count or size + request.size <= self.bounds.max_bytes)
 
     def enter(self, request: Request) -> None:
         """Count a request."""
@@ -94,11 +95,17 @@ class Backlog:
         facts = {"why": why, "policy": bounds.overflow, "queued": len(self), "queue_limit": bounds.limit}
         return facts if wait is None else {**facts, "retry_after_ms": max(1, round(wait * 1000))}
 
-    def victim(self, newcomer: Request) -> Request | None:
-        """Return who is dropped for a newcomer: the oldest of its class or the lower one, of any client."""
+    def victim(self, newcomer: Request, leaving: Collection[Request] = ()) -> Request | None:
+        """Return who is dropped for a newcomer besides those that leave, where the policy drops anybody.
+
+        It is the oldest request of its class or the lower one, of any client.
+        """
+        if self.bounds.overflow != "drop_oldest":
+            return None
         rank = RANKS[newcomer.priority]
+        others = [request for request in self._counted.values() if request not in leaving]
         return min(
-            (request for request in self._counted.values() if RANKS[request.priority] >= rank),
+            (request for request in others if RANKS[request.priority] >= rank),
             key=lambda request: request.key,
             default=None,
         )

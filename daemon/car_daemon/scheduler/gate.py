@@ -98,6 +98,18 @@ class Gate:
         declared = self._engines[engine].declared
         return is_on(declared.device, request.device) and self._holds(declared, request)
 
+    def makes_room(self, waiter: Request, request: Request) -> bool:
+        """Tell whether a waiter could have a lease once a running request gave up its own."""
+        if request.model == waiter.model and request.engine is not None and self.suits(waiter, request.engine):
+            return True
+        return self._waits_for_the_machine(waiter)
+
+    def _waits_for_the_machine(self, waiter: Request) -> bool:
+        """Tell whether nothing but the limit over all models keeps a request from a sequence that is free."""
+        if self.machine_limit != self.in_use or self.capacity(waiter.model) <= self.leased(waiter.model):
+            return False
+        return any(engine.free and self.suits(waiter, number) for number, engine in self._of(waiter.model).items())
+
     def serves(self, request: Request) -> bool:
         """Tell whether a request may run on an engine that is up, now or later."""
         return any(self.suits(request, number) for number in self._of(request.model))

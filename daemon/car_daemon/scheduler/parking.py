@@ -11,11 +11,11 @@ from car_daemon.scheduler.waiting import Waiting
 _MOST_PARKINGS = 2
 
 
-# Tells whether a request may run on an engine.
-Suits = Callable[[Request, int], bool]
+# Tells whether the first request could have a lease once the second gave up its own.
+MakesRoom = Callable[[Request, Request], bool]
 
 
-def plan_parking(leased: Collection[Request], waiting: Waiting, suits: Suits, now: float) -> list[Park]:
+def plan_parking(leased: Collection[Request], waiting: Waiting, makes_room: MakesRoom, now: float) -> list[Park]:
     """Return which of the `leased` requests are parked for waiters, in the order in which these may have a lease.
 
     A waiter takes the place of work of a lower class; or, where its client holds no lease, of work of its own class
@@ -25,14 +25,15 @@ def plan_parking(leased: Collection[Request], waiting: Waiting, suits: Suits, no
     leases = Counter(request.client for request in running if not request.parking)
     if not any(waiter.state is State.WAITING and _hopeful(waiter, running, leases) for waiter in waiting):
         return []
-    on_the_way = Counter(request.model for request in running if request.parking)
+    on_the_way = [request for request in running if request.parking]
     actions = []
     for waiter in waiting.ordered(now):
         if waiter.state is not State.WAITING:
             continue
-        if on_the_way[waiter.model]:
-            on_the_way[waiter.model] -= 1
-        elif (victim := _victim(waiter, running, leases, suits)) is not None:
+        leaving = next((request for request in on_the_way if makes_room(waiter, request)), None)
+        if leaving is not None:
+            on_the_way.remove(leaving)
+        elif (victim := _victim(waiter, running, leases, makes_room)) is not None:
             leases[victim.client] -= 1
             leases[waiter.client] += 1
             actions.append(_park(victim, waiter))
@@ -68,17 +69,19 @@ def _hopeful(waiter: Request, running: list[Request], leases: Counter[Client]) -
     return not leases[waiter.client] and max(leases.values(), default=0) > 1
 
 
-def _victim(waiter: Request, running: list[Request], leases: Counter[Client], suits: Suits) -> Request | None:
+def _victim(
+    waiter: Request, running: list[Request], leases: Counter[Client], makes_room: MakesRoom
+) -> Request | None:
     """Return who is parked for a waiter: of the lowest class, with the fewest tokens in its cells."""
     return min(
-        (each for each in running if _may_replace(waiter, each, leases) and suits(waiter, _engine_of(each))),
+        (each for each in running if _may_replace(waiter, each, leases) and makes_room(waiter, each)),
         key=lambda request: (-RANKS[request.priority], request.prompt_done + request.produced),
         default=None,
     )
 
 
 def _may_replace(waiter: Request, request: Request, leases: Counter[Client]) -> bool:
-    if request.model != waiter.model or request.parking or request.parkings >= _MOST_PARKINGS:
+    if request.parking or request.parkings >= _MOST_PARKINGS:
         return False
     lower = RANKS[request.priority] - RANKS[waiter.priority]
     fairer = not lower and not leases[waiter.client] and leases[request.client] > 1

@@ -183,15 +183,15 @@ class Scheduler:
         if not request.wait and not self._free_now(request):
             return self._overloaded(request, "no free sequence", now)
         refuses = self.backlog.bounds.overflow == "drop_newest" or not request.queue
-        if refuses and not self.backlog.fits(request):
+        if refuses and not self.backlog.fits(request, self._superseded(request)):
             return self._overloaded(request, "queue full", now)
         return None
 
     def _enter(self, request: Request, now: float) -> list[Action]:
-        """Count a request, or hold it back; under drop_oldest it may drop another only once it is prepared."""
+        """Count a request, or hold it back; one that takes the place of another does so only once it is prepared."""
         if self.backlog.fits(request):
             self.backlog.enter(request)
-        elif self.backlog.bounds.overflow == "block":
+        elif self.backlog.bounds.overflow == "block" and request.queue:
             self.backlog.hold(request)
             return [self._overloaded(excess, "queue full", now) for excess in self.backlog.excess()]
         else:
@@ -199,12 +199,14 @@ class Scheduler:
         return self._prepare(request)
 
     def _make_room(self, request: Request, now: float) -> list[Action]:
-        """Count a request that is not counted yet: drop others for it, or itself where it may drop none."""
+        """Count a request that is not counted yet: in place of those that it supersedes, or drop others for it."""
         actions: list[Action] = []
+        superseded = self._superseded(request)
         while request not in self.backlog:
-            if self.backlog.fits(request):
+            if self.backlog.fits(request, superseded):
+                actions += self._supersede(request, now)
                 self.backlog.enter(request)
-            elif (victim := self.backlog.victim(request)) is not None:
+            elif (victim := self.backlog.victim(request, superseded)) is not None:
                 actions += self._abandon(victim, now, "overloaded", self._overload_facts(victim, "dropped oldest"))
             else:
                 return [*actions, self._overloaded(request, "queue full", now)]
@@ -212,10 +214,13 @@ class Scheduler:
 
     def _supersede(self, request: Request, now: float) -> list[Action]:
         """Cancel what this one replaces, wherever it is: one that came before it may well be prepared after it."""
+        older = self._superseded(request)
+        return [action for each in older for action in self._abandon(each, now, "cancelled", {"superseded": True})]
+
+    def _superseded(self, request: Request) -> list[Request]:
         if request.supersede is None:
             return []
-        others = [r for r in self.requests.values() if r.supersede == request.supersede and r.key < request.key]
-        return [action for older in others for action in self._abandon(older, now, "cancelled", {"superseded": True})]
+        return [r for r in self.requests.values() if r.supersede == request.supersede and r.key < request.key]
 
     def _prepare_uncounted(self, request: Request, now: float) -> list[Action]:
         """Have a request prepared before it counts; where no engine can, it waits for one and counts now."""
@@ -237,7 +242,7 @@ class Scheduler:
         actions = [self._start(request, engine, now) for request, engine in leases(self.waiting, self.gate, now)]
         while (request := self.backlog.next_held()) is not None:
             actions += self._prepare(request)
-        actions += plan_parking(self._leased(), self.waiting, self.gate.suits, now)
+        actions += plan_parking(self._leased(), self.waiting, self.gate.makes_room, now)
         actions += plan_progress(self.waiting, self.rate, self.gate, now)
         return actions
 

@@ -1,9 +1,11 @@
 """Fairness, supersede and what waiters are told, through the scheduler."""
 
-from car_daemon.scheduler.backlog import QueueBounds
+import pytest
+
+from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.gate import Declared
-from car_daemon.scheduler.request import Request
-from tests.daemon.scheduler.fakes import World, failure
+from car_daemon.scheduler.request import Request, State
+from tests.daemon.scheduler.fakes import FakeEngine, World, failure
 
 ONE, OTHER = (0, "one"), (0, "other")
 
@@ -84,6 +86,53 @@ def test_a_request_that_was_refused_supersedes_nothing() -> None:
     request = Request(9, "m", arrived=0.0, wait=False, supersede=(1, "search"))
     assert failure(world.scheduler.submit(request, 0.0)).request is request
     assert world.endings[1] == []
+
+
+def full_world(overflow: Overflow) -> tuple[World, FakeEngine]:
+    """Return a world of which the queue is full: one runs, another client's and one with a key wait."""
+    world = World(bounds=QueueBounds(limit=2, overflow=overflow))
+    engine = world.start_engine(sequences=1)
+    for key in (None, None, (1, "search")):
+        world.prepare(engine, world.submit(supersede=key).key)
+    return world, engine
+
+
+@pytest.mark.parametrize("overflow", ["drop_newest", "drop_oldest"])
+def test_a_newer_request_takes_the_place_of_the_older_in_a_full_queue_and_nobody_elses(overflow: Overflow) -> None:
+    world, engine = full_world(overflow)
+    newer = world.submit(supersede=(1, "search"))
+    assert (world.endings[3], newer.state) == ([], State.PREPARING), "it may still turn out to be invalid"
+    world.prepare(engine, newer.key)
+    assert world.endings == {1: [], 2: [], 3: ["cancelled"], 4: []}
+    assert len(world.scheduler.backlog) == 2
+
+
+def test_a_newer_request_that_may_not_be_held_back_takes_the_place_of_the_older() -> None:
+    world, engine = full_world("block")
+    world.prepare(engine, world.submit(supersede=(1, "search"), queue=False).key)
+    assert world.endings == {1: [], 2: [], 3: ["cancelled"], 4: []}
+    world.submit(supersede=(1, "other"), queue=False)
+    assert world.endings[5] == ["overloaded"]
+
+
+def test_a_newer_request_whose_older_one_left_a_full_queue_meanwhile_is_refused() -> None:
+    world, engine = full_world("drop_newest")
+    newer = world.submit(supersede=(1, "search"))
+    world.cancel(2)
+    world.end(engine, 1)
+    for _ in range(2):
+        world.prepare(engine, world.submit().key)
+    world.prepare(engine, newer.key)
+    assert world.endings[newer.key] == ["overloaded"]
+    assert world.endings[3] == [], "who is refused supersedes nothing"
+
+
+def test_more_bytes_than_the_older_one_leaves_do_not_fit() -> None:
+    world = World(bounds=QueueBounds(limit=9, max_bytes=100, overflow="drop_newest"))
+    world.submit(size=60)
+    world.submit(size=40, supersede=(1, "search"))
+    world.submit(size=41, supersede=(1, "search"))
+    assert world.endings == {1: [], 2: [], 3: ["overloaded"]}
 
 
 def test_who_asked_is_told_its_position_while_its_model_loads() -> None:

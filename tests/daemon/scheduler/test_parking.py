@@ -191,3 +191,49 @@ def test_a_request_that_yielded_waits_for_its_turn_by_fairness() -> None:
     assert 3 in engine.running
     world.end(engine, 3)
     assert 4 in engine.running
+
+
+def test_under_the_machine_limit_urgent_work_of_one_model_parks_throughput_of_another() -> None:
+    world = World(machine_limit=2)
+    one, two = world.start_engine("one", sequences=4), world.start_engine("two", sequences=4)
+    for tokens in (5, 3):
+        world.advance(world.run_one(one, priority="throughput").key, tokens)
+    world.run_one(two)
+    assert one.to_park == {2}
+    # Another one is parked for the next waiter, none for this one again.
+    world.run_one(two)
+    assert one.to_park == {1, 2}
+    world.set_aside(one, 2)
+    assert two.running == {3}
+    world.set_aside(one, 1)
+    assert two.running == {3, 4}
+    world.end(two, 3)
+    assert (len(one.running), len(one.parked)) == (1, 1)
+
+
+def test_a_model_whose_own_sequences_are_taken_is_helped_by_no_other_models_parking() -> None:
+    world = World(machine_limit=2)
+    one, two = world.start_engine("one", sequences=1), world.start_engine("two", sequences=1)
+    world.run_one(one, priority="throughput")
+    world.run_one(two)
+    world.run_one(two)
+    assert one.to_park == set()
+
+
+def test_a_client_without_a_lease_has_its_turn_whatever_model_another_ones_leases_are_of() -> None:
+    world = World(machine_limit=2)
+    one, two = world.start_engine("one", sequences=4), world.start_engine("two", sequences=4)
+    for _ in range(2):
+        world.run_one(one, client=(0, "has several"))
+    world.run_one(two, client=(0, "has none"))
+    assert len(one.to_park) == 1
+
+
+def test_a_limit_that_was_lowered_below_what_runs_has_nothing_parked_in_vain() -> None:
+    world = World(machine_limit=3)
+    one, two = world.start_engine("one", sequences=4), world.start_engine("two", sequences=4)
+    for _ in range(3):
+        world.run_one(one, priority="throughput")
+    world.gate.machine_limit = 1
+    world.run_one(two)
+    assert one.to_park == set()
