@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from car_daemon.held import Sharing
-from car_protocol.envelope import Batch, Call, Failure, Result, encode_message, join_batch
+from car_protocol.envelope import Batch, Call, Failure, Id, Result, encode_message, join_batch
 from car_protocol.errors import RpcError
 from car_protocol.methods import METHODS
 
@@ -14,7 +14,9 @@ class Batches:
     def __init__(self, send: Callable[[bytes], None], share: Sharing) -> None:
         self._send = send
         self._share = share(lambda: self._bytes)
-        # Mutable state: the bytes of all answers that wait for others of their batch, and whether nobody wants them.
+        # Mutable state: the ids and the bytes of all answers that wait for others of their batch, and whether nobody
+        # wants them.
+        self.ids: set[Id] = set()
         self._bytes = 0
         self._dropped = False
 
@@ -22,15 +24,20 @@ class Batches:
         """Return what takes the answers of a batch; the last one sends them all."""
         expected = sum(isinstance(entry, RpcError) or entry.id is not None for entry in batch.entries)
         answers: list[bytes] = []
+        ids: set[Id] = set()
 
         def add(answer: Result | Failure) -> None:
             if self._dropped:
                 return
             answers.append(encode_message(answer))
             if len(answers) == expected:
+                self.ids -= ids
                 self._hold(-sum(map(len, answers[:-1])))
                 self._send(join_batch(answers))
             else:
+                if answer.id is not None:
+                    ids.add(answer.id)
+                    self.ids.add(answer.id)
                 self._hold(len(answers[-1]))
 
         return add

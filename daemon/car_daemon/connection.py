@@ -235,7 +235,7 @@ class Connection(asyncio.Protocol):
         self._calls.call(self, call, exchange)
 
     def _refusal(self, call: Call, request_id: str | int) -> Failure | None:
-        if request_id in self.in_flight:
+        if request_id in self.in_flight or request_id in self._batches.ids:
             return Failure(None, RpcError("invalid_request", id=request_id).as_object())
         most = self._limits.max_in_flight
         if len(self.in_flight) >= most and self._calls.waits(call):

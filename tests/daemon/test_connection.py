@@ -114,6 +114,24 @@ def test_a_half_close_lets_a_batch_be_answered_whole(run: Run) -> None:
     run(scenario())
 
 
+def test_an_id_of_a_batch_is_free_again_once_the_batch_was_answered(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            pair = await all_of_them.connect()
+            pair.writer.write(batch_of(request("do", 1), request("wait", 2), request("do", 1)))
+            await all_of_them.calls.one_waits.wait()
+            pair.send("do", 1)
+            early = await pair.receive()
+            assert (early["id"], early["error"]["data"]["id"]) == (None, 1)
+            all_of_them.calls.waiting[0].result(Done())
+            first, again, last = cast(list[Json], await pair.receive())
+            assert (first["id"], last["id"], again["error"]["data"]["id"]) == (1, 2, 1)
+            pair.send("do", 1)
+            assert (await pair.receive())["result"] == {"done": True}
+
+    run(scenario())
+
+
 def test_a_full_close_after_a_half_close_cancels_what_is_in_flight(run: Run) -> None:
     async def scenario() -> None:
         async with connections() as all_of_them:
