@@ -8,7 +8,7 @@ from car_protocol.limits import Limits
 
 # Once this much waits for a connection, the streams that add to it are set aside.
 PARK_BYTES = 256 * 1024
-# A client that reads none of its answers is dropped when this many times `max_output_bytes` waits.
+# A client that reads none of its answers is dropped when more than this many times `max_output_bytes` waits.
 _ABANDON_FACTOR = 4
 
 
@@ -44,13 +44,16 @@ class Outbox:
         self._share = share(lambda: self._written + sum(self._held.values()))
         self._abandon_bytes = _ABANDON_FACTOR * limits.max_output_bytes + limits.max_frame_bytes
         # Mutable state: the transport until it is gone, whether anything more is written to it, frames for the next
-        # write, whether that is to come, whether the last write filled the kernel's buffer, bytes held by each stream
-        # that holds some, and the timers of those that are parked.
+        # write, whether that is to come, whether the last write filled the kernel's buffer; since when too much waits
+        # of which nothing was read, and how much; bytes held by each stream that holds some, and the timers of those
+        # that are parked.
         self._transport: asyncio.Transport | None = None
         self._open = False
         self._frames: list[bytes] = []
         self._flushes = False
         self.blocked = False
+        self._unread_since: float | None = None
+        self._unread = 0
         self._held: dict[Stream, int] = {}
         self._parked: dict[Stream, asyncio.TimerHandle] = {}
 
@@ -83,17 +86,19 @@ class Outbox:
         self._flushes = True
 
     def flush(self) -> None:
-        """Write the frames of this turn; a client that never reads is dropped once too much waits."""
+        """Write the frames of this turn, or drop a client for which too much waits."""
         self._flushes = False
         if self._transport is None or not self._frames:
             return
-        if self._transport.get_write_buffer_size() > self._abandon_bytes:
+        if self._is_left_unread():
             self.discard()
             self._share.abandon()
             return
         data = b"".join(self._frames)
         self._frames.clear()
         self._transport.write(data)
+        if self._unread_since is not None:
+            self._unread = self._written
         if self.blocked:
             self._share.changed()
 
@@ -133,6 +138,18 @@ class Outbox:
         timer = self._parked.pop(stream, None)
         if timer is not None:
             timer.cancel()
+
+    def _is_left_unread(self) -> bool:
+        """Tell whether too much waits, which one answer alone may be, and nothing of it was read for too long."""
+        waiting = self._written
+        if waiting <= self._abandon_bytes:
+            self._unread_since = None
+            return False
+        now = asyncio.get_running_loop().time()
+        if self._unread_since is None or waiting < self._unread:
+            self._unread_since = now
+        self._unread = waiting
+        return now - self._unread_since > self._limits.slow_reader_ms / 1000
 
     def _end(self) -> None:
         self._open = False

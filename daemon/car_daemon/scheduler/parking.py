@@ -69,9 +69,7 @@ def _hopeful(waiter: Request, running: list[Request], leases: Counter[Client]) -
     return not leases[waiter.client] and max(leases.values(), default=0) > 1
 
 
-def _victim(
-    waiter: Request, running: list[Request], leases: Counter[Client], makes_room: MakesRoom
-) -> Request | None:
+def _victim(waiter: Request, running: list[Request], leases: Counter[Client], makes_room: MakesRoom) -> Request | None:
     """Return who is parked for a waiter: of the lowest class, with the fewest tokens in its cells."""
     return min(
         (each for each in running if _may_replace(waiter, each, leases) and makes_room(waiter, each)),
