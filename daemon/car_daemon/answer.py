@@ -7,6 +7,7 @@ from msgspec import UNSET, structs
 
 from car_daemon.engine import frames
 from car_daemon.engine.batching.turns import AdapterSet
+from car_daemon.engine.grammar.why import TOO_COMPLEX
 from car_daemon.pending import Owner, Reply
 from car_daemon.scheduler.request import Failure, Request
 from car_daemon.timings import Timings as Measured
@@ -85,7 +86,7 @@ class GrowingAnswer:
                 return Failure("invalid_params", {"param": "messages"})
             case "constraint":
                 bound_by = [name for name in ("grammar", "json_schema") if getattr(self.params, name) is not None]
-                return Failure("invalid_params", {"param": [*bound_by, "tools"][0]})
+                return Failure("invalid_params", {"param": [*bound_by, "tools"][0], "why": TOO_COMPLEX})
             case _:
                 return Failure("internal_error", {})
 

@@ -21,7 +21,10 @@ REASONS: dict[str, Reason] = {
     ),
     "method_not_found": Reason(-32601, "there is no such method; rpc.discover lists them", ""),
     "invalid_params": Reason(
-        -32602, "a member of params is missing, unknown, ill-typed or out of range", "`data.param` names the member"
+        -32602,
+        "a member of params is missing, unknown, ill-typed or out of range",
+        "`data.param` names the member, `data.why` what is wrong with a grammar, a schema or an image. A grammar may "
+        "become too complex in the middle of an answer, which ends then",
     ),
     "internal_error": Reason(-32603, "the daemon failed; its log says why", "a defect", retryable=True),
     "cancelled": Reason(

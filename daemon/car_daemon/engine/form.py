@@ -33,7 +33,7 @@ class Forms:
             try:
                 self._compile(grammar)
             except ConstraintError as error:
-                raise Refusal("invalid_params", param=param) from error
+                raise Refusal("invalid_params", param=param, why=str(error)) from error
         return grammar
 
     def _written(self, job: Prepare, reading: Reading) -> tuple[str, str]:

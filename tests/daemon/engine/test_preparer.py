@@ -334,7 +334,7 @@ def test_what_cannot_be_compiled_is_refused_by_name(member: str) -> None:
         "tools": prepare(chat=conversation("hi", tools=tools, tool_choice="required")),
     }
     answer = preparer(template=FakeTemplate(form=THINKING)).answer(jobs[member])
-    assert refused(answer) == ("invalid_params", {"param": member})
+    assert refused(answer) == ("invalid_params", {"param": member, "why": "it became too complex"})
 
 
 def test_a_bias_for_a_token_outside_the_vocabulary_is_refused() -> None:

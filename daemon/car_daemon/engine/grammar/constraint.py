@@ -11,6 +11,7 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from numpy.typing import NDArray
 
+from car_daemon.engine.grammar.why import TOO_COMPLEX, why_refused
 from car_daemon.engine.prototypes import Prototypes
 
 # A hostile grammar costs this much and no more: states of the parser and work on one token's mask.
@@ -30,7 +31,10 @@ _SILENT = 0
 
 
 class ConstraintError(Exception):
-    """The grammar cannot be compiled, or became too complex."""
+    """The grammar cannot be compiled, or became too complex; the message is a fixed text."""
+
+    def __init__(self, why: str = TOO_COMPLEX) -> None:
+        super().__init__(why)
 
 
 class Constraint:
@@ -112,14 +116,14 @@ class Constraints:
 
     def _compiled(self, text: str) -> LLMatcher:
         if _remainders(text) > _REMAINDERS_MAX:
-            raise ConstraintError
+            raise ConstraintError("multipleOf has too many remainders")
         # Forcing would make the library choose how text is cut into tokens, which is the model's choice.
         grammar = LLMatcher.grammar_from_lark('%llguidance {"no_forcing": true}\n' + text)
         matcher = LLMatcher(self._tokenizer, grammar, log_level=_SILENT, limits=_LIMITS)
         trial = matcher.deep_copy()
         trial.compute_bitmask()
         if trial.is_error():
-            raise ConstraintError
+            raise ConstraintError(why_refused(trial.get_error()))
         return matcher
 
     @cached_property
