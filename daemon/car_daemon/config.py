@@ -145,7 +145,8 @@ def _models(
     flags: Flags, env: Mapping[str, str], file: ConfigFile, limit: int | None, source: Policy | None
 ) -> tuple[dict[str, ModelSettings], str]:
     """Return all entries and the default one's name; flags apply to the default one."""
-    tables = {GUIDE: ModelTable(path=str(guide.PATH)), **file.models}
+    tables = {GUIDE: ModelTable(), **file.models}
+    tables[GUIDE] = _with_own_file(tables[GUIDE])
     default = file.default_model
     if flags.model is not None:
         default = flags.model if flags.model in tables else Path(flags.model).stem
@@ -156,6 +157,13 @@ def _models(
     entries = {name: _settings(name, table, env, file, limit, source) for name, table in tables.items()}
     entries[default] = _with_flags(entries[default], flags)
     return entries, default
+
+
+def _with_own_file(table: ModelTable) -> ModelTable:
+    """Return the table of the built-in model, whose file need not be named."""
+    if table.path is None and table.hf is None:
+        return structs.replace(table, path=str(guide.PATH))
+    return table
 
 
 def _settings(

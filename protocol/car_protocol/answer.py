@@ -45,7 +45,7 @@ class Timings(Struct, frozen=True):
     queue_ms: Annotated[float, note("from arrival to the lease")]
     prefill_ms: Annotated[float, note("the prompt's computation")]
     ttft_ms: Annotated[float, note("from arrival to the first token")]
-    decode_ms: Annotated[float, note("the tokens' computation")]
+    decode_ms: Annotated[float, note("from the first token to the last, also while it was parked")]
     total_ms: Annotated[float, note("from arrival to the end")]
 
 

@@ -20,7 +20,8 @@ class CapacityParams(Params, frozen=True, kw_only=True):
     subscribe: Annotated[
         bool | None,
         note(
-            "true also sends `inference/capacity_changed` with the same object on every change of `generation`, "
+            "true also sends `inference/capacity_changed` with the same object on every change of `generation`, of "
+            "several at once on the last, "
             "false ends that"
         ),
     ] = None
@@ -45,7 +46,9 @@ class Capacity(Struct, frozen=True, kw_only=True):
     ]
     declared: Annotated[int | None, note("what its engine declared; null until it is ready")]
     in_use: Annotated[int, note("sequences leased")]
-    available: Annotated[int, note("sequences free")]
+    available: Annotated[
+        int, note("sequences of the model that are free; with `machine` its limit may keep them from being leased")
+    ]
     parked: Annotated[int, note("requests set aside, which hold no sequence")]
     queued: Annotated[int, note("requests of this model that wait, those that a full queue holds back included")]
     queue_limit: Annotated[int, note("the bound of the queue, over all models")]

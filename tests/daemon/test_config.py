@@ -6,6 +6,7 @@ import pytest
 
 from car_daemon.config import Config, Flags, load_config
 from car_daemon.config_tables import ConfigError
+from car_daemon.guide import PATH
 from car_protocol.hub import SYSTEM_MODELS
 
 
@@ -88,6 +89,13 @@ def test_a_capacity_of_0_is_raised_to_1_and_warned_about(tmp_path: Path) -> None
     for config in (loaded(tmp_path, "", capacity=0), loaded(tmp_path, "[capacity]\nsequences = 0\n")):
         assert (config.machine_limit, config.models["guide"].sequences) == (1, 1)
         assert config.warnings == ["a capacity of 0 is raised to 1"]
+
+
+def test_the_built_in_model_can_be_configured_without_its_file(tmp_path: Path) -> None:
+    config = loaded(tmp_path, "[models.guide]\nsequences = 3\n")
+    assert (config.models["guide"].path, config.models["guide"].sequences) == (PATH, 3)
+    given = loaded(tmp_path, '[models.guide]\npath = "/m.gguf"\n')
+    assert given.models["guide"].path == Path("/m.gguf")
 
 
 # Files of the hub.
