@@ -6,12 +6,11 @@ from collections.abc import Callable
 from msgspec import UNSET, structs
 
 from car_daemon.engine import frames
-from car_daemon.engine.batching.turns import AdapterSet
+from car_daemon.engine.batching.adapter_turns import AdapterSet
 from car_daemon.engine.grammar.why import TOO_COMPLEX
+from car_daemon.latencies import Latencies, TokenClock
 from car_daemon.pending import Owner, Reply
 from car_daemon.scheduler.request import Failure, Request
-from car_daemon.timings import Timings as Measured
-from car_daemon.timings import TokenClock
 from car_protocol.answer import Answer, Progress, Timings, Usage
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
@@ -52,7 +51,7 @@ class GrowingAnswer:
         reply: Reply,
         *,
         streams: bool,
-        timings: Measured,
+        latencies: Latencies,
         clock: Callable[[], float],
     ) -> None:
         self.request = request
@@ -62,12 +61,12 @@ class GrowingAnswer:
         self._streams = streams
         self._clock = clock
         self.seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little") % _MAX_SEED
-        self._measured = timings
+        self._latencies = latencies
         # Mutable state: the prepared form, what was produced, how far the engine is and how it ended.
         self._prepared = frames.Prepared(request.key, b"", 0)
         self._texts: list[str] = []
         self._extras: list[frames.Extra] = []
-        self._tokens = TokenClock(timings, request.arrived, clock)
+        self._tokens = TokenClock(latencies, request.arrived, clock)
         self.sequence: int | None = None
         self._end: frames.End | None = None
 
@@ -124,9 +123,9 @@ class GrowingAnswer:
         """Return the frame that starts the request, from its beginning."""
         self._texts.clear()
         self._extras.clear()
-        self._tokens = TokenClock(self._measured, self.request.arrived, self._clock)
+        self._tokens = TokenClock(self._latencies, self.request.arrived, self._clock)
         if self.request.leased_at is not None:
-            self._measured.queued.observe(self.request.leased_at - self.request.arrived)
+            self._latencies.queued.observe(self.request.leased_at - self.request.arrived)
         prepared = self._prepared
         return frames.Run(
             key=self.request.key,

@@ -50,7 +50,7 @@ from car_daemon.residence import Residence
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.server import Server
-from car_daemon.service_report import Pulse, ServiceReport
+from car_daemon.service_report import Health, ServiceReport
 from car_daemon.socket_group import SocketGroup
 from car_daemon.socket_watch import SocketWatch
 from car_protocol import __version__
@@ -101,7 +101,7 @@ class Daemon:
             read_memory=memory,
             clock=clock,
         )
-        metrics = Metrics(lambda: self._reports.status(ANYBODY), self._inference.timings)
+        metrics = Metrics(lambda: self._reports.status(ANYBODY), self._inference.latencies)
         self._metrics_socket = metrics_socket
         self._metrics = MetricsServer(Recent(metrics.page, clock))
         handlers = Handlers(self._inference, self._pool, self._reports, metrics)
@@ -137,8 +137,8 @@ class Daemon:
             if isinstance(each, OwnSocket)
         ]
         self._idleness = Idleness(config.exit_idle_s, self._in_use, self._end_idle)
-        pulse = Pulse(self._pool.default, lambda: self._lag.milliseconds, clock)
-        self._service = ServiceReport(notifier or Notifier(), self._pool.default, pulse.fault)
+        health = Health(self._pool.default, lambda: self._lag.milliseconds, clock)
+        self._service = ServiceReport(notifier or Notifier(), self._pool.default, health.fault)
         self._pressure = PressureWatch(
             self._scheduler.gate, config.pressure, memory, self._pressure_changed, clock=clock
         )

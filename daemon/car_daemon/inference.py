@@ -10,6 +10,7 @@ import structlog
 from car_daemon.answer import GrowingAnswer, request_of
 from car_daemon.deadlines import Deadlines
 from car_daemon.engine import frames
+from car_daemon.latencies import Latencies
 from car_daemon.logs import trace_facts
 from car_daemon.lookups import Lookups
 from car_daemon.models.entry import ModelEntry
@@ -19,12 +20,11 @@ from car_daemon.models.pool import ModelPool
 from car_daemon.pending import Owner, Pending, Reply
 from car_daemon.place import place_of
 from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
-from car_daemon.scheduler.gate import Declared
+from car_daemon.scheduler.gate import Offer
 from car_daemon.scheduler.request import Request, State
 from car_daemon.scheduler.router import blocks_of
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.texts_answer import TextsAnswer
-from car_daemon.timings import Timings
 from car_protocol.embed import EmbedParams, RerankParams
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
@@ -73,7 +73,7 @@ class Inference:
         # Mutable state besides the above: answers on their way by key, how long those of each model waited, and whether
         # a drain has nothing left to finish.
         self.answers: dict[int, Pending] = {}
-        self.timings: dict[str, Timings] = {}
+        self.latencies: dict[str, Latencies] = {}
         self.drained = asyncio.Event()
 
     def infer(self, params: InferParams, owner: Owner, reply: Reply, *, size: int, streams: bool) -> int:
@@ -88,8 +88,8 @@ class Inference:
     def _growing(
         self, request: Request, params: InferParams, owner: Owner, reply: Reply, *, streams: bool
     ) -> GrowingAnswer:
-        timings = self.timings.setdefault(request.model, Timings())
-        return GrowingAnswer(request, params, owner, reply, streams=streams, timings=timings, clock=self._clock)
+        latencies = self.latencies.setdefault(request.model, Latencies())
+        return GrowingAnswer(request, params, owner, reply, streams=streams, latencies=latencies, clock=self._clock)
 
     def texts(self, params: EmbedParams | RerankParams, owner: Owner, reply: Reply, *, size: int) -> int:
         """Take texts to embed or to rank; return the key that cancels it. Raises RpcError if no model can."""
@@ -141,8 +141,8 @@ class Inference:
         self._refuse_lacking(entry)
         self._fleet.joined(engine, link, ready)
         self.lookups.engine_ready(entry.name, engine, link)
-        declared = Declared(entry.name, ready.sequences, ready.device, ready.context_tokens)
-        self._do(self._scheduler.engine_ready(engine, declared, self._clock()))
+        offer = Offer(entry.name, ready.sequences, ready.device, ready.context_tokens)
+        self._do(self._scheduler.engine_ready(engine, offer, self._clock()))
 
     def engine_said(self, engine: int, message: frames.FromEngine) -> None:
         """Take a frame about requests."""

@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from car_daemon.engine.laps import PHASES
-from car_daemon.timings import BOUNDS, Histogram, Timings
+from car_daemon.latencies import BOUNDS, Histogram, Latencies
 from car_protocol.status import ModelStatus, Status
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ _HISTOGRAMS = (
 
 
 class Metrics:
-    """Writes the text from a status and the timings of every model."""
+    """Writes the text from a status and the latencies of every model."""
 
-    def __init__(self, describe: Callable[[], Status], timings: Mapping[str, Timings]) -> None:
+    def __init__(self, describe: Callable[[], Status], latencies: Mapping[str, Latencies]) -> None:
         self._describe = describe
-        self._timings = timings
+        self._latencies = latencies
 
     def text(self) -> str:
         """Return the metrics in Prometheus' text format."""
@@ -46,7 +46,7 @@ class Metrics:
         from prometheus_client import CollectorRegistry, generate_latest
 
         registry = CollectorRegistry()
-        registry.register(_Collector(self._describe(), self._timings))
+        registry.register(_Collector(self._describe(), self._latencies))
         return generate_latest(registry).decode()
 
     def page(self) -> tuple[str, str]:
@@ -59,9 +59,9 @@ class Metrics:
 class _Collector:
     """One reading, as metric families."""
 
-    def __init__(self, status: Status, timings: Mapping[str, Timings]) -> None:
+    def __init__(self, status: Status, latencies: Mapping[str, Latencies]) -> None:
         self._status = status
-        self._timings = timings
+        self._latencies = latencies
 
     def collect(self) -> Iterator["Metric"]:
         """Yield every family."""
@@ -117,8 +117,8 @@ class _Collector:
 
         for name, meaning, member in _HISTOGRAMS:
             family = HistogramMetricFamily(f"card_{name}", meaning, labels=["model"])
-            for model, timings in self._timings.items():
-                histogram: Histogram = getattr(timings, member)
+            for model, latencies in self._latencies.items():
+                histogram: Histogram = getattr(latencies, member)
                 family.add_metric([model], buckets=_buckets(histogram), sum_value=histogram.sum)
             yield family
 

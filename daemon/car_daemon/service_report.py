@@ -19,7 +19,7 @@ _MOST_LAG_MS = 1000.0
 _MOST_SILENCE_S = 10.0
 
 
-class Pulse:
+class Health:
     """Whether the daemon works: its event loop is on time, and every engine that serves `model` was heard of late."""
 
     def __init__(self, model: ModelEntry, loop_lag_ms: Callable[[], float], clock: Callable[[], float]) -> None:

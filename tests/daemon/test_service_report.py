@@ -11,7 +11,7 @@ import pytest
 from car_daemon.models.entry import ModelEntry, ModelSettings
 from car_daemon.models.replica import ReplicaState
 from car_daemon.notify import Notifier
-from car_daemon.service_report import Pulse, ServiceReport
+from car_daemon.service_report import Health, ServiceReport
 from tests.daemon.links import ready_of
 
 READY = ready_of(sequences=4, kv_bytes=1)
@@ -110,9 +110,9 @@ async def test_a_daemon_that_does_not_work_sends_no_ping() -> None:
         assert "WATCHDOG=1" not in heard.messages
 
 
-def pulse(model: ModelEntry, lag_ms: float = 0.0, now: float = 100.0) -> Pulse:
+def health(model: ModelEntry, lag_ms: float = 0.0, now: float = 100.0) -> Health:
     """Return the pulse of a daemon at a time."""
-    return Pulse(model, lambda: lag_ms, lambda: now)
+    return Health(model, lambda: lag_ms, lambda: now)
 
 
 Age = Callable[[ModelEntry], None]
@@ -135,13 +135,13 @@ def test_the_daemon_works_while_its_loop_is_on_time_and_its_engine_is_heard(
     replica = model.replicas[0]
     replica.become(state, ready=READY if state == "ready" else None)
     replica.counters.take(heard_at, {})
-    assert pulse(model, lag_ms).fault() == expected
+    assert health(model, lag_ms).fault() == expected
 
 
 def test_an_engine_that_has_just_become_ready_is_not_missed() -> None:
     model = entry()
     model.replicas[0].become("ready", ready=READY)
-    assert pulse(model).fault() is None
+    assert health(model).fault() is None
 
 
 def test_a_notifier_without_an_address_opens_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ _LONG_TEXT_TOKENS = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class Assembled:
     """An engine that is ready to serve."""
 
     loop: EngineLoop
@@ -74,7 +74,7 @@ def assemble(
     commands: Commands,
     send: Callable[[FromEngine], None],
     progress: Callable[[float], None],
-) -> Engine:
+) -> Assembled:
     """Load the model and build what serves it; raises ModelError."""
     silence()
     gpu = gpu_number(load.device)
@@ -163,7 +163,7 @@ def assemble(
     )
     encoder = Encoder(vision, images, commands.put) if vision is not None else None
     curve_check = CurveCheck(costs, curve_file, lambda: send(Warned("curve.outdated", {})))
-    return Engine(loop, preparer, encoder, ready, curve_check)
+    return Assembled(loop, preparer, encoder, ready, curve_check)
 
 
 def _abilities(

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from car_daemon.engine.batching.turns import AdapterSet
+from car_daemon.engine.batching.adapter_turns import AdapterSet
 from car_daemon.engine.output.format import Tags, ToolStyle
 from car_protocol.answer import FinishReason, Logprob, Usage
 from car_protocol.capacity import Policy

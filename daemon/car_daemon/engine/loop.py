@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
 from car_daemon.engine.awaited_images import AwaitedImages
+from car_daemon.engine.batching.adapter_turns import AdapterSet, AdapterTurns
 from car_daemon.engine.batching.lookup import Lookup
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.batching.turns import AdapterSet, Turns
 from car_daemon.engine.commands import Command, Commands
 from car_daemon.engine.draws import Draw
 from car_daemon.engine.encoding import Encode, Encoded
@@ -79,7 +79,7 @@ class EngineLoop:
         self._table = table
         self._cache = cache
         self._adapt = adapt
-        self._turns = Turns()
+        self._turns = AdapterTurns()
         self._planner = planner
         self._lot = lot
         self._texts = texts

@@ -3,9 +3,9 @@
 from collections.abc import Sequence as Rows
 from dataclasses import dataclass
 
+from car_daemon.engine.batching.adapter_turns import AdapterSet
 from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.sequence import Sequence
-from car_daemon.engine.batching.turns import AdapterSet
 from car_daemon.engine.generation import Generation
 from car_daemon.engine.prefix_cache import CellContext
 from car_daemon.engine.saved_cells import SavedCells

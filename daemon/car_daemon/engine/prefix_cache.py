@@ -4,10 +4,10 @@ from typing import Protocol
 
 import numpy as np
 
+from car_daemon.engine.batching.adapter_turns import NO_ADAPTERS, AdapterSet
 from car_daemon.engine.batching.prefix import Prefix, prefix_of
 from car_daemon.engine.batching.sequence import Phase, Sequence
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.batching.turns import NO_ADAPTERS, AdapterSet
 from car_daemon.engine.saved_cells import SavedCells, SavedPrefix
 
 # What has fewer cells is computed again before it is worth a place in host memory.

@@ -39,7 +39,7 @@ from car_daemon.engine.preparer import Job
 from car_daemon.place import named
 
 if TYPE_CHECKING:
-    from car_daemon.engine.assembly import Engine
+    from car_daemon.engine.assembly import Assembled
 
 _HEARTBEAT_S = 1.0
 _READ_BYTES = 1 << 18
@@ -53,7 +53,7 @@ class DaemonGone(Exception):
     """Nobody reads what an engine says any more: it has nothing left to do."""
 
 
-class Outbox:
+class FrameSender:
     """Frames to the daemon, from any thread; raises DaemonGone."""
 
     def __init__(self, daemon: socket.socket) -> None:
@@ -75,13 +75,13 @@ class EngineProcess:
 
     def __init__(self, daemon: socket.socket) -> None:
         self._daemon = daemon
-        self._outbox = Outbox(daemon)
+        self._sender = FrameSender(daemon)
         self._reader = FrameReader()
         self._jobs: Inbox[Job] = Inbox()
         self._commands = Commands()
         self._forgotten = Forgotten()
         # Mutable state: what serves, once the model is loaded.
-        self._engine: Engine | None = None
+        self._engine: Assembled | None = None
 
     def serve(self) -> int:
         """Read commands until the daemon says quit or closes; return the exit code."""
@@ -106,7 +106,7 @@ class EngineProcess:
                     return 0
             if time.monotonic() >= beat + _HEARTBEAT_S:
                 beat = time.monotonic()
-                self._outbox.send(self._heartbeat())
+                self._sender.send(self._heartbeat())
 
     def _handle(self, data: bytes) -> bool:
         """Pass commands on; False at the end."""
@@ -132,7 +132,7 @@ class EngineProcess:
         from car_daemon.engine.assembly import assemble
         from car_daemon.engine.llama.model import ModelError
 
-        send = self._outbox.send
+        send = self._sender.send
         try:
             parts = assemble(load, self._jobs, self._forgotten, self._commands, send, in_steps(send))
         except ModelError as error:

@@ -11,7 +11,7 @@ from car_protocol.capacity import Pressure
 _LEFT: dict[Pressure, float] = {"none": 1.0, "some": 0.75, "critical": 0.5}
 
 
-class Declared(Struct, frozen=True):
+class Offer(Struct, frozen=True):
     """What an engine offers: so many sequences of one model, of so many tokens each, on one device."""
 
     model: str
@@ -23,13 +23,13 @@ class Declared(Struct, frozen=True):
 class _Engine(Struct):
     """One engine: what it declared, the keys of the requests that hold a lease, whether it takes nothing new."""
 
-    declared: Declared
+    offer: Offer
     leased: set[int] = field(default_factory=set)
     closed: bool = False
 
     @property
     def free(self) -> int:
-        return max(0, self.declared.sequences - len(self.leased))
+        return max(0, self.offer.sequences - len(self.leased))
 
 
 class Gate:
@@ -53,12 +53,12 @@ class Gate:
     @property
     def exhausted(self) -> bool:
         """Whether no model has a sequence to give."""
-        return not any(self.available(engine.declared.model) for engine in self._engines.values())
+        return not any(self.available(engine.offer.model) for engine in self._engines.values())
 
-    def declare(self, engine: int, declared: Declared) -> None:
+    def declare(self, engine: int, offer: Offer) -> None:
         """Count the sequences of an engine that became ready."""
         self.changes += 1
-        self._engines[engine] = self._models.setdefault(declared.model, {})[engine] = _Engine(declared)
+        self._engines[engine] = self._models.setdefault(offer.model, {})[engine] = _Engine(offer)
 
     def close(self, model: str) -> None:
         """Have the engines of a model that are up given nothing new to prepare."""
@@ -69,7 +69,7 @@ class Gate:
         """Forget an engine that is gone, with its leases."""
         self.changes += 1
         if gone := self._engines.pop(engine, None):
-            del self._models[gone.declared.model][engine]
+            del self._models[gone.offer.model][engine]
         self._router.withdraw(engine)
 
     def try_lease(self, request: Request) -> int | None:
@@ -78,7 +78,7 @@ class Gate:
             return None
         engines = self._of(request.model)
         places = [
-            Place(number, len(engine.leased) / engine.declared.sequences)
+            Place(number, len(engine.leased) / engine.offer.sequences)
             for number, engine in engines.items()
             if engine.free and self.suits(request, number)
         ]
@@ -95,8 +95,8 @@ class Gate:
         """Tell whether a request may run on an engine: what is parked goes on where its cells are."""
         if request.state is State.PARKED:
             return request.engine == engine
-        declared = self._engines[engine].declared
-        return is_on(declared.device, request.device) and self._holds(declared, request)
+        offer = self._engines[engine].offer
+        return is_on(offer.device, request.device) and self._holds(offer, request)
 
     def makes_room(self, waiter: Request, request: Request) -> bool:
         """Tell whether a waiter could have a lease once a running request gave up its own."""
@@ -139,7 +139,7 @@ class Gate:
 
     def declared(self, model: str) -> int | None:
         """Return the sequences that the model's engines declared; None while none is up."""
-        declared = [engine.declared.sequences for engine in self._of(model).values()]
+        declared = [engine.offer.sequences for engine in self._of(model).values()]
         return sum(declared) if declared else None
 
     def leased(self, model: str) -> int:
@@ -155,23 +155,23 @@ class Gate:
     def available(self, model: str, device: str | None = None) -> int:
         """Return how many more requests of the model would get a lease now, on one device or on any."""
         engines = self._of(model).values()
-        on_device = sum(engine.free for engine in engines if is_on(engine.declared.device, device))
+        on_device = sum(engine.free for engine in engines if is_on(engine.offer.device, device))
         free = min(on_device, self.capacity(model) - self.leased(model))
         if self.machine_limit is not None:
             free = min(free, self.machine_limit - self.in_use)
         return max(0, free)
 
-    def _holds(self, declared: Declared, request: Request) -> bool:
+    def _holds(self, offer: Offer, request: Request) -> bool:
         """Tell whether a request fits an engine's sequences, or none of its model has longer ones where it may run."""
-        if request.prompt_tokens + request.max_tokens <= declared.context_tokens:
+        if request.prompt_tokens + request.max_tokens <= offer.context_tokens:
             return True
-        others = [engine.declared for engine in self._of(declared.model).values()]
+        others = [engine.offer for engine in self._of(offer.model).values()]
         longest = max(other.context_tokens for other in others if is_on(other.device, request.device))
-        return declared.context_tokens == longest
+        return offer.context_tokens == longest
 
     def _of(self, model: str) -> dict[int, _Engine]:
         return self._models.get(model, {})
 
     def _preparing_rank(self, number: int) -> tuple[int, int, int]:
         engine = self._engines[number]
-        return engine.declared.context_tokens, len(engine.leased), -number
+        return engine.offer.context_tokens, len(engine.leased), -number

@@ -7,7 +7,7 @@ from car_daemon.devices import is_on
 from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Prepare, Resume, Run
 from car_daemon.scheduler.backlog import Backlog, QueueBounds
 from car_daemon.scheduler.fairness import Fairness
-from car_daemon.scheduler.gate import Declared, Gate
+from car_daemon.scheduler.gate import Gate, Offer
 from car_daemon.scheduler.leasing import leases
 from car_daemon.scheduler.parking import hold, plan_parking, release
 from car_daemon.scheduler.progress import first_place, plan_progress
@@ -135,10 +135,10 @@ class Scheduler:
             return [self._complete(request, now), *self._settle(now)]
         return [self._fail(request, failure.reason, now, failure.data), *self._settle(now)]
 
-    def engine_ready(self, engine: int, declared: Declared, now: float) -> list[Action]:
+    def engine_ready(self, engine: int, offer: Offer, now: float) -> list[Action]:
         """Take note of an engine that serves a model from now on."""
-        self.gate.declare(engine, declared)
-        arrived = [r for r in self.requests.values() if r.model == declared.model and r in self.backlog]
+        self.gate.declare(engine, offer)
+        arrived = [r for r in self.requests.values() if r.model == offer.model and r in self.backlog]
         return [*(action for request in arrived for action in self._prepare(request)), *self._settle(now)]
 
     def engine_lost(self, engine: int, now: float) -> list[Action]:

@@ -4,11 +4,11 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from car_daemon.engine.batching.adapter_turns import NO_ADAPTERS, AdapterSet
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.sequence import Sequence as BatchSequence
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.batching.turns import NO_ADAPTERS, AdapterSet
 from car_daemon.engine.commands import Command, Commands
 from car_daemon.engine.draws import Draws
 from car_daemon.engine.encoding import Encode

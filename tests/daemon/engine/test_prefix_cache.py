@@ -2,8 +2,8 @@
 
 import pytest
 
+from car_daemon.engine.batching.adapter_turns import NO_ADAPTERS
 from car_daemon.engine.batching.prefix import prefix_of
-from car_daemon.engine.batching.turns import NO_ADAPTERS
 from tests.daemon.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command, solo
 
 CONTEXT = 512

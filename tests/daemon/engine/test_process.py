@@ -8,7 +8,7 @@ import pytest
 
 from car_daemon.engine.codec import encode_frame
 from car_daemon.engine.frames import FromEngine, Heartbeat, Load, Loading
-from car_daemon.engine.process import DaemonGone, Outbox, in_steps
+from car_daemon.engine.process import DaemonGone, FrameSender, in_steps
 from car_daemon.guide import PATH
 
 
@@ -17,7 +17,7 @@ def test_who_says_something_to_nobody_hears_of_it() -> None:
     with theirs:
         ours.close()
         with pytest.raises(DaemonGone):
-            Outbox(theirs).send(Heartbeat(0, 0.0, {}))
+            FrameSender(theirs).send(Heartbeat(0, 0.0, {}))
 
 
 def test_an_engine_whose_daemon_goes_while_it_loads_ends_without_a_word() -> None:

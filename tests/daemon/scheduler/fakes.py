@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
 from car_daemon.scheduler.backlog import QueueBounds
-from car_daemon.scheduler.gate import Declared, Gate
+from car_daemon.scheduler.gate import Gate, Offer
 from car_daemon.scheduler.request import Client, Failure, Request, Session
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.infer import Priority
@@ -199,7 +199,7 @@ class World:
         self.engines_started += 1
         engine = FakeEngine(self.engines_started, model, sequences, device)
         self.engines[engine.number] = engine
-        self.do(self.scheduler.engine_ready(engine.number, Declared(model, sequences, device), self.now))
+        self.do(self.scheduler.engine_ready(engine.number, Offer(model, sequences, device), self.now))
         return engine
 
     def lose_engine(self, engine: FakeEngine) -> None:

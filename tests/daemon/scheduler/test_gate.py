@@ -1,6 +1,6 @@
 """Leases, per engine and under the limit of the machine."""
 
-from car_daemon.scheduler.gate import Declared, Gate
+from car_daemon.scheduler.gate import Gate, Offer
 from car_daemon.scheduler.request import Request
 
 
@@ -11,7 +11,7 @@ def request(key: int, model: str = "m") -> Request:
 def gate_with(*engines: tuple[int, str, int], limit: int | None = None) -> Gate:
     gate = Gate(limit)
     for number, model, sequences in engines:
-        gate.declare(number, Declared(model, sequences))
+        gate.declare(number, Offer(model, sequences))
     return gate
 
 
@@ -121,5 +121,5 @@ def test_a_closed_model_keeps_its_leases_and_takes_requests_again_with_its_next_
     assert gate.try_lease(request(2, "a")) == 1
     gate.withdraw(1)
     assert gate.engine_of("a") is None
-    gate.declare(3, Declared("a", 1))
+    gate.declare(3, Offer("a", 1))
     assert gate.engine_of("a") == 3

@@ -3,7 +3,7 @@
 import pytest
 
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
-from car_daemon.scheduler.gate import Declared
+from car_daemon.scheduler.gate import Offer
 from car_daemon.scheduler.request import Request, State
 from tests.daemon.scheduler.fakes import FakeEngine, World, failure
 
@@ -26,7 +26,7 @@ def test_one_client_does_not_get_all_leases_that_are_free_at_once() -> None:
     engine = world.start_engine(sequences=0)
     for key in (1, 2, 3):
         world.prepare(engine, key)
-    world.gate.declare(engine.number, Declared("m", 2))
+    world.gate.declare(engine.number, Offer("m", 2))
     engine.sequences = 2
     world.do(world.scheduler.dispatch(0.0))
     assert engine.running == {1, 3}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from car_daemon.scheduler.gate import Declared, Gate
+from car_daemon.scheduler.gate import Gate, Offer
 from car_daemon.scheduler.pressure import PressureGauge, PressureLimits
 from car_daemon.scheduler.request import Request
 
@@ -56,7 +56,7 @@ def test_a_calmer_level_that_is_not_calm_takes_the_place_of_the_worse_one() -> N
 @pytest.mark.parametrize(("level", "capacity"), [("none", 8), ("some", 6), ("critical", 4)])
 def test_pressure_lowers_the_one_value_and_ends_nothing(level: str, capacity: int) -> None:
     gate = Gate()
-    gate.declare(1, Declared("m", 8))
+    gate.declare(1, Offer("m", 8))
     for key in range(8):
         assert gate.try_lease(Request(key, "m", arrived=0)) == 1
     gate.pressure = level  # type: ignore[assignment]  # the parameters are levels
@@ -68,7 +68,7 @@ def test_pressure_lowers_the_one_value_and_ends_nothing(level: str, capacity: in
 
 def test_capacity_is_never_below_one() -> None:
     gate = Gate()
-    gate.declare(1, Declared("m", 1))
+    gate.declare(1, Offer("m", 1))
     gate.pressure = "critical"
     assert gate.capacity("m") == 1
     assert gate.try_lease(Request(1, "m", arrived=0)) == 1

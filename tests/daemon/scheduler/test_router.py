@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 
-from car_daemon.scheduler.gate import Declared, Gate
+from car_daemon.scheduler.gate import Gate, Offer
 from car_daemon.scheduler.request import Request, Session, State
 from car_daemon.scheduler.router import Place, Router, blocks_of
 from tests.daemon.scheduler.fakes import World, failure
@@ -120,7 +120,7 @@ def test_a_prompt_shorter_than_a_block_has_none() -> None:
 def test_the_leases_of_two_replicas_are_spread() -> None:
     gate = Gate()
     for engine in (1, 2):
-        gate.declare(engine, Declared("m", 2))
+        gate.declare(engine, Offer("m", 2))
     assert [gate.try_lease(request(key)) for key in range(5)] == [1, 2, 1, 2, None]
 
 
@@ -128,14 +128,14 @@ def test_the_leases_of_two_replicas_are_spread() -> None:
 def test_a_request_that_names_a_device_runs_there_or_waits(device: str, engines: list[int | None]) -> None:
     gate = Gate()
     for engine, on in ((1, "cpu"), (2, "gpu0"), (3, "gpu1")):
-        gate.declare(engine, Declared("m", 1, on))
+        gate.declare(engine, Offer("m", 1, on))
     assert [gate.try_lease(Request(key, "m", arrived=0.0, device=device)) for key in (1, 2)] == engines
 
 
 def test_a_request_that_fits_only_the_longer_sequences_runs_there() -> None:
     gate = Gate()
-    gate.declare(1, Declared("m", 1, "gpu0", 256))
-    gate.declare(2, Declared("m", 1, "cpu", 1024))
+    gate.declare(1, Offer("m", 1, "gpu0", 256))
+    gate.declare(2, Offer("m", 1, "cpu", 1024))
     long = request(1)
     long.prompt_tokens, long.max_tokens = 500, 100
     assert gate.try_lease(long) == 2
@@ -144,8 +144,8 @@ def test_a_request_that_fits_only_the_longer_sequences_runs_there() -> None:
 
 def test_a_request_that_is_too_long_for_its_device_runs_there_all_the_same_to_be_refused() -> None:
     gate = Gate()
-    gate.declare(1, Declared("m", 1, "gpu0", 256))
-    gate.declare(2, Declared("m", 1, "cpu", 1024))
+    gate.declare(1, Offer("m", 1, "gpu0", 256))
+    gate.declare(2, Offer("m", 1, "cpu", 1024))
     long = Request(1, "m", arrived=0.0, device="gpu0")
     long.prompt_tokens, long.max_tokens = 500, 100
     assert gate.try_lease(long) == 1

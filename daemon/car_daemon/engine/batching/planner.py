@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 
+from car_daemon.engine.batching.adapter_turns import AdapterSet
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.runs import Span, plan_runs
 from car_daemon.engine.batching.sequence import Sequence, mean_cells
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.batching.turns import AdapterSet
 
 # Every prompt that waits besides the first one adds this share to the time that one has, up to so many times that.
 _SHARE_OF_MORE = 0.5

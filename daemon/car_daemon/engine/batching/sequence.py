@@ -4,9 +4,9 @@ from collections.abc import Sequence as Rows
 from enum import Enum
 from typing import Any, NamedTuple
 
+from car_daemon.engine.batching.adapter_turns import NO_ADAPTERS
 from car_daemon.engine.batching.lookup import Lookup
 from car_daemon.engine.batching.prefix import Prefix
-from car_daemon.engine.batching.turns import NO_ADAPTERS
 
 
 class Phase(Enum):

@@ -1,7 +1,7 @@
 """All sequences of a context: who is idle, who prefills, who decodes."""
 
+from car_daemon.engine.batching.adapter_turns import NO_ADAPTERS, AdapterSet
 from car_daemon.engine.batching.sequence import Phase, Sequence
-from car_daemon.engine.batching.turns import NO_ADAPTERS, AdapterSet
 
 _WORKS = (Phase.PREFILL, Phase.DECODE, Phase.SAMPLE)
 

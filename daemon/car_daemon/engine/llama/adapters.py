@@ -5,7 +5,7 @@ from typing import Any
 
 from llama_cpp import llama_cpp as binding
 
-from car_daemon.engine.batching.turns import AdapterSet
+from car_daemon.engine.batching.adapter_turns import AdapterSet
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 
 

@@ -1,6 +1,6 @@
 """Histograms of waits."""
 
-from car_daemon.timings import BOUNDS, Histogram, Timings, TokenClock
+from car_daemon.latencies import BOUNDS, Histogram, Latencies, TokenClock
 
 
 def test_a_value_counts_below_its_bound() -> None:
@@ -13,7 +13,7 @@ def test_a_value_counts_below_its_bound() -> None:
 
 def test_the_first_token_counts_from_arrival_and_the_others_from_the_one_before() -> None:
     times = iter([3.0, 3.5, 4.5])
-    timings = Timings()
+    timings = Latencies()
     clock = TokenClock(timings, 1.0, lambda: next(times))
     for _ in range(3):
         clock.token()

@@ -24,7 +24,7 @@ class Histogram:
         self.sum += seconds
 
 
-class Timings:
+class Latencies:
     """The waits of one model's requests: in the queue, for the first token, between tokens."""
 
     def __init__(self) -> None:
@@ -36,8 +36,8 @@ class Timings:
 class TokenClock:
     """Takes the times of one answer's tokens."""
 
-    def __init__(self, timings: Timings, arrived: float, clock: Callable[[], float]) -> None:
-        self._timings = timings
+    def __init__(self, latencies: Latencies, arrived: float, clock: Callable[[], float]) -> None:
+        self._latencies = latencies
         self._clock = clock
         # Mutable state: when the first token came, and when the last one did, or the request before any.
         self.first_at: float | None = None
@@ -48,7 +48,7 @@ class TokenClock:
         now = self._clock()
         if self.first_at is None:
             self.first_at = now
-            self._timings.first_token.observe(now - self._last)
+            self._latencies.first_token.observe(now - self._last)
         else:
-            self._timings.between_tokens.observe(now - self._last)
+            self._latencies.between_tokens.observe(now - self._last)
         self._last = now

@@ -8,7 +8,7 @@ NO_ADAPTERS: AdapterSet = ()
 _SLICE_S = 0.100
 
 
-class Turns:
+class AdapterTurns:
     """Sets of adapters take turns by time; `now` is the caller's clock in seconds."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from car_daemon.engine.batching.turns import NO_ADAPTERS, AdapterSet, Turns
+from car_daemon.engine.batching.adapter_turns import NO_ADAPTERS, AdapterSet, AdapterTurns
 from tests.daemon.engine.fakes import FakeContext, FakeEngine, run_command, solo
 
 ONE: AdapterSet = (("one", 1.0),)
@@ -10,12 +10,12 @@ TWO: AdapterSet = (("one", 1.0), ("two", 0.5))
 
 
 def test_a_set_that_is_alone_keeps_its_turn() -> None:
-    turns = Turns()
+    turns = AdapterTurns()
     assert [turns.choose({ONE}, now) for now in (0.0, 0.05, 5.0)] == [ONE] * 3
 
 
 def test_sets_take_turns_by_time() -> None:
-    turns = Turns()
+    turns = AdapterTurns()
     chosen = [turns.choose({NO_ADAPTERS, ONE, TWO}, step * 0.05) for step in range(12)]
     changes = [each for before, each in zip([None, *chosen], chosen, strict=False) if each != before]
     assert set(chosen) == {NO_ADAPTERS, ONE, TWO}
@@ -24,14 +24,14 @@ def test_sets_take_turns_by_time() -> None:
 
 
 def test_a_set_without_work_gives_its_turn_away_at_once() -> None:
-    turns = Turns()
+    turns = AdapterTurns()
     first = turns.choose({ONE, TWO}, 0.0)
     other = TWO if first == ONE else ONE
     assert turns.choose({other}, 0.001) == other
 
 
 def test_a_new_set_waits_for_the_end_of_the_turn() -> None:
-    turns = Turns()
+    turns = AdapterTurns()
     turns.choose({ONE}, 0.0)
     assert turns.choose({ONE, TWO}, 0.05) == ONE
     assert turns.choose({ONE, TWO}, 0.15) == TWO
