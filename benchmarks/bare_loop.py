@@ -18,7 +18,6 @@ from car_client.carctl.load.figures import Figures, summary
 from car_client.carctl.load.request import Request
 from car_client.carctl.load.timed import Timed
 from car_client.carctl.load.workload import Workload
-from car_daemon.engine.assembly import default_threads
 from car_daemon.engine.frames import Run
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.context import BATCH_TOKENS, LlamaContext
@@ -26,6 +25,7 @@ from car_daemon.engine.llama.library import silence
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.sampling import SamplerChains
 from car_daemon.engine.llama.tokens import Vocabulary
+from car_daemon.engine.sizing import default_threads
 from car_protocol.sampling import Sampling
 
 _GREEDY = Sampling(temperature=0, ignore_eos=True)

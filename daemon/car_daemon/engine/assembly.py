@@ -3,55 +3,49 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import jinja2
-import psutil
 
-from car_daemon.cores import usable_cpus
 from car_daemon.devices import gpu_number
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
+from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.capacity import MAX_SEQUENCES, Declared, Need, SequenceBytes, declare
 from car_daemon.engine.commands import Commands
-from car_daemon.engine.curve import Curve, CurveCheck, CurveFile, identity_of
+from car_daemon.engine.curve import CurveCheck
 from car_daemon.engine.draws import Draws
 from car_daemon.engine.encoding import Encode, Encoder
 from car_daemon.engine.form import Forms
 from car_daemon.engine.frames import FromEngine, Load, Ready, Warned
+from car_daemon.engine.generation import BoundSampler
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.inbox import Forgotten, Inbox
 from car_daemon.engine.llama.adapters import Adapters
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.embedder import Embedder
-from car_daemon.engine.llama.library import library_build, silence
+from car_daemon.engine.llama.library import silence
 from car_daemon.engine.llama.likelihood import Likelihood
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.pairs import Pairs
 from car_daemon.engine.llama.sampling import SamplerChains
-from car_daemon.engine.llama.sequence_bytes import sequence_bytes
 from car_daemon.engine.llama.template import ChatTemplate
 from car_daemon.engine.llama.tokens import Vocabulary
-from car_daemon.engine.llama.trial import Trial
 from car_daemon.engine.llama.vision import Vision
 from car_daemon.engine.loop import EngineLoop
 from car_daemon.engine.parking import ParkingLot
 from car_daemon.engine.prefix_cache import PrefixCache
 from car_daemon.engine.preparer import Job, Preparer
 from car_daemon.engine.saved_cells import SavedCells
+from car_daemon.engine.sizing import Size, size_of
 from car_daemon.engine.stepper import Stepper
 from car_daemon.engine.text_inputs import TextInputs
 from car_daemon.engine.texts import CannotEmbed, Texts
 from car_daemon.engine.threads import ThreadCount
-from car_daemon.memory import read_memory
 
-_TINY_WEIGHTS = 32 * 1024 * 1024
 # With nobody decoding a chunk may take this long; it bounds how long the next arrival or a cancel waits.
 IDLE_TARGET_S = 0.750
-# The trial takes about this long, once a model, device and number of threads, and this share of the free memory.
-_TRIAL_S = 1.0
-_TRIAL_SHARE = 0.25
 _TEXT_TOKENS = 512
 _LONG_TEXT_TOKENS = 2048
 
@@ -67,215 +61,207 @@ class Assembled:
     curve_check: CurveCheck
 
 
-def assemble(
-    load: Load,
-    jobs: Inbox[Job],
-    forgotten: Forgotten,
-    commands: Commands,
-    send: Callable[[FromEngine], None],
-    progress: Callable[[float], None],
-) -> Assembled:
-    """Load the model and build what serves it; raises ModelError."""
-    silence()
-    gpu = gpu_number(load.device)
-    model = LlamaModel(load.path, gpu_layers=load.gpu_layers, gpu=gpu, packed=load.packed, progress=progress)
-    vocabulary = Vocabulary(model)
-    threads = load.threads or default_threads(model.size_bytes)
-    free_bytes = _free_bytes(load)
-    identity = identity_of(load.path, device=load.device, threads=threads, packed=load.packed, library=library_build())
-    curve_file = CurveFile(Path(load.curves) if load.curves else None, identity)
-    need = sequence_bytes(model, threads)
-    curve = curve_file.remembered(lambda: _measured(model, need, threads, free_bytes))
-    declared = _declare(load, model, need, curve, free_bytes, send)
-    context = LlamaContext(model, sequences=declared.sequences, context_tokens=declared.context_tokens, threads=threads)
-    cuts_tails = context.can_cut_tails()
-    template = _template(load, model, vocabulary, send)
-    constraints = Constraints(vocabulary.pieces, vocabulary.ends, vocabulary.control)
-    samplers = SamplerChains(vocabulary, constraints, context.context_tokens)
-    adapters = Adapters(model, load.adapters)
-    # Where a model also generates, a long text to embed would take gigabytes for logits that nobody reads.
-    text_tokens = min(context.context_tokens, _TEXT_TOKENS if context.generates else _LONG_TEXT_TOKENS)
-    costs = StepCosts(curve.decode, curve.prefill, threads)
-    count = ThreadCount(costs)
-    count.add(context.compute_with)
+class Assembly:
+    """The parts of one engine, each made when the first other part needs it; making them raises ModelError."""
 
-    def open_embedder() -> Embedder:
+    def __init__(
+        self,
+        load: Load,
+        jobs: Inbox[Job],
+        forgotten: Forgotten,
+        commands: Commands,
+        send: Callable[[FromEngine], None],
+        progress: Callable[[float], None],
+    ) -> None:
+        self._load = load
+        self._jobs = jobs
+        self._forgotten = forgotten
+        self._commands = commands
+        self._send = send
+        self._progress = progress
+        self._clock = time.perf_counter
+        self._images: Inbox[Encode] = Inbox()
+
+    def assembled(self) -> Assembled:
+        """Load the model and build what serves it."""
+        silence()
+        loop, preparer = self._loop(), self._preparer()
+        encoder = None if self._vision is None else Encoder(self._vision, self._images, self._commands.put)
+        return Assembled(loop, preparer, encoder, self._ready(), self._curve_check())
+
+    # The model and what was decided about it.
+
+    @cached_property
+    def _model(self) -> LlamaModel:
+        load = self._load
+        return LlamaModel(
+            load.path,
+            gpu_layers=load.gpu_layers,
+            gpu=gpu_number(load.device),
+            packed=load.packed,
+            progress=self._progress,
+        )
+
+    @cached_property
+    def _size(self) -> Size:
+        return size_of(self._load, self._model, self._send)
+
+    @cached_property
+    def _context(self) -> LlamaContext:
+        size = self._size
+        sequences, context_tokens = size.declared.sequences, size.declared.context_tokens
+        return LlamaContext(self._model, sequences=sequences, context_tokens=context_tokens, threads=size.threads)
+
+    @cached_property
+    def _cuts_tails(self) -> bool:
+        return self._context.can_cut_tails()
+
+    @cached_property
+    def _costs(self) -> StepCosts:
+        return StepCosts(self._size.curve.decode, self._size.curve.prefill, self._size.threads)
+
+    @cached_property
+    def _threads(self) -> ThreadCount:
+        count = ThreadCount(self._costs)
+        count.add(self._context.compute_with)
+        return count
+
+    # Text.
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(self._model)
+
+    @cached_property
+    def _constraints(self) -> Constraints:
+        return Constraints(self._vocabulary.pieces, self._vocabulary.ends, self._vocabulary.control)
+
+    @cached_property
+    def _samplers(self) -> SamplerChains:
+        return SamplerChains(self._vocabulary, self._constraints, self._context.context_tokens)
+
+    @cached_property
+    def _template(self) -> ChatTemplate | None:
+        if self._load.chat_template is not None:
+            return _given_template(Path(self._load.chat_template), self._vocabulary)
+        if self._model.chat_template is None:
+            return None
         try:
-            embedder = Embedder(model, vocabulary, threads=threads, context_tokens=text_tokens)
+            return ChatTemplate(self._model.chat_template, self._vocabulary)
+        except jinja2.TemplateError:
+            self._send(Warned("model.template_invalid", {}))
+            return None
+
+    @cached_property
+    def _text_tokens(self) -> int:
+        # Where a model also generates, a long text to embed would take gigabytes for logits that nobody reads.
+        most = _TEXT_TOKENS if self._context.generates else _LONG_TEXT_TOKENS
+        return min(self._context.context_tokens, most)
+
+    def _text_inputs(self) -> TextInputs:
+        vocabulary = self._vocabulary
+        return TextInputs(
+            tokenize=lambda text: vocabulary.tokenize(text, add_special=True, parse_special=False),
+            pair=Pairs(self._model, vocabulary).tokens,
+            max_tokens=min(self._text_tokens, self._model.trained_context),
+            longest_piece=vocabulary.longest_piece,
+            ranks=self._model.ranks,
+        )
+
+    def _open_embedder(self) -> Embedder:
+        threads = self._size.threads
+        try:
+            embedder = Embedder(self._model, self._vocabulary, threads=threads, context_tokens=self._text_tokens)
         except ModelError as error:
             raise CannotEmbed from error
-        count.add(embedder.compute_with)
+        self._threads.add(embedder.compute_with)
         return embedder
 
-    vision = Vision(load.projector, model, threads=threads, gpu=load.gpu_layers != 0) if load.projector else None
-    images: Inbox[Encode] = Inbox()
-    loop = _loop(
-        load,
-        context,
-        vocabulary,
-        samplers,
-        adapters,
-        open_embedder,
-        images,
-        costs,
-        count.share,
-        commands,
-        send,
-        cuts_tails=cuts_tails,
-        shares_prefill=model.traits.shares_prefill,
-    )
-    forms = Forms(constraints.compile, vocabulary.token_of)
-    texts = TextInputs(
-        tokenize=lambda text: vocabulary.tokenize(text, add_special=True, parse_special=False),
-        pair=Pairs(model, vocabulary).tokens,
-        max_tokens=min(text_tokens, model.trained_context),
-        longest_piece=vocabulary.longest_piece,
-        ranks=model.ranks,
-    )
-    preparer = Preparer(
-        vocabulary,
-        template,
-        forms,
-        samplers.warm,
-        load.adapters,
-        texts,
-        vision.count if vision is not None else None,
-        context.context_tokens,
-        generates=context.generates,
-        inbox=jobs,
-        forgotten=forgotten,
-        send=send,
-    )
-    kv_bytes = need.of(context.context_tokens)
-    ready = Ready(
-        sequences=context.sequences,
-        policy=declared.policy,
-        context_tokens=context.context_tokens,
-        kv_bytes=kv_bytes * context.sequences,
-        device=load.device,
-        threads=threads,
-        can=_abilities(model, context, template, vision),
-        inputs={
-            "free_bytes": free_bytes,
-            "kv_bytes_per_sequence": kv_bytes,
-            **{f"tokens_per_s_{rows}": round(rows / seconds, 1) for rows, seconds in sorted(curve.decode.items())},
-        },
-    )
-    encoder = Encoder(vision, images, commands.put) if vision is not None else None
-    curve_check = CurveCheck(costs, curve_file, lambda: send(Warned("curve.outdated", {})))
-    return Assembled(loop, preparer, encoder, ready, curve_check)
+    @cached_property
+    def _vision(self) -> Vision | None:
+        load = self._load
+        if not load.projector:
+            return None
+        return Vision(load.projector, self._model, threads=self._size.threads, gpu=load.gpu_layers != 0)
 
-
-def _abilities(
-    model: LlamaModel, context: LlamaContext, template: ChatTemplate | None, vision: Vision | None
-) -> list[str]:
-    generation = ["generate"] if context.generates else []
-    chat = ["chat"] if context.generates and template is not None else []
-    images = ["images"] if chat and vision is not None else []
-    return [*generation, *chat, *images, "rerank" if model.ranks else "embed"]
-
-
-def _free_bytes(load: Load) -> int:
-    """Return the memory that is free for this engine."""
-    free = max(0, read_memory().available - load.reserve_bytes)
-    return free if load.budget_bytes is None else min(free, load.budget_bytes)
-
-
-def _measured(model: LlamaModel, need: SequenceBytes, threads: int, free_bytes: int) -> Curve:
-    """Return what steps of the model cost now."""
-    memory = int(free_bytes * _TRIAL_SHARE)
-    return Trial(model, need, threads=threads, memory_bytes=memory, clock=time.perf_counter).measure(_TRIAL_S)
-
-
-def _declare(
-    load: Load,
-    model: LlamaModel,
-    need: SequenceBytes,
-    curve: Curve,
-    free_bytes: int,
-    send: Callable[[FromEngine], None],
-) -> Declared:
-    declared = declare(
-        Need(
-            sequence_bytes=need,
-            free_bytes=free_bytes,
-            total_bytes=read_memory().total,
-            trained_context=model.trained_context,
-            policy=load.policy,
-            curve=curve,
-            max_itl=load.max_itl_ms / 1000,
-            context_tokens=load.context_tokens,
-            sequences=load.sequences,
-            most_sequences=1 if model.traits.alone else MAX_SEQUENCES,
-            most_tokens=model.most_tokens,
+    def _preparer(self) -> Preparer:
+        return Preparer(
+            self._vocabulary,
+            self._template,
+            Forms(self._constraints.compile, self._vocabulary.token_of),
+            self._samplers.warm,
+            self._load.adapters,
+            self._text_inputs(),
+            self._vision.count if self._vision is not None else None,
+            self._context.context_tokens,
+            generates=self._context.generates,
+            inbox=self._jobs,
+            forgotten=self._forgotten,
+            send=self._send,
         )
-    )
-    if load.context_tokens is not None and declared.context_tokens < load.context_tokens:
-        send(Warned("context.lowered", {"asked": load.context_tokens, "declared": declared.context_tokens}))
-    if declared.asked is not None:
-        send(Warned("capacity.lowered", {"asked": declared.asked, "declared": declared.sequences}))
-    return declared
 
+    # Steps.
 
-def _loop(
-    load: Load,
-    context: LlamaContext,
-    vocabulary: Vocabulary,
-    samplers: SamplerChains,
-    adapters: Adapters,
-    open_embedder: Callable[[], Embedder],
-    images: Inbox[Encode],
-    costs: StepCosts,
-    share: Callable[[int], None],
-    commands: Commands,
-    send: Callable[[FromEngine], None],
-    *,
-    cuts_tails: bool,
-    shares_prefill: bool,
-) -> EngineLoop:
-    clock = time.perf_counter
-    table = SequenceTable(context.sequences, context.context_tokens)
-    saved = SavedCells(load.saved_bytes, context.needs_from)
-    return EngineLoop(
-        samplers=samplers,
-        vocabulary=vocabulary,
-        table=table,
-        adapt=lambda chosen: context.adapt(adapters.handles(chosen)),
-        cache=PrefixCache(context, table, saved, reuses=cuts_tails),
-        planner=StepPlanner(
-            costs,
-            context.batch_tokens,
-            step_target=load.step_target_ms / 1000,
+    def _loop(self) -> EngineLoop:
+        context = self._context
+        table = SequenceTable(context.sequences, context.context_tokens)
+        saved = SavedCells(self._load.saved_bytes, context.needs_from)
+        adapters = Adapters(self._model, self._load.adapters)
+        return EngineLoop(
+            samplers=self._samplers,
+            vocabulary=self._vocabulary,
+            table=table,
+            adapt=lambda chosen: context.adapt(adapters.handles(chosen)),
+            cache=PrefixCache(context, table, saved, reuses=self._cuts_tails),
+            planner=self._planner(),
+            lot=ParkingLot(context, saved),
+            texts=Texts(self._open_embedder, self._clock),
+            encode=self._images.put,
+            speculates=self._load.speculative and self._cuts_tails,
+            share=self._threads.share,
+            make_stepper=self._stepper,
+            commands=self._commands,
+            send=self._send,
+            clock=self._clock,
+        )
+
+    def _planner(self) -> StepPlanner:
+        return StepPlanner(
+            self._costs,
+            self._context.batch_tokens,
+            step_target=self._load.step_target_ms / 1000,
             idle_target=IDLE_TARGET_S,
-            pads=cuts_tails,
-            shares=shares_prefill,
-        ),
-        lot=ParkingLot(context, saved),
-        texts=Texts(open_embedder, clock),
-        encode=images.put,
-        speculates=load.speculative and cuts_tails,
-        share=share,
-        make_stepper=lambda sampler_of: Stepper(
-            context, costs, Draws(context, sampler_of, Likelihood(vocabulary).of, clock), context.context_tokens, clock
-        ),
-        commands=commands,
-        send=send,
-        clock=clock,
-    )
+            pads=self._cuts_tails,
+            shares=self._model.traits.shares_prefill,
+        )
 
+    def _stepper(self, sampler_of: Callable[[Sequence], BoundSampler]) -> Stepper:
+        draws = Draws(self._context, sampler_of, Likelihood(self._vocabulary).of, self._clock)
+        return Stepper(self._context, self._costs, draws, self._context.context_tokens, self._clock)
 
-def _template(
-    load: Load, model: LlamaModel, vocabulary: Vocabulary, send: Callable[[FromEngine], None]
-) -> ChatTemplate | None:
-    if load.chat_template is not None:
-        return _given_template(Path(load.chat_template), vocabulary)
-    if model.chat_template is None:
-        return None
-    try:
-        return ChatTemplate(model.chat_template, vocabulary)
-    except jinja2.TemplateError:
-        send(Warned("model.template_invalid", {}))
-        return None
+    # What the daemon hears.
+
+    def _ready(self) -> Ready:
+        context, size = self._context, self._size
+        return Ready(
+            sequences=context.sequences,
+            policy=size.declared.policy,
+            context_tokens=context.context_tokens,
+            kv_bytes=size.sequence_bytes.of(context.context_tokens) * context.sequences,
+            device=self._load.device,
+            threads=size.threads,
+            can=self._abilities(),
+            inputs=size.inputs,
+        )
+
+    def _abilities(self) -> list[str]:
+        generation = ["generate"] if self._context.generates else []
+        chat = ["chat"] if self._context.generates and self._template is not None else []
+        images = ["images"] if chat and self._vision is not None else []
+        return [*generation, *chat, *images, "rerank" if self._model.ranks else "embed"]
+
+    def _curve_check(self) -> CurveCheck:
+        return CurveCheck(self._costs, self._size.curve_file, lambda: self._send(Warned("curve.outdated", {})))
 
 
 def _given_template(path: Path, vocabulary: Vocabulary) -> ChatTemplate:
@@ -286,15 +272,3 @@ def _given_template(path: Path, vocabulary: Vocabulary) -> ChatTemplate:
         raise ModelError("the chat template cannot be read") from None
     except jinja2.TemplateError:
         raise ModelError("the chat template is no template") from None
-
-
-def default_threads(weights_bytes: int) -> int:
-    """Return the physical cores that this process may use: hyperthreads slow llama.cpp down.
-
-    A tiny model gets one thread: its threads would wait for each other longer than they work, and with another
-    program on the cores by the hundredfold.
-    """
-    if weights_bytes < _TINY_WEIGHTS:
-        return 1
-    usable = len(usable_cpus())
-    return max(1, min(usable, psutil.cpu_count(logical=False) or usable))

@@ -129,12 +129,12 @@ class EngineProcess:
         return True
 
     def _load(self, load: Load) -> None:
-        from car_daemon.engine.assembly import assemble
+        from car_daemon.engine.assembly import Assembly
         from car_daemon.engine.llama.model import ModelError
 
         send = self._sender.send
         try:
-            parts = assemble(load, self._jobs, self._forgotten, self._commands, send, in_steps(send))
+            parts = Assembly(load, self._jobs, self._forgotten, self._commands, send, in_steps(send)).assembled()
         except ModelError as error:
             send(LoadFailed(str(error)))
             return
