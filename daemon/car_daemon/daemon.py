@@ -20,6 +20,7 @@ from car_daemon.descriptors import within_descriptors
 from car_daemon.dispatch import Dispatch
 from car_daemon.drain import Drain
 from car_daemon.handlers import Handlers
+from car_daemon.heap import return_large_blocks
 from car_daemon.idleness import Idleness
 from car_daemon.inference import Inference
 from car_daemon.inspections import Inspections
@@ -188,6 +189,8 @@ class Daemon:
         self._keeper.load(self._pool.default)
         self._pressure.start()
         self._cores.start()
+        # What it imports takes a while to load: not while the first client waits.
+        await asyncio.to_thread(return_large_blocks)
         await self._serve_metrics()
         await self._drain.begun.wait()
         self._idleness.stop()
