@@ -1,7 +1,7 @@
 """The client for asyncio."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -18,7 +18,7 @@ from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity
 from car_protocol.embed import Embeddings, Ranking
 from car_protocol.envelope import Id
-from car_protocol.models import Model
+from car_protocol.models import LoadProgress, Model
 from car_protocol.status import Status
 
 T = TypeVar("T")
@@ -133,6 +133,10 @@ class AsyncClient:
     async def models(self) -> list[Model]:
         """Return what the daemon can serve, the default model first."""
         return (await self._ask(calls.models())).models
+
+    async def load_model(self, name: str, progress: Callable[[LoadProgress], None]) -> Model:
+        """Have a model loaded and return its entry once it is served; cancelling ends the waiting, not the load."""
+        return await self._ask(calls.load_model(name, progress))
 
     async def status(self) -> Status:
         """Return what the daemon is doing now."""

@@ -1,17 +1,18 @@
 """Every call of the clients: its method, its params and the type of its result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
 from car_client.options import Conversation, InferOptions
+from car_client.session import tell_nobody
 from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity
 from car_protocol.embed import Embeddings, Ranking
 from car_protocol.envelope import Id
 from car_protocol.infer import Empty
-from car_protocol.models import Models
+from car_protocol.models import LoadProgress, Model, Models
 from car_protocol.status import Status
 from car_protocol.text import Text, Tokens
 from car_protocol.trace import TRACEPARENT
@@ -20,11 +21,12 @@ T = TypeVar("T")
 
 
 class Ask(Struct, Generic[T], frozen=True):
-    """A method with its params, and the type that its result decodes to."""
+    """A method with its params, the type that its result decodes to, and who hears how much of a model is loaded."""
 
     method: str
     params: dict[str, Any]
     result: type[T]
+    loading: Callable[[LoadProgress], None] = tell_nobody
 
 
 def capacity(model: str | None, subscribe: bool | None = None) -> Ask[Capacity]:
@@ -72,6 +74,11 @@ def rerank(
 def models() -> Ask[Models]:
     """What the daemon can serve."""
     return Ask("models/list", {}, Models)
+
+
+def load_model(name: str, progress: Callable[[LoadProgress], None]) -> Ask[Model]:
+    """A model that is served from then on; `progress` hears of it until it is."""
+    return Ask("models/load", {"model": name, "progress": True}, Model, progress)
 
 
 def status(subscribe: bool | None = None, interval_ms: int | None = None) -> Ask[Status]:

@@ -132,9 +132,7 @@ class Client:
 
     def load_model(self, name: str, progress: Callable[[LoadProgress], None]) -> Model:
         """Have a model loaded and return its entry once it is served; an interrupt ends the waiting, not the load."""
-        wire = self._connected()
-        exchange = wire.session.begin("models/load", {"model": name, "progress": True}, loading=progress)
-        return self._finish(wire, exchange, Model)
+        return self._ask(calls.load_model(name, progress))
 
     def status(self) -> Status:
         """Return what the daemon is doing now."""
@@ -162,7 +160,7 @@ class Client:
 
     def _begin(self, ask: Ask[Any]) -> tuple[Wire, Exchange]:
         wire = self._connected()
-        return wire, wire.session.begin(ask.method, ask.params)
+        return wire, wire.session.begin(ask.method, ask.params, loading=ask.loading)
 
     def _ask(self, ask: Ask[T]) -> T:
         return self._finish(*self._begin(ask), ask.result)

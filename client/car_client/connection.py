@@ -55,7 +55,7 @@ class Reply:
     def __init__(self, connection: Connection, ask: Ask[Any]) -> None:
         self._connection = connection
         self._changed = asyncio.Event()
-        self.exchange: Exchange = connection.session.begin(ask.method, ask.params, self._changed.set)
+        self.exchange: Exchange = connection.session.begin(ask.method, ask.params, self._changed.set, ask.loading)
         connection.write(self.exchange.frame)
 
     async def change(self) -> None:

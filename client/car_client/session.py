@@ -28,7 +28,7 @@ def _wake_nobody() -> None:
     """Who reads the socket itself looks at the exchange afterwards."""
 
 
-def _tell_nobody(_progress: LoadProgress) -> None:
+def tell_nobody(_progress: LoadProgress) -> None:
     """Who asks for no progress hears of none."""
 
 
@@ -142,7 +142,7 @@ class Session:
         method: str,
         params: Mapping[str, Any] | None,
         wake: Callable[[], None] = _wake_nobody,
-        loading: Callable[[LoadProgress], None] = _tell_nobody,
+        loading: Callable[[LoadProgress], None] = tell_nobody,
     ) -> Exchange:
         """Begin an exchange, whose frame is to be sent; raises LimitReached for too long a frame."""
         call_id = next(self._ids)

@@ -1,5 +1,6 @@
 """Both clients and `carctl` against the real daemon: texts, models, the status again and again."""
 
+import asyncio
 import json
 import math
 import os
@@ -12,6 +13,8 @@ import pytest
 from msgspec import UNSET
 
 from car_client import AsyncClient, Client, ModelUnavailable, RequestCancelled
+from car_protocol.models import LoadProgress
+from tests.e2e.pool import serving
 from tests.e2e.support import BIN, CANARY, KNOWN, PATIENCE_S, Daemon, running
 from tools.random_models.embedding import generate_embedding
 
@@ -162,3 +165,17 @@ def test_carctl_measures_the_daemon(daemon: Daemon) -> None:
         assert found["card"]["requests"] == 6
         assert 80 <= found["card"]["prompt_tokens"] <= 120
         assert 0 < found["card"]["ttft_ms"]["p50"] <= found["card"]["ttft_ms"]["max"]
+
+
+@pytest.mark.slow
+async def test_both_clients_have_a_model_loaded_and_hear_how_far_it_is(folder: Path) -> None:
+    with serving(folder, "abc") as daemon:
+        heard: list[LoadProgress] = []
+        async with AsyncClient(daemon.path) as client:
+            assert (await client.load_model("b", heard.append)).state == "ready"
+        assert heard
+        heard.clear()
+        with Client(daemon.path) as blocking:
+            loaded = await asyncio.to_thread(blocking.load_model, "c", heard.append)
+        assert loaded.state == "ready"
+        assert heard
