@@ -95,17 +95,18 @@ class Backlog:
         facts = {"why": why, "policy": bounds.overflow, "queued": len(self), "queue_limit": bounds.limit}
         return facts if wait is None else {**facts, "retry_after_ms": max(1, round(wait * 1000))}
 
-    def victim(self, newcomer: Request, leaving: Collection[Request] = ()) -> Request | None:
-        """Return who is dropped for a newcomer besides those that leave, where the policy drops anybody.
+    def victims(self, newcomer: Request, leaving: Collection[Request]) -> list[Request] | None:
+        """Return who is dropped for a newcomer besides those that leave; None where it does not fit even then.
 
-        It is the oldest request of its class or the lower one, of any client.
+        They are the oldest requests of its class or the lower one, of any client, where the policy drops anybody.
         """
-        if self.bounds.overflow != "drop_oldest":
-            return None
         rank = RANKS[newcomer.priority]
-        others = [request for request in self._counted.values() if request not in leaving]
-        return min(
-            (request for request in others if RANKS[request.priority] >= rank),
-            key=lambda request: request.key,
-            default=None,
-        )
+        droppable = [each for each in self._counted.values() if RANKS[each.priority] >= rank and each not in leaving]
+        oldest = iter(sorted(droppable, key=lambda request: request.key))
+        victims: list[Request] = []
+        while not self.fits(newcomer, [*leaving, *victims]):
+            victim = next(oldest, None) if self.bounds.overflow == "drop_oldest" else None
+            if victim is None:
+                return None
+            victims.append(victim)
+        return victims

@@ -98,17 +98,12 @@ class Gate:
         offer = self._engines[engine].offer
         return is_on(offer.device, request.device) and self._holds(offer, request)
 
-    def makes_room(self, waiter: Request, request: Request) -> bool:
-        """Tell whether a waiter could have a lease once a running request gave up its own."""
-        if request.model == waiter.model and request.engine is not None and self.suits(waiter, request.engine):
-            return True
-        return self._waits_for_the_machine(waiter)
-
-    def _waits_for_the_machine(self, waiter: Request) -> bool:
-        """Tell whether nothing but the limit over all models keeps a request from a sequence that is free."""
-        if self.machine_limit != self.in_use or self.capacity(waiter.model) <= self.leased(waiter.model):
-            return False
-        return any(engine.free and self.suits(waiter, number) for number, engine in self._of(waiter.model).items())
+    def kept_free(self, waiter: Request) -> int:
+        """Return how many free sequences nothing but the limit over all models keeps from requests like this one."""
+        if self.machine_limit != self.in_use:
+            return 0
+        free = sum(engine.free for number, engine in self._of(waiter.model).items() if self.suits(waiter, number))
+        return min(free, self.capacity(waiter.model) - self.leased(waiter.model))
 
     def serves(self, request: Request) -> bool:
         """Tell whether a request may run on an engine that is up, now or later."""

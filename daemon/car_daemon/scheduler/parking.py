@@ -1,43 +1,28 @@
 """Which running work makes room for requests that find no lease, and work that is held for a reason of its own."""
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from car_daemon.scheduler.actions import Park
-from car_daemon.scheduler.request import RANKS, Client, Request, State
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.request import RANKS, Request, State
 from car_daemon.scheduler.waiting import Waiting
 
 # After that many a request stays where it is: it has been moved around enough.
 _MOST_PARKINGS = 2
 
 
-# Tells whether the first request could have a lease once the second gave up its own.
-MakesRoom = Callable[[Request, Request], bool]
-
-
-def plan_parking(leased: Collection[Request], waiting: Waiting, makes_room: MakesRoom, now: float) -> list[Park]:
+def plan_parking(leased: Collection[Request], waiting: Waiting, gate: Gate, now: float) -> list[Park]:
     """Return which of the `leased` requests are parked for waiters, in the order in which these may have a lease.
 
     A waiter takes the place of work of a lower class; or, where its client holds no lease, of work of its own class
     whose client holds several. Parked requests wait for a lease too, but nobody is parked for them.
     """
-    running = [request for request in leased if request.state is State.RUNNING]
-    leases = Counter(request.client for request in running if not request.parking)
-    if not any(waiter.state is State.WAITING and _hopeful(waiter, running, leases) for waiter in waiting):
+    plan = _Plan(leased, gate)
+    if not any(waiter.state is State.WAITING and plan.may_help(waiter) for waiter in waiting):
         return []
-    on_the_way = [request for request in running if request.parking]
-    actions = []
-    for waiter in waiting.ordered(now):
-        if waiter.state is not State.WAITING:
-            continue
-        leaving = next((request for request in on_the_way if makes_room(waiter, request)), None)
-        if leaving is not None:
-            on_the_way.remove(leaving)
-        elif (victim := _victim(waiter, running, leases, makes_room)) is not None:
-            leases[victim.client] -= 1
-            leases[waiter.client] += 1
-            actions.append(_park(victim, waiter))
-    return actions
+    waiters = [waiter for waiter in waiting.ordered(now) if waiter.state is State.WAITING]
+    return [action for waiter in waiters for action in plan.parkings_for(waiter)]
 
 
 def hold(request: Request, waiting: Waiting) -> list[Park]:
@@ -55,35 +40,78 @@ def hold(request: Request, waiting: Waiting) -> list[Park]:
     return [Park(request.key, _engine_of(request))]
 
 
-def release(request: Request, waiting: Waiting) -> None:
+def release(request: Request, waiting: Waiting, now: float) -> None:
     """Let a request that was held have a lease again."""
     if request.held and request.state is State.PARKED:
-        waiting.add(request)
+        waiting.add(request, now)
     request.held = False
 
 
-def _hopeful(waiter: Request, running: list[Request], leases: Counter[Client]) -> bool:
-    """Tell in short whether anybody could be parked for a waiter: most waiters have no such hope."""
-    if waiter.priority == "latency_critical" and any(request.priority == "throughput" for request in running):
+class _Plan:
+    """Who makes room for whom in one pass."""
+
+    def __init__(self, leased: Collection[Request], gate: Gate) -> None:
+        self._gate = gate
+        # Mutable state: who runs, and who of them leaves and helps nobody yet; the leases of each client; and how many
+        # were helped to a free sequence of each model, which lacked no more than the machine's limit.
+        self._running = [request for request in leased if request.state is State.RUNNING]
+        self._leaving = [request for request in self._running if request.parking]
+        self._leases = Counter(request.client for request in self._running if not request.parking)
+        self._helped: Counter[str] = Counter()
+
+    def may_help(self, waiter: Request) -> bool:
+        """Tell in short whether anybody could be parked for a waiter: most waiters have no such hope."""
+        if waiter.priority == "latency_critical" and any(each.priority == "throughput" for each in self._running):
+            return True
+        return not self._leases[waiter.client] and max(self._leases.values(), default=0) > 1
+
+    def parkings_for(self, waiter: Request) -> list[Park]:
+        """Return who is parked for one more waiter, if anybody has to be and may be."""
+        victim = None if self._is_helped(waiter) else self._victim(waiter)
+        return [] if victim is None else [_park(victim, waiter)]
+
+    def _is_helped(self, waiter: Request) -> bool:
+        """Tell whether somebody makes room for a waiter already, who helps nobody else then."""
+        helpers = [request for request in self._leaving if self._makes_room(request, waiter)]
+        helper = min(helpers, key=lambda request: request.model != waiter.model, default=None)
+        if helper is None:
+            return False
+        self._leaving.remove(helper)
+        self._help(helper, waiter)
         return True
-    return not leases[waiter.client] and max(leases.values(), default=0) > 1
 
+    def _victim(self, waiter: Request) -> Request | None:
+        """Return who is parked for a waiter: of the lowest class, with the fewest tokens in its cells."""
+        victim = min(
+            (each for each in self._running if self._may_replace(waiter, each) and self._makes_room(each, waiter)),
+            key=lambda request: (-RANKS[request.priority], request.prompt_done + request.produced),
+            default=None,
+        )
+        if victim is not None:
+            self._leases[victim.client] -= 1
+            self._leases[waiter.client] += 1
+            self._help(victim, waiter)
+        return victim
 
-def _victim(waiter: Request, running: list[Request], leases: Counter[Client], makes_room: MakesRoom) -> Request | None:
-    """Return who is parked for a waiter: of the lowest class, with the fewest tokens in its cells."""
-    return min(
-        (each for each in running if _may_replace(waiter, each, leases) and makes_room(waiter, each)),
-        key=lambda request: (-RANKS[request.priority], request.prompt_done + request.produced),
-        default=None,
-    )
+    def _may_replace(self, waiter: Request, request: Request) -> bool:
+        if request.parking or request.parkings >= _MOST_PARKINGS:
+            return False
+        lower = RANKS[request.priority] - RANKS[waiter.priority]
+        fairer = not lower and not self._leases[waiter.client] and self._leases[request.client] > 1
+        return lower > 0 or fairer
 
+    def _makes_room(self, request: Request, waiter: Request) -> bool:
+        """Tell whether a waiter could have a lease once a running request gave up its own."""
+        if self._leaves_its_sequence(request, waiter):
+            return True
+        return self._gate.kept_free(waiter) > self._helped[waiter.model]
 
-def _may_replace(waiter: Request, request: Request, leases: Counter[Client]) -> bool:
-    if request.parking or request.parkings >= _MOST_PARKINGS:
-        return False
-    lower = RANKS[request.priority] - RANKS[waiter.priority]
-    fairer = not lower and not leases[waiter.client] and leases[request.client] > 1
-    return lower > 0 or fairer
+    def _leaves_its_sequence(self, request: Request, waiter: Request) -> bool:
+        return request.model == waiter.model and self._gate.suits(waiter, _engine_of(request))
+
+    def _help(self, request: Request, waiter: Request) -> None:
+        if not self._leaves_its_sequence(request, waiter):
+            self._helped[waiter.model] += 1
 
 
 def _engine_of(request: Request) -> int:

@@ -10,7 +10,7 @@ from car_daemon.scheduler.waiting import Waiting
 QUARANTINED = {"quarantined": True, "retryable": False}
 
 
-def recover(request: Request, waiting: Waiting, backlog: Backlog) -> dict[str, Any] | None:
+def recover(request: Request, waiting: Waiting, backlog: Backlog, now: float) -> dict[str, Any] | None:
     """Put a request back, once, unless its client saw something of it; for one that is lost return its error's data."""
     request.engine = None
     if request.state is State.PREPARING and request.was_prepared:
@@ -27,7 +27,7 @@ def recover(request: Request, waiting: Waiting, backlog: Backlog) -> dict[str, A
         return None
     request.move(State.WAITING)
     request.start_over()
-    waiting.add(request)
+    waiting.add(request, now)
     backlog.enter(request)
     return None
 

@@ -89,11 +89,12 @@ class Request:
         self.arrived = arrived
         self.deadline = None if timeout is None else arrived + timeout
         self.queue_deadline = None if queue_timeout is None else arrived + queue_timeout
-        # Mutable state: where it is, its tokens once prepared and what a router knows its prompt by, the engine and
-        # time of its lease, what its engine did and what of that its client saw, until when an engine that was told of
-        # the deadline may end it, its parkings, whether it is kept from having a lease, whether it had to start again,
-        # its last position.
+        # Mutable state: where it is, since when it waits while it does, its tokens once prepared and what a router
+        # knows its prompt by, the engine and time of its lease, what its engine did and what of that its client saw,
+        # until when an engine that was told of the deadline may end it, its parkings, whether it is kept from having a
+        # lease, whether it had to start again, its last position.
         self.state = State.ACCEPTED
+        self.waits_since = arrived
         self.prompt_tokens = 0
         self.max_tokens = 0
         self.blocks: tuple[int, ...] = ()

@@ -65,7 +65,7 @@ class Scheduler:
         """Let a request that was held go on when its turn comes."""
         request = self.requests.get(key)
         if request is not None:
-            release(request, self.waiting)
+            release(request, self.waiting, now)
         return self._settle(now)
 
     def expire(self, now: float) -> list[Action]:
@@ -95,7 +95,7 @@ class Scheduler:
             request.prompt_tokens, request.max_tokens, request.blocks = prompt_tokens, max_tokens, blocks
             request.move(State.WAITING)
             request.engine = None
-            self.waiting.add(request)
+            self.waiting.add(request, now)
         return actions + self._settle(now)
 
     def refused(self, key: int, engine: int, reason: str, data: dict[str, Any], now: float) -> list[Action]:
@@ -122,7 +122,7 @@ class Scheduler:
             request.parking = False
             request.move(State.PARKED)
             if not request.held:
-                self.waiting.add(request)
+                self.waiting.add(request, now)
         return self._settle(now)
 
     def ended(self, key: int, engine: int, now: float, failure: Failure | None = None) -> list[Action]:
@@ -200,16 +200,15 @@ class Scheduler:
 
     def _make_room(self, request: Request, now: float) -> list[Action]:
         """Count a request that is not counted yet: in place of those that it supersedes, or drop others for it."""
-        actions: list[Action] = []
-        superseded = self._superseded(request)
-        while request not in self.backlog:
-            if self.backlog.fits(request, superseded):
-                actions += self._supersede(request, now)
-                self.backlog.enter(request)
-            elif (victim := self.backlog.victim(request, superseded)) is not None:
-                actions += self._abandon(victim, now, "overloaded", self._overload_facts(victim, "dropped oldest"))
-            else:
-                return [*actions, self._overloaded(request, "queue full", now)]
+        if request in self.backlog:
+            return []
+        victims = self.backlog.victims(request, self._superseded(request))
+        if victims is None:
+            return [self._overloaded(request, "queue full", now)]
+        actions = self._supersede(request, now)
+        for victim in victims:
+            actions += self._abandon(victim, now, "overloaded", self._overload_facts(victim, "dropped oldest"))
+        self.backlog.enter(request)
         return actions
 
     def _supersede(self, request: Request, now: float) -> list[Action]:
@@ -242,7 +241,7 @@ class Scheduler:
         actions = [self._start(request, engine, now) for request, engine in leases(self.waiting, self.gate, now)]
         while (request := self.backlog.next_held()) is not None:
             actions += self._prepare(request)
-        actions += plan_parking(self._leased(), self.waiting, self.gate.makes_room, now)
+        actions += plan_parking(self._leased(), self.waiting, self.gate, now)
         actions += plan_progress(self.waiting, self.rate, self.gate, now)
         return actions
 
@@ -283,7 +282,7 @@ class Scheduler:
         """Go on with a request of a dead engine, or answer it."""
         if request.halted_until is not None:
             return [self._complete(request, now)]
-        lost = recover(request, self.waiting, self.backlog)
+        lost = recover(request, self.waiting, self.backlog, now)
         return [] if lost is None else [self._fail(request, "engine_lost", now, lost)]
 
     def _free_now(self, request: Request) -> bool:

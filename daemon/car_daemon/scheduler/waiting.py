@@ -28,8 +28,10 @@ class Waiting:
     def __contains__(self, request: Request) -> bool:
         return request.key in self._requests
 
-    def add(self, request: Request) -> None:
-        """Add a request."""
+    def add(self, request: Request, now: float) -> None:
+        """Add a request; one that ran before waits from now on."""
+        if request.leased_at is not None:
+            request.waits_since = now
         self._requests[request.key] = request
 
     def remove(self, request: Request) -> None:
@@ -46,7 +48,7 @@ class Waiting:
         return sorted(self, key=lambda request: self._rank(request, now))
 
     def _rank(self, request: Request, now: float) -> tuple[bool, bool, float, int]:
-        aged = now - request.arrived >= self.age_after
+        aged = now - request.waits_since >= self.age_after
         return (
             request.priority == "throughput" and not aged,
             request.state is not State.PARKED or request.yielded,

@@ -135,6 +135,23 @@ def test_more_bytes_than_the_older_one_leaves_do_not_fit() -> None:
     assert world.endings == {1: [], 2: [], 3: ["overloaded"]}
 
 
+def test_nobody_is_dropped_for_who_does_not_fit_even_then() -> None:
+    world = World(bounds=QueueBounds(limit=9, max_bytes=100, overflow="drop_oldest"))
+    world.submit(size=90)
+    world.submit(size=10, priority="throughput")
+    world.submit(size=50, priority="throughput")
+    assert world.endings == {1: [], 2: [], 3: ["overloaded"]}
+
+
+def test_those_that_are_superseded_are_not_dropped_too() -> None:
+    world = World(bounds=QueueBounds(limit=9, max_bytes=100, overflow="drop_oldest"))
+    world.submit(size=60, supersede=(1, "search"))
+    world.submit(size=40)
+    world.submit(size=90, supersede=(1, "search"))
+    assert world.endings == {1: ["cancelled"], 2: ["overloaded"], 3: []}
+    assert [fail.data.get("why") for fail in world.fails] == [None, "dropped oldest"]
+
+
 def test_who_asked_is_told_its_position_while_its_model_loads() -> None:
     world = World()
     for asks in (True, False, True):

@@ -237,3 +237,52 @@ def test_a_limit_that_was_lowered_below_what_runs_has_nothing_parked_in_vain() -
     world.gate.machine_limit = 1
     world.run_one(two)
     assert one.to_park == set()
+
+
+def test_work_that_ran_for_long_has_not_waited_for_long() -> None:
+    world, engine = busy_world()
+    world.pass_time(31)
+    world.run_one(engine)
+    world.set_aside(engine, 1)
+    assert (engine.running, engine.parked, engine.to_park) == ({2}, {1}, set())
+    # From its parking on it waits: so long that it is as urgent as any, and first of those.
+    world.run_one(engine)
+    world.pass_time(30)
+    world.end(engine, 2)
+    assert engine.running == {1}
+
+
+def test_no_more_are_parked_for_another_model_than_it_has_sequences_free() -> None:
+    world = World(machine_limit=8)
+    one, two = world.start_engine("one", sequences=8), world.start_engine("two", sequences=1)
+    for _ in range(8):
+        world.run_one(one, priority="throughput")
+    for _ in range(3):
+        world.run_one(two)
+    assert len(one.to_park) == 1
+    world.set_aside(one, min(one.to_park))
+    assert (len(two.running), one.to_park) == (1, set())
+
+
+def test_a_sequence_of_the_waiters_own_model_is_left_to_it_and_a_free_one_to_the_next() -> None:
+    world = World(machine_limit=3)
+    one, two = world.start_engine("one", sequences=2), world.start_engine("two", sequences=2)
+    for engine in (one, one, two):
+        world.run_one(engine, priority="throughput")
+    for _ in range(2):
+        world.run_one(two)
+    assert len(one.to_park | two.to_park) == 2
+    for engine in (one, two):
+        for key in sorted(engine.to_park):
+            world.set_aside(engine, key)
+    assert two.running >= {4, 5}
+
+
+def test_what_memory_pressure_leaves_of_a_model_is_all_that_others_make_room_for() -> None:
+    world = World(machine_limit=3)
+    one, two = world.start_engine("one", sequences=2), world.start_engine("two", sequences=2)
+    for engine in (one, one, two):
+        world.run_one(engine, priority="throughput" if engine is one else "latency_critical")
+    world.gate.pressure = "critical"
+    world.run_one(two)
+    assert one.to_park == set(), "its one sequence is leased, and the other one is not to be"

@@ -24,7 +24,7 @@ def request(
 def waiting_with(requests: Iterable[Request], fairness: Fairness | None = None) -> Waiting:
     waiting = Waiting(fairness or Fairness(), AGE_AFTER)
     for entry in requests:
-        waiting.add(entry)
+        waiting.add(entry, 0.0)
     return waiting
 
 
