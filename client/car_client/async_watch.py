@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from car_client import calls
 from car_client.calls import Ask
-from car_client.connection import Connection
+from car_client.connection import Connection, Reply
 from car_client.errors import InvalidParams
 from car_client.link import Pause
 from car_protocol.status import Status
@@ -30,13 +30,16 @@ class AsyncStatusWatch(AsyncIterator[Status]):
         self._interval_s = interval_s
         self._pause = pause
         self._changed = asyncio.Event()
-        # Mutable state: the connection that sends statuses, whether there is one that does not, and the newest
-        # status that was not taken.
+        # Mutable state: the connection that sends statuses, whether there is one that does not, whether no more are
+        # wanted, and the newest status that was not taken.
         self._connection: Connection | None = None
+        self._over = False
         self._polls = False
         self._news: Status | None = None
 
     async def __anext__(self) -> Status:
+        if self._over:
+            raise StopAsyncIteration
         if self._connection:
             return await self._sent(self._connection)
         if not self._polls:
@@ -45,7 +48,9 @@ class AsyncStatusWatch(AsyncIterator[Status]):
         return await self._ask(calls.status())
 
     async def aclose(self) -> None:
-        """Ask for no more statuses."""
+        """Ask for no more statuses; the iteration is over, also for who waits for the next one."""
+        self._over = True
+        self._changed.set()
         connection, self._connection = self._connection, None
         if connection and not connection.session.loss:
             others = connection.session.unwatch(self._keep)
@@ -61,15 +66,19 @@ class AsyncStatusWatch(AsyncIterator[Status]):
             self._polls = True
             return await self._ask(calls.status())
         except BaseException:
-            connection.session.unwatch(self._keep)
+            # The daemon may have heard of it.
+            others = connection.session.unwatch(self._keep)
+            Reply(connection, calls.status(subscribe=others is not None, interval_ms=others))
             raise
         self._connection = connection
         return status
 
     async def _sent(self, connection: Connection) -> Status:
-        while self._news is None and connection.session.loss is None:
+        while self._news is None and connection.session.loss is None and not self._over:
             self._changed.clear()
             await self._changed.wait()
+        if self._over:
+            raise StopAsyncIteration
         status, self._news = self._news, None
         if status is None:
             assert connection.session.loss

@@ -101,7 +101,7 @@ def traced(params: Mapping[str, Any]) -> dict[str, Any]:
     if TRACEPARENT not in params:
         return dict(params)
     others = {name: value for name, value in params.items() if name != TRACEPARENT}
-    return {**others, "_meta": {**params.get("_meta", {}), TRACEPARENT: params[TRACEPARENT]}}
+    return {**others, "_meta": {**(params.get("_meta") or {}), TRACEPARENT: params[TRACEPARENT]}}
 
 
 def _given(**params: Any) -> dict[str, Any]:

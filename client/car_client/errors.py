@@ -68,7 +68,8 @@ class InvalidParams(RequestError):
     """A member of the request is missing, unknown, ill-typed or out of range."""
 
     def __str__(self) -> str:
-        return f"{self.param}: {self.message}"
+        line = f" (line {self.data['line']})" if "line" in self.data else ""
+        return f"{self.param}: {self.data.get('why', self.message)}{line}"
 
     @property
     def param(self) -> str:

@@ -1,6 +1,5 @@
 """A session over a blocking socket."""
 
-import contextlib
 import socket
 from pathlib import Path
 
@@ -17,28 +16,28 @@ class Wire:
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self.session = Session()
-        # Mutable state: whether the daemon may still be there, and the frame that is being sent with those after it.
+        # Mutable state: whether the daemon may still be there, frames that are to be sent, and whether one is.
         self.open = True
         self._unsent: list[bytes] = []
+        self._sending = False
         self.send(self.session.greet().frame)
 
     def send(self, frame: bytes) -> None:
         """Send a frame; where the daemon has left, reading tells what it said before."""
         self._unsent.append(frame)
-        if len(self._unsent) > 1:
-            # A signal came while another frame is being sent, which is followed by this one.
-            return
-        try:
-            with contextlib.suppress(ConnectionError):
-                while self._unsent:
-                    self._socket.sendall(self._unsent[0])
-                    del self._unsent[0]
-        except BaseException:
-            # A part of the frame may be out: nothing that follows could be read.
-            self.close()
-            raise
-        finally:
-            self._unsent.clear()
+        # A signal may come anywhere here and send a frame of its own: while another one is being sent it follows that.
+        while self._unsent and not self._sending:
+            self._sending = True
+            try:
+                self._socket.sendall(self._unsent.pop(0))
+            except ConnectionError:
+                self._unsent.clear()
+            except BaseException:
+                # A part of the frame may be out: nothing that follows could be read.
+                self.close()
+                raise
+            finally:
+                self._sending = False
 
     def cancel(self, exchange: Exchange) -> None:
         """Ask the daemon to end a request, unless it has ended."""
@@ -68,6 +67,7 @@ class Wire:
     def close(self) -> None:
         """End the connection; the daemon cancels what is in flight."""
         self.open = False
+        self._unsent.clear()
         self._socket.close()
         self.session.lose()
 
@@ -83,6 +83,10 @@ class Wire:
             self.session.receive(data)
         except ContractBroken as error:
             self._lose(error)
+        except BaseException:
+            # An interrupt: frames of other requests are lost with it.
+            self.close()
+            raise
 
     def _lose(self, error: ContractBroken | None) -> None:
         self.open = False

@@ -52,11 +52,9 @@ class Batches:
         self._share.changed()
 
 
-def entry_refusal(entry: Call | RpcError) -> Failure | None:
-    """Return the answer to an entry that may not run: no request, or one that streams."""
-    if isinstance(entry, RpcError):
-        return Failure(None, entry.as_object())
-    method = METHODS.get(entry.method)
-    if method is not None and method.streams and entry.id is not None:
-        return Failure(entry.id, RpcError("invalid_request").as_object())
-    return None
+def barred(call: Call) -> Failure | None:
+    """Return the answer to a call that may not stand in a batch: one that streams."""
+    method = METHODS.get(call.method)
+    if call.id is None or method is None or not method.streams:
+        return None
+    return Failure(call.id, RpcError("invalid_request").as_object())

@@ -7,7 +7,7 @@ from typing import Protocol, cast
 import structlog
 from msgspec import Struct
 
-from car_daemon.batch import Batches, entry_refusal
+from car_daemon.batch import Batches, barred
 from car_daemon.exchange import Exchange
 from car_daemon.hangup import HangupWatcher
 from car_daemon.held import HeldBytes, Share
@@ -222,12 +222,14 @@ class Connection(asyncio.Protocol):
         else:
             self._call(decoded, self._end_single)
 
-    def _call(self, call: Call, end: Callable[[Exchange, Result | Failure], None]) -> None:
+    def _call(
+        self, call: Call, end: Callable[[Exchange, Result | Failure], None], barred: Failure | None = None
+    ) -> None:
         if call.id is None:
             self._calls.notify(self, call)
             return
         exchange = Exchange(call.id, len(call.params), end, self._outbox)
-        if refusal := self._refusal(call, call.id):
+        if refusal := self._refusal(call, call.id) or barred:
             self._calls.refused(call)
             end(exchange, refusal)
             return
@@ -257,12 +259,10 @@ class Connection(asyncio.Protocol):
         for entry in batch.entries:
             if self._closing:
                 return
-            if refusal := entry_refusal(entry):
-                if isinstance(entry, Call):
-                    self._calls.refused(entry)
-                answer(refusal)
-            elif isinstance(entry, Call):
-                self._call(entry, end)
+            if isinstance(entry, Call):
+                self._call(entry, end, barred(entry))
+            else:
+                answer(Failure(None, entry.as_object()))
 
     def _forget(self, exchange: Exchange, response: Result | Failure) -> None:
         if isinstance(response, Result) and isinstance(response.result, Answer):

@@ -44,16 +44,16 @@ class Outbox:
         self._share = share(lambda: self._written + sum(self._held.values()))
         self._abandon_bytes = _ABANDON_FACTOR * limits.max_output_bytes + limits.max_frame_bytes
         # Mutable state: the transport until it is gone, whether anything more is written to it, frames for the next
-        # write, whether that is to come, whether the last write filled the kernel's buffer; since when too much waits
-        # of which nothing was read, and how much; bytes held by each stream that holds some, and the timers of those
-        # that are parked.
+        # write, whether that is to come, whether the last write filled the kernel's buffer; the bytes that were written
+        # in all, and the timer that looks whether a client for which too much waits reads any of it; bytes held by each
+        # stream that holds some, and the timers of those that are parked.
         self._transport: asyncio.Transport | None = None
         self._open = False
         self._frames: list[bytes] = []
         self._flushes = False
         self.blocked = False
-        self._unread_since: float | None = None
-        self._unread = 0
+        self._sent = 0
+        self._patience: asyncio.TimerHandle | None = None
         self._held: dict[Stream, int] = {}
         self._parked: dict[Stream, asyncio.TimerHandle] = {}
 
@@ -86,25 +86,22 @@ class Outbox:
         self._flushes = True
 
     def flush(self) -> None:
-        """Write the frames of this turn, or drop a client for which too much waits."""
+        """Write the frames of this turn."""
         self._flushes = False
         if self._transport is None or not self._frames:
-            return
-        if self._is_left_unread():
-            self.discard()
-            self._share.abandon()
             return
         data = b"".join(self._frames)
         self._frames.clear()
         self._transport.write(data)
-        if self._unread_since is not None:
-            self._unread = self._written
+        self._sent += len(data)
         if self.blocked:
             self._share.changed()
+            self._watch()
 
     def block(self) -> None:
         """The kernel takes no more."""
         self.blocked = True
+        self._watch()
 
     def unblock(self) -> None:
         """The kernel took all that was written: send what was held back; where it takes that too, go on."""
@@ -139,21 +136,25 @@ class Outbox:
         if timer is not None:
             timer.cancel()
 
-    def _is_left_unread(self) -> bool:
-        """Tell whether too much waits, which one answer alone may be, and nothing of it was read for too long."""
-        waiting = self._written
-        if waiting <= self._abandon_bytes:
-            self._unread_since = None
-            return False
-        now = asyncio.get_running_loop().time()
-        if self._unread_since is None or waiting < self._unread:
-            self._unread_since = now
-        self._unread = waiting
-        return now - self._unread_since > self._limits.slow_reader_ms / 1000
+    def _watch(self) -> None:
+        """Where too much waits, which one answer alone may be, look later whether any of it was read."""
+        if self._patience is None and self._written > self._abandon_bytes:
+            taken, seconds = self._sent - self._written, self._limits.slow_reader_ms / 1000
+            self._patience = asyncio.get_running_loop().call_later(seconds, self._look, taken)
+
+    def _look(self, taken: int) -> None:
+        self._patience = None
+        if self._written > self._abandon_bytes and self._sent - self._written == taken:
+            self.discard()
+            self._share.abandon()
+        else:
+            self._watch()
 
     def _end(self) -> None:
         self._open = False
         self._frames.clear()
+        if self._patience is not None:
+            self._patience.cancel()
         for stream in [*self._held, *self._parked]:
             self.forget(stream)
         self._share.changed()

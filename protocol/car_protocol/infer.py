@@ -95,7 +95,8 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         str | None,
         note(
             f"a key of up to {MAX_SUPERSEDE_BYTES} bytes: a newer request of this connection with the same key, once "
-            "it is known to be valid, cancels the older one (`data.superseded`)"
+            "it is known to be valid, cancels the older one (`data.superseded`) and takes its place in a full queue, "
+            "unless it is itself held back by one"
         ),
     ] = None
     session: Annotated[

@@ -1,9 +1,11 @@
 """The error tree and its table."""
 
 import pickle
+from typing import Any
 
 import pytest
 
+from car_client.carctl.failure import explain
 from car_client.errors import (
     BY_REASON,
     CardError,
@@ -42,6 +44,20 @@ def test_invalid_params_names_the_member() -> None:
     assert isinstance(error, InvalidParams)
     assert error.param == "top_k"
     assert str(error).startswith("top_k: ")
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({}, "grammar: a member of params is missing, unknown, ill-typed or out of range"),
+        ({"why": "a rule is not defined", "line": 3}, "grammar: a rule is not defined (line 3)"),
+        ({"why": "it became too complex"}, "grammar: it became too complex"),
+    ],
+)
+def test_invalid_params_says_why_where_the_daemon_does(data: dict[str, Any], text: str) -> None:
+    error = from_object(RpcError("invalid_params", param="grammar", **data).as_object())
+    assert str(error) == text
+    assert explain(error) == f"invalid_params: {text}"
 
 
 @pytest.mark.parametrize(

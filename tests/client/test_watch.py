@@ -1,5 +1,6 @@
 """`watch_status` of both clients: told by the daemon, or asked for."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 
@@ -132,3 +133,25 @@ async def test_a_lost_connection_ends_the_asyncio_watch(daemon: FakeDaemon, asyn
     with pytest.raises(DaemonUnavailable):
         await anext(async_watch)
     await async_watch.aclose()
+
+
+async def test_who_waits_for_a_status_is_let_go_when_the_watch_is_closed(async_watch: AsyncStatusWatch) -> None:
+    await anext(async_watch)
+    waiting = asyncio.create_task(anext(async_watch, None))
+    await asyncio.sleep(0)
+    await async_watch.aclose()
+    assert await asyncio.wait_for(waiting, 10) is None
+    assert await anext(async_watch, None) is None
+
+
+async def test_a_first_step_that_is_cancelled_leaves_no_subscription(
+    daemon: FakeDaemon, async_watch: AsyncStatusWatch
+) -> None:
+    daemon.silent.add("daemon/status")
+    first = asyncio.create_task(anext(async_watch))
+    await asyncio.to_thread(daemon.wait_for, "daemon/status")
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await asyncio.to_thread(daemon.wait_for, "daemon/status", 2)
+    assert daemon.params("daemon/status") == {"subscribe": False}

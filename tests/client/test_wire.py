@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import pytest
 
+from car_client.errors import DaemonUnavailable
 from car_client.wire import Wire
 
 # More than a socket takes in without being read.
@@ -66,3 +67,56 @@ def test_nothing_follows_a_part_of_a_frame() -> None:
             wire.send(LONG)
         assert not wire.open
     assert read.count(b"\n") == 1
+
+
+def test_an_interrupt_while_answers_are_taken_in_ends_the_connection_that_lost_some(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(_data: bytes) -> NoReturn:
+        raise KeyboardInterrupt
+
+    ours, theirs = socket.socketpair()
+    with theirs:
+        wire = Wire(ours)
+        exchange = wire.session.begin("models/list", {})
+        monkeypatch.setattr(wire.session, "receive", interrupt)
+        theirs.send(b"{}\n")
+        with pytest.raises(KeyboardInterrupt):
+            wire.wait(exchange)
+        assert not wire.open
+        with pytest.raises(DaemonUnavailable):
+            exchange.read(object)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_signal_between_two_frames_leaves_none_behind(moment: str) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        wire = Wire(ours)
+        sending = Interrupted(ours, wire, moment)
+        wire._socket = sending  # type: ignore[assignment]  # as much of a socket as sending needs
+        wire.send(b"question\n")
+        wire.send(b"next\n")
+        assert sending.sent == [b"question\n", b"cancel\n", b"next\n"]
+        wire.close()
+
+
+class Interrupted:
+    """A socket beside whose first frame a signal sends another one."""
+
+    def __init__(self, real: socket.socket, wire: Wire, moment: str) -> None:
+        self._real = real
+        self._wire = wire
+        self._moment = moment
+        self.sent: list[bytes] = []
+
+    def sendall(self, frame: bytes) -> None:
+        first = not self.sent
+        if first and self._moment == "before":
+            self._wire.send(b"cancel\n")
+        self.sent.append(frame)
+        if first and self._moment == "after":
+            self._wire.send(b"cancel\n")
+
+    def close(self) -> None:
+        self._real.close()

@@ -132,6 +132,22 @@ def test_an_id_of_a_batch_is_free_again_once_the_batch_was_answered(run: Run) ->
     run(scenario())
 
 
+def test_an_id_in_flight_is_refused_in_a_batch_whatever_the_entry_is(run: Run) -> None:
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            pair = await all_of_them.connect()
+            pair.send("wait", 5)
+            await all_of_them.calls.one_waits.wait()
+            pair.writer.write(batch_of(request("infer_stream", 5), request("infer_stream", 6), request("do", 7)))
+            answers = cast(list[Json], await pair.receive())
+            assert [answer["id"] for answer in answers] == [None, 6, 7]
+            assert answers[0]["error"]["data"]["id"] == 5
+            all_of_them.calls.waiting[0].result(Done())
+            assert (await pair.receive())["id"] == 5
+
+    run(scenario())
+
+
 def test_a_full_close_after_a_half_close_cancels_what_is_in_flight(run: Run) -> None:
     async def scenario() -> None:
         async with connections() as all_of_them:

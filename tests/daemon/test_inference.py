@@ -2,12 +2,13 @@
 
 import asyncio
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from msgspec import Struct
 from structlog.testing import capture_logs
 
+from car_daemon.deadlines import Deadlines
 from car_daemon.engine.codec import encode_frame
 from car_daemon.engine.frames import End, Fault, Prepare, Prepared, Refused, Row, StepDone
 from car_daemon.inference import Inference
@@ -102,6 +103,25 @@ def test_the_log_says_what_went_wrong_under_a_request_but_not_what_is_wrong_with
         inference.engine_said(1, StepDone(1, [Row(key, 0, "", 0, 0, end=end)]))
     assert errors.reasons == ["internal_error" if logged else "invalid_params"]
     assert [entry["fault"] for entry in logs if entry["event"] == "request.failed"] == logged
+
+
+async def test_a_deadline_that_fails_again_and_again_leaves_the_loop_to_others() -> None:
+    loop = asyncio.get_running_loop()
+    failed: list[float] = []
+    thrice = asyncio.Event()
+
+    def hear(_loop: asyncio.AbstractEventLoop, _context: dict[str, Any]) -> None:
+        failed.append(loop.time())
+        if len(failed) == 3:
+            thrice.set()
+
+    def fail() -> None:
+        raise ValueError("a defect")
+
+    loop.set_exception_handler(hear)
+    Deadlines(lambda: 0.0, fail, loop.time).add(0.0)
+    await asyncio.wait_for(thrice.wait(), 10)
+    assert failed[2] - failed[0] > 0.15
 
 
 class Unanswerable(Errors):

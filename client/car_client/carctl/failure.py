@@ -9,7 +9,6 @@ NO_DAEMON = 69
 INTERRUPTED = 130
 # Members of an error's data that say more than its message.
 _FACTS = {
-    "invalid_params": ("param",),
     "overloaded": ("why",),
     "model_unavailable": ("why", "lacks"),
     "context_exceeded": ("prompt_tokens", "max_tokens", "context_tokens"),

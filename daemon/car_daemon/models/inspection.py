@@ -69,6 +69,7 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
         curve=Curve({}, {}),
         max_itl=0.0,
         context_tokens=entry.ready.context_tokens if entry.ready is not None else settings.context_tokens,
+        most_tokens=inspected.first.most_tokens,
     )
     found = fitting(need)
     on_host = set(settings.places) == {CPU}

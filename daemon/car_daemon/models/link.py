@@ -151,7 +151,8 @@ async def _connect(
     try:
         _, link = await asyncio.get_running_loop().create_unix_connection(lambda: EngineLink(hear), sock=ours)
     except BaseException:
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
         raise
     return link

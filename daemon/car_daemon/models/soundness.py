@@ -32,6 +32,7 @@ class Facts:
     block_count: int
     kv_bytes_per_token: int
     state_bytes: int
+    most_tokens: int | None
     parts: int
 
 
@@ -57,6 +58,7 @@ def check(path: Path) -> Facts:
             block_count=sizes.most("block_count"),
             kv_bytes_per_token=sizes.kv_bytes_per_token(),
             state_bytes=sizes.state_bytes(),
+            most_tokens=sizes.most("context_length") if _has_position_table(header) else None,
             parts=parts,
         )
 
@@ -97,6 +99,11 @@ def open_file(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise UnsoundModel(Reason.NOT_A_FILE)
     return open(descriptor, "rb", buffering=0)
+
+
+def _has_position_table(header: Header) -> bool:
+    """Whether a position beyond the trained context ends the process."""
+    return any(tensor.name == "position_embd.weight" for tensor in header.tensors)
 
 
 def _architecture(header: Header) -> str | None:

@@ -95,14 +95,7 @@ class EngineSupervisor:
     def start(self) -> None:
         """Load the model, and load it again whenever its engine dies."""
         self._replica.become("loading")
-        self._task = asyncio.create_task(self._live(), name=f"supervisor {self._entry.name}")
-        self._task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Tell of a defect in here: nobody awaits the task."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("supervisor.failed", model=self._entry.name, error=type(error).__name__, place=place_of(error))
-            self._replica.become("failed", reason=UNSUPERVISED)
+        self._task = asyncio.create_task(self._supervise(), name=f"supervisor {self._entry.name}")
 
     async def stop(self) -> None:
         """End the engine; it is not started again until `start`."""
@@ -122,6 +115,25 @@ class EngineSupervisor:
     def _gone(self) -> None:
         self._engine = None
         self._replica.lost()
+
+    async def _supervise(self) -> None:
+        """Live; at a defect in here end the engine and have everything answered, whatever of that fails too."""
+        try:
+            await self._live()
+        except Exception as error:  # noqa: BLE001 - nobody awaits the task
+            self._tell_defect(error)
+            self._replica.become("failed", reason=UNSUPERVISED)
+            for end in (self._end_engine, self._refuse_waiting):
+                try:
+                    await end()
+                except Exception as another:  # noqa: BLE001 - the next step may work all the same
+                    self._tell_defect(another)
+
+    def _tell_defect(self, error: Exception) -> None:
+        log.error("supervisor.failed", model=self._entry.name, error=type(error).__name__, place=place_of(error))
+
+    async def _refuse_waiting(self) -> None:
+        self._audience.replica_failed(self._entry)
 
     async def _live(self) -> None:
         """Run engines one after the other until the model cannot be served; one that was served is tried again."""

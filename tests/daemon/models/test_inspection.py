@@ -12,6 +12,9 @@ from car_daemon.models.unsound import UnsoundModel
 from car_protocol.models import ArraySize, Estimate, ModelFile
 from tests.daemon.links import ready_of
 from tests.daemon.models.files import F32, model, text, u32
+from tools.random_models.positions import generate_positions
+from tools.random_models.recurrent import INNER, KERNEL, STATE, generate_recurrent
+from tools.random_models.shape import TINY
 
 READY = ready_of(sequences=2, context_tokens=1024, kv_bytes=1)
 # Two layers of two heads of eight keys and eight values in 16 bits.
@@ -124,3 +127,15 @@ def test_a_model_that_is_served_is_told_with_the_context_that_it_has(path: Path)
     served.replicas[0].become("ready", ready=READY)
     served.configured = ModelSettings(path.with_name("next.gguf"), context_tokens=256)
     assert estimated(served, inspect(ModelSettings(path)), 1 << 30).context_tokens == 1024
+
+
+def test_no_context_is_promised_beyond_a_table_of_positions(tmp_path: Path) -> None:
+    generate_positions(tmp_path / "m.gguf", 300)
+    assert fits(tmp_path / "m.gguf", 10**9, context_tokens=2048).context_tokens == 300
+
+
+def test_states_are_part_of_what_a_sequence_takes(tmp_path: Path) -> None:
+    generate_recurrent(tmp_path / "m.gguf")
+    states = TINY.layers * INNER * (STATE + KERNEL - 1) * 4
+    estimate = fits(tmp_path / "m.gguf", 8 * states)
+    assert (estimate.kv_bytes_per_sequence, estimate.sequences, estimate.most_sequences) == (states, 2, 7)

@@ -58,6 +58,7 @@ def test_the_facts_of_the_built_in_model() -> None:
         block_count=4,
         kv_bytes_per_token=2048,
         state_bytes=0,
+        most_tokens=None,
         parts=1,
     )
 

@@ -327,18 +327,22 @@ async def test_a_check_that_fails_in_another_way_is_no_end_of_the_supervisor(err
         assert world.entry.reason == DIED_TOO_OFTEN
 
 
-async def test_a_supervisor_that_fails_says_so_and_its_model_is_not_left_loading() -> None:
-    def unsound(_: ModelSettings) -> None:
-        raise UnsoundModel(Reason.NOT_GGUF)
-
-    def fail(entry: ModelEntry) -> None:
-        raise ValueError(f"a defect of {entry.name}")
+@pytest.mark.parametrize("fails", ["engine_lost", "replica_failed"])
+async def test_a_supervisor_that_fails_says_so_and_has_everything_answered(fails: str) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a defect")
 
     with capture_logs() as logs:
-        async with supervised(unsound) as world:
-            world.replica_failed = fail  # type: ignore[method-assign]  # who hears of it is what fails
+        async with supervised() as world:
+            engine = await world.next_engine()
+            engine.hear(READY)
+            setattr(world.supervisor, "_pause", fail)  # noqa: B010 - it is no method of the protocol
+            setattr(world, fails, fail)
+            engine.die()
             while world.entry.reason != UNSUPERVISED:
                 world.changed.clear()
                 await world.changed.wait()
+            await asyncio.sleep(0)
     assert world.entry.state == "failed"
-    assert [entry["error"] for entry in logs if entry["event"] == "supervisor.failed"] == ["ValueError"]
+    assert {entry["error"] for entry in logs if entry["event"] == "supervisor.failed"} >= {"ValueError"}
+    assert ("failed" in world.heard) == (fails != "replica_failed")
