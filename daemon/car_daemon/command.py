@@ -1,8 +1,11 @@
 """The `card` command: arguments in, exit code out."""
 
 import argparse
+import asyncio
+import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from functools import partial
 from typing import NoReturn, get_args
 
 import uvloop
@@ -15,6 +18,7 @@ from car_daemon.daemon import Daemon
 from car_daemon.directory import BadAddress
 from car_daemon.listen import AddressInUse, OwnSocket
 from car_daemon.metrics_socket import CannotListen, MetricsSocket, listening_socket
+from car_daemon.models.link import launch
 from car_daemon.notify import Notifier
 from car_protocol import __version__
 from car_protocol.hub import PREFIX, hub_file
@@ -69,11 +73,15 @@ def _serve(
 ) -> int:
     logs.configure(config.log_level, config.log_format)
     faults.install()
-    failure = uvloop.run(_run(config, listening, metrics, read_config))
-    if failure is not None:
-        path = config.models[config.default_model].path
-        return _complain(EX_UNAVAILABLE, f"cannot load the model {path}: {failure}")
-    return 0
+    logs.standard_error.detach()
+    try:
+        failure = uvloop.run(_run(config, listening, metrics, read_config))
+        if failure is not None:
+            path = config.models[config.default_model].path
+            return _complain(EX_UNAVAILABLE, f"cannot load the model {path}: {failure}")
+        return 0
+    finally:
+        logs.standard_error.attach()
 
 
 async def _run(
@@ -86,10 +94,23 @@ async def _run(
     for warning in config.warnings:
         logs.log.warning("config.ignored", why=warning)
     daemon = Daemon(
-        config, listening, notifier=Notifier.of_environment(), read_config=read_config, metrics_socket=metrics
+        config,
+        listening,
+        launcher=partial(launch, stderr=logs.standard_error.inherited),
+        notifier=Notifier.of_environment(),
+        read_config=read_config,
+        metrics_socket=metrics,
     )
     await daemon.run()
+    _ignore_signals()
     return daemon.failure
+
+
+def _ignore_signals() -> None:
+    """Have no late signal end what is over: the loop forgets its handlers before the process is gone."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _missing_model(config: Config) -> str | None:
@@ -103,7 +124,7 @@ def _missing_model(config: Config) -> str | None:
 
 
 def _complain(code: int, message: str) -> int:
-    logs.StandardError().write(f"card: {message}\n")
+    logs.standard_error.write(f"card: {message}\n")
     return code
 
 

@@ -1,7 +1,6 @@
 """The configuration file as it lies on disk: TOML to tables, every complaint by the name of its key."""
 
 import difflib
-import os
 import re
 import tomllib
 from pathlib import Path
@@ -20,6 +19,7 @@ from car_daemon.config_tables import (
     QueueTable,
     SchedulerTable,
 )
+from car_daemon.regular_file import read_regular
 from car_daemon.scheduler.pressure import PressureLimits
 
 T = TypeVar("T")
@@ -31,9 +31,9 @@ _FILE = "config"
 def read_config_file(path: Path) -> ConfigFile:
     """Return what the file says; raises ConfigError."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_regular(path).decode())
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {os.strerror(error.errno or 0)}", _FILE) from error
+        raise ConfigError(f"cannot read {path}: {error.strerror}", _FILE) from error
     except RecursionError as error:
         raise ConfigError(f"{path} is not valid TOML: it nests too deeply", _FILE) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

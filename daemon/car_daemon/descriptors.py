@@ -8,7 +8,7 @@ from msgspec import structs
 from car_protocol.limits import Limits
 
 # Kept free for engines and their start, for files that are read, and for newcomers that are told why they cannot stay.
-_RESERVED = 16
+_RESERVED = 64
 
 
 def within_descriptors(limits: Limits) -> Limits:

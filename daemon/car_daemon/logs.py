@@ -3,11 +3,13 @@
 import contextlib
 import logging
 import os
+import stat
 from typing import Literal, TextIO, cast
 
 import structlog
 from msgspec import structs
 
+from car_daemon.log_pipe import LogPipe
 from car_protocol.trace import Trace
 
 log = structlog.get_logger()
@@ -21,14 +23,42 @@ _STANDARD_ERROR = 2
 class StandardError:
     """Standard error without a buffer; where it is closed or full, what is written is lost and nothing else is."""
 
+    def __init__(self) -> None:
+        # Mutable state: what is written to in its place, once that must not block, here and in processes of ours: a
+        # pipe that a process inherits may block again.
+        self._pipe: LogPipe | None = None
+        self._inherited: LogPipe | None = None
+
+    @property
+    def inherited(self) -> int | None:
+        """What processes of ours write to in place of standard error; None where that is it."""
+        return None if self._inherited is None else self._inherited.descriptor
+
+    def detach(self) -> None:
+        """Wait for no reader from now on; a file is written to as before."""
+        if not stat.S_ISREG(os.fstat(_STANDARD_ERROR).st_mode):
+            self._pipe, self._inherited = LogPipe(_STANDARD_ERROR), LogPipe(_STANDARD_ERROR)
+
+    def attach(self) -> None:
+        """Have what was written read, as far as somebody does, and write there as before."""
+        pipes = self._pipe, self._inherited
+        self._pipe = self._inherited = None
+        for pipe in pipes:
+            if pipe is not None:
+                pipe.close()
+
     def write(self, text: str) -> int:
         """Write text; return its length."""
+        descriptor = _STANDARD_ERROR if self._pipe is None else self._pipe.descriptor
         with contextlib.suppress(OSError):
-            os.write(_STANDARD_ERROR, text.encode(errors="backslashreplace"))
+            os.write(descriptor, text.encode(errors="backslashreplace"))
         return len(text)
 
     def flush(self) -> None:
         """Nothing waits to be written."""
+
+
+standard_error = StandardError()
 
 
 def open_standard_streams() -> None:
@@ -57,5 +87,5 @@ def configure(level: Level, style: Format) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, StandardError())),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, standard_error)),
     )

@@ -1,5 +1,7 @@
 """What the configuration file says of memory and of models."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,23 @@ def test_the_built_in_model_can_be_configured_without_its_file(tmp_path: Path) -
     assert (config.models["guide"].path, config.models["guide"].sequences) == (PATH, 3)
     given = loaded(tmp_path, '[models.guide]\npath = "/m.gguf"\n')
     assert given.models["guide"].path == Path("/m.gguf")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (os.mkfifo, "it is no file"),
+        (lambda path: path.write_bytes(b"#" * 2**21), "it is too large"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is too large"),
+        (lambda path: path.mkdir(), "Is a directory"),
+    ],
+)
+def test_what_is_no_configuration_is_neither_waited_for_nor_read_without_end(
+    tmp_path: Path, make: Callable[[Path], object], words: str
+) -> None:
+    make(tmp_path / "card.toml")
+    with pytest.raises(ConfigError, match=words):
+        load_config(Flags(config=str(tmp_path / "card.toml")), {})
 
 
 # Files of the hub.

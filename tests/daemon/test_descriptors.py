@@ -24,7 +24,7 @@ def test_the_soft_limit_is_raised_to_what_is_needed() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
     assert within_descriptors(Limits(max_connections=200)).max_connections == 200
-    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (200 + 16 + len(os.listdir("/dev/fd")) - 1, hard)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (200 + 64 + len(os.listdir("/dev/fd")) - 1, hard)
 
 
 def test_a_limit_that_is_high_enough_stays() -> None:
@@ -42,7 +42,7 @@ print(within_descriptors(Limits()).max_connections)
 """
 
 
-@pytest.mark.parametrize(("hard", "most"), [(64, 64 - 16 - 3), (12, 1)])
-def test_a_hard_limit_leaves_sixteen_beside_the_connections_and_one_connection_at_least(hard: int, most: int) -> None:
+@pytest.mark.parametrize(("hard", "most"), [(112, 112 - 64 - 3), (12, 1)])
+def test_a_hard_limit_leaves_some_beside_the_connections_and_one_connection_at_least(hard: int, most: int) -> None:
     ended = subprocess.run([sys.executable, "-c", SCRIPT, str(hard)], capture_output=True, text=True, check=True)
     assert int(ended.stdout) == most

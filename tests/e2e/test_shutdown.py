@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.support import KNOWN, LONG, Daemon, configured, endless, greedy, is_gone
+from tests.e2e.support import KNOWN, LONG, PATIENCE_S, Daemon, configured, endless, greedy, is_gone
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +26,37 @@ def test_shutdown_without_work_ends_at_once(start: Start) -> None:
     assert time.monotonic() - started < 3
     assert is_gone(engine)
     assert not daemon.path.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_again_and_again_leave_the_exit_code(start: Start, number: signal.Signals) -> None:
+    daemon = start()
+    daemon.ready()
+    deadline = time.monotonic() + PATIENCE_S
+    while daemon.process.poll() is None and time.monotonic() < deadline:
+        daemon.process.send_signal(number)
+        time.sleep(0.002)  # nothing tells when the loop forgets its handlers
+    assert daemon.process.wait(PATIENCE_S) == 0
+
+
+def handles(pid: int, number: signal.Signals) -> bool:
+    """Tell whether a process ignores or catches a signal."""
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    masks = [int(line.split()[1], 16) for line in status if line.startswith(("SigIgn", "SigCgt"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what a process ignores")
+def test_a_hang_up_at_the_start_ends_nothing(start: Start) -> None:
+    daemon = start()
+    # The interpreter's own start is not the daemon's.
+    while not handles(daemon.process.pid, signal.SIGHUP):
+        time.sleep(0.001)  # nothing announces it
+    for _ in range(100):
+        daemon.process.send_signal(signal.SIGHUP)
+        time.sleep(0.002)  # nothing tells how far the imports are
+    daemon.ready()
+    assert daemon.stop() == 0
 
 
 def test_sigterm_during_generation_finishes_what_runs_and_what_waits(start: Start) -> None:

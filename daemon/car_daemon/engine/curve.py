@@ -5,18 +5,23 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.regular_file import read_regular
+
+_Size = Annotated[int, Meta(ge=1)]
+_Seconds = Annotated[float, Meta(gt=0)]
 
 
 class Curve(Struct, frozen=True):
     """Seconds of a decode by rows (one of each sequence) and of a prefill by tokens of one prompt."""
 
-    decode: dict[int, float]
-    prefill: dict[int, float]
+    decode: dict[_Size, _Seconds]
+    prefill: dict[_Size, _Seconds]
 
 
 class CurveIdentity(Struct, frozen=True):
@@ -49,7 +54,7 @@ class CurveFile:
         if self._path is None:
             return measure()
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Curve)
+            return msgspec.json.decode(read_regular(self._path), type=Curve)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             curve = measure()
         _keep(self._path, curve)

@@ -6,11 +6,10 @@ import os
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from car_daemon.engine.codec import FrameReader, decode_to_engine, encode_frame
 from car_daemon.engine.commands import Commands
@@ -33,6 +32,7 @@ from car_daemon.engine.frames import (
     Share,
     ToEngine,
     Tokenize,
+    Warned,
 )
 from car_daemon.engine.inbox import Forgotten, Inbox
 from car_daemon.engine.preparer import Job
@@ -90,9 +90,11 @@ class EngineProcess:
         faulthandler.enable()
         try:
             return self._intake()
-        except (DaemonGone, OSError):
+        except (DaemonGone, ConnectionError):
             # The daemon was killed: its end of the socket is gone.
             return 0
+        except Exception as error:  # noqa: BLE001 - told as that of any other thread
+            self._fail("intake", error)
 
     def _intake(self) -> int:
         poll = select.poll()
@@ -157,10 +159,16 @@ class EngineProcess:
             except DaemonGone:
                 os._exit(0)
             except BaseException as error:  # noqa: BLE001 - never a live process with a dead thread
-                print(f"engine: {name} thread failed: {named(error)}", file=sys.stderr, flush=True)  # noqa: T201 - the process ends here
-                os._exit(1)
+                self._fail(name, error)
 
         threading.Thread(target=run, name=name, daemon=True).start()
+
+    def _fail(self, name: str, error: BaseException) -> NoReturn:
+        """End the process; the daemon hears why where it can be told."""
+        try:
+            self._sender.send(Warned("engine.failed", {"thread": name, "fault": named(error)}))
+        finally:
+            os._exit(1)
 
     def _heartbeat(self) -> Heartbeat:
         if self._engine is None:

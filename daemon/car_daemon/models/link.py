@@ -14,6 +14,8 @@ from car_daemon.engine.codec import FrameReader, decode_from_engine, encode_fram
 from car_daemon.engine.frames import FromEngine
 
 _KILL_AFTER_S = 1.0
+# More than uvloop needs at once for a process.
+_LAUNCH_DESCRIPTORS = 12
 _ENVIRONMENT = {
     # llama.cpp's assertion handler would fork a debugger before the process may die.
     "GGML_NO_BACKTRACE": "1",
@@ -117,20 +119,28 @@ class EngineChild:
             await self._process.wait()
 
 
-async def launch(hear: Callable[[FromEngine], None]) -> Engine:
-    """Spawn an engine process (never a fork of this one) and connect to it."""
+async def launch(hear: Callable[[FromEngine], None], stderr: int | None = None) -> Engine:
+    """Spawn an engine process (never a fork of this one) and connect to it; None leaves it our standard error."""
+    _require_descriptors()
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     try:
         with theirs:
-            process = await _spawn(theirs)
+            process = await _spawn(theirs, stderr)
         return EngineChild(process, await _connect(ours, process, hear))
     except BaseException:
         ours.close()
         raise
 
 
-async def _spawn(theirs: socket.socket) -> asyncio.subprocess.Process:
+def _require_descriptors() -> None:
+    """Raise OSError where there are too few: a launch that fails halfway would keep some of them for good."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(_LAUNCH_DESCRIPTORS):
+            stack.enter_context(open(os.devnull, "rb"))
+
+
+async def _spawn(theirs: socket.socket, stderr: int | None) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -138,6 +148,7 @@ async def _spawn(theirs: socket.socket) -> asyncio.subprocess.Process:
         str(theirs.fileno()),
         pass_fds=(theirs.fileno(),),
         stdin=asyncio.subprocess.DEVNULL,
+        stderr=stderr,
         env=_ENVIRONMENT | os.environ,
         # A Ctrl-C in the daemon's terminal is the daemon's to handle.
         start_new_session=True,

@@ -1,5 +1,6 @@
 """Whether a model file may be handed to an engine, checked in plain Python by its header alone."""
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from car_daemon.models.unsound import Reason, UnsoundModel, refuse
 from car_daemon.models.vocabulary import check_vocabulary
 
 _NAME_CHARACTERS = 64
+# What says nothing of the file.
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 # What llama.cpp calls the architecture of all projectors.
 _PROJECTORS = "clip"
 
@@ -93,7 +96,9 @@ def open_file(path: Path) -> BinaryIO:
     """Open a regular file; anything else is refused without waiting for it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in _SHORTAGES:
+            raise
         raise UnsoundModel(Reason.UNREADABLE) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -1,6 +1,9 @@
 """Cost curves, and where they are kept."""
 
+import os
 from pathlib import Path
+
+import pytest
 
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.curve import Curve, CurveCheck, CurveFile, CurveIdentity, identity_of
@@ -37,14 +40,31 @@ def test_another_identity_is_another_curve(tmp_path: Path) -> None:
     assert measure.times == 2
 
 
-def test_a_broken_file_is_measured_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"\xff{", b"", b'{"decode":{"1":0.0},"prefill":{}}', b'{"decode":{"1":-1.0},"prefill":{}}'),
+        *(b'{"decode":{"0":1.0},"prefill":{}}', b'{"decode":{"1":0.1},"prefill":{"-16":0.1}}', b" " * 2**21),
+    ],
+)
+def test_a_file_that_is_broken_or_makes_no_sense_is_measured_again(tmp_path: Path, content: bytes) -> None:
     measure = Measuring()
     CurveFile(tmp_path, identity()).remembered(measure)
     (file,) = tmp_path.iterdir()
-    file.write_bytes(b"\xff{")
+    file.write_bytes(content)
     assert CurveFile(tmp_path, identity()).remembered(measure) == CURVE
     assert CurveFile(tmp_path, identity()).remembered(measure) == CURVE
     assert measure.times == 2
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    measure = Measuring()
+    CurveFile(tmp_path, identity()).remembered(measure)
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    os.mkfifo(file)
+    assert CurveFile(tmp_path, identity()).remembered(measure) == CURVE
+    assert file.is_file(), "what was measured takes its place"
 
 
 def test_where_nothing_can_be_kept_a_curve_is_measured_all_the_same(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from car_daemon.engine.codec import encode_frame
-from car_daemon.engine.frames import FromEngine, Heartbeat, Load, Loading
+from car_daemon.engine.codec import FrameReader, decode_from_engine, encode_frame
+from car_daemon.engine.frames import FromEngine, Heartbeat, Load, Loading, Warned
 from car_daemon.engine.process import DaemonGone, FrameSender, in_steps
 from car_daemon.guide import PATH
 
@@ -48,6 +48,34 @@ def test_an_engine_whose_daemon_goes_while_it_loads_ends_without_a_word() -> Non
         ours.close()
         _, said = engine.communicate(timeout=30)
     assert (engine.returncode, said) == (0, b"")
+
+
+FAILING = """
+import os, socket, sys
+from car_daemon.engine.process import EngineProcess
+os.close(2)
+engine = EngineProcess(socket.socket(fileno=int(sys.argv[1])))
+def fail():
+    raise MemoryError("of a prompt")
+engine._start("loop", fail) if sys.argv[2] == "thread" else setattr(engine, "_intake", fail)
+engine.serve()
+"""
+
+
+@pytest.mark.parametrize("where", ["thread", "intake"])
+def test_a_defect_of_any_thread_ends_the_process_and_the_daemon_hears_where_it_was(where: str) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        engine = subprocess.Popen(
+            [sys.executable, "-c", FAILING, str(theirs.fileno()), where], pass_fds=(theirs.fileno(),)
+        )
+    with ours, engine:
+        ours.settimeout(30)
+        said = b"".join(iter(lambda: ours.recv(4096), b""))
+        assert engine.wait(30) == 1
+    [warned] = [decode_from_engine(body) for body in FrameReader().feed(said)]
+    thread = "loop" if where == "thread" else "intake"
+    assert warned == Warned("engine.failed", {"thread": thread, "fault": "MemoryError at __main__:7"})
 
 
 @pytest.mark.parametrize("shares", [[0.0, 0.02, 0.5, 0.52, 0.9927, 1.0, 1.0], [0.5, 0.9927, 1.0]])

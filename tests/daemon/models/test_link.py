@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -77,3 +78,14 @@ async def test_where_no_process_can_be_started_nothing_stays_open(
     with pytest.raises(FileNotFoundError):
         await link.launch(print)
     assert os.listdir("/dev/fd") == before
+
+
+async def test_where_descriptors_are_short_none_is_lost(started: Started) -> None:
+    before, (soft, hard) = os.listdir("/dev/fd"), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) + 6, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            await link.launch(print)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (os.listdir("/dev/fd"), started.pids) == (before, [])

@@ -1,5 +1,6 @@
 """What is refused, with which fixed text, and in how much time and memory."""
 
+import errno
 import os
 import time
 import tracemalloc
@@ -156,3 +157,13 @@ def test_damaged_models_are_sound_or_refused_in_little_time_and_memory(tmp_path:
         assert elapsed < 1, seed
         assert peak < 4 * MIB, seed
     assert len(set(verdicts)) > 5
+
+
+@pytest.mark.parametrize("shortage", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_shortage_says_nothing_of_a_file(monkeypatch: pytest.MonkeyPatch, shortage: int) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(shortage, "short of something")
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(OSError, match="short of something"):
+        check(PATH)
