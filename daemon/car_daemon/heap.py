@@ -5,7 +5,7 @@ import ctypes
 # glibc's M_MMAP_THRESHOLD. Where nobody sets it, it grows with the largest block that was freed, and blocks below it
 # stay with the process: after a storm of long frames that is memory that nobody uses.
 _MMAP_THRESHOLD = -3
-_LARGE_BYTES = 256 * 1024
+_LARGE_BYTES = 1024 * 1024
 
 
 def return_large_blocks() -> bool:

@@ -42,7 +42,7 @@ print(within_descriptors(Limits()).max_connections)
 """
 
 
-@pytest.mark.parametrize(("hard", "most"), [(112, 112 - 64 - 3), (12, 1)])
+@pytest.mark.parametrize(("hard", "most"), [(400, 400 - 64 - 3), (120, 120 - 30 - 3), (64, 64 - 16 - 3), (12, 1)])
 def test_a_hard_limit_leaves_some_beside_the_connections_and_one_connection_at_least(hard: int, most: int) -> None:
     ended = subprocess.run([sys.executable, "-c", SCRIPT, str(hard)], capture_output=True, text=True, check=True)
     assert int(ended.stdout) == most
