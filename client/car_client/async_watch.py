@@ -45,7 +45,10 @@ class AsyncStatusWatch(AsyncIterator[Status]):
         if not self._polls:
             return await self._begin()
         await self._pause(self._interval_s)
-        return await self._ask(calls.status())
+        status = await self._ask(calls.status())
+        if self._over:
+            raise StopAsyncIteration
+        return status
 
     async def aclose(self) -> None:
         """Ask for no more statuses; the iteration is over, also for who waits for the next one."""
@@ -67,11 +70,18 @@ class AsyncStatusWatch(AsyncIterator[Status]):
             return await self._ask(calls.status())
         except BaseException:
             # The daemon may have heard of it.
-            others = connection.session.unwatch(self._keep)
-            Reply(connection, calls.status(subscribe=others is not None, interval_ms=others))
+            self._leave(connection)
             raise
+        if self._over:
+            self._leave(connection)
+            raise StopAsyncIteration
         self._connection = connection
         return status
+
+    def _leave(self, connection: Connection) -> None:
+        """Have the daemon send no more than others want, without waiting for its answer."""
+        others = connection.session.unwatch(self._keep)
+        Reply(connection, calls.status(subscribe=others is not None, interval_ms=others))
 
     async def _sent(self, connection: Connection) -> Status:
         while self._news is None and connection.session.loss is None and not self._over:

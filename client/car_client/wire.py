@@ -1,5 +1,6 @@
 """A session over a blocking socket."""
 
+import select
 import socket
 from pathlib import Path
 
@@ -50,7 +51,11 @@ class Wire:
 
     def wait(self, exchange: Exchange) -> None:
         """Read until there is something to take."""
+        readable = select.poll()
+        readable.register(self._socket, select.POLLIN)
         while exchange.idle:
+            if self.open:
+                readable.poll()
             self._receive()
 
     def drain(self) -> None:
@@ -74,19 +79,20 @@ class Wire:
     def _receive(self) -> None:
         try:
             data = self._socket.recv(_READ_BYTES)
-        except ConnectionError:
-            data = b""
-        if not data:
-            self._lose(None)
-            return
-        try:
             self.session.receive(data)
+        except BlockingIOError:
+            raise
+        except ConnectionError:
+            self._lose(None)
         except ContractBroken as error:
             self._lose(error)
         except BaseException:
-            # An interrupt: frames of other requests are lost with it.
+            # An interrupt: what came with it is lost, frames of other requests too.
             self.close()
             raise
+        else:
+            if not data:
+                self._lose(None)
 
     def _lose(self, error: ContractBroken | None) -> None:
         self.open = False

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import stat
+import time
 from typing import Literal, TextIO, cast
 
 import structlog
@@ -18,6 +19,8 @@ Format = Literal["console", "json"]
 
 
 _STANDARD_ERROR = 2
+# So long the last lines may take.
+_LAST_LINES_S = 1.0
 
 
 class StandardError:
@@ -43,15 +46,21 @@ class StandardError:
         """Have what was written read, as far as somebody does, and write there as before."""
         pipes = self._pipe, self._inherited
         self._pipe = self._inherited = None
-        for pipe in pipes:
-            if pipe is not None:
-                pipe.close()
+        ended = [pipe for pipe in pipes if pipe is not None]
+        for pipe in ended:
+            pipe.end()
+        deadline = time.monotonic() + _LAST_LINES_S
+        for pipe in ended:
+            pipe.join(max(0.0, deadline - time.monotonic()))
 
     def write(self, text: str) -> int:
         """Write text; return its length."""
-        descriptor = _STANDARD_ERROR if self._pipe is None else self._pipe.descriptor
+        data = text.encode(errors="backslashreplace")
+        if self._pipe is not None:
+            self._pipe.write(data)
+            return len(text)
         with contextlib.suppress(OSError):
-            os.write(descriptor, text.encode(errors="backslashreplace"))
+            os.write(_STANDARD_ERROR, data)
         return len(text)
 
     def flush(self) -> None:

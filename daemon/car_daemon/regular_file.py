@@ -9,12 +9,13 @@ _MOST_BYTES = 1024 * 1024
 
 
 def read_regular(path: Path) -> bytes:
-    """Return what a file holds; raises OSError for what is none, without waiting for it, and for more than 1 MiB."""
+    """Return what a file or the null device holds; raises OSError for anything else, and for more than 1 MiB."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    facts = os.fstat(descriptor)
+    if not stat.S_ISREG(facts.st_mode) and facts.st_rdev != os.stat(os.devnull).st_rdev:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no file")
     with open(descriptor, "rb") as file:
-        kind = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(kind) and not stat.S_ISCHR(kind):
-            raise OSError(errno.EINVAL, "it is no file")
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise OSError(errno.EFBIG, "it is too large")

@@ -155,3 +155,14 @@ async def test_a_first_step_that_is_cancelled_leaves_no_subscription(
         await first
     await asyncio.to_thread(daemon.wait_for, "daemon/status", 2)
     assert daemon.params("daemon/status") == {"subscribe": False}
+
+
+async def test_a_watch_that_is_closed_during_its_first_step_leaves_no_subscription(
+    daemon: FakeDaemon, async_watch: AsyncStatusWatch
+) -> None:
+    first = asyncio.create_task(anext(async_watch, None))
+    await asyncio.sleep(0)
+    await async_watch.aclose()
+    assert await first is None
+    await asyncio.to_thread(daemon.wait_for, "daemon/status", 2)
+    assert daemon.params("daemon/status") == {"subscribe": False}

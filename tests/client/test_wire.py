@@ -1,11 +1,10 @@
 """What a blocking connection sends, also where a signal comes in the middle of it."""
 
-import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Thread
+from threading import Thread, main_thread
 from typing import NoReturn
 
 import pytest
@@ -31,7 +30,8 @@ def read_all(theirs: socket.socket, read: bytearray) -> None:
     """Send the signal in the middle of the long frame, then read until nothing comes any more."""
     while LONG[:1000] not in read:
         read += theirs.recv(1000)
-    os.kill(os.getpid(), signal.SIGUSR1)
+    # Of another thread than the one that sends it would interrupt nothing.
+    signal.pthread_kill(main_thread().ident or 0, signal.SIGUSR1)
     while data := theirs.recv(1 << 20):
         read += data
 

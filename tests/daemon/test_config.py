@@ -105,16 +105,19 @@ def test_the_built_in_model_can_be_configured_without_its_file(tmp_path: Path) -
     [
         (os.mkfifo, "it is no file"),
         (lambda path: path.write_bytes(b"#" * 2**21), "it is too large"),
-        (lambda path: path.symlink_to("/dev/zero"), "it is too large"),
-        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is no file"),
+        (lambda path: path.mkdir(), "it is no file"),
     ],
 )
 def test_what_is_no_configuration_is_neither_waited_for_nor_read_without_end(
     tmp_path: Path, make: Callable[[Path], object], words: str
 ) -> None:
     make(tmp_path / "card.toml")
+    before = os.listdir("/dev/fd")
     with pytest.raises(ConfigError, match=words):
         load_config(Flags(config=str(tmp_path / "card.toml")), {})
+    assert os.listdir("/dev/fd") == before
+    assert load_config(Flags(config=os.devnull), {}).default_model == "guide"
 
 
 # Files of the hub.

@@ -82,10 +82,12 @@ class EngineSupervisor:
         self._patience = patience or Patience()
         self._check = check
         self._circuit = Circuit(self._patience.circuit)
-        # Mutable state: the task that runs the lives, the engine of the present one with its number, its health and the
-        # timer that looks at it, the pause after it, and whether the next one may pack the weights for these cores.
+        # Mutable state: the task that runs the lives, the engine of the present one, whether others take it for up, its
+        # number, its health and the timer that looks at it, the pause after it, and whether the next one may pack the
+        # weights for these cores.
         self._task: asyncio.Task[None] | None = None
         self._engine: Engine | None = None
+        self._up = False
         self._number = 0
         self._vitals = Vitals(self._patience.vitals, clock())
         self._timer: asyncio.TimerHandle | None = None
@@ -109,12 +111,15 @@ class EngineSupervisor:
     async def _end_engine(self) -> None:
         if self._engine is not None:
             await self._engine.stop()
-            self._gone()
-            self._audience.engine_lost(self._number)
+        self._lost()
 
-    def _gone(self) -> None:
+    def _lost(self) -> None:
+        """Tell once that the engine is gone, also where the first who hears of it fails."""
         self._engine = None
-        self._replica.lost()
+        if self._up:
+            self._replica.lost()
+            self._audience.engine_lost(self._number)
+            self._up = False
 
     async def _supervise(self) -> None:
         """Live; at a defect in here end the engine and have everything answered, whatever of that fails too."""
@@ -122,15 +127,18 @@ class EngineSupervisor:
             await self._live()
         except Exception as error:  # noqa: BLE001 - nobody awaits the task
             self._tell_defect(error)
-            self._replica.become("failed", reason=UNSUPERVISED)
-            for end in (self._end_engine, self._refuse_waiting):
+            for step in (self._give_up, self._end_engine, self._refuse_waiting):
                 try:
-                    await end()
+                    await step()
                 except Exception as another:  # noqa: BLE001 - the next step may work all the same
                     self._tell_defect(another)
+            self._up = False
 
     def _tell_defect(self, error: Exception) -> None:
         log.error("supervisor.failed", model=self._entry.name, error=type(error).__name__, place=place_of(error))
+
+    async def _give_up(self) -> None:
+        self._replica.become("failed", reason=UNSUPERVISED)
 
     async def _refuse_waiting(self) -> None:
         self._audience.replica_failed(self._entry)
@@ -188,6 +196,7 @@ class EngineSupervisor:
     async def _run_engine(self, number: int) -> None:
         self._number = number
         self._engine = engine = await self._launch(lambda message: self._hear(number, message))
+        self._up = True
         self._vitals = Vitals(self._patience.vitals, self._clock())
         self._replica.launched(number, engine.pid)
         engine.send(self._load())
@@ -196,8 +205,7 @@ class EngineSupervisor:
             status = await engine.wait()
         finally:
             self._stop_watching()
-        self._gone()
-        self._audience.engine_lost(number)
+        self._lost()
         log.warning("engine.ended", model=self._entry.name, engine=number, status=status)
         if status in _CRASHES and self._replica.state == "loading":
             self._pack_otherwise()

@@ -57,7 +57,7 @@ class _Plan:
         self._running = [request for request in leased if request.state is State.RUNNING]
         self._leaving = [request for request in self._running if request.parking]
         self._leases = Counter(request.client for request in self._running if not request.parking)
-        self._helped: Counter[str] = Counter()
+        self._helped: Counter[tuple[str, str | None]] = Counter()
 
     def may_help(self, waiter: Request) -> bool:
         """Tell in short whether anybody could be parked for a waiter: most waiters have no such hope."""
@@ -77,6 +77,7 @@ class _Plan:
         if helper is None:
             return False
         self._leaving.remove(helper)
+        self._leases[waiter.client] += 1
         self._help(helper, waiter)
         return True
 
@@ -104,14 +105,14 @@ class _Plan:
         """Tell whether a waiter could have a lease once a running request gave up its own."""
         if self._leaves_its_sequence(request, waiter):
             return True
-        return self._gate.kept_free(waiter) > self._helped[waiter.model]
+        return self._gate.kept_free(waiter) > self._helped[waiter.model, waiter.device]
 
     def _leaves_its_sequence(self, request: Request, waiter: Request) -> bool:
         return request.model == waiter.model and self._gate.suits(waiter, _engine_of(request))
 
     def _help(self, request: Request, waiter: Request) -> None:
         if not self._leaves_its_sequence(request, waiter):
-            self._helped[waiter.model] += 1
+            self._helped[waiter.model, waiter.device] += 1
 
 
 def _engine_of(request: Request) -> int:

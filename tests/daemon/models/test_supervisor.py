@@ -344,5 +344,24 @@ async def test_a_supervisor_that_fails_says_so_and_has_everything_answered(fails
                 await world.changed.wait()
             await asyncio.sleep(0)
     assert world.entry.state == "failed"
+    assert ("lost" in world.heard) == (fails != "engine_lost")
     assert {entry["error"] for entry in logs if entry["event"] == "supervisor.failed"} >= {"ValueError"}
     assert ("failed" in world.heard) == (fails != "replica_failed")
+
+
+async def test_who_fails_when_it_hears_of_a_death_hears_of_it_again() -> None:
+    async with supervised() as world:
+        engine = await world.next_engine()
+        engine.hear(READY)
+        heard, lost = world.engine_lost, []
+
+        def fail_once(number: int) -> None:
+            lost.append(number)
+            if len(lost) == 1:
+                raise ValueError("a defect")
+            heard(number)
+
+        setattr(world, "engine_lost", fail_once)  # noqa: B010 - mypy takes it for a method
+        engine.die()
+        await world.next_engine()
+    assert lost[:2] == [lost[0]] * 2

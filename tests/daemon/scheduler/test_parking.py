@@ -286,3 +286,24 @@ def test_what_memory_pressure_leaves_of_a_model_is_all_that_others_make_room_for
     world.gate.pressure = "critical"
     world.run_one(two)
     assert one.to_park == set(), "its one sequence is leased, and the other one is not to be"
+
+
+def test_of_a_clients_leases_one_more_than_the_others_have_is_left_whenever_parkings_are_told() -> None:
+    world = World()
+    engine = world.start_engine(sequences=4)
+    for _ in range(4):
+        world.run_one(engine, client=(0, "first"))
+    for _ in range(4):
+        world.run_one(engine, client=(0, "second"))
+    assert len(engine.to_park) == 1
+
+
+def test_waiters_for_different_devices_of_one_model_are_helped_together() -> None:
+    world = World(machine_limit=2)
+    one, _, _ = world.start_engine("one"), world.start_engine("two", 1, "cpu"), world.start_engine("two", 1, "gpu0")
+    for _ in range(2):
+        world.run_one(one, priority="throughput")
+    for device in ("cpu", "gpu0"):
+        key = world.submit("two", device=device).key
+        world.prepare(next(engine for engine in world.engines.values() if key in engine.preparing), key)
+    assert one.to_park == {1, 2}
