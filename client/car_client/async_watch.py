@@ -56,8 +56,7 @@ class AsyncStatusWatch(AsyncIterator[Status]):
         self._changed.set()
         connection, self._connection = self._connection, None
         if connection and not connection.session.loss:
-            others = connection.session.unwatch(self._keep)
-            await self._ask(calls.status(subscribe=others is not None, interval_ms=others))
+            await self._ask(self._farewell(connection))
 
     async def _begin(self) -> Status:
         connection = await self._connected()
@@ -80,8 +79,12 @@ class AsyncStatusWatch(AsyncIterator[Status]):
 
     def _leave(self, connection: Connection) -> None:
         """Have the daemon send no more than others want, without waiting for its answer."""
+        Reply(connection, self._farewell(connection))
+
+    def _farewell(self, connection: Connection) -> Ask[Status]:
+        """Watch no more; return what tells the daemon which statuses others want."""
         others = connection.session.unwatch(self._keep)
-        Reply(connection, calls.status(subscribe=others is not None, interval_ms=others))
+        return calls.status(subscribe=others is not None, interval_ms=others)
 
     async def _sent(self, connection: Connection) -> Status:
         while self._news is None and connection.session.loss is None and not self._over:

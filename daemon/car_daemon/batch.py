@@ -52,7 +52,7 @@ class Batches:
         self._share.changed()
 
 
-def barred(call: Call) -> Failure | None:
+def refusal_in_batch(call: Call) -> Failure | None:
     """Return the answer to a call that may not stand in a batch: one that streams."""
     method = METHODS.get(call.method)
     if call.id is None or method is None or not method.streams:

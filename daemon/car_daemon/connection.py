@@ -7,7 +7,8 @@ from typing import Protocol, cast
 import structlog
 from msgspec import Struct
 
-from car_daemon.batch import Batches, barred
+from car_daemon import faults
+from car_daemon.batch import Batches, refusal_in_batch
 from car_daemon.exchange import Exchange
 from car_daemon.hangup import HangupWatcher
 from car_daemon.held import HeldBytes, Share
@@ -15,7 +16,6 @@ from car_daemon.intake import Intake
 from car_daemon.outbox import Outbox
 from car_daemon.peer import Peer
 from car_daemon.periodic import Periodic
-from car_daemon.place import place_of
 from car_daemon.turns import Turns
 from car_protocol.answer import Answer
 from car_protocol.envelope import (
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
             try:
                 self._receive(self._intake.take())
             except Exception as error:  # noqa: BLE001 - what goes wrong here ends this connection, not the others
-                log.error("connection.failed", error=type(error).__name__, place=place_of(error))  # noqa: TRY400
+                faults.report("connection.failed", error)
                 self.abort()
         if self._closing:
             self._intake.drop()
@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
             if self._closing:
                 return
             if isinstance(entry, Call):
-                self._call(entry, end, barred(entry))
+                self._call(entry, end, refusal_in_batch(entry))
             else:
                 answer(Failure(None, entry.as_object()))
 

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from msgspec import Struct
 
+from car_daemon import faults
 from car_daemon.exchange import Exchange
 from car_daemon.logs import trace_facts
-from car_daemon.place import place_of
 from car_protocol.envelope import Call
 from car_protocol.errors import RpcError
 from car_protocol.infer import CancelParams
@@ -19,7 +18,6 @@ from car_protocol.trace import trace_of
 if TYPE_CHECKING:
     from car_daemon.connection import Connection
 
-log = structlog.get_logger()
 # A handler returns the result, or None where the exchange will be ended later.
 Handler = Callable[["Connection", Exchange, Any], Struct | dict[str, Any] | None]
 CANCEL = "$/cancelRequest"
@@ -49,7 +47,7 @@ class Dispatch:
         except Exception as error:  # noqa: BLE001 - one failed call must not end the daemon
             # The text of an exception may hold input, and so may a traceback.
             facts = trace_facts(exchange.trace)
-            log.error("call.failed", method=call.method, error=type(error).__name__, place=place_of(error), **facts)  # noqa: TRY400
+            faults.report("call.failed", error, method=call.method, **facts)
             exchange.error(RpcError("internal_error"))
 
     def waits(self, call: Call) -> bool:

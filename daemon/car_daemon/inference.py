@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from car_daemon import faults
 from car_daemon.answer import GrowingAnswer, request_of
 from car_daemon.deadlines import Deadlines
 from car_daemon.engine import frames
@@ -18,7 +19,6 @@ from car_daemon.models.fleet import Fleet
 from car_daemon.models.link import Engine
 from car_daemon.models.pool import ModelPool
 from car_daemon.pending import Owner, Pending, Reply
-from car_daemon.place import place_of
 from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
 from car_daemon.scheduler.gate import Offer
 from car_daemon.scheduler.request import Request, State
@@ -242,7 +242,7 @@ class Inference:
                 if not isinstance(action, Prepare | Run):
                     raise
                 # No frame can hold it: it would keep its place for ever.
-                log.error("request.unsendable", error=type(error).__name__, place=place_of(error))  # noqa: TRY400 - no text of it
+                faults.report("request.unsendable", error)
                 key, now = action.request.key, self._clock()
                 actions += self._scheduler.refused(key, action.engine, "internal_error", {}, now)
         self._fleet.divide_cores(self._scheduler.gate.busy_engines())

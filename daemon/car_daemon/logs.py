@@ -58,9 +58,9 @@ class StandardError:
         data = text.encode(errors="backslashreplace")
         if self._pipe is not None:
             self._pipe.write(data)
-            return len(text)
-        with contextlib.suppress(OSError):
-            os.write(_STANDARD_ERROR, data)
+        else:
+            with contextlib.suppress(OSError):
+                os.write(_STANDARD_ERROR, data)
         return len(text)
 
     def flush(self) -> None:

@@ -5,13 +5,10 @@ import contextlib
 import socket
 from collections.abc import Callable
 
-import structlog
-
+from car_daemon import faults
 from car_daemon.accept import Acceptor
 from car_daemon.metrics_http import refusal, respond
-from car_daemon.place import place_of
 
-log = structlog.get_logger()
 MAX_READERS = 4
 MAX_HEAD_BYTES = 8 * 1024
 PATIENCE_S = 5.0
@@ -90,5 +87,5 @@ class MetricsServer:
         try:
             return respond(head, self._metrics)
         except Exception as error:  # noqa: BLE001 - a defect in the figures must not end the daemon
-            log.error("metrics.failed", error=type(error).__name__, place=place_of(error))  # noqa: TRY400
+            faults.report("metrics.failed", error)
             return refusal(500)

@@ -1,4 +1,4 @@
-"""Small files that are read at once."""
+"""Files that are opened without waiting for them: anything else at their place may never give a byte."""
 
 import errno
 import os
@@ -8,13 +8,27 @@ from pathlib import Path
 _MOST_BYTES = 1024 * 1024
 
 
-def read_regular(path: Path) -> bytes:
-    """Return what a file or the null device holds; raises OSError for anything else, and for more than 1 MiB."""
+class NotRegular(OSError):
+    """What is there is no regular file."""
+
+
+def open_regular(path: Path) -> int:
+    """Return a descriptor for reading a regular file; raises OSError, and NotRegular for anything else."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    facts = os.fstat(descriptor)
-    if not stat.S_ISREG(facts.st_mode) and facts.st_rdev != os.stat(os.devnull).st_rdev:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no file")
+        raise NotRegular(errno.EINVAL, "it is no file")
+    return descriptor
+
+
+def read_regular(path: Path) -> bytes:
+    """Return what a small file holds, nothing for the null device; raises as `open_regular`, and for over 1 MiB."""
+    try:
+        descriptor = open_regular(path)
+    except NotRegular:
+        if path.samefile(os.devnull):
+            return b""
+        raise
     with open(descriptor, "rb") as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:

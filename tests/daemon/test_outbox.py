@@ -237,10 +237,16 @@ TOO_MUCH = b"x" * 8 * LIMITS.max_output_bytes
 PATIENCE_S = LIMITS.slow_reader_ms / 1000
 
 
-async def test_who_leaves_too_much_unread_for_too_long_is_dropped_and_nobody_sooner() -> None:
+def flooded() -> Client:
+    """Return a client that does not read, and to whom too much is sent."""
     client = Client()
     client.pipe.reads = False
     client.outbox.send(TOO_MUCH)
+    return client
+
+
+async def test_who_leaves_too_much_unread_for_too_long_is_dropped_and_nobody_sooner() -> None:
+    client = flooded()
     for _ in range(2):
         client.outbox.flush()
         client.outbox.send(b"y")
@@ -254,9 +260,7 @@ async def test_who_leaves_too_much_unread_for_too_long_is_dropped_and_nobody_soo
 
 
 async def test_who_reads_a_long_answer_bit_by_bit_is_not_dropped_even_where_more_comes_than_it_reads() -> None:
-    client = Client()
-    client.pipe.reads = False
-    client.outbox.send(TOO_MUCH)
+    client = flooded()
     for _ in range(4):
         client.outbox.flush()
         client.pipe.read_some(1000)
@@ -281,9 +285,7 @@ async def test_what_a_client_once_left_unread_does_not_count_against_it_later() 
 
 
 async def test_of_a_connection_that_ended_nobody_looks_any_more() -> None:
-    client = Client()
-    client.pipe.reads = False
-    client.outbox.send(TOO_MUCH)
+    client = flooded()
     client.outbox.flush()
     client.outbox.discard()
     await asyncio.sleep(2 * PATIENCE_S)  # nothing announces what does not happen

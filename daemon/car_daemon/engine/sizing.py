@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from car_daemon.cores import usable_cpus
-from car_daemon.engine.capacity import MAX_SEQUENCES, Declared, Need, SequenceBytes, declare
+from car_daemon.engine.capacity import Declared, Need, SequenceBytes, declare
 from car_daemon.engine.curve import Curve, CurveFile, identity_of
 from car_daemon.engine.frames import FromEngine, Load, Warned
 from car_daemon.engine.llama.library import library_build
@@ -92,7 +92,7 @@ def _need(load: Load, model: LlamaModel, each: SequenceBytes, curve: Curve, free
         max_itl=load.max_itl_ms / 1000,
         context_tokens=load.context_tokens,
         sequences=load.sequences,
-        most_sequences=1 if model.traits.alone else MAX_SEQUENCES,
+        most_sequences=model.traits.most_sequences,
         most_tokens=model.most_tokens,
     )
 

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +12,7 @@ from car_daemon.models.hyperparameters import Hyperparameters
 from car_daemon.models.tensors import check_tensors, count_parameters
 from car_daemon.models.unsound import Reason, UnsoundModel, refuse
 from car_daemon.models.vocabulary import check_vocabulary
+from car_daemon.regular_file import NotRegular, open_regular
 
 _NAME_CHARACTERS = 64
 # What says nothing of the file.
@@ -95,14 +95,13 @@ def _read(path: Path) -> Header:
 def open_file(path: Path) -> BinaryIO:
     """Open a regular file; anything else is refused without waiting for it."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        descriptor = open_regular(path)
+    except NotRegular:
+        raise UnsoundModel(Reason.NOT_A_FILE) from None
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in _SHORTAGES:
             raise
         raise UnsoundModel(Reason.UNREADABLE) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise UnsoundModel(Reason.NOT_A_FILE)
     return open(descriptor, "rb", buffering=0)
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 import structlog
 from msgspec import Struct
 
+from car_daemon import faults
 from car_daemon.engine.frames import FromEngine, Heartbeat, Load, LoadFailed, Loading, Quit, Ready, Warned
 from car_daemon.models.circuit import Circuit, CircuitLimits
 from car_daemon.models.entry import ModelEntry, ModelSettings
@@ -16,11 +17,11 @@ from car_daemon.models.parts import check_files
 from car_daemon.models.replica import Replica
 from car_daemon.models.unsound import Reason, UnsoundModel
 from car_daemon.models.vitals import VitalLimits, Vitals
-from car_daemon.place import place_of
+from car_protocol.errors import REASONS
 
 log = structlog.get_logger()
 DIED_TOO_OFTEN = "the engine died too often"
-UNSUPERVISED = "the daemon failed; its log says why"
+UNSUPERVISED = REASONS["internal_error"].message
 # What native code ends with that does what it must not.
 _CRASHES = {-number for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)}
 
@@ -135,7 +136,7 @@ class EngineSupervisor:
             self._up = False
 
     def _tell_defect(self, error: Exception) -> None:
-        log.error("supervisor.failed", model=self._entry.name, error=type(error).__name__, place=place_of(error))
+        faults.report("supervisor.failed", error, model=self._entry.name)
 
     async def _give_up(self) -> None:
         self._replica.become("failed", reason=UNSUPERVISED)

@@ -67,12 +67,14 @@ class _Plan:
 
     def parkings_for(self, waiter: Request) -> list[Park]:
         """Return who is parked for one more waiter, if anybody has to be and may be."""
-        victim = None if self._is_helped(waiter) else self._victim(waiter)
+        # Whoever it is makes room where a sequence of its model is free and only the machine's limit is reached.
+        anybody = self._gate.kept_free(waiter) > self._helped[waiter.model, waiter.device]
+        victim = None if self._is_helped(waiter, anybody=anybody) else self._victim(waiter, anybody=anybody)
         return [] if victim is None else [_park(victim, waiter)]
 
-    def _is_helped(self, waiter: Request) -> bool:
+    def _is_helped(self, waiter: Request, *, anybody: bool) -> bool:
         """Tell whether somebody makes room for a waiter already, who helps nobody else then."""
-        helpers = [request for request in self._leaving if self._makes_room(request, waiter)]
+        helpers = [request for request in self._leaving if anybody or self._leaves_its_sequence(request, waiter)]
         helper = min(helpers, key=lambda request: request.model != waiter.model, default=None)
         if helper is None:
             return False
@@ -81,10 +83,11 @@ class _Plan:
         self._help(helper, waiter)
         return True
 
-    def _victim(self, waiter: Request) -> Request | None:
+    def _victim(self, waiter: Request, *, anybody: bool) -> Request | None:
         """Return who is parked for a waiter: of the lowest class, with the fewest tokens in its cells."""
+        replaceable = [each for each in self._running if self._may_replace(waiter, each)]
         victim = min(
-            (each for each in self._running if self._may_replace(waiter, each) and self._makes_room(each, waiter)),
+            (each for each in replaceable if anybody or self._leaves_its_sequence(each, waiter)),
             key=lambda request: (-RANKS[request.priority], request.prompt_done + request.produced),
             default=None,
         )
@@ -100,12 +103,6 @@ class _Plan:
         lower = RANKS[request.priority] - RANKS[waiter.priority]
         fairer = not lower and not self._leases[waiter.client] and self._leases[request.client] > 1
         return lower > 0 or fairer
-
-    def _makes_room(self, request: Request, waiter: Request) -> bool:
-        """Tell whether a waiter could have a lease once a running request gave up its own."""
-        if self._leaves_its_sequence(request, waiter):
-            return True
-        return self._gate.kept_free(waiter) > self._helped[waiter.model, waiter.device]
 
     def _leaves_its_sequence(self, request: Request, waiter: Request) -> bool:
         return request.model == waiter.model and self._gate.suits(waiter, _engine_of(request))

@@ -2,16 +2,18 @@
 
 from typing import NamedTuple
 
+from car_daemon.engine.capacity import MAX_SEQUENCES
+
 
 class Traits(NamedTuple):
     """How a model of an architecture has to be run.
 
-    `shares_prefill`: prompts of several sequences may be read in one batch. `alone`: it runs one sequence only.
+    `shares_prefill`: prompts of several sequences may be read in one batch. It runs at most so many sequences.
     `position_table`: a position beyond the trained context ends the process, where others only get worse.
     """
 
     shares_prefill: bool = True
-    alone: bool = False
+    most_sequences: int = MAX_SEQUENCES
     position_table: bool = False
 
 
@@ -25,7 +27,7 @@ _TRAITS = {
     "arwkv7": _STORES_ONE,
     "rwkv6qwen2": _STORES_ONE,
     # Its tokens change places between sequences, and its states are stored beside their tensors.
-    "plamo2": Traits(alone=True),
+    "plamo2": Traits(most_sequences=1),
     "bert": _TABLE,
     "gpt2": _TABLE,
     "mpt": _TABLE,

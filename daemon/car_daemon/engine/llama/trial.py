@@ -24,8 +24,8 @@ class Trial:
         self, model: LlamaModel, need: SequenceBytes, *, threads: int, memory_bytes: int, clock: Callable[[], float]
     ) -> None:
         affordable = memory_bytes // max(1, need.of(_CELLS))
-        most = 1 if model.traits.alone else max(size for kind, size in _PLAN if kind == "decode")
-        sequences = max(1, min(most, affordable))
+        most = max(size for kind, size in _PLAN if kind == "decode")
+        sequences = max(1, min(most, affordable, model.traits.most_sequences))
         self._clock = clock
         self._context = LlamaContext(model, sequences=sequences, context_tokens=_CELLS, threads=threads)
 
