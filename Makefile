@@ -1,11 +1,11 @@
-# Everything a fresh machine needs: `make demo` shows it working, `make test` proves it.
+# Everything a fresh machine needs: `make demo` shows it working, `make test` proves it. `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
 # The compiler that CMake takes for llama.cpp.
 ifeq ($(origin CXX),default)
 CXX := c++
 endif
-# What it knows of this CPU decides the flags (docs/decisions/0019): GCC takes the setting up of AMX's tiles for dead stores,
+# Its features for this CPU decide the flags (docs/decisions/0019): GCC removes the set-up of AMX's tiles as dead stores,
 # so the first decode dies; with AVX512-FP16 the values of heads of 64 are summed one by one.
 NATIVE := $(shell $(CXX) -march=native -dM -E -x c++ /dev/null 2>/dev/null)
 AMX_FLAGS := $(if $(findstring __clang__,$(NATIVE)),,$(if $(findstring __AMX_TILE__,$(NATIVE)),-fno-tree-dse -fno-dse))
@@ -13,55 +13,100 @@ FP16_FLAG := $(if $(findstring __AVX512FP16__,$(NATIVE)),-mno-avx512fp16)
 PIP_INSTALL := CFLAGS="$(CFLAGS) $(FP16_FLAG)" CXXFLAGS="$(CXXFLAGS) $(AMX_FLAGS) $(FP16_FLAG)" \
 	$(BIN)/python -m pip install --quiet
 
-.PHONY: install rebuild demo test check fmt docs pictures build bench bench-full clean
+# Tests without llama.cpp and without a daemon.
+FAST := tests/test_*.py tests/protocol tests/daemon tests/tools --ignore tests/daemon/engine/llama --hypothesis-profile quick
 
-install: .venv/installed
+.PHONY: help install rebuild demo dev test fast cover check fmt shape trace docs pictures build pins sbom bench bench-full clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: .venv/installed ## .venv with all of it; builds llama.cpp once
 
 # llama-cpp-python is built from source here, which takes some minutes the first time; pip keeps the wheel.
-.venv/installed: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "card needs Python 3.11 or newer")'
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(PIP_INSTALL) --editable ".[daemon,terminal,hub]" --group test --group lint
+.venv/installed: .venv/engineless
+	$(PIP_INSTALL) --editable ".[daemon,terminal,hub,images]" --group test --group lint
 	$(BIN)/python -m tools.try_llama || { test $$? -gt 128 && $(MAKE) rebuild; }
 	touch $@
 
+# All but llama.cpp: seconds, and no compiler.
+.venv/engineless: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "card needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable ".[engineless,terminal,hub]" --group test --group lint
+	touch $@
+
 # For a wheel in pip's cache that crashes or crawls here: it was built without those flags, or for another CPU.
-rebuild:
+rebuild: ## build llama.cpp again
 	-$(BIN)/python -m pip cache remove --quiet llama_cpp_python
 	$(PIP_INSTALL) --force-reinstall --no-deps --no-binary llama-cpp-python \
 		"$$($(BIN)/python -m pip freeze | grep -i '^llama.cpp.python==')"
 	-$(BIN)/python -m tools.try_llama
 
-demo: install
+demo: install ## the daemon on its built-in model: one answer
 	$(BIN)/python tools/demo.py
 
-test: install
+test: install ## the whole suite
 	$(BIN)/python -m pytest -m "not slow"
 	$(BIN)/python -m pytest -m slow
 
-check: install
+fast: .venv/engineless ## tests without llama.cpp and without a daemon, in seconds
+	$(BIN)/python -m pytest -q -m "not slow" $(FAST)
+
+cover: install ## the fast tests with coverage; the report is htmlcov/index.html
+	$(BIN)/python -m pip install --quiet --group cover
+	$(BIN)/python -m pytest -q -m "not slow" --cov --cov-report html --cov-report term:skip-covered
+
+dev: .venv/engineless ## the real daemon with scripted engines, in the foreground: no llama.cpp
+	$(BIN)/python -m tools.scripted
+
+check: install ## lint and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-fmt: install
+fmt: install ## format, and apply the linter's fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# The tables of docs/protocol.md, from the definitions.
-docs: install
+shape: .venv/engineless ## figures about the code's shape: a mirror, no gate
+	$(BIN)/python -m tools.shape
+
+trace: .venv/engineless ## the calls of one token; renews docs/follow-one-token.md
+	$(BIN)/python -m tools.trace
+
+docs: install ## the tables of docs/protocol.md, from the definitions
 	$(BIN)/python -m tools.protocol_docs
 
-# docs/pictures, from a daemon that works.
-pictures: install
+pictures: install ## docs/pictures, from a daemon that works
 	$(BIN)/python -m tools.pictures
 
-build: install
+build: install ## a wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
+# Tools of a release, in an environment of their own: their dependencies are not card's.
+.venv/release/installed: pyproject.toml
+	$(PYTHON) -m venv .venv/release
+	.venv/release/bin/python -m pip install --quiet --group release
+	touch $@
+
+# Every version with the hashes of all of its files; without the address of an index. The last lines of pip-compile's
+# file are about the project itself, which its extras name.
+pins: .venv/release/installed ## requirements/daemon.txt: pinned versions with hashes
+	mkdir -p build requirements
+	.venv/release/bin/pip-compile --quiet --upgrade --generate-hashes --unsafe-package card-daemon --strip-extras \
+		--no-header --no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+		--extra daemon --extra terminal --extra hub --extra images --output-file build/daemon.txt pyproject.toml
+	sed '/^# WARNING/,$$d' build/daemon.txt > requirements/daemon.txt
+
+sbom: .venv/release/installed ## dist/card.cdx.json: a CycloneDX list of the pinned dependencies, beside the wheel
+	mkdir -p dist
+	.venv/release/bin/cyclonedx-py requirements --output-reproducible --output-format JSON \
+		--pyproject pyproject.toml --output-file dist/card.cdx.json requirements/daemon.txt
+
 # Some minutes. LLAMA_SERVER=PATH of llama.cpp's llama-server lets it take part.
-bench: install
+bench: install ## the short benchmarks
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks.throughput --turns 2
 	$(BIN)/python -m benchmarks.overhead
@@ -70,13 +115,15 @@ bench: install
 
 # Everything, more than an hour with other servers. LLAMA_CPP_PYTHON=PATH of a Python with
 # llama-cpp-python[server] lets the binding's own server take part.
-bench-full: install
+bench-full: install ## all benchmarks
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks.throughput --full
 	$(BIN)/python -m benchmarks.overhead --full
 	$(BIN)/python -m benchmarks.calls
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.admission
+	$(BIN)/python -m benchmarks.scheduling
+	$(BIN)/python -m benchmarks.day
 	$(BIN)/python -m benchmarks.long_prompt
 	$(BIN)/python -m benchmarks.long_prompt --tokens 4000
 	$(BIN)/python -m benchmarks.prefixes
@@ -87,5 +134,5 @@ bench-full: install
 	$(BIN)/python -m benchmarks.idle
 	$(BIN)/python -m benchmarks.memory --full
 
-clean:
+clean: ## remove build outputs
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis benchmarks/out

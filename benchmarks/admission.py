@@ -1,4 +1,4 @@
-"""Who waits for whom: urgent work among throughput work, a flood, a burst.
+"""Waiting times: urgent work among throughput work, a flood, a burst.
 
 `python -m benchmarks.admission` prints one line a figure; the model has random weights and 135M dimensions.
 """
@@ -95,7 +95,7 @@ async def _burst_of(
 
 async def _capacity_ms(client: AsyncClient) -> float:
     asked = time.perf_counter()
-    await client.read_capacity()
+    await client.call("inference/capacity")
     return (time.perf_counter() - asked) * 1000
 
 

@@ -16,20 +16,20 @@ from benchmarks.packing import packed
 from benchmarks.targets.case import Case
 from car_client.carctl.load.figures import Figures, summary
 from car_client.carctl.load.request import Request
-from car_client.carctl.load.timed import Timed
+from car_client.carctl.load.timed_answer import TimedAnswer
 from car_client.carctl.load.workload import Workload
-from car_daemon.engine.frames import Run
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.context import BATCH_TOKENS, LlamaContext
 from car_daemon.engine.llama.library import silence
 from car_daemon.engine.llama.model import LlamaModel
-from car_daemon.engine.llama.sampling import SamplerChains
+from car_daemon.engine.llama.sampling.chains import SamplerChains
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.engine.sizing import default_threads
+from car_daemon.ipc.frames import GenerationOptions, Prepared, Run
 from car_protocol.sampling import Sampling
 
 _GREEDY = Sampling(temperature=0, ignore_eos=True)
-_RUN = Run(key=0, tokens=b"", max_tokens=1, sampling=_GREEDY, seed=1, stop=[], return_tokens=False)
+_RUN = Run(Prepared(0, b"", 1), GenerationOptions(sampling=_GREEDY, seed=1))
 _REPEATS = 3
 
 
@@ -42,13 +42,12 @@ class Lane:
         self.prompt = request.prompt
         self.max_tokens = request.max_tokens
         self.asked = time.perf_counter()
-        # Mutable state: when its tokens came, and the last of them.
         self.came: list[float] = []
         self.token = -1
 
     @property
     def position(self) -> int:
-        """Where its last token goes."""
+        """The position of its last token."""
         return len(self.prompt) + len(self.came) - 1
 
     def take(self, token: int) -> None:
@@ -57,9 +56,9 @@ class Lane:
         self.came.append(time.perf_counter())
 
     @property
-    def answer(self) -> Timed:
+    def answer(self) -> TimedAnswer:
         """Its times."""
-        return Timed(self.asked, self.came, len(self.came), len(self.prompt))
+        return TimedAnswer(self.asked, self.came, len(self.came), len(self.prompt))
 
 
 class Loop:
@@ -78,11 +77,10 @@ class Loop:
         # Greedy samplers remember nothing: one serves all answers of its sequence.
         self._samplers = [chains.build(_RUN, []) for _ in range(case.sequences)]
         self._costs = [0.0, *(self._cost(rows) for rows in range(1, case.sequences + 1))]
-        # Mutable state: how many may run, what runs by its sequence, the runs in which it is decoded, and what ended.
         self._most = case.sequences
         self._lanes: dict[int, Lane] = {}
         self._runs: list[range] = []
-        self._answers: list[Timed] = []
+        self._answers: list[TimedAnswer] = []
 
     def run(self, workload: Workload) -> Figures:
         """Run a workload once."""
@@ -95,7 +93,7 @@ class Loop:
         requests = workload.all_requests()
         while self._admit(requests if time.perf_counter() < end else iter(())) or self._lanes:
             self._step()
-        last = min(end, max(answer.came[-1] for answer in self._answers))
+        last = min(end, max(answer.piece_times[-1] for answer in self._answers))
         own_cpu = (time.process_time() - cpu) / (time.perf_counter() - begin)
         return summary(self._answers, begin + workload.warm_up, last, own_cpu)
 

@@ -1,4 +1,4 @@
-"""What else runs on the machine while something is measured."""
+"""Other programs on the machine during a measurement."""
 
 import os
 import resource
@@ -18,7 +18,6 @@ class Bystanders:
 
     def __init__(self, quiet: float, patience_s: float) -> None:
         self._quiet = quiet
-        # Mutable state: when patience ends.
         self._until = time.monotonic() + patience_s
 
     def without(self, measure: Callable[[], T]) -> tuple[T, float]:

@@ -1,4 +1,4 @@
-"""What a small call costs: `inference/capacity` one after the other and pipelined, beside a bare echo in turn.
+"""The cost of a small call: `inference/capacity` one after the other and pipelined, beside a bare echo in turn.
 
 `python -m benchmarks.calls` prints one line a figure. The caller is a blocking socket in one thread.
 """

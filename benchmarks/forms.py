@@ -1,4 +1,4 @@
-"""What a form costs: grammars that the model agrees with and never agrees with, log-probabilities, stop strings.
+"""The cost of constraints: grammars that the model agrees with and never agrees with, logprobs, stop strings.
 
 `python -m benchmarks.forms` prints milliseconds a token, and ratios to plain text taken in turn in one run.
 """

@@ -16,7 +16,7 @@ COMMAND = (sys.executable, "-m", "benchmarks.generator")
 
 
 class Job(Struct):
-    """What the process is told."""
+    """The commands to the process."""
 
     endpoint: Endpoint
     workload: Workload

@@ -1,4 +1,4 @@
-"""What 500 connections that do nothing cost: memory of the daemon, and throughput of those that do something.
+"""The cost of 500 idle connections: memory of the daemon, and throughput of the busy ones.
 
 `python -m benchmarks.idle`; the model has random weights and 135M dimensions.
 """

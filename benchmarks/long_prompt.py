@@ -17,7 +17,7 @@ from benchmarks.streams import GREEDY, decoders, stream
 from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import found_llama_servers
 from car_client.carctl.load.figures import Spread, spread
-from car_daemon.models.entry import STEP_TARGET_MS
+from car_daemon.models.settings import STEP_TARGET_MS
 
 DECODERS = 7
 SEQUENCES, CONTEXT_TOKENS = 8, 4096

@@ -1,4 +1,4 @@
-"""Whether the daemon grows: its memory after a thousand requests, ten thousand, and with --full a hundred thousand.
+"""Growth of the daemon: its memory after a thousand requests, ten thousand, and with --full a hundred thousand.
 
 `python -m benchmarks.memory [--full]`; short answers of a tiny model.
 """

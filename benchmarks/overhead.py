@@ -1,4 +1,4 @@
-"""What the daemon costs outside llama.cpp: the processor time of a token, on a model that takes almost none itself.
+"""The daemon's cost outside llama.cpp: the processor time of a token, on a model that takes almost none itself.
 
 `python -m benchmarks.overhead [--full]` compares daemon and engine with a bare loop over the same work, in turn. The
 tiny model runs on one thread, so all of a process's time is work, not waiting for another thread.
@@ -38,7 +38,7 @@ class Cost(NamedTuple):
 
     @property
     def outside(self) -> float:
-        """What is spent outside llama.cpp."""
+        """The time spent outside llama.cpp."""
         return self.daemon + self.engine - self.bare
 
 

@@ -1,4 +1,4 @@
-"""What a shared prefix saves: on the same sequence, on a busy one, and for many clients at once.
+"""Savings of a shared prefix: on the same sequence, on a busy one, and for many clients at once.
 
 `python -m benchmarks.prefixes` prints one line a figure; the model has random weights and 135M dimensions.
 """

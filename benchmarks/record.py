@@ -1,4 +1,4 @@
-"""What a run of a benchmark leaves behind: a JSON file with its figures and where they were taken."""
+"""The record of a benchmark's run: a JSON file with its figures and the machine."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ from benchmarks.models import OUT
 
 
 class Machine(Struct, frozen=True):
-    """Where figures were taken, and how busy it was: the load averages of 1, 5 and 15 minutes at the begin."""
+    """The machine of the figures, and its load: the load averages of 1, 5 and 15 minutes at the begin."""
 
     processor: str
     cores: int

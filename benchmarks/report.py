@@ -1,4 +1,4 @@
-"""How a benchmark says its figures: a line each as they come, and all of them in a record at the end."""
+"""A benchmark's output: a line a figure as they come, and all of them in a record at the end."""
 
 from typing import Any
 
@@ -11,7 +11,6 @@ class Report:
     def __init__(self, name: str) -> None:
         self._name = name
         self._machine = this_machine()
-        # Mutable state: what was said, in order.
         self._said: dict[str, list[float]] = {}
 
     def say(self, what: str, value: float, *more: float) -> None:

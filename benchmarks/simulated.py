@@ -1,4 +1,4 @@
-"""What clients see of the step planner on a simulated machine, beside steps that take every prompt whole.
+"""Latencies of the step planner on a simulated machine, beside steps that take every prompt whole.
 
 `python -m benchmarks.simulated` takes seconds and finds the same on every machine.
 """
@@ -10,10 +10,12 @@ from car_client.carctl.load.lengths import Lengths
 from car_client.carctl.load.workload import Workload
 from car_daemon.engine.assembly import IDLE_TARGET_S
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.planner import Chunk, Step, StepPlanner
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.planner import Step, StepPlanner
+from car_daemon.engine.batching.prefill import Chunk
+from car_daemon.engine.batching.table import Demand, SequenceTable
 from car_daemon.engine.llama.context import BATCH_TOKENS
-from car_daemon.models.entry import STEP_TARGET_MS
+from car_daemon.ipc.types import NO_ADAPTERS
+from car_daemon.models.settings import STEP_TARGET_MS
 
 # Two x86-64 cores and a q8_0 model of 135M dimensions, as measured in a quiet hour.
 TWO_CORES = Machine(
@@ -50,10 +52,11 @@ class PromptsFirst:
     def __init__(self, costs: StepCosts) -> None:
         self._decodes = planner(costs)
 
-    def plan(self, table: SequenceTable) -> Step:
+    def plan(self, table: SequenceTable, now: float) -> Step:
         """Return the next step; empty when nothing has work."""
-        if not (waiting := table.prefilling):
-            return self._decodes.plan(table)
+        waiting = table.demand().get(NO_ADAPTERS, Demand()).prefilling
+        if not waiting:
+            return self._decodes.plan(table, now)
         length = waiting[0].remaining
         return Step([], [Chunk(sequence, length) for sequence in waiting if sequence.remaining == length])
 

@@ -10,10 +10,11 @@ from typing import NamedTuple, Protocol
 
 from car_client.carctl.load.figures import Figures, summary
 from car_client.carctl.load.request import Request
-from car_client.carctl.load.timed import Timed
+from car_client.carctl.load.timed_answer import TimedAnswer
 from car_client.carctl.load.workload import Workload
 from car_daemon.engine.batching.costs import CostCurve, StepCosts
-from car_daemon.engine.batching.planner import Chunk, Step
+from car_daemon.engine.batching.planner import Step
+from car_daemon.engine.batching.prefill import Chunk
 from car_daemon.engine.batching.sequence import Sequence, mean_cells
 from car_daemon.engine.batching.table import SequenceTable
 
@@ -53,15 +54,15 @@ class Machine:
 
     @property
     def costs(self) -> StepCosts:
-        """What an engine knows of it after its start."""
+        """The costs that an engine has measured at its start."""
         rows = {size: self.decode_seconds(size) for size in (1, 2, 4, 8, 16)}
         return StepCosts(rows, {size: self.prefill_seconds(size, 0) for size in (16, 64, 256)})
 
 
 class Planner(Protocol):
-    """Who decides steps."""
+    """The planner of steps."""
 
-    def plan(self, table: SequenceTable) -> Step:
+    def plan(self, table: SequenceTable, now: float) -> Step:
         """Return the next step; empty when nothing has work."""
         ...
 
@@ -78,8 +79,8 @@ class _Lane:
     came: list[float]
 
     @property
-    def answer(self) -> Timed:
-        return Timed(self.asked, self.came, len(self.came), len(self.request.prompt))
+    def answer(self) -> TimedAnswer:
+        return TimedAnswer(self.asked, self.came, len(self.came), len(self.request.prompt))
 
 
 class Simulation:
@@ -94,7 +95,7 @@ class Simulation:
         self._table = SequenceTable(sequences, _CONTEXT_TOKENS)
         self._arrivals: deque[_Arrival] = deque()
         self._lanes: dict[int, _Lane] = {}
-        self._answers: list[Timed] = []
+        self._answers: list[TimedAnswer] = []
 
     def run(self, workload: Workload) -> Figures:
         """Return what its clients see; the workload ends after so many requests."""
@@ -106,12 +107,12 @@ class Simulation:
         )
         while self._arrivals or self._lanes:
             self._admit()
-            step = self._planner.plan(self._table)
+            step = self._planner.plan(self._table, self._now)
             self._decode(step)
             self._prefill(step.prefill)
             self._end_finished(requests)
         # The last clients have no successors: what counts ends with the first sequence that nobody takes.
-        last = self._answers[-workload.clients].came[-1]
+        last = self._answers[-workload.clients].piece_times[-1]
         return summary(self._answers, workload.warm_up, last, 0.0)
 
     def _admit(self) -> None:
@@ -124,11 +125,11 @@ class Simulation:
             self._lanes[sequence.number] = _Lane(arrival.moment, arrival.request, [])
 
     def _decode(self, step: Step) -> None:
-        for run in step.decode:
-            seconds = self._machine.decode_seconds(run.rows)
+        for batch in step.decode:
+            seconds = self._machine.decode_seconds(batch.rows)
             self._now += seconds
-            self._costs.decode.observe(run.rows, seconds)
-            for sequence in run.sequences:
+            self._costs.decode.observe(batch.rows, seconds)
+            for sequence in batch.sequences:
                 sequence.commit(1)
                 self._take(sequence)
 

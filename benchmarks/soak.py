@@ -37,7 +37,7 @@ _OUTCOMES = ("completed", "failed", "cancelled", "rejected", "in_flight")
 
 
 class Held(NamedTuple):
-    """What the daemon and its engine hold while nobody but the watcher is connected."""
+    """Resources of the daemon and its engine while only the watcher is connected."""
 
     daemon_bytes: int
     engine_bytes: int

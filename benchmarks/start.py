@@ -1,4 +1,4 @@
-"""How long a start takes: to the first answer about capacity, to the first token, and to a first answer that is whole.
+"""The time of a start: to the first capacity, to the first token, and to the first whole answer.
 
 `python -m benchmarks.start`: the built-in model, its cost curve known from a start before.
 """

@@ -6,7 +6,7 @@ from typing import Any
 from car_client.carctl.load.connection import Connection
 from car_client.carctl.load.endpoint import Endpoint
 from car_client.carctl.load.request import Request
-from car_client.carctl.load.timed import Timed
+from car_client.carctl.load.timed_answer import TimedAnswer
 
 GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 SHORT = [400] * 16
@@ -14,7 +14,7 @@ SHORT = [400] * 16
 
 async def stream(
     address: str, prompt: list[int], max_tokens: int, options: dict[str, Any], started: asyncio.Event | None = None
-) -> Timed:
+) -> TimedAnswer:
     """Return one answer, on a connection of its own."""
     connection: Connection = await Endpoint(address).connect(options)
     try:
@@ -23,7 +23,9 @@ async def stream(
         connection.close()
 
 
-async def decoders(address: str, count: int, max_tokens: int, options: dict[str, Any]) -> "asyncio.Future[list[Timed]]":
+async def decoders(
+    address: str, count: int, max_tokens: int, options: dict[str, Any]
+) -> "asyncio.Future[list[TimedAnswer]]":
     """Start streams with short prompts and return once all of them decode."""
     started = [asyncio.Event() for _ in range(count)]
     running = asyncio.gather(*(stream(address, SHORT, max_tokens, options, event) for event in started))

@@ -1,10 +1,9 @@
-"""Without an event loop: an answer in one piece, one that streams, and an error that says what to do."""
+"""A whole answer, a streamed one and a deadline, without an event loop."""
 
 from car_client import Client, DeadlineExceeded
 
-with Client() as client:
-    answer = client.infer(messages=[{"role": "user", "content": "What is capacity?"}], temperature=0)
-    print(answer.text)
+with Client(timeout=60) as client:
+    print(client.infer(messages=[{"role": "user", "content": "What is capacity?"}], temperature=0).text)
 
     for chunk in client.infer_stream(messages=[{"role": "user", "content": "What is the gate?"}], temperature=0):
         print(chunk.text, end="", flush=True)

@@ -1,8 +1,8 @@
-"""Many prompts that are in no hurry: they fill what is free, and give way to everybody who waits for an answer.
+"""Many prompts that fill what is free and give way to every request that is urgent.
 
-Work of the class `throughput` is set aside when a `latency_critical` request (the default) finds no free sequence, and
-goes on later where it stopped. Nothing here decides how much runs at once: all is asked at once (a connection may have
-64 requests in flight), and the daemon runs as many as the machine does well.
+A request of the class `throughput` is parked when one of `latency_critical`, the default, finds no free sequence, and
+resumes where it stopped. All prompts are sent at once, up to 64 on a connection: the daemon runs as many as suit the
+machine.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ QUESTIONS = ["What is card?", "What is a lease?", "What is the gate?", "What is 
 async def main() -> None:
     async with AsyncClient() as client:
         begun = time.monotonic()
-        background = [asyncio.create_task(batch_answer(client, question)) for question in QUESTIONS]
+        background = [asyncio.create_task(count_tokens(client, question)) for question in QUESTIONS]
         await asyncio.wait(background, return_when=asyncio.FIRST_COMPLETED)
-        # Somebody asks meanwhile, and is not made to wait for all the others.
+        # This one does not wait for all the others.
         answer = await client.infer(messages=[{"role": "user", "content": "Hi"}], temperature=0, client="chat")
         waiting = sum(not task.done() for task in background)
         print(f"answered in {answer.timings.total_ms:.0f} ms while {waiting} of {len(QUESTIONS)} were not done")
@@ -26,11 +26,9 @@ async def main() -> None:
         print(f"{len(QUESTIONS)} answers, {tokens} tokens, {tokens / (time.monotonic() - begun):.0f} tokens/s")
 
 
-async def batch_answer(client: AsyncClient, question: str) -> int:
-    """Return how many tokens the answer has."""
-    answer = await client.infer(
-        messages=[{"role": "user", "content": question}], temperature=0, priority="throughput", client="batch"
-    )
+async def count_tokens(client: AsyncClient, question: str) -> int:
+    messages = [{"role": "user", "content": question}]
+    answer = await client.infer(messages=messages, temperature=0, priority="throughput", client="batch")
     return answer.usage.completion_tokens
 
 

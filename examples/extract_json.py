@@ -1,6 +1,6 @@
-"""Facts out of a text, in a form that a program can rely on: the answer is valid under the schema, always.
+"""Facts from a text as JSON that is always valid under a schema.
 
-The form is the daemon's promise, what stands in it is the model's: the built-in one is far too small to read a letter.
+The daemon guarantees the form; the contents are the model's, and the built-in one is too small to read a letter.
 """
 
 import json
@@ -25,5 +25,5 @@ with Client() as client:
         temperature=0,
         max_tokens=200,
     )
-    order = json.loads(str(answer.text))
+    order = json.loads(answer.text)
     print(f"mood: {order['mood']}, urgent: {order['urgent']}, items: {', '.join(order['items']) or 'none'}")

@@ -1,4 +1,4 @@
-"""No library at all: the protocol is one line of JSON each way over a Unix socket, from any language."""
+"""The protocol without a library: one line of JSON each way over a Unix socket."""
 
 import json
 import os
@@ -24,6 +24,6 @@ with socket.socket(socket.AF_UNIX) as connection:
         elif "error" in message:
             raise SystemExit(f"error {message['error']['code']}: {message['error']['message']}")
         elif message.get("id") == 1:
-            # The one terminal response: with it the request is over.
+            # The terminal response, which ends the request.
             print(f"\n{message['result']['usage']['completion_tokens']} tokens")
             break

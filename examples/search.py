@@ -1,7 +1,7 @@
-"""Search by meaning: texts become vectors once, a question becomes one, and the nearest text is the best match.
+"""Search by meaning: texts and a question become vectors, and the nearest text is the best match.
 
-Vectors have length 1, so their dot product is their cosine. A model made for embedding does this far better than the
-built-in one, which sees that words are alike and little more.
+Vectors have length 1, so their dot product is their cosine. The built-in model matches similar words; one made for
+embedding matches meanings.
 """
 
 from car_client import Client
@@ -16,7 +16,7 @@ TEXTS = [
 QUESTIONS = ["How can I change the limit of the queue?", "Explain memory pressure", "Can I cancel requests?"]
 
 with Client() as client:
-    # Up to 256 texts a request; they take one lease together.
+    # Up to 256 texts a request share one lease.
     known = client.embed(TEXTS).embeddings
     for question, vector in zip(QUESTIONS, client.embed(QUESTIONS).embeddings, strict=True):
         scores = [sum(a * b for a, b in zip(vector, each, strict=True)) for each in known]

@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings of all tests."""
 
 import gc
 import os
@@ -6,6 +6,11 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+
+from hypothesis import settings
+
+# For `make fast`: a tenth of the examples.
+settings.register_profile("quick", max_examples=10)
 
 # A shell that runs the tests in the background has them ignore interrupts, and what they start inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,10 +2,10 @@
 
 import time
 
+from car_daemon.engine.llama.calibration import Calibration
 from car_daemon.engine.llama.library import silence
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.sequence_bytes import sequence_bytes
-from car_daemon.engine.llama.trial import Trial
 from car_daemon.guide import PATH
 
 _MEMORY_BYTES = 256 << 20
@@ -17,7 +17,7 @@ def main() -> None:
     silence()
     model = LlamaModel(str(PATH), gpu_layers=0, progress=lambda _done: None)
     need = sequence_bytes(model, threads=2)
-    Trial(model, need, threads=2, memory_bytes=_MEMORY_BYTES, clock=time.perf_counter).measure(_SECONDS)
+    Calibration(model, need, threads=2, memory_bytes=_MEMORY_BYTES, clock=time.perf_counter).measure(_SECONDS)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What the soak is made of: clients that keep books, the load, and the faults."""
+"""The parts of the soak: clients that keep books, the load, and the faults."""

@@ -1,4 +1,4 @@
-"""What was sent and how it ended, as the clients saw it."""
+"""Requests and their ends, as the clients saw them."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What goes wrong once a minute, in an order drawn by a seed."""
+"""Faults, one a minute, in an order drawn by a seed."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""What the clients of the soak do, one after the other, drawn by a seed."""
+"""The actions of the soak's clients, one after the other, drawn by a seed."""
 
 import asyncio
 import tomllib

@@ -1,1 +1,1 @@
-"""What is compared: each target runs one case and says its figures."""
+"""The compared targets: each runs one case and reports its figures."""

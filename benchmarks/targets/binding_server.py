@@ -11,8 +11,8 @@ import msgspec
 from benchmarks.generator import generate
 from benchmarks.targets.case import Case, Measure
 from benchmarks.targets.process import free_port, running, wait_for
-from car_client.carctl.load.dialect import COMPLETIONS
 from car_client.carctl.load.figures import Figures
+from car_client.carctl.load.http.dialect import COMPLETIONS
 from car_client.carctl.load.workload import Workload
 
 VARIABLE = "LLAMA_CPP_PYTHON"

@@ -29,7 +29,7 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """What a table calls it."""
+        """The label in tables."""
 
     def started(self, case: Case) -> AbstractContextManager[Measure]:
         """Run for the length of a block, ready for the workload of a case; it costs nothing while it waits."""

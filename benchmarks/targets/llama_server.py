@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.generator import generate
 from benchmarks.targets.case import Case, Measure
 from benchmarks.targets.process import free_port, running, wait_for
-from car_client.carctl.load.dialect import COMPLETION
+from car_client.carctl.load.http.dialect import COMPLETION
 
 VARIABLE = "LLAMA_SERVER"
 

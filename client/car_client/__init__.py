@@ -1,4 +1,4 @@
-"""The thin client of the daemon, asyncio and blocking, on one sans-I/O core; and `carctl`."""
+"""The client of the daemon, asyncio and blocking, on one core without I/O; and `carctl`."""
 
 from typing import TYPE_CHECKING
 
@@ -6,8 +6,9 @@ from car_client.client import Client
 from car_client.errors import (
     BadSocketPath,
     CardError,
+    ConnectionLost,
+    ConnectTimeout,
     ContextExceeded,
-    ContractBroken,
     DaemonUnavailable,
     DeadlineExceeded,
     Draining,
@@ -17,15 +18,64 @@ from car_client.errors import (
     ModelUnavailable,
     NotPermitted,
     Overloaded,
+    ProtocolError,
     RequestCancelled,
     RequestError,
+    RequestTimeout,
     SlowReader,
 )
-from car_client.options import InferOptions
+from car_client.options import Conversation, InferOptions, TokenizeOptions, Turn
+from car_client.results import (
+    Answer,
+    Capacity,
+    Chunk,
+    ConnectionStatus,
+    Defaults,
+    Model,
+    ModelDetails,
+    ModelStatus,
+    SequenceStatus,
+    Status,
+)
 from car_client.stream import Stream
 from car_client.watch import StatusWatch
-from car_protocol.answer import Answer, Chunk
-from car_protocol.capacity import Capacity
+from car_protocol.admin import Drained
+from car_protocol.answer import (
+    FinishReason,
+    Logprob,
+    Timings,
+    TokenChoice,
+    Usage,
+)
+from car_protocol.capacity import Machine
+from car_protocol.conversation import (
+    Function,
+    FunctionCall,
+    ImagePart,
+    Message,
+    NamedTool,
+    TextPart,
+    Tool,
+    ToolCall,
+)
+from car_protocol.embed import Embeddings, Ranked, Ranking
+from car_protocol.infer import Lora
+from car_protocol.limits import Limits
+from car_protocol.models import (
+    ArraySize,
+    Estimate,
+    LoadProgress,
+    ModelFile,
+)
+from car_protocol.sampling import Dry, Mirostat, Xtc
+from car_protocol.status import (
+    EngineStatus,
+    Memory,
+    MoreConnections,
+    OtherUsers,
+    Queue,
+    Totals,
+)
 
 if TYPE_CHECKING:
     from car_client.async_client import AsyncClient
@@ -35,7 +85,7 @@ else:
     _ASYNC = {"AsyncClient": "async_client", "AsyncStream": "async_stream", "AsyncStatusWatch": "async_watch"}
 
     def __getattr__(name):
-        """Import the asyncio half when it is asked for: asyncio costs more than all the rest."""
+        """Import the asyncio half at its first use, because asyncio costs more than all the rest."""
         if name not in _ASYNC:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
@@ -45,6 +95,7 @@ else:
 
 __all__ = [
     "Answer",
+    "ArraySize",
     "AsyncClient",
     "AsyncStatusWatch",
     "AsyncStream",
@@ -53,21 +104,66 @@ __all__ = [
     "CardError",
     "Chunk",
     "Client",
+    "ConnectTimeout",
+    "ConnectionLost",
+    "ConnectionStatus",
     "ContextExceeded",
-    "ContractBroken",
+    "Conversation",
     "DaemonUnavailable",
     "DeadlineExceeded",
+    "Defaults",
+    "Drained",
     "Draining",
+    "Dry",
+    "Embeddings",
     "EngineLost",
+    "EngineStatus",
+    "Estimate",
+    "FinishReason",
+    "Function",
+    "FunctionCall",
+    "ImagePart",
     "InferOptions",
     "InvalidParams",
     "LimitReached",
+    "Limits",
+    "LoadProgress",
+    "Logprob",
+    "Lora",
+    "Machine",
+    "Memory",
+    "Message",
+    "Mirostat",
+    "Model",
+    "ModelDetails",
+    "ModelFile",
+    "ModelStatus",
     "ModelUnavailable",
+    "MoreConnections",
+    "NamedTool",
     "NotPermitted",
+    "OtherUsers",
     "Overloaded",
+    "ProtocolError",
+    "Queue",
+    "Ranked",
+    "Ranking",
     "RequestCancelled",
     "RequestError",
+    "RequestTimeout",
+    "SequenceStatus",
     "SlowReader",
+    "Status",
     "StatusWatch",
     "Stream",
+    "TextPart",
+    "Timings",
+    "TokenChoice",
+    "TokenizeOptions",
+    "Tool",
+    "ToolCall",
+    "Totals",
+    "Turn",
+    "Usage",
+    "Xtc",
 ]

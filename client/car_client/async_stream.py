@@ -1,4 +1,4 @@
-"""An answer that comes in pieces, for asyncio."""
+"""A streamed answer, for asyncio."""
 
 import asyncio
 import contextlib
@@ -6,52 +6,63 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
-from car_client.connection import Reply
-from car_protocol.answer import Answer, Chunk
+from car_client.errors import CardError
+from car_client.results import Answer, Chunk
+from car_client.retry import Deadline, Retries
+from car_client.transport.async_connection import AsyncReply
 
 
 class AsyncStream(AsyncIterator[Chunk]):
-    """Chunks of one answer. Leaving it early cancels the request; `async with` makes the moment certain."""
+    """The chunks of one answer, as an iterator. Leaving it early cancels the request; `async with` does so at once.
 
-    def __init__(self, begin: Callable[[], Awaitable[Reply]]) -> None:
+    After the last chunk `answer` is the whole answer, its text included; it is None before.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[Deadline], Awaitable[AsyncReply]],
+        retries: Retries,
+        timeout_s: float | None,
+        pause: Callable[[float], Awaitable[None]],
+    ) -> None:
         self._begin = begin
-        # Mutable state: the request once it was sent, whether it was cancelled before, whether it is over here, and the
-        # answer at the end.
-        self._reply: Reply | None = None
+        self._retries = retries
+        self._timeout_s = timeout_s
+        self._pause = pause
+        self.answer: Answer | None = None
+        self._reply: AsyncReply | None = None  # None until the request is sent, and between attempts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cancelled = False
         self._over = False
-        self.answer: Answer | None = None
 
     async def __anext__(self) -> Chunk:
         if self._over:
             raise StopAsyncIteration
+        if self._reply is not None and self._reply.call.chunks:
+            return self._reply.call.chunks.popleft()  # the usual case costs little
         try:
-            reply = await self._started()
-            await reply.change()
-            if not self._over and reply.exchange.chunks:
-                return reply.exchange.chunks.popleft()
-            # Who left it while it was being sent asks for no answer.
-            self.answer = None if self._over else reply.exchange.read_stream()
+            chunk = await self._next_chunk(Deadline(self._timeout_s))
         except BaseException:
             await self.aclose()
             raise
-        self._over = True
-        raise StopAsyncIteration
+        if chunk is None:
+            self._over = True
+            raise StopAsyncIteration
+        return chunk
 
     async def aclose(self) -> None:
-        """Cancel the request if it still runs; the iteration is over."""
+        """Cancel the request if it still runs, and end the iteration."""
         self._over = True
         self.cancel()
 
     def cancel(self) -> None:
-        """Ask the daemon to end the request: what it sent before still comes, then RequestCancelled."""
+        """Cancel the request at the daemon: chunks that it sent before still come, then RequestCancelled."""
         self._cancelled = True
         if self._reply is not None:
             self._reply.cancel()
 
     async def __aenter__(self) -> Self:
-        await self._started()
+        await self._started(Deadline(self._timeout_s))
         return self
 
     async def __aexit__(
@@ -60,15 +71,35 @@ class AsyncStream(AsyncIterator[Chunk]):
         await self.aclose()
 
     def __del__(self) -> None:
-        # An iterator that a `break` leaves is dropped without a word; the collector may run in any thread.
+        # A `break` drops the iterator without a call, and the collector may run in any thread.
         if self._reply is not None and self._loop is not None and not self._over:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._reply.cancel)
 
-    async def _started(self) -> Reply:
+    async def _next_chunk(self, deadline: Deadline) -> Chunk | None:
+        """Return the next chunk, None at the end; until the first one came the request may be sent again."""
+        while True:
+            try:
+                reply = await self._started(deadline)
+                await reply.wait(deadline)
+                if self._over:
+                    return None  # closed while this waited
+                if reply.call.chunks:
+                    return reply.call.chunks.popleft()
+                self.answer = reply.call.read_stream()
+            except CardError as error:
+                if self._cancelled or (self._reply is not None and self._reply.call.received):
+                    raise
+                pause_s = self._retries.pause_s(error, deadline)
+            else:
+                return None
+            self._reply = None
+            await self._pause(pause_s)
+
+    async def _started(self, deadline: Deadline) -> AsyncReply:
         if self._reply is None:
             self._loop = asyncio.get_running_loop()
-            self._reply = await self._begin()
+            self._reply = await self._begin(deadline)
             if self._cancelled:
                 self._reply.cancel()
         return self._reply

@@ -1,41 +1,45 @@
 """The status again and again, for asyncio."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import Self
 
 from car_client import calls
-from car_client.calls import Ask
-from car_client.connection import Connection, Reply
-from car_client.errors import InvalidParams
-from car_client.link import Pause
-from car_protocol.status import Status
+from car_client.calls import CallSpec
+from car_client.errors import DaemonUnavailable, InvalidParams
+from car_client.results import Status
+from car_client.retry import Deadline
+from car_client.transport.async_connection import AsyncConnection, AsyncReply, happens
+from car_client.transport.reconnector import Pause
 
 
 class AsyncStatusWatch(AsyncIterator[Status]):
-    """Statuses as the daemon sends them or, where it does not offer that, as they are asked for.
+    """Statuses as the daemon sends them, as an iterator; a daemon that sends none by itself is polled.
 
-    Several watches of one client have them at the shortest of their intervals. Like every request it raises
-    DaemonUnavailable where the connection is lost.
+    Several watches of one client have them at the shortest of their intervals. A step raises the same errors as
+    `AsyncClient.status`.
     """
 
     def __init__(
         self,
-        connected: Callable[[], Awaitable[Connection]],
-        ask: Callable[[Ask[Status]], Awaitable[Status]],
+        connected: Callable[[], Awaitable[AsyncConnection]],
+        request: Callable[[CallSpec[Status]], Awaitable[Status]],
         interval_s: float,
+        timeout_s: float | None,
         pause: Pause,
     ) -> None:
         self._connected = connected
-        self._ask = ask
+        self._request = request
         self._interval_s = interval_s
+        self._timeout_s = None if timeout_s is None else timeout_s + interval_s
         self._pause = pause
         self._changed = asyncio.Event()
-        # Mutable state: the connection that sends statuses, whether there is one that does not, whether no more are
-        # wanted, and the newest status that was not taken.
-        self._connection: Connection | None = None
+        self._connection: AsyncConnection | None = None  # the one that sends statuses
+        self._polls = False  # true where none does
+        self._newest: Status | None = None  # received and not yet taken
         self._over = False
-        self._polls = False
-        self._news: Status | None = None
 
     async def __anext__(self) -> Status:
         if self._over:
@@ -45,30 +49,40 @@ class AsyncStatusWatch(AsyncIterator[Status]):
         if not self._polls:
             return await self._begin()
         await self._pause(self._interval_s)
-        status = await self._ask(calls.status())
+        status = await self._request(calls.status())
         if self._over:
             raise StopAsyncIteration
         return status
 
     async def aclose(self) -> None:
-        """Ask for no more statuses; the iteration is over, also for who waits for the next one."""
+        """End the subscription and the iteration, also for a task that waits for the next status."""
         self._over = True
         self._changed.set()
         connection, self._connection = self._connection, None
         if connection and not connection.session.loss:
-            await self._ask(self._farewell(connection))
+            # With a connection that is lost by now the subscription has ended too.
+            with contextlib.suppress(DaemonUnavailable):
+                await self._request(self._farewell(connection))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
     async def _begin(self) -> Status:
         connection = await self._connected()
-        interval_ms = connection.session.watch(self._keep, round(self._interval_s * 1000))
+        interval_ms = connection.session.watch(self._on_status, round(self._interval_s * 1000))
         try:
-            status = await self._ask(calls.status(subscribe=True, interval_ms=interval_ms))
+            status = await self._request(calls.subscribe(interval_ms))
         except InvalidParams:
-            connection.session.unwatch(self._keep)
+            connection.session.unwatch(self._on_status)
             self._polls = True
-            return await self._ask(calls.status())
+            return await self._request(calls.status())
         except BaseException:
-            # The daemon may have heard of it.
+            # The request may have reached the daemon.
             self._leave(connection)
             raise
         if self._over:
@@ -77,27 +91,27 @@ class AsyncStatusWatch(AsyncIterator[Status]):
         self._connection = connection
         return status
 
-    def _leave(self, connection: Connection) -> None:
-        """Have the daemon send no more than others want, without waiting for its answer."""
-        Reply(connection, self._farewell(connection))
+    def _leave(self, connection: AsyncConnection) -> None:
+        """Reduce the subscription to what other watches need, without waiting for the answer."""
+        AsyncReply(connection, self._farewell(connection))
 
-    def _farewell(self, connection: Connection) -> Ask[Status]:
-        """Watch no more; return what tells the daemon which statuses others want."""
-        others = connection.session.unwatch(self._keep)
-        return calls.status(subscribe=others is not None, interval_ms=others)
+    def _farewell(self, connection: AsyncConnection) -> CallSpec[Status]:
+        """Watch no more; return the call that reduces the subscription to what other watches need."""
+        return calls.subscribe(connection.session.unwatch(self._on_status))
 
-    async def _sent(self, connection: Connection) -> Status:
-        while self._news is None and connection.session.loss is None and not self._over:
+    async def _sent(self, connection: AsyncConnection) -> Status:
+        deadline = Deadline(self._timeout_s)
+        while self._newest is None and connection.session.loss is None and not self._over:
             self._changed.clear()
-            await self._changed.wait()
+            await happens(self._changed, deadline)
         if self._over:
             raise StopAsyncIteration
-        status, self._news = self._news, None
+        status, self._newest = self._newest, None
         if status is None:
             assert connection.session.loss
             raise connection.session.loss
         return status
 
-    def _keep(self, status: Status | None) -> None:
-        self._news = status
+    def _on_status(self, status: Status | None) -> None:
+        self._newest = status
         self._changed.set()

@@ -1,37 +1,54 @@
-"""Every call of the clients: its method, its params and the type of its result."""
+"""The calls of both clients: method, params, the type of the result, and whether a call may be sent twice."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from car_client.options import Conversation, InferOptions
-from car_client.session import tell_nobody
-from car_protocol.answer import Answer
-from car_protocol.capacity import Capacity
+from car_client.options import Conversation, InferOptions, TokenizeOptions
+from car_client.results import Answer, Capacity, Model, ModelDetails, Status
+from car_protocol.admin import Drained
 from car_protocol.embed import Embeddings, Ranking
 from car_protocol.envelope import Id
 from car_protocol.infer import Empty
-from car_protocol.models import LoadProgress, Model, Models
-from car_protocol.status import Status
-from car_protocol.text import Text, Tokens
-from car_protocol.trace import TRACEPARENT
+from car_protocol.meta import TRACEPARENT
+from car_protocol.models import LoadProgress
+from car_protocol.text import Text
 
 T = TypeVar("T")
+Progress = Callable[[LoadProgress], None]
 
 
-class Ask(Struct, Generic[T], frozen=True):
-    """A method with its params, the type that its result decodes to, and who hears how much of a model is loaded."""
+def ignore_progress(_: LoadProgress) -> None:
+    """Stand in for a callback where no progress was requested."""
+
+
+class CallSpec(Struct, Generic[T], frozen=True):
+    """A method with its params and the type of its result; a `repeatable` one may be sent again after a failure."""
 
     method: str
     params: dict[str, Any]
     result: type[T]
-    loading: Callable[[LoadProgress], None] = tell_nobody
+    repeatable: bool = False
+    on_progress: Progress = ignore_progress
 
 
-def capacity(model: str | None, subscribe: bool | None = None) -> Ask[Capacity]:
-    """How many requests run at once."""
-    return Ask("inference/capacity", _given(model=model, subscribe=subscribe), Capacity)
+class Tokens(Struct, frozen=True, kw_only=True):
+    """Token ids in order, none where only their number was requested, and their number."""
+
+    tokens: list[int] = []
+    count: int
+
+
+class Models(Struct, frozen=True):
+    """The entries of all models, the default one first."""
+
+    models: list[Model]
+
+
+def capacity() -> CallSpec[Capacity]:
+    """The number of requests that run at once."""
+    return CallSpec("inference/capacity", {}, Capacity, repeatable=True)
 
 
 def infer(
@@ -40,64 +57,104 @@ def infer(
     messages: Conversation | None,
     tokens: Sequence[int] | None,
     options: InferOptions,
-) -> Ask[Answer]:
-    """An answer, whole (`infer`) or in pieces (`infer_stream`)."""
-    question = _given(prompt=prompt, messages=_listed(messages), tokens=_listed(tokens))
-    return Ask(method, traced({**question, **options}), Answer)
+) -> CallSpec[Answer]:
+    """An answer, whole (`infer`) or in pieces (`infer_stream`).
+
+    A request that must not wait is refused once and for all, and one that supersedes others could supersede a newer one
+    when it is sent again.
+    """
+    tools = _listed(options.get("tools"))
+    question = _given(prompt=prompt, messages=_listed(messages), tokens=_listed(tokens), tools=tools)
+    repeatable = options.get("wait", True) and options.get("queue", True) and "supersede" not in options
+    return CallSpec(method, traced({**options, **question}), Answer, repeatable)
 
 
-def tokenize(text: str, model: str | None, add_special: bool, parse_special: bool) -> Ask[Tokens]:
-    """The tokens of a text."""
-    params = _given(text=text, model=model, add_special=add_special, parse_special=parse_special)
-    return Ask("tokenize", params, Tokens)
+def tokenize(
+    text: str | None, messages: Conversation | None, options: TokenizeOptions, *, count_only: bool
+) -> CallSpec[Tokens]:
+    """The tokens of a text or of a conversation, or only their number."""
+    tools = _listed(options.get("tools"))
+    given = {**options, "text": text, "messages": _listed(messages), "tools": tools, "count_only": count_only or None}
+    return CallSpec("tokenize", _given(**given), Tokens, repeatable=True)
 
 
-def detokenize(tokens: Sequence[int], model: str | None, special: bool) -> Ask[Text]:
+def detokenize(tokens: Sequence[int], model: str | None, special: bool) -> CallSpec[Text]:
     """The text of tokens."""
-    return Ask("detokenize", _given(tokens=_listed(tokens), model=model, special=special), Text)
+    return CallSpec("detokenize", _given(tokens=_listed(tokens), model=model, special=special), Text, repeatable=True)
 
 
-def embed(texts: Sequence[str], model: str | None, normalize: bool, traceparent: str | None) -> Ask[Embeddings]:
+def embed(texts: Sequence[str], model: str | None, normalize: bool, traceparent: str | None) -> CallSpec[Embeddings]:
     """A vector for every text."""
     params = _given(input=_listed(texts), model=model, normalize=normalize, traceparent=traceparent)
-    return Ask("embed", traced(params), Embeddings)
+    return CallSpec("embed", traced(params), Embeddings, repeatable=True)
 
 
 def rerank(
     query: str, documents: Sequence[str], model: str | None, top_n: int | None, traceparent: str | None
-) -> Ask[Ranking]:
+) -> CallSpec[Ranking]:
     """Documents by how well they answer a query."""
     params = _given(query=query, documents=_listed(documents), model=model, top_n=top_n, traceparent=traceparent)
-    return Ask("rerank", traced(params), Ranking)
+    return CallSpec("rerank", traced(params), Ranking, repeatable=True)
 
 
-def models() -> Ask[Models]:
-    """What the daemon can serve."""
-    return Ask("models/list", {}, Models)
+def models() -> CallSpec[Models]:
+    """The models that the daemon can serve."""
+    return CallSpec("models/list", {}, Models, repeatable=True)
 
 
-def load_model(name: str, progress: Callable[[LoadProgress], None]) -> Ask[Model]:
-    """A model that is served from then on; `progress` hears of it until it is."""
-    return Ask("models/load", {"model": name, "progress": True}, Model, progress)
+def show_model(name: str) -> CallSpec[ModelDetails]:
+    """A model's entry with its file."""
+    return CallSpec("models/show", {"model": name}, ModelDetails, repeatable=True)
 
 
-def status(subscribe: bool | None = None, interval_ms: int | None = None) -> Ask[Status]:
-    """What the daemon is doing now, and whether to hear of it again and again."""
-    return Ask("daemon/status", _given(subscribe=subscribe, interval_ms=interval_ms), Status)
+def load_model(name: str, progress: Progress | None) -> CallSpec[Model]:
+    """A model that is served from then on."""
+    params = _given(model=name, progress=True if progress else None)
+    return CallSpec("models/load", params, Model, on_progress=progress or ignore_progress)
 
 
-def metrics() -> Ask[Text]:
+def unload_model(name: str) -> CallSpec[Model]:
+    """A model that leaves memory."""
+    return CallSpec("models/unload", {"model": name}, Model)
+
+
+def status() -> CallSpec[Status]:
+    """A snapshot of the daemon's work."""
+    return CallSpec("daemon/status", {}, Status, repeatable=True)
+
+
+def subscribe(interval_ms: int | None) -> CallSpec[Status]:
+    """A snapshot now and again every `interval_ms`; None ends that. Bound to its connection: never sent again."""
+    return CallSpec("daemon/status", _given(subscribe=interval_ms is not None, interval_ms=interval_ms), Status)
+
+
+def metrics() -> CallSpec[Text]:
     """The daemon's figures as Prometheus reads them."""
-    return Ask("daemon/metrics", {}, Text)
+    return CallSpec("daemon/metrics", {}, Text, repeatable=True)
 
 
-def cancel(connection: int, request: Id) -> Ask[Empty]:
-    """End a request of another connection."""
-    return Ask("daemon/cancel", {"connection": connection, "id": request}, Empty)
+def cancel(connection: int, request: Id) -> CallSpec[Empty]:
+    """The end of a request of another connection."""
+    return CallSpec("daemon/cancel", {"connection": connection, "id": request}, Empty)
+
+
+def drain(timeout_ms: int | None) -> CallSpec[Drained]:
+    """The end of the daemon, once it has finished its work."""
+    return CallSpec("daemon/drain", _given(timeout_ms=timeout_ms), Drained)
+
+
+def reload() -> CallSpec[Empty]:
+    """The configuration, read again."""
+    return CallSpec("daemon/reload", {}, Empty)
+
+
+def raw(method: str, params: Mapping[str, Any] | None) -> CallSpec[Any]:
+    """Any method, its result as plain data."""
+    return CallSpec(method, dict(params or {}), object)
 
 
 def traced(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Move a trace to where the protocol has it, beside what the caller put there."""
+    """Return the params with `traceparent` moved into `_meta`, beside the caller's own members there."""
     if TRACEPARENT not in params:
         return dict(params)
     others = {name: value for name, value in params.items() if name != TRACEPARENT}

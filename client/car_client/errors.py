@@ -1,4 +1,4 @@
-"""What can go wrong: one small tree, and which class stands for which reason."""
+"""The errors of the client: one small tree, and the class of each reason."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from car_protocol.errors import ErrorObject
 
 
 class CardError(Exception):
-    """Everything this package raises on purpose."""
+    """The base of every error that this package raises on purpose."""
 
 
 class BadSocketPath(CardError, ValueError):
@@ -15,7 +15,7 @@ class BadSocketPath(CardError, ValueError):
 
 
 class DaemonUnavailable(CardError):
-    """No daemon answers on the paths `tried`, or the connection ended with the request in flight."""
+    """No daemon can be reached, or the client is closed; `tried` are the paths."""
 
     def __init__(self, message: str, tried: tuple[Path, ...] = ()) -> None:
         super().__init__(message, tried)
@@ -26,12 +26,24 @@ class DaemonUnavailable(CardError):
         return self.message
 
 
-class ContractBroken(CardError):
-    """The daemon sent what the protocol does not allow, a gap in a stream for example."""
+class ConnectTimeout(DaemonUnavailable, TimeoutError):
+    """No daemon answered on the paths `tried` within `connect_timeout`."""
+
+
+class ConnectionLost(DaemonUnavailable):
+    """The connection ended with the request in flight."""
+
+
+class RequestTimeout(CardError, TimeoutError):
+    """The daemon sent nothing within the client's `timeout`; the request was cancelled there."""
+
+
+class ProtocolError(CardError):
+    """The daemon sent a message that the protocol forbids, such as a stream with a gap."""
 
 
 class RequestError(CardError):
-    """The daemon's error; `reason` is a key of car_protocol.errors.REASONS, `data` holds its facts."""
+    """An error that the daemon answered; `reason` is a key of car_protocol.errors.REASONS, `data` holds its facts."""
 
     def __init__(self, code: int, message: str, data: dict[str, Any]) -> None:
         super().__init__(code, message, data)
@@ -44,22 +56,22 @@ class RequestError(CardError):
 
     @property
     def reason(self) -> str:
-        """The stable name of what went wrong."""
+        """The stable name of the error, such as `overloaded`."""
         return str(self.data.get("reason", ""))
 
     @property
     def retryable(self) -> bool:
-        """Whether the same request may succeed later."""
+        """True where the same request may succeed later."""
         return self.data.get("retryable") is True
 
     @property
     def started(self) -> bool:
-        """Whether any token was produced."""
+        """True where a token was produced before the error."""
         return self.data.get("started") is True
 
     @property
     def retry_after_ms(self) -> int | None:
-        """When to try again, where the daemon can tell."""
+        """Milliseconds after which a retry may succeed; None where the daemon has no estimate."""
         after = self.data.get("retry_after_ms")
         return after if isinstance(after, int) else None
 
@@ -82,11 +94,11 @@ class RequestCancelled(RequestError):
 
 
 class Overloaded(RequestError):
-    """There is no room for the request now."""
+    """The queue is full, or no sequence is free for a request that does not wait."""
 
 
 class DeadlineExceeded(RequestError):
-    """The deadline passed before the first token."""
+    """The request's own deadline (`timeout_ms`, `queue_timeout_ms`) passed before the first token."""
 
 
 class Draining(RequestError):
@@ -94,7 +106,7 @@ class Draining(RequestError):
 
 
 class ModelUnavailable(RequestError):
-    """The model is unknown, failed, or cannot do what was asked."""
+    """The model is unknown, failed to load, or lacks an ability that the request needs."""
 
 
 class EngineLost(RequestError):
@@ -114,7 +126,7 @@ class LimitReached(RequestError):
 
 
 class NotPermitted(RequestError):
-    """This caller may not do that."""
+    """The caller lacks the permission for the method or the request."""
 
 
 BY_REASON: dict[str, type[RequestError]] = {

@@ -1,6 +1,6 @@
-"""What `infer` and `infer_stream` accept, for type checkers."""
+"""The options of `infer` and `infer_stream`, for type checkers and editors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from car_protocol.conversation import Message, ReasoningMode, Tool, ToolChoice
@@ -9,58 +9,151 @@ from car_protocol.sampling import Dry, Mirostat, Xtc
 
 
 class Turn(TypedDict):
-    """One turn of a conversation as plain data; content is text or parts `{"type": "text", "text": ...}`."""
+    """A turn of a conversation as plain data; `Message` is the same as an object, with tool calls and images."""
 
     role: str
+    """`system`, `user`, `assistant`, `tool` or another one that the chat template knows."""
     content: str | list[dict[str, str]]
+    """A text, or parts: `{"type": "text", "text": ...}` and `{"type": "image", "data": base64}`."""
 
 
-Conversation = Sequence[Turn | Message]
+# Also plain dicts, whose type a checker infers as less than Turn where they stand in a variable.
+Conversation = Sequence[Turn | Message | Mapping[str, Any]]
 
 
 class InferOptions(TypedDict, total=False):
-    """The members of car_protocol.infer.InferParams beside prompt, tokens and messages, and the caller's trace."""
+    """Options of a request; each may be left out. Ranges are the daemon's, which checks them."""
 
+    suffix: str
+    """The text after the gap that the answer fills, whose text before is `prompt`, for models that `can` do `fill`;
+    1004 (`lacks: fill`) for others.
+    """
     model: str
+    """A name of `models/list`; the default model where absent."""
     max_tokens: int
+    """The longest answer: what fits the context where absent, unless the model's entry has a `default_max_tokens`; a
+    larger figure is cut to what fits. 1 to 2,147,483,647.
+    """
     stop: list[str]
+    """Texts of up to 256 bytes that end the answer before them: the earliest match, at equal start the longest. Up to
+    16 entries.
+    """
     ignore_eos: bool
+    """Go on after an end token, up to `max_tokens`. Default False."""
     temperature: float
+    """How evenly tokens are drawn; 0 is greedy; 0.8 where absent, unless the model's entry has another. 0 to 5."""
     top_k: int
+    """Keep this many of the likeliest tokens; 0 is off. 0 to 100,000, default 40."""
     top_p: float
+    """Keep the likeliest tokens that together have this probability; 1 is off; 0.95 where absent, unless the model's
+    entry has another. 0 to 1.
+    """
     min_p: float
+    """Drop tokens below this fraction of the likeliest one's probability; 0 is off. 0 to 1, default 0.05."""
     typical_p: float
+    """Keep the tokens of most typical surprise that together have this probability; 1 is off. 0 to 1, default 1.0."""
     top_n_sigma: float
+    """Keep tokens within this many standard deviations of the largest logit; -1 is off. -1 to 100, default -1.0."""
     xtc: Xtc
+    """Exclude top choices; off where absent."""
     dry: Dry
+    """Penalize runs of tokens that repeat; off where absent."""
     mirostat: Mirostat
+    """Keep the surprise of each token near a target, in place of all filters above; off where absent."""
     repeat_penalty: float
+    """Divide the logits of recent tokens; 1 is off. 0.1 to 10, default 1.0."""
     repeat_last_n: int
+    """Tokens that the penalties look back on; -1 is the whole context. -1 to 65,536, default 64."""
     presence_penalty: float
+    """Subtracted once from the logit of each recent token, also of the prompt. -10 to 10, default 0.0."""
     frequency_penalty: float
+    """Subtracted from the logit of a recent token for every occurrence, also in the prompt. -10 to 10, default 0.0."""
     logit_bias: dict[str, float]
+    """Added to logits, by token id. Up to 1,024 entries."""
     grammar: str
+    """A grammar in llama.cpp's GBNF, up to 256 KiB, that the whole answer follows."""
     json_schema: dict[str, Any]
+    """A JSON schema: the answer is JSON and valid under it. An object's schema that lists `properties` and says nothing
+    of others forbids others, unless `allOf`, or a `$ref` beside `properties`, stands anywhere, or it is a branch
+    beside `properties`. All its objects together list up to 3000 `properties`, 3000 `required` and 64
+    `patternProperties`; so do the tools of a forced call. With `allOf`, or a `$ref` with something beside it, a
+    schema holds up to 16 `pattern`s. Not beside `grammar`.
+    """
+    lenient: bool
+    """Leave out keywords of `json_schema` that cannot be enforced, in place of a refusal; the answer's `ignored` names
+    them. Default False.
+    """
     logprobs: int
-    tools: list[Tool]
-    tool_choice: ToolChoice
+    """How many of the likeliest tokens come with each token, by the model alone, before any sampler. 0 to 20."""
+    tools: Sequence[Tool | Mapping[str, Any]]
+    """Functions that the model may call, for templates that show tools. Up to 128 entries."""
+    tool_choice: ToolChoice | Mapping[str, Any]
+    """`required` and a named tool force a call by a grammar. Default 'auto'."""
     reasoning: ReasoningMode
+    """The thoughts of models that think: `auto` (without another in the model's entry) returns them in `reasoning`,
+    `keep` leaves them in `text`, `off` has the model write none.
+    """
+    continue_last: bool
+    """Go on in the last message, an assistant's text, and return only what follows it. Default False."""
     template_args: dict[str, Any]
+    """Further variables for the chat template."""
     lora: list[Lora]
+    """The model's adapters to apply, each with its scale. Up to 8 entries."""
     parse_special: bool
+    """Read special tokens that are written out in `prompt` and `suffix` as such. Default False."""
     seed: int
+    """The sampler's seed; random where absent, and the answer has it. 0 to 4,294,967,294."""
     return_tokens: bool
+    """Return the answer's token ids too. Default False."""
     priority: Priority
+    """`throughput` gives way to the other class; after 30 s of waiting it counts as that class. Default
+    'latency_critical'.
+    """
     timeout_ms: int
+    """Deadline of the whole answer in ms, from arrival: 1002 before the first token, an early end after it. 1 to
+    86,400,000.
+    """
     queue_timeout_ms: int
+    """Deadline of the wait in the queue in ms, from arrival: 1002. 1 to 86,400,000."""
     wait: bool
+    """False: refused (1001) unless a sequence is free now. Default True."""
     queue: bool
+    """False: refused (1001) when the queue is full, whatever its policy. Default True."""
     supersede: str
+    """A key of up to 128 bytes: a newer request of this connection with the same key, once it is known to be valid,
+    cancels the older one (`data.superseded`) and takes its place in a full queue, unless it is itself held back by
+    one.
+    """
     session: str
+    """A name of up to 128 bytes; prompts share cached prefixes with others of the same user and session only."""
     cache_prompt: bool
+    """False: neither uses cached prefixes nor leaves one. Default True."""
     device: str
+    """The device to run on, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) where no replica is there."""
     progress: bool
+    """Send `infer_stream/progress` notifications, also for `infer`. Default False."""
     client: str
+    """A label of up to 64 bytes, for fairness and status; the process where absent."""
     _meta: dict[str, Any]
-    # W3C trace context; goes into `_meta`, and from there into the daemon's log.
+    """The caller's own; only `traceparent` is read."""
     traceparent: str
+    """W3C trace context; goes into `_meta`, and from there into the daemon's log."""
+
+
+class TokenizeOptions(TypedDict, total=False):
+    """Options of `tokenize` and `count_tokens`; each may be left out."""
+
+    model: str | None
+    """A name of `models/list`; the default model where absent."""
+    add_special: bool
+    """With what the model puts around a text; goes with `text` only. Default False."""
+    parse_special: bool
+    """Special tokens in the text count; goes with `text` only. Default False."""
+    tools: Sequence[Tool | Mapping[str, Any]]
+    """As in `infer`. Up to 128 entries."""
+    continue_last: bool
+    """As in `infer`. Default False."""
+    template_args: dict[str, Any]
+    """As in `infer`."""
+    reasoning: ReasoningMode
+    """As in `infer`."""

@@ -1,56 +1,66 @@
-"""An answer that comes in pieces, for code without an event loop."""
+"""A streamed answer, for code without an event loop."""
 
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
-from car_client.session import Exchange
-from car_client.wire import Wire
-from car_protocol.answer import Answer, Chunk
+from car_client.errors import CardError
+from car_client.results import Answer, Chunk
+from car_client.retry import Deadline, Retries
+from car_client.transport.blocking_connection import BlockingReply
 
 
 class Stream(Iterator[Chunk]):
-    """Chunks of one answer. Leaving it early cancels the request; `with` makes the moment certain."""
+    """The chunks of one answer, as an iterator. Leaving it early cancels the request; `with` does so at once.
 
-    def __init__(self, begin: Callable[[], tuple[Wire, Exchange]]) -> None:
+    After the last chunk `answer` is the whole answer, its text included; it is None before.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[Deadline], BlockingReply],
+        retries: Retries,
+        timeout_s: float | None,
+        pause: Callable[[float], None],
+    ) -> None:
         self._begin = begin
-        # Mutable state: the request once it was begun, whether it was cancelled before, whether it is over here, and
-        # the answer at the end.
-        self._request: tuple[Wire, Exchange] | None = None
+        self._retries = retries
+        self._timeout_s = timeout_s
+        self._pause = pause
+        self.answer: Answer | None = None
+        self._reply: BlockingReply | None = None  # None until the request is begun, and between attempts
         self._cancelled = False
         self._over = False
-        self.answer: Answer | None = None
 
     def __next__(self) -> Chunk:
         if self._over:
             raise StopIteration
+        if self._reply is not None and self._reply.call.chunks:
+            return self._reply.call.chunks.popleft()  # the usual case costs little
         try:
-            wire, exchange = self._started()
-            wire.wait(exchange)
-            if exchange.chunks:
-                return exchange.chunks.popleft()
-            self.answer = exchange.read_stream()
+            chunk = self._next_chunk(Deadline(self._timeout_s))
         except BaseException:
             self.close()
             raise
-        self._over = True
-        raise StopIteration
+        if chunk is None:
+            self._over = True
+            raise StopIteration
+        return chunk
 
     def close(self) -> None:
-        """Cancel the request if it still runs; the iteration is over."""
+        """Cancel the request if it still runs, and end the iteration."""
         self._over = True
         self.cancel()
 
     def cancel(self) -> None:
-        """Ask the daemon to end the request: what it sent before still comes, then RequestCancelled."""
+        """Cancel the request at the daemon: chunks that it sent before still come, then RequestCancelled."""
         self._cancelled = True
-        if self._request is not None:
-            wire, exchange = self._request
-            wire.cancel(exchange)
+        if self._reply is not None:
+            self._reply.cancel()
 
     def __enter__(self) -> Self:
         try:
-            self._started()
+            self._started(Deadline(self._timeout_s))
         except BaseException:
             self.close()
             raise
@@ -65,10 +75,28 @@ class Stream(Iterator[Chunk]):
         if not self._over:
             self.close()
 
-    def _started(self) -> tuple[Wire, Exchange]:
-        if self._request is None:
-            wire, exchange = self._request = self._begin()
-            wire.send(exchange.frame)
+    def _next_chunk(self, deadline: Deadline) -> Chunk | None:
+        """Return the next chunk, None at the end; until the first one came the request may be sent again."""
+        while True:
+            try:
+                reply = self._started(deadline)
+                reply.wait(deadline)
+                if reply.call.chunks:
+                    return reply.call.chunks.popleft()
+                self.answer = reply.call.read_stream()
+            except CardError as error:
+                if self._cancelled or (self._reply is not None and self._reply.call.received):
+                    raise
+                pause_s = self._retries.pause_s(error, deadline)
+            else:
+                return None
+            self._reply = None
+            self._pause(pause_s)
+
+    def _started(self, deadline: Deadline) -> BlockingReply:
+        if self._reply is None:
+            self._reply = self._begin(deadline)
+            self._reply.send(deadline)
             if self._cancelled:
-                wire.cancel(exchange)
-        return self._request
+                self._reply.cancel()
+        return self._reply

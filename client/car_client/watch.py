@@ -1,96 +1,121 @@
 """The status again and again, for code without an event loop."""
 
+import contextlib
 import select
 import time
 from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import Self
 
 from car_client import calls
-from car_client.calls import Ask
-from car_client.errors import InvalidParams
-from car_client.wire import Wire
-from car_protocol.status import Status
+from car_client.calls import CallSpec
+from car_client.errors import DaemonUnavailable, InvalidParams
+from car_client.results import Status
+from car_client.retry import NEVER, Deadline
+from car_client.transport.blocking_connection import BlockingConnection
 
 
 class StatusWatch(Iterator[Status]):
-    """Statuses as the daemon sends them or, where it does not offer that, as they are asked for.
+    """Statuses as the daemon sends them, as an iterator; a daemon that sends none by itself is polled.
 
-    Several watches of one client have them at the shortest of their intervals. Like every request it raises
-    DaemonUnavailable where the connection is lost.
+    Several watches of one client have them at the shortest of their intervals. A step raises the same errors as
+    `Client.status`.
     """
 
-    def __init__(self, connected: Callable[[], Wire], ask: Callable[[Ask[Status]], Status], interval_s: float) -> None:
+    def __init__(
+        self,
+        connected: Callable[[], BlockingConnection],
+        request: Callable[[CallSpec[Status]], Status],
+        interval_s: float,
+        timeout_s: float | None,
+    ) -> None:
         self._connected = connected
-        self._ask = ask
+        self._request = request
         self._interval_s = interval_s
-        # Mutable state: the connection that sends statuses, when to ask where none does, and the newest status
-        # that was not taken.
-        self._wire: Wire | None = None
-        self._due = 0.0
-        self._news: Status | None = None
-
-    def __iter__(self) -> Self:
-        return self
+        self._timeout_s = None if timeout_s is None else timeout_s + interval_s
+        self._connection: BlockingConnection | None = None  # the one that sends statuses
+        self._poll_at = 0.0  # where none does
+        self._newest: Status | None = None  # received and not yet taken
 
     def __next__(self) -> Status:
+        deadline = Deadline(self._timeout_s)
         while (status := self.take()) is None:
-            self.wait()
+            if deadline.remaining_s == 0:
+                raise deadline.error()
+            self._wait((), deadline)
         return status
 
     def take(self) -> Status | None:
-        """Return the newest status that was not taken yet, None where there is none; the first call asks for one."""
-        if self._wire is None:
-            return self._ask_in_turn()
-        if not self._wire.session.loss:
-            self._wire.drain()
-        if self._wire.session.loss:
-            raise self._wire.session.loss
-        news, self._news = self._news, None
-        return news
+        """Return the newest status that was not taken yet, None where there is none; the first call requests one.
+
+        Raises:
+            CardError: The errors of `status`.
+        """
+        if self._connection is None:
+            if not self._poll_at:
+                return self._begin()
+            return self._poll() if time.monotonic() >= self._poll_at else None
+        if not self._connection.session.loss:
+            self._connection.drain()
+        if self._connection.session.loss:
+            raise self._connection.session.loss
+        newest, self._newest = self._newest, None
+        return newest
 
     def wait(self, *others: int) -> list[int]:
-        """Wait until there may be a status to take or one of the other descriptors can be read; returns those."""
-        waiting = select.poll()
-        for descriptor in (*others, *([self._wire.fileno()] if self._wire else ())):
-            waiting.register(descriptor, select.POLLIN)
-        return [descriptor for descriptor, _ in waiting.poll(self._patience_ms) if descriptor in others]
+        """Wait until there may be a status to take or another descriptor is readable; return the readable ones.
+
+        Args:
+            others: Descriptors that end the wait too.
+        """
+        return self._wait(others, NEVER)
 
     def close(self) -> None:
-        """Ask for no more statuses."""
-        if self._wire and self._wire.open:
-            others = self._wire.session.unwatch(self._keep)
-            self._ask(calls.status(subscribe=others is not None, interval_ms=others))
-        self._wire = None
+        """End the subscription."""
+        connection, self._connection = self._connection, None
+        if connection and connection.open:
+            # With a connection that is lost by now the subscription has ended too.
+            with contextlib.suppress(DaemonUnavailable):
+                self._request(calls.subscribe(connection.session.unwatch(self._on_status)))
 
-    @property
-    def _patience_ms(self) -> float | None:
-        if self._news is not None:
-            return 0.0
-        return None if self._wire else max(0.0, self._due - time.monotonic()) * 1000
+    def __enter__(self) -> Self:
+        return self
 
-    def _ask_in_turn(self) -> Status | None:
-        if not self._due:
-            return self._begin()
-        return self._poll() if time.monotonic() >= self._due else None
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _wait(self, others: tuple[int, ...], deadline: Deadline) -> list[int]:
+        waiting = select.poll()
+        for descriptor in (*others, *([self._connection.fileno()] if self._connection else ())):
+            waiting.register(descriptor, select.POLLIN)
+        if self._newest is not None:
+            patience_ms: float | None = 0.0
+        elif self._connection:
+            patience_ms = deadline.remaining_ms
+        else:
+            patience_ms = max(0.0, self._poll_at - time.monotonic()) * 1000
+        return [descriptor for descriptor, _ in waiting.poll(patience_ms) if descriptor in others]
 
     def _begin(self) -> Status:
-        wire = self._connected()
-        interval_ms = wire.session.watch(self._keep, round(self._interval_s * 1000))
+        connection = self._connected()
+        interval_ms = connection.session.watch(self._on_status, round(self._interval_s * 1000))
         try:
-            status = self._ask(calls.status(subscribe=True, interval_ms=interval_ms))
+            status = self._request(calls.subscribe(interval_ms))
         except InvalidParams:
-            wire.session.unwatch(self._keep)
+            connection.session.unwatch(self._on_status)
             return self._poll()
         except BaseException:
-            wire.session.unwatch(self._keep)
+            connection.session.unwatch(self._on_status)
             raise
-        self._wire = wire
+        self._connection = connection
         return status
 
     def _poll(self) -> Status:
-        status = self._ask(calls.status())
-        self._due = time.monotonic() + self._interval_s
+        status = self._request(calls.status())
+        self._poll_at = time.monotonic() + self._interval_s
         return status
 
-    def _keep(self, status: Status | None) -> None:
-        self._news = status
+    def _on_status(self, status: Status | None) -> None:
+        self._newest = status

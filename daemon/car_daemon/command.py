@@ -4,28 +4,32 @@ import argparse
 import asyncio
 import signal
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
+from importlib import import_module
 from typing import NoReturn, get_args
 
 import uvloop
 
-from car_daemon import faults, logs
-from car_daemon.activation import ActivatedSocket, activated_socket
-from car_daemon.config import Config, Flags, load_config
-from car_daemon.config_tables import MAX_THREADS, ConfigError
-from car_daemon.daemon import Daemon
-from car_daemon.directory import BadAddress
-from car_daemon.listen import AddressInUse, OwnSocket
-from car_daemon.metrics_socket import CannotListen, MetricsSocket, listening_socket
-from car_daemon.models.link import launch
-from car_daemon.notify import Notifier
+from car_daemon.config.settings import Config, Flags, load_config
+from car_daemon.config.tables import MAX_THREADS, ConfigError
+from car_daemon.engines.link import launch
+from car_daemon.host import event_log, kernel_sandbox
+from car_daemon.lifecycle.assembly import Seams, Sockets
+from car_daemon.lifecycle.daemon import Daemon
+from car_daemon.lifecycle.sd_notify import Notifier
+from car_daemon.sockets.activation import ActivatedSocket, activated_socket
+from car_daemon.sockets.directory import BadAddress
+from car_daemon.sockets.loopback import CannotListen, MetricsSocket, listening_socket
+from car_daemon.sockets.own_socket import AddressInUse, OwnSocket
+from car_daemon.telemetry import defects, logs
 from car_protocol import __version__
 from car_protocol.hub import PREFIX, hub_file
 
-# sysexits.h: wrong usage, a needed service is missing, try again later, a bad configuration.
+# sysexits.h: wrong usage, a service is missing, the system lacks something, try again later, a bad configuration.
 EX_USAGE = 64
 EX_UNAVAILABLE = 69
+EX_OSERR = 71
 EX_TEMPFAIL = 75
 EX_CONFIG = 78
 _MAX_PORTABLE_INT = 2**31 - 1
@@ -45,24 +49,20 @@ def run(arguments: list[str]) -> int:
         missing = _missing_model(config)
         if missing is not None:
             return _complain(EX_UNAVAILABLE, missing)
-        with closing(_listening_socket(config)) as listening, _metrics_socket(config) as metrics:
+        with ExitStack() as stack:
+            # The service manager's socket, else one of our own.
+            listening = activated_socket() or OwnSocket(config.socket, shared=bool(config.allow_uids))
+            stack.callback(listening.close)
+            metrics = None if config.metrics is None else listening_socket(config.metrics)
+            if metrics is not None:
+                stack.callback(metrics.close)
             return _serve(config, listening, metrics, lambda: load_config(flags))
     except (ConfigError, CannotListen) as error:
         return _complain(EX_CONFIG, str(error))
     except BadAddress as error:
         return _complain(EX_USAGE, str(error))
     except AddressInUse as error:
-        return _complain(EX_TEMPFAIL, f"{error}; `carctl status` talks to it")
-
-
-def _listening_socket(config: Config) -> OwnSocket | ActivatedSocket:
-    """Return the service manager's socket, else one of our own; raises BadAddress or AddressInUse."""
-    return activated_socket() or OwnSocket(config.socket, shared=bool(config.allow_uids))
-
-
-def _metrics_socket(config: Config) -> AbstractContextManager[MetricsSocket | None]:
-    """Return where metrics are to be served, None where they are not; raises CannotListen."""
-    return nullcontext() if config.metrics is None else closing(listening_socket(config.metrics))
+        return _complain(EX_TEMPFAIL, f"{error}; see `carctl status`, or give another path by --socket")
 
 
 def _serve(
@@ -71,16 +71,27 @@ def _serve(
     metrics: MetricsSocket | None,
     read_config: Callable[[], Config],
 ) -> int:
-    logs.configure(config.log_level, config.log_format)
-    faults.install()
+    if config.sandbox == "strict":
+        # Before the first thread, because each thread gains privileges by itself.
+        kernel_sandbox.give_up_privileges()
+        kernel_sandbox.hide_memory()
+    defects.install()
+    defects.dump_stacks_on_signal()
     logs.standard_error.detach()
     try:
         failure = uvloop.run(_run(config, listening, metrics, read_config))
-        if failure is not None:
-            path = config.models[config.default_model].path
-            return _complain(EX_UNAVAILABLE, f"cannot load the model {path}: {failure}")
-        return 0
+        if failure is None:
+            return 0
+        path = config.models[config.default_model].path
+        return _complain(EX_UNAVAILABLE, f"cannot load the model {path}: {failure}")
+    except (OSError, MemoryError, RuntimeError) as error:
+        # No memory, thread or descriptor, or no /proc, from which /dev/fd and the limits are read.
+        defects.report("daemon.failed", error)
+        what = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error)
+        return _complain(EX_OSERR, f"the system lacks what the daemon needs: {type(error).__name__}: {what}")
     finally:
+        if not event_log.log.is_configured:
+            logs.configure(config.log_level, config.log_format)
         logs.standard_error.attach()
 
 
@@ -90,37 +101,35 @@ async def _run(
     metrics: MetricsSocket | None,
     read_config: Callable[[], Config],
 ) -> str | None:
-    """Serve; return why the default model could not be loaded, None after a clean stop."""
+    """Serve; return the reason why the default model could not be loaded, None after a clean stop."""
     for warning in config.warnings:
-        logs.log.warning("config.ignored", why=warning)
-    daemon = Daemon(
-        config,
-        listening,
-        launcher=partial(launch, stderr=logs.standard_error.inherited),
-        notifier=Notifier.of_environment(),
-        read_config=read_config,
-        metrics_socket=metrics,
-    )
+        event_log.log.warning("config.ignored", why=warning)
+    seams = Seams(launcher=partial(launch, stderr=logs.standard_error.inherited), notifier=Notifier.of_environment())
+    daemon = Daemon(config, Sockets(listening, metrics), seams, read_config)
+    logging = asyncio.create_task(_configure_log(config))
     await daemon.run()
-    _ignore_signals()
+    await logging
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        # A late signal must not end what is over: the loop forgets its handlers before the process is gone.
+        asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
     return daemon.failure
 
 
-def _ignore_signals() -> None:
-    """Have no late signal end what is over: the loop forgets its handlers before the process is gone."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        asyncio.get_running_loop().remove_signal_handler(number)
-        signal.signal(number, signal.SIG_IGN)
+async def _configure_log(config: Config) -> None:
+    """Import structlog in a thread while the first clients are served, then render the log with it."""
+    await asyncio.to_thread(import_module, "structlog")
+    logs.configure(config.log_level, config.log_format)
 
 
 def _missing_model(config: Config) -> str | None:
     settings = config.models[config.default_model]
-    # A path that may not be looked at is as good as missing.
+    # A path without permission counts as missing.
     with suppress(OSError):
         if settings.path.is_file():
             return None
-    mend = "give --model the path of a GGUF file" if settings.pull is None else f"run: {settings.pull}"
-    return f"there is no model file {settings.path}: {mend}"
+    remedy = "give --model the path of a GGUF file" if settings.pull is None else f"run: {settings.pull}"
+    return f"there is no model file {settings.path}: {remedy}"
 
 
 def _complain(code: int, message: str) -> int:
@@ -148,16 +157,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", metavar="FILE", help="the TOML file (default: card.toml in the configuration folders)"
     )
-    parser.add_argument("--check-config", action="store_true", help="look whether the configuration is valid, and exit")
-    parser.add_argument("--capacity", type=_count, metavar="N", help="requests that may run at once on this machine")
-    parser.add_argument("--context-tokens", type=_positive, metavar="N", help="tokens of context of each request")
-    parser.add_argument("--threads", type=_threads, metavar="N", help="threads of the engine (default: physical cores)")
+    parser.add_argument("--check-config", action="store_true", help="check the configuration and exit")
+    count, positive = _integer(0, "an integer of at least 0"), _integer(1, "a positive integer")
+    threads = _integer(1, f"a positive integer of at most {MAX_THREADS}", most=MAX_THREADS)
+    layers = _integer(-1, "a number of layers, or -1 for all")
+    seconds = _integer(1, "a whole number of seconds, at least 1")
+    parser.add_argument("--capacity", type=count, metavar="N", help="requests that may run at once on this machine")
+    parser.add_argument("--context-tokens", type=positive, metavar="N", help="tokens of context of each request")
+    parser.add_argument("--threads", type=threads, metavar="N", help="threads of the engine (default: physical cores)")
     parser.add_argument(
-        "--gpu-layers", type=_layers, metavar="N", help="layers to put on the GPU, -1 for all (default: 0)"
+        "--gpu-layers", type=layers, metavar="N", help="layers to put on the GPU, -1 for all (default: 0)"
     )
-    parser.add_argument("--log-level", choices=get_args(logs.Level), help="default: info")
-    parser.add_argument("--log-format", choices=get_args(logs.Format), help="default: console")
-    parser.add_argument("--exit-idle", type=_seconds, metavar="SECONDS", help="end after so long without a connection")
+    parser.add_argument("--log-level", choices=get_args(event_log.Level), help="default: info")
+    parser.add_argument("--log-format", choices=get_args(event_log.Format), help="default: console")
+    parser.add_argument(
+        "--exit-idle",
+        type=lambda text: float(seconds(text)),
+        metavar="SECONDS",
+        help="exit after this time without a client",
+    )
     return parser
 
 
@@ -165,7 +183,7 @@ def _model(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        # It is told to clients in JSON.
+        # Refused because clients get the name in JSON, which is UTF-8.
         raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8: link to the file under another name") from error
     if text.startswith(PREFIX):
         try:
@@ -175,29 +193,13 @@ def _model(text: str) -> str:
     return text
 
 
-def _count(text: str) -> int:
-    return _integer(text, 0, _MAX_PORTABLE_INT, "an integer of at least 0")
+def _integer(least: int, expected: str, *, most: int = _MAX_PORTABLE_INT) -> Callable[[str], int]:
+    """Return a reader of integers; it refuses a text of more than 10 digits unconverted."""
 
+    def read(text: str) -> int:
+        digits = text.removeprefix("-")
+        if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS and least <= int(text) <= most:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"{text[:_MOST_DIGITS]!r} is not {expected}")
 
-def _positive(text: str) -> int:
-    return _integer(text, 1, _MAX_PORTABLE_INT, "a positive integer")
-
-
-def _threads(text: str) -> int:
-    return _integer(text, 1, MAX_THREADS, f"a positive integer of at most {MAX_THREADS}")
-
-
-def _layers(text: str) -> int:
-    return _integer(text, -1, _MAX_PORTABLE_INT, "a number of layers, or -1 for all")
-
-
-def _seconds(text: str) -> float:
-    return float(_integer(text, 1, _MAX_PORTABLE_INT, "a whole number of seconds, at least 1"))
-
-
-def _integer(text: str, least: int, most: int, what: str) -> int:
-    """Read an integer; a text too long to be one is not even converted."""
-    digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS and least <= int(text) <= most:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text[:_MOST_DIGITS]!r} is not {what}")
+    return read

@@ -1,5 +1,5 @@
 """The wire contract that daemon and clients share: frames, envelope, methods, errors, socket path. No I/O."""
 
 PROTOCOL = "1"
-# The distribution's version, which pyproject.toml reads here: asking importlib.metadata costs 12 ms at every start.
-__version__ = "0.1.0"
+# The distribution's version, which pyproject.toml reads here, because importlib.metadata costs 12 ms at every start.
+__version__ = "0.2.0"

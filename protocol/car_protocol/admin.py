@@ -11,7 +11,7 @@ from car_protocol.notes import note
 
 
 class DrainParams(Params, frozen=True, kw_only=True):
-    """How long what runs and waits may take to finish; None is as long as the daemon was configured to wait."""
+    """The time that running and waiting requests have to finish; None is the configured timeout."""
 
     timeout_ms: Annotated[
         Milliseconds | None,
@@ -20,14 +20,14 @@ class DrainParams(Params, frozen=True, kw_only=True):
 
 
 class Drained(Struct, frozen=True):
-    """Requests that were completed while the daemon drained, and those that it refused at the timeout."""
+    """Requests that the daemon completed while it drained, and requests that it refused at the timeout."""
 
     completed: Annotated[int, note("requests that were answered while the daemon drained, not counting errors")]
     refused: Annotated[int, note("requests that got 1003 at the timeout")]
 
 
 class CancelOtherParams(Params, frozen=True, kw_only=True):
-    """Which request of which connection to cancel, as the status names them."""
+    """The connection and the request to cancel, as the status names them."""
 
     connection: Annotated[int, note("as the status names it")]
     id: Annotated[Id, note("as the status names it; unknown ones are ignored")]

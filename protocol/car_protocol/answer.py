@@ -1,4 +1,4 @@
-"""What a request gets back: the answer object, and the chunks and progress of a stream."""
+"""Answers: the answer object, and the chunks and progress of a stream."""
 
 from typing import Annotated, Literal
 
@@ -35,12 +35,12 @@ class Usage(Struct, frozen=True):
     cached_tokens: Annotated[int, note("of the prompt, not computed again")]
     completion_tokens: Annotated[
         int,
-        note("every token that was sampled: also the one that ended the text, and those that a stop string cut off"),
+        note("every token that was sampled: also the token that ended the text, and tokens that a stop string cut off"),
     ]
 
 
 class Timings(Struct, frozen=True):
-    """Where one request's time went, in milliseconds."""
+    """The parts of one request's time, in milliseconds."""
 
     queue_ms: Annotated[float, note("from arrival to the lease")]
     prefill_ms: Annotated[float, note("the prompt's computation")]
@@ -55,14 +55,20 @@ class Answer(Struct, frozen=True, kw_only=True):
     text: Annotated[str | UnsetType, note("of `infer`")] = UNSET
     reasoning: Annotated[str | UnsetType, note("of `infer`: a model's thoughts")] = UNSET
     tool_calls: Annotated[list[ToolCall] | UnsetType, note("of `infer`")] = UNSET
-    finish_reason: Annotated[FinishReason, note("`stop` is an end token or a stop string, `length` is `max_tokens`")]
+    finish_reason: Annotated[
+        FinishReason,
+        note("`stop` is an end token or a stop string, `length` is `max_tokens` or the end of the context"),
+    ]
     stop: Annotated[str | UnsetType, note("the string that was hit")] = UNSET
     model: str
     seed: Annotated[int, note("gives the same answer again")]
     usage: Usage
     timings: Timings
-    logprobs: Annotated[list[Logprob] | UnsetType, note("of `infer`, where asked for")] = UNSET
-    tokens: Annotated[list[int] | UnsetType, note("of `infer`, where `return_tokens` asked for them")] = UNSET
+    logprobs: Annotated[list[Logprob] | UnsetType, note("of `infer`, where requested")] = UNSET
+    tokens: Annotated[list[int] | UnsetType, note("of `infer`, with `return_tokens`")] = UNSET
+    ignored: Annotated[
+        list[str] | UnsetType, note("with `lenient`: JSON pointers to keywords of the schema that were left out")
+    ] = UNSET
     chunks: Annotated[int | UnsetType, note("of `infer_stream`: how many were sent")] = UNSET
 
 
@@ -74,8 +80,8 @@ class Chunk(Struct, frozen=True, kw_only=True):
     text: Annotated[str, note("cut between characters; no part of a stop string is ever sent")]
     reasoning: Annotated[str | UnsetType, note("a model's thoughts")] = UNSET
     tool_calls: Annotated[list[ToolCall] | UnsetType, note("as in the answer; each whole, when it is complete")] = UNSET
-    tokens: Annotated[list[int] | UnsetType, note("where `return_tokens` asked for them")] = UNSET
-    logprobs: Annotated[list[Logprob] | UnsetType, note("as in the answer, where asked for")] = UNSET
+    tokens: Annotated[list[int] | UnsetType, note("with `return_tokens`")] = UNSET
+    logprobs: Annotated[list[Logprob] | UnsetType, note("as in the answer, where requested")] = UNSET
 
 
 class Progress(Struct, frozen=True, omit_defaults=True):
@@ -83,7 +89,7 @@ class Progress(Struct, frozen=True, omit_defaults=True):
 
     id: Annotated[Id, note("of the request")]
     phase: Literal["queued", "prefill"]
-    position: Annotated[int | UnsetType, note("in the queue; 0 is next")] = UNSET
+    position: Annotated[int | UnsetType, note("in the queue of its model; 0 is next")] = UNSET
     eta_ms: Annotated[int | UnsetType | None, note("null until a request has ended")] = UNSET
     done: Annotated[int | UnsetType, note("tokens of the prompt that were taken in")] = UNSET
     total: Annotated[int | UnsetType, note("tokens of the prompt")] = UNSET

@@ -14,7 +14,7 @@ ModelState = Literal["unloaded", "loading", "ready", "draining", "failed"]
 
 
 class CapacityParams(Params, frozen=True, kw_only=True):
-    """Which model's capacity; `subscribe` starts or ends `inference/capacity_changed`."""
+    """The model; `subscribe` starts or ends `inference/capacity_changed`."""
 
     model: Annotated[str | None, note("the default model where absent")] = None
     subscribe: Annotated[
@@ -44,15 +44,15 @@ class Capacity(Struct, frozen=True, kw_only=True):
             "machine, never below 1; 1 while its engine is not ready"
         ),
     ]
-    declared: Annotated[int | None, note("what its engine declared; null until it is ready")]
+    declared: Annotated[int | None, note("the figure that its engine declared; null until it is ready")]
     in_use: Annotated[int, note("sequences leased")]
     available: Annotated[
         int, note("sequences of the model that are free; with `machine` its limit may keep them from being leased")
     ]
     parked: Annotated[int, note("requests set aside, which hold no sequence")]
-    queued: Annotated[int, note("requests of this model that wait, those that a full queue holds back included")]
+    queued: Annotated[int, note("requests of this model that wait, also outside of a full queue")]
     queue_limit: Annotated[int, note("the bound of the queue, over all models")]
-    policy: Annotated[Policy | None, note("what decided `declared`")]
+    policy: Annotated[Policy | None, note("the rule that decided `declared`")]
     pressure: Annotated[Pressure, note("of memory")]
     state: ModelState
     model: str
@@ -65,7 +65,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     protocol: Annotated[str, note("the version of this contract")]
     version: Annotated[str, note("of the daemon")]
     limits: Annotated[Limits, note("the bounds in force")]
-    reason: Annotated[str | UnsetType, note("why it failed, or found no room")] = UNSET
+    reason: Annotated[str | UnsetType, note("the reason why it failed or found no room")] = UNSET
     inputs: Annotated[
         dict[str, float] | UnsetType,
         note(

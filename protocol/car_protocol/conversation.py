@@ -1,9 +1,10 @@
-"""A conversation and the tools in it: what the model's chat template is given, and the calls that it makes."""
+"""Conversations and tools: the input of the model's chat template, and the calls that it makes."""
 
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from car_protocol.free_form import check_free_form
 from car_protocol.notes import note
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="up to 64 letters, digits, `_`, `.` and `-`")]
@@ -28,12 +29,19 @@ class FunctionCall(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: Annotated[str, note("a JSON text")]
 
 
+Invalid = Literal["name", "arguments"]
+
+
 class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
     """One call that a model made; a `tool` message answers it by its id."""
 
     id: str
     function: FunctionCall
     type: Literal["function"] = "function"
+    invalid: Annotated[
+        Invalid | UnsetType,
+        note("`name`: no tool has this name; `arguments`: they are not a JSON object, or were cut by `max_tokens`"),
+    ] = UNSET
 
 
 class Message(Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,11 +92,30 @@ class Tool(Struct, frozen=True):
 
 
 class NamedTool(Struct, frozen=True, forbid_unknown_fields=True):
-    """The one function that has to be called."""
+    """The function that has to be called."""
 
     name: Name
 
 
 Tools = Annotated[list[Tool], Meta(max_length=128)]
+Messages = Annotated[list[Message], Meta(min_length=1, max_length=512)]
 ToolChoice = Literal["auto", "none", "required"] | NamedTool
 ReasoningMode = Literal["auto", "keep", "off"]
+
+
+def check_continued(messages: list[Message] | None, *, continues: bool) -> None:
+    """Raise ValueError where `continues` is set and the last message is not an assistant's text."""
+    if not continues:
+        return
+    if messages is None:
+        raise ValueError("`continue_last`: goes with messages only")
+    if messages[-1].role != "assistant" or messages[-1].tool_calls or messages[-1].images:
+        raise ValueError("`continue_last`: the last message has to be an assistant's text")
+
+
+def check_tools(tools: list[Tool]) -> None:
+    """Raise ValueError for functions that share a name or whose schemas are out of bounds."""
+    if len({tool.function.name for tool in tools}) < len(tools):
+        raise ValueError("`tools`: a function is named twice")
+    for tool in tools:
+        check_free_form("tools", tool.function.parameters)

@@ -23,7 +23,7 @@ class Call(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """The entries of a batch in order: calls, and the errors of those that are none."""
+    """The entries of a batch in order: calls, and errors for entries that are not calls."""
 
     entries: list[Call | RpcError]
 
@@ -62,7 +62,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
 
 
 class Incoming(Struct, frozen=True):
-    """Whatever a daemon sends, as a client decodes it; `result`, `params` stay JSON text until read."""
+    """Any message of a daemon, as a client decodes it; `result` and `params` stay JSON text until read."""
 
     id: Id | None = None
     method: str | None = None
@@ -82,20 +82,21 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_entries = msgspec.json.Decoder(list[Raw]).decode
 _decode_incoming = msgspec.json.Decoder(Incoming).decode
 _encode = msgspec.json.Encoder().encode
-# What msgspec raises on bytes that are no JSON text: invalid UTF-8 and deep nesting are no DecodeError.
+# Errors of msgspec for bytes that are not a JSON text: invalid UTF-8 and deep nesting do not raise DecodeError.
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def decode_frame(frame: bytes) -> Call | Batch:
-    """Decode what a client sent; raises RpcError (`parse_error`, `invalid_request`) for the whole frame."""
-    _require_utf8(frame)
+    """Decode a client's frame; raises RpcError (`parse_error`, `invalid_request`) for the whole frame."""
+    if not frame.isascii():
+        _require_utf8(frame)
     if frame.lstrip()[:1] == b"[":
         return _decode_batch(frame)
     return _decode_call(frame)
 
 
 def decode_incoming(frame: bytes) -> Incoming:
-    """Decode what a daemon sent; raises msgspec.DecodeError."""
+    """Decode a daemon's frame; raises msgspec.DecodeError."""
     return _decode_incoming(frame)
 
 
@@ -110,9 +111,7 @@ def join_batch(answers: list[bytes]) -> bytes:
 
 
 def _require_utf8(frame: bytes) -> None:
-    """Raise `parse_error` for bytes that are no text: msgspec skips those of `params` without a look at them."""
-    if frame.isascii():
-        return
+    """Raise `parse_error` for bytes that are not UTF-8: msgspec does not check the bytes of `params`."""
     try:
         frame.decode()
     except UnicodeDecodeError as error:
@@ -123,7 +122,7 @@ def _decode_call(frame: bytes) -> Call:
     try:
         envelope = _decode_envelope(frame)
     except NOT_JSON as error:
-        raise _why_undecodable(frame) from error
+        raise _undecodable(frame) from error
     call_id = _decode_id(bytes(envelope.id)) if envelope.id != _ABSENT else None
     return Call(envelope.method, call_id, bytes(envelope.params))
 
@@ -157,7 +156,7 @@ def _decode_id(text: bytes) -> Id:
     raise RpcError("invalid_request")
 
 
-def _why_undecodable(frame: bytes) -> RpcError:
+def _undecodable(frame: bytes) -> RpcError:
     try:
         _require_json(frame)
     except RpcError as error:
@@ -176,5 +175,5 @@ def _parse(frame: bytes) -> None:
     try:
         msgspec.json.decode(frame)
     except msgspec.ValidationError:
-        # A number out of range: a JSON text all the same, where its syntax holds.
+        # A number out of range: still a JSON text if its syntax is valid.
         msgspec.json.decode(frame, type=Raw)

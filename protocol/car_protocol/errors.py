@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 
 class Reason(Struct, frozen=True):
-    """What every error of one reason has in common; `when` is for the documentation."""
+    """The common part of all errors of one reason; `when` is for the documentation."""
 
     code: int
     message: str
@@ -19,12 +19,13 @@ REASONS: dict[str, Reason] = {
     "invalid_request": Reason(
         -32600, "the frame is not a JSON-RPC 2.0 request", "see the table of frames; `data.id` of an id in flight"
     ),
-    "method_not_found": Reason(-32601, "there is no such method; rpc.discover lists them", ""),
+    "method_not_found": Reason(-32601, "the method does not exist; rpc.discover lists all methods", ""),
     "invalid_params": Reason(
         -32602,
         "a member of params is missing, unknown, ill-typed or out of range",
-        "`data.param` names the member, `data.why` what is wrong with a grammar, a schema or an image. A grammar may "
-        "become too complex in the middle of an answer, which ends then",
+        "`data.param` names the member, `data.why` what is wrong with a grammar, a schema, an image or a chat "
+        "template, `data.place` where in a schema (a JSON pointer). A grammar may become too complex in the middle of "
+        "an answer, which ends then",
     ),
     "internal_error": Reason(-32603, "the daemon failed; its log says why", "a defect", retryable=True),
     "cancelled": Reason(
@@ -35,31 +36,33 @@ REASONS: dict[str, Reason] = {
     ),
     "overloaded": Reason(
         1001,
-        "there is no room for this request now",
-        "`data.why`: `no free sequence`, `queue full`, `dropped oldest`; with `policy`, `queued`, `queue_limit` and, "
+        "the daemon has no room for this request now",
+        "`data.why`: `no free sequence`, `queue full`, `dropped oldest`, `above its share`; with `policy`, `queued`, "
+        "`queue_limit`, `user_queued` and `user_share` (the user's requests in the queue and its share of it) and, "
         "once a request has ended, `retry_after_ms`",
         retryable=True,
     ),
     "deadline_exceeded": Reason(
         1002, "the deadline passed before the first token", "`timeout_ms` or `queue_timeout_ms`", retryable=True
     ),
-    "draining": Reason(1003, "the daemon is going down", "the next one may take it", retryable=True),
+    "draining": Reason(1003, "the daemon is going down", "its successor may accept it", retryable=True),
     "model_unavailable": Reason(
         1004,
         "the model cannot serve this request",
         "unknown, failed, or without room (`data.why`, `needed_bytes`, `free_bytes`); `data.lacks` names what it "
-        "lacks: `chat_template`, `tools`, `images`, `adapter`, `generate`, `embed`, `rerank`, `device`",
+        "lacks: `chat_template`, `tools`, `images` (with `data.why` where the daemon lacks Pillow), `adapter`, "
+        "`generate`, `fill`, `embed`, `rerank`, `device`",
     ),
     "engine_lost": Reason(
         1005,
         "the engine died while it served this request",
         "after something of it was sent, or twice under it: then `data.quarantined` is true and `retryable` false, "
-        "since it may be what kills engines",
+        "since it may be the cause",
         retryable=True,
     ),
     "context_exceeded": Reason(
         1006,
-        "prompt and answer do not fit the context",
+        "the prompt leaves no room in the context for one token",
         "`data` has `prompt_tokens` (null where refused unseen), `max_tokens`, `context_tokens`",
     ),
     "slow_reader": Reason(
@@ -69,7 +72,7 @@ REASONS: dict[str, Reason] = {
     ),
     "limit": Reason(1008, "a limit of the connection was reached", "`data.limit` names it, `data.value` is its value"),
     "not_permitted": Reason(
-        1009, "this caller may not do that", "a method for administrators, or a request of another user"
+        1009, "this caller may not do this", "a method for administrators, or a request of another user"
     ),
 }
 
@@ -83,7 +86,7 @@ class ErrorObject(Struct, frozen=True):
 
 
 class RpcError(Exception):
-    """An answer that is an error; `reason` is a key of REASONS, `data` adds facts, never input."""
+    """An error as the answer; `reason` is a key of REASONS, `data` adds facts, never input."""
 
     def __init__(self, reason: str, *, started: bool = False, **data: Any) -> None:
         super().__init__(REASONS[reason].message)

@@ -2,23 +2,24 @@
 
 from car_protocol.limits import MAX_FRAME_BYTES
 
-# An unfinished frame is kept in blocks of at least this size: one buffer that grows would be copied again and again.
+# Blocks of an unfinished frame have at least this size, because one growing buffer would be copied repeatedly.
 _BLOCK_BYTES = 64 * 1024
 
 
 class LineFramer:
-    """Cut lines from a byte stream; holds at most `limit` bytes of one unfinished frame, `pending` of them now.
+    """Cuts lines from a byte stream; buffers at most `limit` bytes of one unfinished frame, `pending` of them now.
 
-    Once a frame passes the limit nothing after it can be trusted: `overflowed` becomes true and stays true.
+    Once a frame exceeds the limit the rest of the stream is invalid: `overflowed` becomes true and stays true.
     """
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self.limit = limit
-        # Mutable state: the unfinished line in blocks, of which the last may grow; its length, and whether a line was
-        # too long.
-        self._blocks: list[bytes | bytearray] = []
+        self._blocks: list[bytes | bytearray] = []  # of the unfinished line; the last block may grow
         self.pending = 0
         self.overflowed = False
+
+    def __repr__(self) -> str:
+        return f"<LineFramer pending={self.pending} of {self.limit} overflowed={self.overflowed}>"
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the frames that `data` completes, without line ends and blank lines."""
@@ -26,14 +27,15 @@ class LineFramer:
             return []
         first, *lines = data.split(b"\n")
         if not lines:
-            self._hold(data)
+            self._buffer(data)
             return []
         if self._blocks:
             first = b"".join([*self._blocks, first])
             self.forget()
         rest = lines.pop()
         frames = self._within_limit([first, *lines])
-        self._hold(rest)
+        if rest:
+            self._buffer(rest)
         return frames
 
     def forget(self) -> None:
@@ -41,15 +43,15 @@ class LineFramer:
         self._blocks.clear()
         self.pending = 0
 
-    def _hold(self, piece: bytes) -> None:
+    def _buffer(self, piece: bytes) -> None:
         # One byte more than the limit may be the carriage return of a `\r\n`.
         if self.pending + len(piece) > self.limit + piece.endswith(b"\r"):
             self._overflow()
         elif piece:
             self.pending += len(piece)
-            self._keep(piece)
+            self._append(piece)
 
-    def _keep(self, piece: bytes) -> None:
+    def _append(self, piece: bytes) -> None:
         if len(piece) >= _BLOCK_BYTES:
             self._blocks.append(piece)
             return

@@ -1,4 +1,4 @@
-"""The bounds of free-form members of params: how deep they may nest, and which numbers they may hold."""
+"""The bounds of free-form members of params: their depth, and the range of their numbers."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,7 +12,7 @@ _LEAST, _MOST = -(2**63), 2**64 - 1
 def check_free_form(name: str, value: object) -> None:
     """Raise ValueError naming the member where it nests deeper than MAX_DEPTH or a number overflows a double.
 
-    Integers of more than 64 bits become doubles in place: no frame to an engine holds them.
+    Integers of more than 64 bits become doubles in place, because frames to an engine cannot carry them.
     """
     for container in _walk(name, value):
         _bound_integers(name, container)
@@ -27,10 +27,12 @@ def check_depth(name: str, value: object) -> None:
 def _walk(name: str, value: object) -> Iterator[Container]:
     containers = _containers([value])
     for _ in range(MAX_DEPTH):
+        if not containers:
+            return
         yield from containers
         containers = [inner for outer in containers for inner in _containers(_members(outer))]
     if containers:
-        raise ValueError(f"`{name}`: nests too deeply")
+        raise ValueError(f"`{name}`: nests deeper than {MAX_DEPTH} levels")
 
 
 def _containers(values: Iterable[object]) -> list[Container]:

@@ -2,14 +2,22 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Raw, Struct, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
-from car_protocol.conversation import Message, NamedTool, ReasoningMode, ToolChoice, Tools
+from car_protocol.conversation import (
+    Messages,
+    NamedTool,
+    ReasoningMode,
+    ToolChoice,
+    Tools,
+    check_continued,
+    check_tools,
+)
 from car_protocol.envelope import Id
 from car_protocol.free_form import check_free_form
 from car_protocol.meta import Params
 from car_protocol.notes import note
-from car_protocol.sampling import Sampling
+from car_protocol.sampling import Fraction, Sampling, Temperature
 
 Priority = Literal["latency_critical", "throughput"]
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
@@ -20,6 +28,17 @@ MAX_SUPERSEDE_BYTES = 128
 MAX_SESSION_BYTES = 128
 MAX_GRAMMAR_BYTES = 256 * 1024
 MAX_LOGPROBS = 20
+_Temperature = Annotated[
+    Temperature | UnsetType,
+    note("how evenly tokens are drawn; 0 is greedy; 0.8 where absent, unless the model's entry has another"),
+]
+_TopP = Annotated[
+    Fraction | UnsetType,
+    note(
+        "keep the likeliest tokens that together have this probability; 1 is off; 0.95 where absent, unless the "
+        "model's entry has another"
+    ),
+]
 
 
 class Lora(Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,65 +49,102 @@ class Lora(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `infer` and `infer_stream` take: exactly one of prompt, tokens and messages, and how to answer."""
+    """The params of `infer` and `infer_stream`: exactly one of prompt, tokens and messages, and options."""
 
     prompt: Annotated[str | None, note("special tokens in it count only with `parse_special`")] = None
+    suffix: Annotated[
+        str | None,
+        note(
+            "the text after the gap that the answer fills, whose text before is `prompt`, for models that `can` do "
+            "`fill`; 1004 (`lacks: fill`) for others"
+        ),
+    ] = None
     tokens: Annotated[Annotated[list[TokenId], Meta(min_length=1)] | None, note("token ids, taken as they are")] = None
     messages: Annotated[
-        Annotated[list[Message], Meta(min_length=1, max_length=512)] | None,
+        Messages | None,
         note("a conversation, rendered by the model's chat template; no text in it is ever parsed for special tokens"),
     ] = None
     model: Annotated[str | None, note("a name of `models/list`; the default model where absent")] = None
     max_tokens: Annotated[
         Annotated[int, Meta(ge=1, le=2**31 - 1)] | None,
-        note("256 where absent, or what fits; a figure that does not fit the context is 1006"),
+        note(
+            "the longest answer: what fits the context where absent, unless the model's entry has a "
+            "`default_max_tokens`; a larger figure is cut to what fits"
+        ),
     ] = None
     stop: Annotated[
         list[Annotated[str, Meta(min_length=1)]],
         Meta(
             max_length=16,
-            description=f"of up to {MAX_STOP_BYTES} bytes each; the earliest match ends the text before it, at equal "
-            "start the longest",
+            description=f"texts of up to {MAX_STOP_BYTES} bytes that end the answer before them: the earliest match, "
+            "at equal start the longest",
         ),
     ] = field(default_factory=list)
-    parse_special: Annotated[bool, note("goes with `prompt` only")] = False
+    parse_special: Annotated[
+        bool, note("read special tokens that are written out in `prompt` and `suffix` as such")
+    ] = False
     seed: Annotated[
-        Annotated[int, Meta(ge=0, le=2**32 - 2)] | None, note("random where absent; the answer says which")
+        Annotated[int, Meta(ge=0, le=2**32 - 2)] | None,
+        note("the sampler's seed; random where absent, and the answer has it"),
     ] = None
-    grammar: Annotated[str | None, note("llama.cpp's GBNF, up to 256 KiB; the whole answer has to follow it")] = None
+    grammar: Annotated[
+        str | None, note("a grammar in llama.cpp's GBNF, up to 256 KiB, that the whole answer follows")
+    ] = None
     json_schema: Annotated[
         dict[str, Any] | None,
         note(
-            "the answer is JSON and valid under it. An object's schema that lists `properties` and says nothing of "
-            "others forbids others, unless `allOf`, or a `$ref` beside `properties`, stands anywhere, or it is a "
-            "branch beside `properties`. All its objects together list up to 3000 `properties`, 3000 `required` and "
-            "64 `patternProperties`; so do the tools of a forced call. With `allOf`, or a `$ref` with something "
+            "a JSON schema: the answer is JSON and valid under it. An object's schema that lists `properties` and says "
+            "nothing of others forbids others, unless `allOf`, or a `$ref` beside `properties`, stands anywhere, or it "
+            "is a branch beside `properties`. All its objects together list up to 3000 `properties`, 3000 `required` "
+            "and 64 `patternProperties`; so do the tools of a forced call. With `allOf`, or a `$ref` with something "
             "beside it, a schema holds up to 16 `pattern`s. Not beside `grammar`"
         ),
     ] = None
+    lenient: Annotated[
+        bool,
+        note(
+            "leave out keywords of `json_schema` that cannot be enforced, in place of a refusal; the answer's "
+            "`ignored` names them"
+        ),
+    ] = False
     logprobs: Annotated[
         Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None,
         note("how many of the likeliest tokens come with each token, by the model alone, before any sampler"),
     ] = None
-    return_tokens: Annotated[bool, note("the answer has `tokens` too")] = False
-    tools: Annotated[Tools, note("for templates that show tools")] = field(default_factory=list)
-    tool_choice: Annotated[ToolChoice, note("`required` and a named tool force the call by a grammar")] = "auto"
+    return_tokens: Annotated[bool, note("return the answer's token ids too")] = False
+    tools: Annotated[Tools, note("functions that the model may call, for templates that show tools")] = field(
+        default_factory=list
+    )
+    tool_choice: Annotated[ToolChoice, note("`required` and a named tool force a call by a grammar")] = "auto"
     reasoning: Annotated[
-        ReasoningMode,
+        ReasoningMode | UnsetType,
         note(
-            "of models that think: `auto` gives their thoughts in `reasoning`, `keep` leaves them in `text`, `off` "
-            "asks for none"
+            "the thoughts of models that think: `auto` (without another in the model's entry) returns them in "
+            "`reasoning`, `keep` leaves them in `text`, "
+            "`off` has the model write none"
         ),
-    ] = "auto"
+    ] = UNSET
+    temperature: _Temperature = UNSET  # type: ignore[assignment]  # an absent one may stand in the model's entry
+    top_p: _TopP = UNSET  # type: ignore[assignment]  # likewise
+    continue_last: Annotated[
+        bool, note("go on in the last message, an assistant's text, and return only what follows it")
+    ] = False
     template_args: Annotated[dict[str, Any], note("further variables for the chat template")] = field(
         default_factory=dict
     )
-    lora: Annotated[list[Lora], Meta(max_length=8)] = field(default_factory=list)
-    priority: Annotated[Priority, note("`throughput` waits for the others; after 30 s it counts as one of them")] = (
-        "latency_critical"
-    )
-    timeout_ms: Annotated[Milliseconds | None, note("for the whole answer, from arrival")] = None
-    queue_timeout_ms: Annotated[Milliseconds | None, note("for the wait, from arrival")] = None
+    lora: Annotated[
+        list[Lora], Meta(max_length=8, description="the model's adapters to apply, each with its scale")
+    ] = field(default_factory=list)
+    priority: Annotated[
+        Priority, note("`throughput` gives way to the other class; after 30 s of waiting it counts as that class")
+    ] = "latency_critical"
+    timeout_ms: Annotated[
+        Milliseconds | None,
+        note("deadline of the whole answer in ms, from arrival: 1002 before the first token, an early end after it"),
+    ] = None
+    queue_timeout_ms: Annotated[
+        Milliseconds | None, note("deadline of the wait in the queue in ms, from arrival: 1002")
+    ] = None
     wait: Annotated[bool, note("false: refused (1001) unless a sequence is free now")] = True
     queue: Annotated[bool, note("false: refused (1001) when the queue is full, whatever its policy")] = True
     supersede: Annotated[
@@ -102,16 +158,18 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     session: Annotated[
         str | None,
         note(
-            f"up to {MAX_SESSION_BYTES} bytes; prompts share cached prefixes with those of the same user and session, "
-            "and with no others"
+            f"a name of up to {MAX_SESSION_BYTES} bytes; prompts share cached prefixes with others of the same user "
+            "and session only"
         ),
     ] = None
     cache_prompt: Annotated[bool, note("false: neither uses cached prefixes nor leaves one")] = True
     device: Annotated[
         Annotated[str, Meta(max_length=64)] | None,
-        note("where to run, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) where no replica is there"),
+        note(
+            "the device to run on, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) where no replica is there"
+        ),
     ] = None
-    progress: Annotated[bool, note("`infer_stream/progress` notifications, also for `infer`")] = False
+    progress: Annotated[bool, note("send `infer_stream/progress` notifications, also for `infer`")] = False
     client: Annotated[
         str | None,
         note(f"a label of up to {MAX_CLIENT_BYTES} bytes, for fairness and status; the process where absent"),
@@ -132,23 +190,26 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(f"`{at_fault}`: give exactly one of prompt, tokens, messages")
         if self.parse_special and self.prompt is None:
             raise ValueError("`parse_special`: goes with prompt only")
+        if self.suffix is not None and self.prompt is None:
+            raise ValueError("`suffix`: goes with prompt only")
         if self.grammar is not None and self.json_schema is not None:
             raise ValueError("`json_schema`: give grammar or json_schema, not both")
+        if self.lenient and self.json_schema is None:
+            raise ValueError("`lenient`: goes with json_schema only")
         for name in ("tools", "template_args"):
             if getattr(self, name) and self.messages is None:
                 raise ValueError(f"`{name}`: goes with messages only")
         if len({each.name for each in self.lora}) < len(self.lora):
             raise ValueError("`lora`: an adapter is named twice")
+        check_continued(self.messages, continues=self.continue_last)
         self._check_tool_choice()
 
     def _check_tool_choice(self) -> None:
-        if len({tool.function.name for tool in self.tools}) < len(self.tools):
-            raise ValueError("`tools`: a function is named twice")
         choice = self.tool_choice
         if choice in ("auto", "none"):
             return
         if not self.tools:
-            raise ValueError("`tool_choice`: there are no tools to choose from")
+            raise ValueError("`tool_choice`: `tools` is empty")
         if isinstance(choice, NamedTool) and all(choice.name != tool.function.name for tool in self.tools):
             raise ValueError("`tool_choice`: no tool has this name")
         if self.grammar is not None or self.json_schema is not None:
@@ -156,23 +217,22 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def _check_sizes(self) -> None:
         if any(len(text.encode()) > MAX_STOP_BYTES for text in self.stop):
-            raise ValueError("`stop`: a stop string is too long")
+            raise ValueError(f"`stop`: a stop string has more than {MAX_STOP_BYTES} bytes")
         if self.client is not None and len(self.client.encode()) > MAX_CLIENT_BYTES:
-            raise ValueError("`client`: the label is too long")
+            raise ValueError(f"`client`: the label has more than {MAX_CLIENT_BYTES} bytes")
         if self.supersede is not None and len(self.supersede.encode()) > MAX_SUPERSEDE_BYTES:
-            raise ValueError("`supersede`: the key is too long")
+            raise ValueError(f"`supersede`: the key has more than {MAX_SUPERSEDE_BYTES} bytes")
         if self.session is not None and len(self.session.encode()) > MAX_SESSION_BYTES:
-            raise ValueError("`session`: the name is too long")
+            raise ValueError(f"`session`: the name has more than {MAX_SESSION_BYTES} bytes")
         if self.grammar is not None and len(self.grammar.encode()) > MAX_GRAMMAR_BYTES:
-            raise ValueError("`grammar`: the grammar is too long")
+            raise ValueError(f"`grammar`: the grammar has more than {MAX_GRAMMAR_BYTES:,} bytes")
         check_free_form("json_schema", self.json_schema)
         check_free_form("template_args", self.template_args)
-        for tool in self.tools:
-            check_free_form("tools", tool.function.parameters)
+        check_tools(self.tools)
 
 
 class CancelParams(Params, frozen=True, kw_only=True):
-    """Which request of this connection to cancel."""
+    """The request of this connection to cancel."""
 
     id: Annotated[Id, note("unknown ids are ignored")]
 

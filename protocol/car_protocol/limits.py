@@ -19,6 +19,13 @@ QUEUE_MAX_BYTES = 64 * 1024 * 1024
 MAX_OUTPUT_BYTES = 1024 * 1024
 SLOW_READER_MS = 10_000
 FRAME_TIMEOUT_MS = 30_000
+MAX_IMAGES = 64
+MAX_IMAGE_PIXELS = 64_000_000
+# More than clients that behave need together, and less than the memory of a machine that runs models.
+MAX_CLIENT_BYTES = 256 * 1024 * 1024
+# What a user may always hold of them: a maximal frame and 1 MiB. The floors of all users take half of the bytes.
+USER_FLOOR_BYTES = MAX_FRAME_BYTES + 1024 * 1024
+MAX_USERS = MAX_CLIENT_BYTES // 2 // USER_FLOOR_BYTES
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -32,11 +39,20 @@ class Limits(Struct, frozen=True, kw_only=True):
         MAX_CONNECTIONS
     )
     max_connections_per_uid: Annotated[int, note("of one user; can be configured")] = MAX_CONNECTIONS_PER_UID
+    max_users: Annotated[int, note("connected at once, besides root and the daemon's own user")] = MAX_USERS
+    max_client_bytes: Annotated[
+        int, note("of all clients: unfinished frames, unread answers; see [bytes](#bytes-of-all-clients)")
+    ] = MAX_CLIENT_BYTES
+    user_floor_bytes: Annotated[int, note("of them a user always keeps as many")] = USER_FLOOR_BYTES
     max_in_flight: Annotated[int, note("requests of one connection")] = MAX_IN_FLIGHT
-    queue_limit: Annotated[int, note("requests that wait, held back ones not counted; can be configured")] = QUEUE_LIMIT
+    queue_limit: Annotated[
+        int, note("requests that wait; requests outside a full queue do not count; can be configured")
+    ] = QUEUE_LIMIT
     queue_max_bytes: Annotated[int, note("their params; can be configured")] = QUEUE_MAX_BYTES
-    max_output_bytes: Annotated[int, note("what is held back for a client; see [slow readers](#slow-readers)")] = (
+    max_output_bytes: Annotated[int, note("unsent output of a client; see [slow readers](#slow-readers)")] = (
         MAX_OUTPUT_BYTES
     )
     slow_reader_ms: Annotated[int, note("how long a stream waits for its client to read")] = SLOW_READER_MS
     frame_timeout_ms: Annotated[int, note("from a frame's first byte to its last")] = FRAME_TIMEOUT_MS
+    max_images: Annotated[int, note("images of a request")] = MAX_IMAGES
+    max_image_pixels: Annotated[int, note("pixels of all images of a request")] = MAX_IMAGE_PIXELS

@@ -1,10 +1,13 @@
-"""What every method's params may hold beside its own members."""
+"""Members that the params of every method may have."""
 
 from typing import Annotated
 
 from msgspec import Raw, Struct, field
 
 from car_protocol.notes import note
+
+# The member of `_meta` that the daemon reads.
+TRACEPARENT = "traceparent"
 
 
 class Params(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""The table of methods: what each takes and returns."""
+"""The table of methods: their params, results and notes."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ class Method(Struct, frozen=True):
     """One method of the contract; a streaming one may not stand in a batch, inference counts in the totals.
 
     One that waits is answered later and is in flight until then, the others are answered at once. The summary is one
-    sentence; `note` is what else a caller has to know.
+    sentence; `note` has further facts for callers.
     """
 
     summary: str
@@ -62,9 +62,9 @@ METHODS: dict[str, Method] = {
     "rerank": Method(
         "Order documents by how well they answer a query.", RerankParams, Ranking, infers=True, waits=True
     ),
-    "tokenize": Method("Cut text into the model's tokens.", TokenizeParams, Tokens, waits=True),
+    "tokenize": Method("Cut a text or a conversation into the model's tokens.", TokenizeParams, Tokens, waits=True),
     "detokenize": Method("Write tokens out as text.", DetokenizeParams, Text, waits=True),
-    "models/list": Method("List what the daemon can serve.", NoParams, Models),
+    "models/list": Method("List what the daemon can serve.", NoParams, Models, waits=True),
     "models/show": Method("Look into a model's file.", ShowParams, ModelDetails, waits=True, note="It loads nothing."),
     "models/load": Method(
         "Load a model.",
@@ -86,15 +86,15 @@ METHODS: dict[str, Method] = {
         "Cancel another connection's request.",
         CancelOtherParams,
         Empty,
-        note="One of the same user; root's may be anybody's.",
+        note="A request of the same user; root may cancel any request.",
     ),
     "daemon/drain": Method(
         "Finish what runs and waits, then end.",
         DrainParams,
         Drained,
         waits=True,
-        note="Admits nothing from now on (1003), and answers the rest with 1003 at the timeout. Who cancels it waits "
-        "for it no longer; it goes on. For administrators.",
+        note="Admits nothing from now on (1003), and answers the rest with 1003 at the timeout. Cancelling ends "
+        "the wait, not the drain. For administrators.",
     ),
     "daemon/reload": Method(
         "Read the configuration again.",

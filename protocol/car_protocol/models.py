@@ -1,20 +1,33 @@
-"""What the daemon can serve, what is in memory, and what is known of a model's file."""
+"""Models: the entries that the daemon can serve, their state, and the facts of a model's file."""
 
 from typing import Annotated
 
 from msgspec import UNSET, Struct, UnsetType
 
 from car_protocol.capacity import ModelState
+from car_protocol.conversation import ReasoningMode
 from car_protocol.envelope import Id
 from car_protocol.meta import Params
 from car_protocol.notes import note
+
+
+class Defaults(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Values for members that a request leaves out; `system` begins conversations without a system message."""
+
+    max_tokens: int | UnsetType = UNSET
+    temperature: float | UnsetType = UNSET
+    top_p: float | UnsetType = UNSET
+    reasoning: ReasoningMode | UnsetType = UNSET
+    system: Annotated[str | UnsetType, note("the first message of conversations without a system message")] = UNSET
 
 
 class Model(Struct, frozen=True, kw_only=True):
     """One model entry; sizes in bytes, times in seconds since the epoch."""
 
     name: str
-    path: str
+    aliases: Annotated[list[str], note("further names of it")]
+    defaults: Annotated[Defaults, note("values for members that a request leaves out")]
+    path: Annotated[str, note("of its file for administrators, the file's name for others")]
     state: ModelState
     default: bool
     pinned: Annotated[bool, note("stays loaded")]
@@ -22,12 +35,19 @@ class Model(Struct, frozen=True, kw_only=True):
     capacity: Annotated[int, note("as `inference/capacity` has it")]
     context_tokens: int | None
     adapters: Annotated[list[str], note("names for `lora`")]
-    can: Annotated[list[str], note("of `generate`, `chat`, `images`, `embed`, `rerank`; empty until it is loaded")]
-    device: Annotated[str, note("`cpu`, `gpu`, `gpu0` ...; those of several replicas joined by `+`")]
+    can: Annotated[
+        list[str],
+        note(
+            "of `generate`, `chat`, `images`, `tools` (its template shows them), `thinking` (it knows of thoughts), "
+            "`fill` (a `suffix` beside the prompt), `embed`, `rerank`; of a model that is not loaded by "
+            "its header, which `models/list` reads"
+        ),
+    ]
+    device: Annotated[str, note("`cpu`, `gpu`, `gpu0` ...; of several replicas joined by `+`")]
     replicas: Annotated[int, note("engines, over all of its devices")]
     loaded_at: Annotated[float | UnsetType, note("seconds since the epoch")] = UNSET
     last_used_at: Annotated[float | UnsetType, note("seconds since the epoch")] = UNSET
-    reason: Annotated[str | UnsetType, note("why it failed, or found no room")] = UNSET
+    reason: Annotated[str | UnsetType, note("the reason why it failed or found no room")] = UNSET
 
 
 class Models(Struct, frozen=True):
@@ -37,19 +57,19 @@ class Models(Struct, frozen=True):
 
 
 class ShowParams(Params, frozen=True, kw_only=True):
-    """Which model to look into."""
+    """The model to look into."""
 
     model: str
 
 
 class ArraySize(Struct, frozen=True):
-    """How many values an array in a file's header has, in place of them."""
+    """The number of values of an array in a file's header, in place of the values."""
 
     count: int
 
 
 class ModelFile(Struct, frozen=True, kw_only=True):
-    """What the header of a model file says; null where it says nothing. `metadata` has its keys as they are."""
+    """Facts of a model file's header; null where it lacks them. `metadata` has its keys unchanged."""
 
     architecture: str | None
     parameters: int
@@ -59,7 +79,14 @@ class ModelFile(Struct, frozen=True, kw_only=True):
     block_count: int
     vocabulary: int | None
     parts: Annotated[int, note("files of a model that is split")]
+    warnings: Annotated[
+        list[str], note("parts of the header that this version does not support; an engine tries the file all the same")
+    ] = []
     chat_template: Annotated[str | None, note("up to 128 KiB")]
+    tool_style: Annotated[
+        str | None, note("how it writes tool calls, as configured or by its template; null where they cannot be read")
+    ] = None
+    thinking_tags: Annotated[list[str] | None, note("around its thoughts, as configured or by its template")] = None
     metadata: Annotated[
         dict[str, bool | int | float | str | ArraySize],
         note(
@@ -70,23 +97,23 @@ class ModelFile(Struct, frozen=True, kw_only=True):
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
-    """What each replica takes with sequences of `context_tokens`, and how many its part of the free memory holds.
+    """Memory of each replica with sequences of `context_tokens`, and how many its part of the free memory holds.
 
-    `sequences` is what an engine goes up to by itself, `most_sequences` what an explicit figure may ask for; null on a
-    GPU, whose memory the daemon does not know. A model that is loaded counts as free what it has.
+    `sequences` is what an engine goes up to by itself, `most_sequences` the largest explicit figure; null on a
+    GPU, whose memory the daemon cannot read. The memory of a loaded model counts as free for it.
     """
 
     weights_bytes: int
     other_bytes: Annotated[int, note("buffers, and the process")]
     context_tokens: Annotated[int, note("of a sequence")]
     kv_bytes_per_sequence: int
-    free_bytes: Annotated[int, note("what this model may use; what it has counts as free for it")]
+    free_bytes: Annotated[int, note("what this model may use; its own memory counts as free")]
     sequences: Annotated[int | None, note("how many an engine goes up to by itself, 0 where none fits; null on a GPU")]
-    most_sequences: Annotated[int | None, note("how many an explicit figure may ask for")]
+    most_sequences: Annotated[int | None, note("the largest explicit figure")]
 
 
 class ModelDetails(Struct, frozen=True, kw_only=True):
-    """One model entry with its file; `why` there is none that could be looked into."""
+    """One model entry with its file, or `why` the file could not be read."""
 
     model: Model
     file: ModelFile | UnsetType = UNSET
@@ -95,7 +122,7 @@ class ModelDetails(Struct, frozen=True, kw_only=True):
 
 
 class LoadParams(Params, frozen=True, kw_only=True):
-    """Which model to load or to unload; `progress` asks for `models/progress` while it is loaded."""
+    """The model to load or to unload; with `progress` the load sends `models/progress`."""
 
     model: str
     progress: Annotated[bool, note("`models/progress` notifications while it is loaded")] = False

@@ -1,4 +1,4 @@
-"""What a member means, said where it is defined: rpc.discover shows it, and docs/protocol.md is made from it."""
+"""Notes on members at their definitions: rpc.discover shows them, and docs/protocol.md is generated from them."""
 
 from msgspec import Meta
 

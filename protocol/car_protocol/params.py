@@ -1,4 +1,4 @@
-"""Decoding of `params`, and which member of them is at fault."""
+"""Decoding of `params`, with the member at fault in errors."""
 
 import re
 from typing import TypeVar
@@ -34,7 +34,7 @@ def _fault(text: bytes, error: Exception) -> RpcError:
     try:
         msgspec.json.decode(text)
     except msgspec.ValidationError:
-        # A JSON text all the same: one of its numbers overflows a double.
+        # Still a JSON text: one of its numbers overflows a double.
         return invalid_param(_member(str(error)))
     except NOT_JSON:
         return RpcError("parse_error")

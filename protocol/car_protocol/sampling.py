@@ -1,4 +1,4 @@
-"""How the next token is chosen: the samplers' parameters, their ranges and llama.cpp's defaults."""
+"""Sampling: the samplers' parameters, their ranges and llama.cpp's defaults."""
 
 from typing import Annotated, Literal
 
@@ -7,6 +7,7 @@ from msgspec import Meta, Struct, field
 from car_protocol.notes import note
 
 Fraction = Annotated[float, Meta(ge=0, le=1)]
+Temperature = Annotated[float, Meta(ge=0, le=5)]
 Penalty = Annotated[float, Meta(ge=-10, le=10)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 TokenKey = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,9})$")]
@@ -41,20 +42,42 @@ class Mirostat(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
-    """How the next token is chosen; the defaults are llama.cpp's usual ones."""
+    """Parameters of the choice of the next token; the defaults are llama.cpp's usual ones."""
 
-    temperature: Annotated[float, Meta(ge=0, le=5, description="0 is greedy")] = 0.8
-    top_k: Annotated[int, Meta(ge=0, le=100_000, description="0 is off")] = 40
-    top_p: Annotated[Fraction, note("1 is off")] = 0.95
-    min_p: Annotated[Fraction, note("0 is off")] = 0.05
-    typical_p: Annotated[Fraction, note("1 is off")] = 1.0
-    top_n_sigma: Annotated[float, Meta(ge=-1, le=100, description="-1 is off")] = -1.0
-    xtc: Annotated[Xtc | None, note("off where absent")] = None
-    dry: Annotated[Dry | None, note("off where absent")] = None
-    mirostat: Annotated[Mirostat | None, note("takes the place of all filters above")] = None
-    repeat_penalty: Annotated[float, Meta(ge=0.1, le=10, description="1 is off")] = 1.0
-    repeat_last_n: Annotated[int, Meta(ge=-1, le=65_536, description="-1 is the whole context")] = 64
-    presence_penalty: Annotated[Penalty, note("what the prompt's last tokens repeat counts too")] = 0.0
-    frequency_penalty: Annotated[Penalty, note("counts like `presence_penalty`")] = 0.0
-    logit_bias: Annotated[dict[TokenKey, Bias], Meta(max_length=1024, description="by token id")] = {}
-    ignore_eos: Annotated[bool, note("end tokens do not end the answer")] = False
+    temperature: Annotated[Temperature, note("how evenly tokens are drawn; 0 is greedy")] = 0.8
+    top_k: Annotated[int, Meta(ge=0, le=100_000, description="keep this many of the likeliest tokens; 0 is off")] = 40
+    top_p: Annotated[Fraction, note("keep the likeliest tokens that together have this probability; 1 is off")] = 0.95
+    min_p: Annotated[Fraction, note("drop tokens below this fraction of the likeliest one's probability; 0 is off")] = (
+        0.05
+    )
+    typical_p: Annotated[
+        Fraction, note("keep the tokens of most typical surprise that together have this probability; 1 is off")
+    ] = 1.0
+    top_n_sigma: Annotated[
+        float,
+        Meta(
+            ge=-1,
+            le=100,
+            description="keep tokens within this many standard deviations of the largest logit; -1 is off",
+        ),
+    ] = -1.0
+    xtc: Annotated[Xtc | None, note("exclude top choices; off where absent")] = None
+    dry: Annotated[Dry | None, note("penalize runs of tokens that repeat; off where absent")] = None
+    mirostat: Annotated[
+        Mirostat | None,
+        note("keep the surprise of each token near a target, in place of all filters above; off where absent"),
+    ] = None
+    repeat_penalty: Annotated[
+        float, Meta(ge=0.1, le=10, description="divide the logits of recent tokens; 1 is off")
+    ] = 1.0
+    repeat_last_n: Annotated[
+        int, Meta(ge=-1, le=65_536, description="tokens that the penalties look back on; -1 is the whole context")
+    ] = 64
+    presence_penalty: Annotated[
+        Penalty, note("subtracted once from the logit of each recent token, also of the prompt")
+    ] = 0.0
+    frequency_penalty: Annotated[
+        Penalty, note("subtracted from the logit of a recent token for every occurrence, also in the prompt")
+    ] = 0.0
+    logit_bias: Annotated[dict[TokenKey, Bias], Meta(max_length=1024, description="added to logits, by token id")] = {}
+    ignore_eos: Annotated[bool, note("go on after an end token, up to `max_tokens`")] = False

@@ -1,4 +1,4 @@
-"""Where the daemon's socket is, by the contract's order of precedence."""
+"""The path of the daemon's socket, by the contract's order of precedence."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ def socket_path(flag: str | None = None, env: Mapping[str, str] = os.environ) ->
 
 
 def candidate_paths(flag: str | None = None, env: Mapping[str, str] = os.environ) -> list[Path]:
-    """Return the paths that a client tries in turn: the system service's comes last, if none was given."""
+    """Return the paths that a client tries in turn: the system service's is the last, unless one was given."""
     first = socket_path(flag, env)
     if flag or env.get("CAR_SOCKET"):
         return [first]
@@ -30,5 +30,5 @@ def candidate_paths(flag: str | None = None, env: Mapping[str, str] = os.environ
 
 
 def fits(path: Path) -> bool:
-    """Tell whether the platform can bind or connect to a path of this length."""
+    """Return whether the platform can bind or connect to a path of this length."""
     return len(os.fsencode(path)) <= MAX_PATH_BYTES

@@ -1,4 +1,4 @@
-"""`daemon/status`: what the daemon is doing, without anybody's text."""
+"""`daemon/status`: the work of the daemon, without the text of any request."""
 
 from typing import Annotated, Literal
 
@@ -20,17 +20,18 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     restarts: Annotated[int, note("engines started in place of one that died")]
     rss_bytes: Annotated[int, note("memory of the process")]
     device: Annotated[str, note("as `models/list` names it")]
-    kv_bytes_used: Annotated[int, note("what running requests fill")]
+    kv_bytes_used: Annotated[int, note("filled by running requests")]
     kv_bytes_capacity: int
     sequences: Annotated[int, note("declared")]
     batch_size: Annotated[float, note("rows of a step, lately")]
     decode_tokens_per_s: Annotated[float, note("sampled, lately")]
     prefill_tokens_per_s: Annotated[float, note("prompt tokens computed, lately")]
-    cache_hits: Annotated[int, note("requests that were spared a part of their prompt")]
+    cache_hits: Annotated[int, note("requests whose prompt was computed only in part")]
     cached_tokens: Annotated[int, note("prompt tokens that were not computed again")]
-    evicted_sequences: Annotated[int, note("prefixes that had to leave their sequence")]
+    evicted_sequences: Annotated[int, note("prefixes that were evicted from their sequence")]
     utilisation: Annotated[float, note("share of the time that it computes, 0 to 1")]
-    seconds: Annotated[dict[str, float], note("what its steps took so far, by phase: `decode`, `sample`, ...")]
+    sandbox: Annotated[list[str], note('what the kernel lets the process not do; empty with `sandbox = "off"`')] = []
+    seconds: Annotated[dict[str, float], note("seconds of its steps so far, by phase: `decode`, `sample`, ...")]
 
 
 class ModelStatus(Model, frozen=True, kw_only=True):
@@ -49,7 +50,7 @@ class Queue(Struct, frozen=True, kw_only=True):
 
 
 class SequenceStatus(Struct, frozen=True, kw_only=True):
-    """One leased sequence; `id` is left out for requests of other users."""
+    """One leased sequence; `id` is left out for requests of other users, which only administrators are sent."""
 
     model: str
     sequence: Annotated[int, note("its number in the engine")]
@@ -72,6 +73,22 @@ class ConnectionStatus(Struct, frozen=True, kw_only=True):
     in_flight: Annotated[int, note("requests")]
     tokens_served: Annotated[int, note("completion tokens of ended requests")]
     client: Annotated[str | UnsetType, note("the label that a request gave last")] = UNSET
+
+
+class MoreConnections(Struct, frozen=True, kw_only=True):
+    """Sums over the connections that a list of the busiest leaves out."""
+
+    connections: int
+    in_flight: Annotated[int, note("requests")]
+    tokens_served: Annotated[int, note("completion tokens of ended requests")]
+
+
+class OtherUsers(Struct, frozen=True, kw_only=True):
+    """The figures of other users, whose connections and sequences only administrators are sent."""
+
+    connections: int
+    in_flight: Annotated[int, note("requests")]
+    sequences: Annotated[int, note("leased")]
 
 
 class Totals(Struct, frozen=True, kw_only=True):
@@ -100,7 +117,7 @@ class StatusParams(Params, frozen=True, kw_only=True):
         bool | None,
         note("true also sends `daemon/status_changed` with the same object every `interval_ms`, false ends that"),
     ] = None
-    interval_ms: Annotated[int, Meta(ge=100, le=60_000)] = 1000
+    interval_ms: Annotated[int, Meta(ge=100, le=60_000), note("rounded to tenths of a second")] = 1000
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -116,7 +133,13 @@ class Status(Struct, frozen=True, kw_only=True):
     capacity: Annotated[Capacity, note("of the default model")]
     models: Annotated[list[ModelStatus], note("each model's entry with its `engines`, the default one first")]
     queue: Queue
-    sequences: Annotated[list[SequenceStatus], note("those that requests for answers lease")]
-    connections: list[ConnectionStatus]
+    sequences: Annotated[
+        list[SequenceStatus], note("leased by requests for answers: of the caller's user, for administrators of all")
+    ]
+    connections: Annotated[
+        list[ConnectionStatus], note("of the caller's user, for administrators of all; the 100 busiest")
+    ]
     totals: Annotated[Totals, note("requests since the start")]
     memory: Annotated[Memory, note("of the machine")]
+    more_connections: Annotated[MoreConnections | UnsetType, note("those beyond the list, where there are any")] = UNSET
+    others: Annotated[OtherUsers | UnsetType, note("all other users; left out for administrators")] = UNSET

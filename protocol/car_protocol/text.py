@@ -1,27 +1,53 @@
 """`tokenize` and `detokenize`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from car_protocol.conversation import Messages, ReasoningMode, Tools, check_continued, check_tools
+from car_protocol.free_form import check_free_form
 from car_protocol.infer import TokenId
 from car_protocol.meta import Params
 from car_protocol.notes import note
 
 
 class TokenizeParams(Params, frozen=True, kw_only=True):
-    """The text to cut into tokens."""
+    """The text to cut into tokens, or the conversation to render and cut as `infer` does."""
 
-    text: str
-    model: str | None = None
-    add_special: Annotated[bool, note("with what the model puts around a text")] = False
-    parse_special: Annotated[bool, note("special tokens in the text count")] = False
+    text: Annotated[str | None, note("either this or `messages`")] = None
+    messages: Annotated[Messages | None, note("a conversation: the tokens are those of `infer`'s prompt")] = None
+    model: Annotated[str | None, note("a name of `models/list`; the default model where absent")] = None
+    add_special: Annotated[bool, note("with what the model puts around a text; goes with `text` only")] = False
+    parse_special: Annotated[bool, note("special tokens in the text count; goes with `text` only")] = False
+    tools: Annotated[Tools, note("as in `infer`")] = field(default_factory=list)
+    template_args: Annotated[dict[str, Any], note("as in `infer`")] = field(default_factory=dict)
+    reasoning: Annotated[ReasoningMode | UnsetType, note("as in `infer`")] = UNSET
+    continue_last: Annotated[bool, note("as in `infer`")] = False
+    count_only: Annotated[bool, note("leave `tokens` out of the result")] = False
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (self.messages is None):
+            at_fault = "text" if self.text is None else "messages"
+            raise ValueError(f"`{at_fault}`: give exactly one of text, messages")
+        for name in ("add_special", "parse_special"):
+            if getattr(self, name) and self.text is None:
+                raise ValueError(f"`{name}`: goes with text only")
+        for name in ("tools", "template_args"):
+            if getattr(self, name) and self.messages is None:
+                raise ValueError(f"`{name}`: goes with messages only")
+        check_continued(self.messages, continues=self.continue_last)
+        check_tools(self.tools)
+        check_free_form("template_args", self.template_args)
 
 
-class Tokens(Struct, frozen=True):
-    """Token ids in order."""
+class Tokens(Struct, frozen=True, kw_only=True):
+    """Token ids in order, and their number."""
 
-    tokens: list[int]
+    tokens: Annotated[
+        list[int] | UnsetType,
+        note("left out with `count_only`; numbers below 0 stand for the positions of images"),
+    ] = UNSET
+    count: int
 
 
 class DetokenizeParams(Params, frozen=True, kw_only=True):
@@ -33,6 +59,6 @@ class DetokenizeParams(Params, frozen=True, kw_only=True):
 
 
 class Text(Struct, frozen=True):
-    """Text; bytes that are no UTF-8 appear as U+FFFD."""
+    """Text; bytes that are not UTF-8 become U+FFFD."""
 
-    text: Annotated[str, note("bytes that are no UTF-8 appear as U+FFFD")]
+    text: Annotated[str, note("bytes that are not UTF-8 become U+FFFD")]

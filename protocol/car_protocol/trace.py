@@ -1,4 +1,4 @@
-"""W3C trace context: which trace a request belongs to, as `_meta.traceparent` says."""
+"""W3C trace context: the trace of a request, from `_meta.traceparent`."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Raw, Struct
 
-TRACEPARENT = "traceparent"
+from car_protocol.meta import TRACEPARENT
+
 # Version, trace id, parent id, flags; only versions after the first may go on, behind another dash.
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?", re.ASCII | re.DOTALL)
 _FIRST_VERSION = "00"
@@ -21,7 +22,7 @@ class Trace(Struct, frozen=True):
 
 
 def trace_of(meta: Mapping[str, Raw]) -> Trace | None:
-    """Return what `_meta` says of the trace; None where it says nothing valid."""
+    """Return the trace in `_meta`, None where it has no valid one."""
     if TRACEPARENT not in meta:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What others do to the processor while something is measured."""
+"""Other programs on the processor during a measurement."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def busy_neighbour() -> Iterator[None]:
-    """Somebody else's process that never rests."""
+    """Another program that never rests."""
     with subprocess.Popen([sys.executable, "-c", STRANGER], stdout=subprocess.PIPE) as parent:
         assert parent.stdout
         pid = int(parent.stdout.readline())

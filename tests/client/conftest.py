@@ -11,7 +11,7 @@ from tests.client.fake_daemon import FakeDaemon
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """Where a daemon may come to listen."""
+    """The path at which a test's daemon listens."""
     with tempfile.TemporaryDirectory(prefix="card-") as folder:
         yield Path(folder) / "card.sock"
 

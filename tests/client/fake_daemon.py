@@ -1,4 +1,4 @@
-"""A daemon on a real Unix socket that answers as its knobs say, and remembers what it was asked."""
+"""A daemon on a real Unix socket that answers as its knobs say, and keeps the calls that it received."""
 
 import asyncio
 import contextlib
@@ -35,8 +35,7 @@ class Peer:
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self._sending = threading.Lock()
-        # Mutable state: requests without a terminal response, with the chunks sent so far.
-        self.in_flight: dict[Id, int] = {}
+        self.in_flight: dict[Id, int] = {}  # the chunks sent so far, by request
         self.subscribed = False
         self.watching = False
 
@@ -50,7 +49,7 @@ class Peer:
             self._socket.sendall(data)
 
     def read(self) -> bytes:
-        """Return what came, nothing at the end."""
+        """Return received bytes, none at the end."""
         try:
             return self._socket.recv(65536)
         except OSError:
@@ -71,13 +70,10 @@ class FakeDaemon:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # The knobs: results or errors by method; what a stream says, the numbers its chunks carry instead of
-        # their own, after how many it falls silent, how many it claims, and how it ends; methods that are not answered
-        # until cancelled; whether its model has a chat template and its status can be subscribed to; what every
-        # connection hears before it is closed; what it answers to everything.
-        self.answers: dict[str, Any] = {
+        # The knobs.
+        self.answers: dict[str, Any] = {  # results or errors by method
             "infer": ANSWER | {"text": "Hello"},
-            "tokenize": {"tokens": [1, 2, 3]},
+            "tokenize": {"tokens": [1, 2, 3], "count": 3},
             "detokenize": {"text": "abc"},
             "models/list": {"models": [model()]},
             "daemon/status": status(str(path)),
@@ -86,18 +82,18 @@ class FakeDaemon:
             "daemon/metrics": {"text": "card_up 1\n"},
             "daemon/cancel": {},
         }
-        self.pieces: list[str | dict[str, Any]] = ["Hel", "lo"]
-        self.numbers: dict[int, int] = {}
-        self.silent_after: int | None = None
-        self.claimed: int | None = None
-        self.ending: dict[str, Any] = {}
-        self.silent: set[str] = set()
-        self.chats = True
-        self.offers_status = True
-        self.refusal: RpcError | None = None
-        self.raw_answer: bytes | None = None
-        # Mutable state, guarded by the condition: the figure it declares, its connections, and what it was asked.
-        self._changed = threading.Condition()
+        self.first: dict[str, list[Any]] = {}  # replies to the first calls of a method; None drops the connection
+        self.pieces: list[str | dict[str, Any]] = ["Hel", "lo"]  # the chunks of a stream
+        self.numbers: dict[int, int] = {}  # sequence numbers in place of a chunk's own
+        self.silent_after: int | None = None  # a stream stops after this many chunks
+        self.claimed: int | None = None  # the number of chunks that a stream's answer names
+        self.ending: dict[str, Any] = {}  # further members of a stream's answer
+        self.silent: set[str] = set()  # methods that are answered only when cancelled
+        self.chats = True  # the model has a chat template
+        self.offers_status = True  # the status can be subscribed to
+        self.refusal: RpcError | None = None  # sent to each connection before it is closed
+        self.raw_answer: bytes | None = None  # sent in place of every answer
+        self._changed = threading.Condition()  # guards everything below
         self._generation = 0
         self._capacity = 4
         self._peers: list[Peer] = []
@@ -141,7 +137,7 @@ class FakeDaemon:
             peer.drop()
 
     def declare(self, figure: int) -> None:
-        """Change the capacity and tell those who subscribed."""
+        """Change the capacity and notify the subscribed connections."""
         with self._changed:
             self._capacity, self._generation = figure, self._generation + 1
             peers = [peer for peer in self._peers if peer.subscribed]
@@ -149,7 +145,7 @@ class FakeDaemon:
             peer.send(Notification(CAPACITY_CHANGED, self._capacity_object()))
 
     def tell_status(self, **changes: Any) -> None:
-        """Send a status to those who subscribed to it."""
+        """Send a status to the connections that subscribed to it."""
         with self._changed:
             peers = [peer for peer in self._peers if peer.watching]
         for peer in peers:
@@ -225,6 +221,8 @@ class FakeDaemon:
             peer.send_bytes(self.raw_answer)
         elif call.id is None:
             pass
+        elif self.first.get(call.method):
+            self._reply(peer, call.id, self.first[call.method].pop(0))
         elif call.method in self.silent:
             peer.in_flight[call.id] = 0
         elif call.method == "inference/capacity":
@@ -248,7 +246,9 @@ class FakeDaemon:
         self._reply(peer, call.id, self.answers["daemon/status"])
 
     def _reply(self, peer: Peer, call_id: Id, answer: Any) -> None:
-        if isinstance(answer, RpcError):
+        if answer is None:
+            peer.drop()
+        elif isinstance(answer, RpcError):
             peer.send(Failure(call_id, answer.as_object()))
         else:
             peer.send(Result(call_id, answer))
@@ -277,7 +277,7 @@ class FakeDaemon:
 
 @contextmanager
 def once_asked(daemon: FakeDaemon, method: str, then: Callable[[], None]) -> Iterator[None]:
-    """Do something from another thread as soon as the daemon was asked."""
+    """Act from another thread as soon as the daemon received a call."""
 
     def act() -> None:
         daemon.wait_for(method)

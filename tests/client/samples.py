@@ -40,7 +40,7 @@ def capacity(figure: int = 4, generation: int = 0) -> dict[str, Any]:
         "machine": {"limit": None, "in_use": 1},
         "generation": generation,
         "protocol": "1",
-        "version": "0.1.0",
+        "version": "0.2.0",
         "limits": msgspec.to_builtins(Limits()),
         "inputs": {
             "free_bytes": 2**33,
@@ -63,6 +63,8 @@ def model(*, name: str = "guide", can: tuple[str, ...] = ("chat",)) -> dict[str,
         "capacity": 4,
         "context_tokens": 2048,
         "adapters": [],
+        "aliases": [],
+        "defaults": {},
         "can": list(can),
         "device": "cpu",
         "replicas": 1,
@@ -86,6 +88,7 @@ def status(socket: str) -> dict[str, Any]:
         "cached_tokens": 100,
         "evicted_sequences": 0,
         "utilisation": 0.25,
+        "sandbox": ["not dumpable", "no new privileges", "landlock 7", "seccomp"],
         "seconds": {"decode": 1.5, "sample": 0.1},
     }
     running = {
@@ -101,7 +104,7 @@ def status(socket: str) -> dict[str, Any]:
         "age_ms": 1200.0,
     }
     return {
-        "version": "0.1.0",
+        "version": "0.2.0",
         "protocol": "1",
         "pid": 4242,
         "uptime_s": 7380.0,

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from car_client import AsyncClient, DaemonUnavailable
-from car_client.link import LONGEST_DELAY_S, Link, backoff
+from car_client.retry import LONGEST_DELAY_S, backoff
+from car_client.transport.reconnector import Reconnector
 from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
 
@@ -26,7 +27,7 @@ class Clock:
         await self._ticks.get()
 
     async def asleep(self) -> None:
-        """Wait until somebody sleeps."""
+        """Wait until the client sleeps."""
         await self._asleep.get()
 
     def tick(self) -> None:
@@ -37,16 +38,13 @@ class Clock:
 async def test_capacity_is_one_without_a_daemon(path: Path) -> None:
     async with AsyncClient(path) as client:
         assert client.capacity == 1
-        assert client.capacity_info is None
 
 
-async def test_capacity_is_what_the_daemon_declared_and_is_asked_once(daemon: FakeDaemon) -> None:
+async def test_capacity_is_the_declared_figure_and_is_requested_once(daemon: FakeDaemon) -> None:
     async with AsyncClient(daemon.path) as client:
         assert client.capacity == 1
         await client.tokenize("any request will do")
         assert client.capacity == 4
-        assert client.capacity_info is not None
-        assert client.capacity_info.policy == "measured"
     asked = [call for call in daemon.calls if call.method == "inference/capacity"]
     assert [call.params for call in asked] == [b'{"subscribe":true}']
 
@@ -67,7 +65,7 @@ async def test_a_notification_refreshes_the_figure(daemon: FakeDaemon) -> None:
 
 async def test_capacity_is_one_again_after_a_loss(daemon: FakeDaemon) -> None:
     daemon.silent.add("infer")
-    async with AsyncClient(daemon.path) as client:
+    async with AsyncClient(daemon.path, max_retries=0) as client:
         await client.connect()
         task = asyncio.create_task(client.infer("Hi"))
         await daemon.saw("infer")
@@ -75,7 +73,6 @@ async def test_capacity_is_one_again_after_a_loss(daemon: FakeDaemon) -> None:
         with pytest.raises(DaemonUnavailable):
             await task
         assert client.capacity == 1
-        assert client.capacity_info is None
 
 
 async def test_capacity_is_one_again_after_closing(daemon: FakeDaemon) -> None:
@@ -146,10 +143,10 @@ async def test_a_request_waits_only_so_long_for_a_daemon(path: Path) -> None:
 
 
 async def test_the_second_path_is_tried_when_the_first_is_dead(daemon: FakeDaemon) -> None:
-    link = Link([daemon.path.parent / "nothing", daemon.path], asyncio.sleep)
-    connection = await link.ready(patience_s=5)
+    reconnector = Reconnector([daemon.path.parent / "nothing", daemon.path], asyncio.sleep)
+    connection = await reconnector.ready(timeout_s=5)
     assert not connection.lost.is_set()
-    await link.close()
+    await reconnector.aclose()
 
 
 def test_the_delays_double_up_to_a_bound() -> None:

@@ -1,4 +1,4 @@
-"""Streams of the asyncio client: every way out of one, and what the daemon hears of it."""
+"""Streams of the asyncio client: every way out of one, and its cancellation at the daemon."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from car_client import AsyncClient, AsyncStream, ContractBroken, DaemonUnavailable, RequestCancelled
+from car_client import AsyncClient, AsyncStream, DaemonUnavailable, ProtocolError, RequestCancelled
 from tests.client.fake_daemon import FakeDaemon
 
 
@@ -18,7 +18,7 @@ def endless(daemon: FakeDaemon) -> FakeDaemon:
 
 
 async def cancelled(daemon: FakeDaemon) -> bool:
-    """Tell whether the daemon was asked to end its first stream, waiting for it."""
+    """Wait for a cancellation; return whether it named the first stream."""
     asked = await daemon.saw("infer_stream")
     await daemon.saw("$/cancelRequest")
     return bool(daemon.params("$/cancelRequest") == {"id": asked.id})
@@ -100,7 +100,7 @@ async def test_cancel_ends_the_stream_with_its_error_after_what_was_sent(endless
     async with AsyncClient(endless.path) as client:
         stream = client.infer_stream("Hi")
         assert (await anext(stream)).text == "Hel"
-        client.cancel(stream)
+        stream.cancel()
         with pytest.raises(RequestCancelled) as caught:
             await anext(stream)
     assert (caught.value.data["chunks"], caught.value.started) == (1, True)
@@ -111,7 +111,7 @@ async def test_a_stream_that_is_cancelled_before_there_is_a_daemon_ends_as_soon_
         stream = client.infer_stream("Hi")
         step = asyncio.create_task(anext(stream))
         await asyncio.sleep(0)
-        client.cancel(stream)
+        stream.cancel()
         daemon = FakeDaemon(path).start()
         daemon.silent_after = 0
         try:
@@ -149,7 +149,7 @@ async def test_a_gap_is_an_error_after_the_chunks_before_it_and_cancels(endless:
     async with AsyncClient(endless.path) as client:
         stream = client.infer_stream("Hi")
         assert (await anext(stream)).text == "a"
-        with pytest.raises(ContractBroken):
+        with pytest.raises(ProtocolError):
             await anext(stream)
         assert await cancelled(endless)
 
@@ -157,7 +157,7 @@ async def test_a_gap_is_an_error_after_the_chunks_before_it_and_cancels(endless:
 async def test_a_missing_last_chunk_is_an_error(daemon: FakeDaemon) -> None:
     daemon.claimed = 3
     async with AsyncClient(daemon.path) as client:
-        with pytest.raises(ContractBroken, match="3 chunks, 2 came"):
+        with pytest.raises(ProtocolError, match="3 chunks, 2 came"):
             assert [chunk async for chunk in client.infer_stream("Hi")]
 
 

@@ -3,23 +3,27 @@
 import os
 import signal
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from car_client import (
     Client,
-    ContractBroken,
     DaemonUnavailable,
+    Function,
     LimitReached,
     ModelUnavailable,
+    ProtocolError,
     RequestCancelled,
+    Tool,
 )
-from car_client.wire import open_wire
+from car_client.transport.blocking_connection import open_connection
 from car_protocol.errors import RpcError
-from tests.client.command import until_waiting
+from tests.client.carctl.command import until_waiting
 from tests.client.fake_daemon import FakeDaemon, once_asked
-from tests.client.samples import ANSWER
+from tests.client.samples import ANSWER, model
 
 
 @pytest.fixture
@@ -30,7 +34,7 @@ def endless(daemon: FakeDaemon) -> FakeDaemon:
 
 
 def cancelled(daemon: FakeDaemon) -> bool:
-    """Tell whether the daemon was asked to end its first stream, waiting for it."""
+    """Wait for a cancellation; return whether it named the first stream."""
     asked = daemon.wait_for("infer_stream")
     daemon.wait_for("$/cancelRequest")
     return bool(daemon.params("$/cancelRequest") == {"id": asked.id})
@@ -40,6 +44,16 @@ def interrupt() -> None:
     """Do what Ctrl-C does to the main thread once it waits."""
     until_waiting(os.getpid())
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def test_tools_are_plain_data_or_objects(daemon: FakeDaemon) -> None:
+    plain: list[dict[str, Any]] = [{"type": "function", "function": {"name": "time", "parameters": {}}}]
+    for tools in (plain, tuple(plain), [Tool("function", Function("time"))]):
+        with Client(daemon.path) as client:
+            client.infer(messages=[{"role": "user", "content": "Hi"}], tools=tools, tool_choice={"name": "time"})
+        sent = daemon.params("infer")
+        assert sent["tools"][0]["function"]["name"] == "time"
+        assert sent["tool_choice"] == {"name": "time"}
 
 
 def test_every_method_returns_its_typed_result(daemon: FakeDaemon) -> None:
@@ -53,7 +67,6 @@ def test_every_method_returns_its_typed_result(daemon: FakeDaemon) -> None:
         client.cancel_request(3, "9")
         assert client.models()[0].can == ["chat"]
         assert client.status().queue.healthy
-        assert client.read_capacity("guide").declared == 4
         assert client.call("detokenize", {"tokens": []}) == {"text": "abc"}
     assert daemon.accepted == 1
     assert daemon.params("embed") == {"input": ["a", "b"], "normalize": False}
@@ -63,7 +76,7 @@ def test_every_method_returns_its_typed_result(daemon: FakeDaemon) -> None:
 
 def test_capacity_is_one_until_the_daemon_answered(daemon: FakeDaemon) -> None:
     with Client(daemon.path) as client:
-        assert (client.capacity, client.capacity_info) == (1, None)
+        assert client.capacity == 1
         client.connect()
         assert client.capacity == 4
 
@@ -80,7 +93,7 @@ def test_capacity_is_one_again_after_a_loss(daemon: FakeDaemon) -> None:
         client.connect()
         daemon.drop()
         daemon.wait_until_gone()
-        assert (client.capacity, client.capacity_info) == (1, None)
+        assert client.capacity == 1
 
 
 def test_the_next_request_after_a_loss_connects_again(daemon: FakeDaemon) -> None:
@@ -101,10 +114,10 @@ def test_a_closed_client_connects_again(daemon: FakeDaemon) -> None:
     client.close()
 
 
-def test_a_connection_lost_in_flight_is_an_error_and_nothing_is_sent_twice(daemon: FakeDaemon) -> None:
+def test_without_retries_a_connection_lost_in_flight_is_an_error_and_nothing_is_sent_twice(daemon: FakeDaemon) -> None:
     daemon.silent.add("infer")
     with (
-        Client(daemon.path) as client,
+        Client(daemon.path, max_retries=0) as client,
         once_asked(daemon, "infer", daemon.drop),
         pytest.raises(DaemonUnavailable, match="lost"),
     ):
@@ -112,8 +125,8 @@ def test_a_connection_lost_in_flight_is_an_error_and_nothing_is_sent_twice(daemo
     assert [call.method for call in daemon.calls].count("infer") == 1
 
 
-def test_no_daemon_is_an_error_at_once(path: Path) -> None:
-    with Client(path) as client:
+def test_no_daemon_is_an_error_at_once_with_a_connect_timeout_of_0(path: Path) -> None:
+    with Client(path, connect_timeout=0) as client:
         assert client.capacity == 1
         with pytest.raises(DaemonUnavailable) as caught:
             client.infer("Hi")
@@ -122,13 +135,16 @@ def test_no_daemon_is_an_error_at_once(path: Path) -> None:
 
 def test_a_path_without_a_listener_is_an_error(path: Path) -> None:
     path.write_text("no socket")
-    with Client(path) as client, pytest.raises(DaemonUnavailable, match="not a socket"):
+    with (
+        Client(path, connect_timeout=0) as client,
+        pytest.raises(DaemonUnavailable, match="not a socket"),
+    ):
         client.connect()
 
 
 def test_the_second_path_is_tried_when_the_first_is_dead(daemon: FakeDaemon) -> None:
-    wire = open_wire([daemon.path.parent / "nothing", daemon.path])
-    wire.close()
+    connection = open_connection([daemon.path.parent / "nothing", daemon.path], 0, time.sleep)
+    connection.close()
 
 
 def test_a_refused_connection_says_why(daemon: FakeDaemon) -> None:
@@ -148,7 +164,7 @@ def test_an_error_raises_the_class_of_its_reason(daemon: FakeDaemon) -> None:
 def test_a_daemon_that_breaks_the_contract_is_left(daemon: FakeDaemon) -> None:
     daemon.raw_answer = b"nonsense\n"
     with Client(daemon.path) as client:
-        with pytest.raises(ContractBroken):
+        with pytest.raises(ProtocolError):
             client.infer("Hi")
         daemon.raw_answer = None
         assert client.infer("Hi").text == "Hello"
@@ -199,7 +215,7 @@ def test_cancel_ends_the_stream_with_its_error(endless: FakeDaemon) -> None:
     with Client(endless.path) as client:
         stream = client.infer_stream("Hi")
         next(stream)
-        client.cancel(stream)
+        stream.cancel()
         with pytest.raises(RequestCancelled):
             next(stream)
 
@@ -208,7 +224,7 @@ def test_a_stream_that_is_cancelled_before_its_first_step_ends_with_that(endless
     endless.silent_after = 0
     with Client(endless.path) as client:
         stream = client.infer_stream("Hi")
-        client.cancel(stream)
+        stream.cancel()
         with pytest.raises(RequestCancelled):
             next(stream)
 
@@ -225,14 +241,14 @@ def test_a_gap_is_an_error_and_cancels(endless: FakeDaemon) -> None:
     with Client(endless.path) as client:
         stream = client.infer_stream("Hi")
         assert next(stream).text == "a"
-        with pytest.raises(ContractBroken):
+        with pytest.raises(ProtocolError):
             next(stream)
         assert cancelled(endless)
 
 
 def test_a_missing_chunk_at_the_end_is_an_error(daemon: FakeDaemon) -> None:
     daemon.claimed = 3
-    with Client(daemon.path) as client, pytest.raises(ContractBroken):
+    with Client(daemon.path) as client, pytest.raises(ProtocolError):
         list(client.infer_stream("Hi"))
 
 
@@ -256,3 +272,31 @@ def test_an_interrupt_cancels_a_stream_at_the_daemon(endless: FakeDaemon) -> Non
         with once_asked(endless, "infer_stream", interrupt), pytest.raises(KeyboardInterrupt):
             list(client.infer_stream("Hi"))
         assert cancelled(endless)
+
+
+def test_the_pairs_of_calls_that_change_the_daemon_return_plain_types(daemon: FakeDaemon) -> None:
+    daemon.answers |= {
+        "models/load": model(),
+        "models/unload": model() | {"state": "unloaded"},
+        "models/show": {"model": model(), "why": "it is not a GGUF file"},
+        "daemon/drain": {"completed": 1, "refused": 0},
+        "daemon/reload": {},
+    }
+    with Client(daemon.path) as client:
+        assert client.load_model("guide").loaded_at is None
+        assert client.unload_model("guide").state == "unloaded"
+        details = client.show_model("guide")
+        assert (details.file, details.why) == (None, "it is not a GGUF file")
+        client.reload()
+        assert client.drain(5000).completed == 1
+    assert daemon.params("models/load") == {"model": "guide"}
+    assert daemon.params("daemon/drain") == {"timeout_ms": 5000}
+
+
+def test_the_answer_of_a_stream_has_its_text(daemon: FakeDaemon) -> None:
+    with Client(daemon.path) as client:
+        stream = client.infer_stream("Hi")
+        for _ in stream:
+            assert stream.answer is None
+        assert stream.answer is not None
+        assert (stream.answer.text, stream.answer.reasoning) == ("Hello", None)

@@ -16,7 +16,7 @@ from car_client.errors import (
 )
 from car_protocol.errors import REASONS, RpcError
 
-# Defects of a client or of the daemon: nobody catches them one by one.
+# Defects of a client or of the daemon, which need no class to catch.
 PLAIN = {"parse_error", "invalid_request", "method_not_found", "internal_error"}
 
 

@@ -1,4 +1,4 @@
-"""What importing the client costs, and what it brings along."""
+"""The cost of importing the client, and the modules that come along."""
 
 import subprocess
 import sys
@@ -20,6 +20,7 @@ OUTSIDERS = (
     "rich",
     "prompt_toolkit",
     "huggingface_hub",
+    "shtab",
     "matplotlib",
 )
 
@@ -38,7 +39,7 @@ def test_the_import_brings_msgspec_the_standard_library_and_nothing_else() -> No
     assert not packages & set(OUTSIDERS)
 
 
-@pytest.mark.parametrize("module", ["main", "status", "infer", "chat", "top", "models"])
+@pytest.mark.parametrize("module", ["main", "status", "infer", "chat.command", "top.command", "models.command"])
 def test_a_command_brings_no_event_loop_and_nothing_that_draws(module: str) -> None:
     code = f"import sys, car_client.carctl.{module}; print(*sys.modules)"
     loaded = {name.partition(".")[0] for name in python("-c", code).stdout.split()}
@@ -54,7 +55,7 @@ def test_the_import_takes_little_processor_time() -> None:
     assert min(_import_ms() for _ in range(5)) < LIMIT_MS
 
 
-def test_the_asyncio_half_is_there_when_asked_for() -> None:
+def test_the_asyncio_half_is_imported_at_its_first_use() -> None:
     code = "from car_client import AsyncClient, AsyncStream; import sys; print('asyncio' in sys.modules)"
     assert python("-c", code).stdout == "True\n"
 

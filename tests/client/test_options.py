@@ -1,24 +1,28 @@
 """The typed options say what the daemon's definition says."""
 
+from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from car_client.options import InferOptions
+from car_protocol.conversation import Tool, ToolChoice
 from car_protocol.infer import InferParams
 
 QUESTION = {"prompt", "tokens", "messages"}
 # Its values are free-form: the daemon keeps them as JSON text, a caller gives plain data.
 FREE_FORM = {"_meta"}
-# What the clients put into `_meta`.
+# Plain data is taken in place of the protocol's objects.
+OR_PLAIN = {"tools": Sequence[Tool | Mapping[str, Any]], "tool_choice": ToolChoice | Mapping[str, Any]}
+# Options that the clients move into `_meta`.
 IN_META = {"traceparent"}
 
 
 def required_type(hint: Any) -> Any:
     """Return the type without None, since an option that is absent is left out."""
     if get_origin(hint) in (Union, UnionType):
-        members = [member for member in get_args(hint) if member is not type(None)]
+        members = [member for member in get_args(hint) if member not in (type(None), msgspec.UnsetType)]
         return Union[tuple(members)]  # noqa: UP007 - built from a list
     return hint
 
@@ -38,7 +42,8 @@ def test_the_options_have_the_types_of_the_request() -> None:
     hints = {name: hint for name, hint in get_type_hints(InferOptions).items() if name not in IN_META}
     of_request = defined()
     different = {name for name, hint in hints.items() if hint != of_request[name]}
-    assert different == FREE_FORM
+    assert different == FREE_FORM | OR_PLAIN.keys()
+    assert {name: hints[name] for name in OR_PLAIN} == OR_PLAIN
 
 
 def test_every_option_may_be_left_out() -> None:

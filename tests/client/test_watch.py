@@ -1,4 +1,4 @@
-"""`watch_status` of both clients: told by the daemon, or asked for."""
+"""`watch_status` of both clients: pushed by the daemon, or polled."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ def test_the_first_status_is_the_answer_and_the_next_ones_are_what_the_daemon_se
     assert watch.take() is None
 
 
-def test_of_statuses_that_nobody_took_the_newest_is_the_next(
+def test_of_statuses_that_were_not_taken_the_newest_is_the_next(
     daemon: FakeDaemon, client: Client, watch: StatusWatch
 ) -> None:
     next(watch)
@@ -66,7 +66,7 @@ def test_other_descriptors_end_the_wait(watch: StatusWatch) -> None:
     os.close(write)
 
 
-def test_a_closed_watch_tells_the_daemon_unless_another_one_goes_on(
+def test_a_closed_watch_unsubscribes_unless_another_one_goes_on(
     daemon: FakeDaemon, client: Client, watch: StatusWatch
 ) -> None:
     other = client.watch_status(SOON_S)
@@ -92,7 +92,7 @@ def test_several_watches_have_the_shortest_of_their_intervals_until_it_is_closed
     assert asked == [300, 100, 100, 300]
 
 
-def test_a_daemon_that_does_not_tell_is_asked_again_and_again(daemon: FakeDaemon, watch: StatusWatch) -> None:
+def test_a_daemon_that_pushes_no_statuses_is_polled(daemon: FakeDaemon, watch: StatusWatch) -> None:
     daemon.offers_status = False
     assert [next(watch).pid for _ in range(3)] == [4242] * 3
     assert len([call for call in daemon.calls if call.method == "daemon/status"]) == 4
@@ -113,7 +113,7 @@ def test_another_error_is_raised(daemon: FakeDaemon, watch: StatusWatch) -> None
         next(watch)
 
 
-async def test_asyncio_is_told_too(daemon: FakeDaemon, async_watch: AsyncStatusWatch) -> None:
+async def test_statuses_are_pushed_to_asyncio_too(daemon: FakeDaemon, async_watch: AsyncStatusWatch) -> None:
     assert (await anext(async_watch)).pid == 4242
     daemon.tell_status(pid=1)
     assert (await anext(async_watch)).pid == 1
@@ -121,7 +121,9 @@ async def test_asyncio_is_told_too(daemon: FakeDaemon, async_watch: AsyncStatusW
     assert daemon.params("daemon/status") == {"subscribe": False}
 
 
-async def test_asyncio_asks_where_the_daemon_does_not_tell(daemon: FakeDaemon, async_watch: AsyncStatusWatch) -> None:
+async def test_asyncio_polls_a_daemon_that_pushes_no_statuses(
+    daemon: FakeDaemon, async_watch: AsyncStatusWatch
+) -> None:
     daemon.offers_status = False
     assert [(await anext(async_watch)).pid for _ in range(3)] == [4242] * 3
     await async_watch.aclose()
@@ -135,7 +137,7 @@ async def test_a_lost_connection_ends_the_asyncio_watch(daemon: FakeDaemon, asyn
     await async_watch.aclose()
 
 
-async def test_who_waits_for_a_status_is_let_go_when_the_watch_is_closed(async_watch: AsyncStatusWatch) -> None:
+async def test_a_task_that_waits_for_a_status_ends_when_the_watch_is_closed(async_watch: AsyncStatusWatch) -> None:
     await anext(async_watch)
     waiting = asyncio.create_task(anext(async_watch, None))
     await asyncio.sleep(0)
@@ -166,3 +168,16 @@ async def test_a_watch_that_is_closed_during_its_first_step_leaves_no_subscripti
     assert await first is None
     await asyncio.to_thread(daemon.wait_for, "daemon/status", 2)
     assert daemon.params("daemon/status") == {"subscribe": False}
+
+
+def test_leaving_the_block_of_a_watch_unsubscribes(daemon: FakeDaemon, watch: StatusWatch) -> None:
+    with watch:
+        next(watch)
+    assert daemon.params("daemon/status") == {"subscribe": False}
+
+
+def test_a_watch_may_be_left_after_its_connection_was_lost(daemon: FakeDaemon, watch: StatusWatch) -> None:
+    with watch:
+        next(watch)
+        daemon.drop()
+        daemon.wait_until_gone()

@@ -1,14 +1,15 @@
-"""What the daemon has of an engine that is up."""
+"""The daemon's view of an engine that is up."""
 
 from msgspec import Struct
 
-from car_daemon.engine.frames import Ready
+from car_daemon.ipc.frames import Ready
 
 
 class Link:
     """An engine that keeps what it is sent."""
 
     pid = 4242
+    fault: str | None = None
 
     def __init__(self) -> None:
         self.sent: list[Struct] = []

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import psutil
 
-from car_daemon.models.entry import ModelSettings
-from car_daemon.models.footprint import read_footprint
+from car_daemon.models.memory_estimate import read_memory_estimate
+from car_daemon.models.settings import ModelSettings
 from tests.e2e.support import CANARY, Daemon, Json, RawClient, running
 from tools.random_model import generate
 
@@ -36,9 +36,9 @@ def write_models(folder: Path, names: str, *, room_for: int | None = None, **mor
 
 
 def model_bytes(path: Path) -> int:
-    """Return what one of these models takes once it is served, and a little more."""
-    footprint = read_footprint(ModelSettings(path, context_tokens=CONTEXT))
-    return footprint.total_with((SEQUENCES + 1) * footprint.kv)
+    """Return the bytes of one of these models while it is served, and a little more."""
+    estimate = read_memory_estimate(ModelSettings(path, context_tokens=CONTEXT))
+    return estimate.total_with((SEQUENCES + 1) * estimate.kv)
 
 
 @contextmanager

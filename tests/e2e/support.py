@@ -67,10 +67,12 @@ def configured(folder: Path, text: str) -> tuple[str, str]:
 class RawClient:
     """A connection without any client library: lines out, lines in."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, name: str | None = None) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.socket.settimeout(PATIENCE_S)
         try:
+            if name is not None:
+                self.socket.bind(name)
             self.socket.connect(str(path))
         except OSError:
             self.socket.close()
@@ -173,9 +175,19 @@ class RawClient:
 
 
 class Daemon:
-    """A `card` process with a socket and a log of its own; `under` is a command that runs it."""
+    """A `card` process with a socket and a log of its own; `under` is a command that runs it.
 
-    def __init__(self, folder: Path, *arguments: str, under: Sequence[str] = (), **environment: str) -> None:
+    `program` runs in place of `card`, with the same options.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        under: Sequence[str] = (),
+        program: Sequence[str] = (str(BIN / "card"),),
+        **environment: str,
+    ) -> None:
         self.path = folder / "card.sock"
         self.log = folder / "log"
         env = {name: value for name, value in os.environ.items() if not name.startswith("CAR_")}
@@ -183,7 +195,7 @@ class Daemon:
         env["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir()) / f"card-tests-{os.getuid()}")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*under, BIN / "card", "--socket", str(self.path), *arguments],
+                [*under, *program, "--socket", str(self.path), *arguments],
                 env={**env, "XDG_CONFIG_HOME": str(folder), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

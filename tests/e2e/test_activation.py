@@ -85,10 +85,10 @@ def test_a_daemon_by_hand_leaves_the_service_managers_socket_alone(held: Holder)
     ("kinds", "expected"),
     [
         (["stream", "stream"], "the service manager passed 2 sockets: card serves one, named rpc"),
-        (["file"], "descriptor 3 is no socket: Socket operation on non-socket"),
-        (["silent"], "descriptor 3 is no listening socket"),
-        (["datagram"], "descriptor 3 is no stream socket"),
-        (["inet"], "descriptor 3 is no Unix socket"),
+        (["file"], "descriptor 3 is not a socket: Socket operation on non-socket"),
+        (["silent"], "descriptor 3 is not a listening socket"),
+        (["datagram"], "descriptor 3 is not a stream socket"),
+        (["inet"], "descriptor 3 is not a Unix socket"),
     ],
     ids=lambda value: " and ".join(value) if isinstance(value, list) else "",
 )
@@ -125,7 +125,7 @@ MADE: dict[str, Any] = {
 }
 
 
-def test_a_daemon_that_nobody_uses_ends_and_the_next_client_is_served_by_the_next_one(held: Holder) -> None:
+def test_an_idle_daemon_ends_and_the_next_client_is_served_by_the_next_one(held: Holder) -> None:
     process = held.start(*SMALL, "--exit-idle", "1")
     with held.connect() as client:
         client.result("infer", greedy(KNOWN[0]))
@@ -138,7 +138,7 @@ def test_a_daemon_that_nobody_uses_ends_and_the_next_client_is_served_by_the_nex
         assert client.response(request_id)["result"]["text"] == KNOWN[0].answer
 
 
-def test_a_daemon_on_a_socket_of_its_own_ends_too_when_nobody_uses_it(folder: Path) -> None:
+def test_an_idle_daemon_on_its_own_socket_ends_too(folder: Path) -> None:
     with running(folder, "--exit-idle", "1") as daemon:
         with daemon.connect() as client:
             client.result("infer", greedy(KNOWN[0]))
@@ -175,7 +175,7 @@ def as_user(uid: int) -> Iterator[None]:
 # Readiness.
 
 
-def test_the_service_manager_hears_of_readiness_once_the_model_decodes_and_of_the_end(held: Holder) -> None:
+def test_the_service_manager_is_notified_of_readiness_once_the_model_decodes_and_of_the_end(held: Holder) -> None:
     with tempfile.TemporaryDirectory(prefix="card-") as name, Manager(Path(name) / "notify") as manager:
         held.start(*SMALL, NOTIFY_SOCKET=manager.path, WATCHDOG_USEC="2000000")
         before = manager.heard_until("READY=1")

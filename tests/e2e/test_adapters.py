@@ -96,8 +96,8 @@ def test_the_adapters_are_listed_with_their_model(client: RawClient) -> None:
 @pytest.mark.parametrize(
     ("file", "why"),
     [
-        ("base", "the adapter bad: the file is no LoRA adapter"),
-        ("wide", "an adapter is not one that llama.cpp can load for this model"),
+        ("base", "the adapter bad: the file is not a LoRA adapter"),
+        ("wide", "an adapter's file is not one that llama.cpp can load for this model"),
     ],
 )
 def test_a_file_that_is_no_adapter_of_the_model_fails_the_start(

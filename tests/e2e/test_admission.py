@@ -121,6 +121,36 @@ def test_waits_of_100_ms_and_time_outs_are_logged_with_their_figures(start: Star
     assert events["capacity.declared"]["policy"] == "flag"
 
 
+@pytest.mark.slow
+def test_the_debug_log_explains_a_schedule(start: Start) -> None:
+    daemon = start("--capacity", "1", "--log-format", "json", "--log-level", "debug")
+    with daemon.ready().connect() as client:
+        labels = {"client": "canary", "session": "canary"}
+        background = client.send("infer_stream", endless(priority="throughput", **labels))
+        client.first_chunk(background)
+        client.result("infer", greedy(KNOWN[0]))
+        refused = client.call("infer", greedy(KNOWN[0], wait=False))["error"]
+        assert refused["data"]["why"] == "no free sequence"
+        cancel(client, [background])
+        client.response(background)
+    assert daemon.stop() == 0
+    text = daemon.log.read_text()
+    events = [event for event in map(json.loads, text.splitlines()) if event["event"].startswith("schedule.")]
+    decided = [(event["event"].removeprefix("schedule."), event["key"]) for event in events]
+    parked = next(event["key"] for event in events if event["class"] == "throughput")
+    urgent, unwilling = parked + 1, parked + 2
+    assert [(verb, key) for verb, key in decided if key >= parked and verb != "prepare"] == [
+        ("lease", parked),
+        ("park", parked),
+        ("lease", urgent),
+        ("resume", parked),
+        ("refuse", unwilling),
+    ]
+    assert {"model", "engine", "why"} <= events[0].keys()
+    assert "canary" not in text
+    assert KNOWN[0].question not in text
+
+
 # Deadlines.
 
 
@@ -213,7 +243,7 @@ def test_an_invalid_request_drops_nobody(single: RawClient, single_daemon: Daemo
     holders = fill(single, 1)
     waiter = single.send("infer", greedy(KNOWN[0]))
     assert single.reason("infer", {"tokens": [10_000_000]}) == "invalid_params"
-    assert single.reason("infer", greedy(KNOWN[1], max_tokens=100_000)) == "context_exceeded"
+    assert single.reason("infer", {"prompt": "x" * 4_000_000}) == "context_exceeded"
     cancel(single, holders)
     assert single.response(waiter)["result"]["text"] == KNOWN[0].answer
 
@@ -252,7 +282,7 @@ def test_a_burst_of_ten_times_the_bound_is_refused_fast_and_nothing_is_lost(star
     assert sorted(probes)[int(len(probes) * 0.99)] < 0.5
 
 
-# Who runs first.
+# The order of leases.
 
 
 def test_latency_critical_work_overtakes_waiting_throughput_work(small: RawClient) -> None:
@@ -279,7 +309,7 @@ def test_a_parked_stream_continues_and_its_text_is_that_of_an_undisturbed_run(
 
 
 @pytest.mark.slow
-def test_urgent_work_parks_endless_work_and_nobody_is_parked_more_than_twice(
+def test_urgent_work_parks_endless_work_and_no_request_is_parked_more_than_twice(
     single: RawClient, single_daemon: Daemon
 ) -> None:
     with single_daemon.connect() as other:
@@ -336,7 +366,7 @@ def test_keys_of_another_connection_supersede_nothing(small: RawClient, small_da
     assert small.response(older)["result"]["text"] == LONG[0].answer
 
 
-def test_progress_tells_position_and_prefill(single: RawClient, single_daemon: Daemon) -> None:
+def test_progress_has_position_and_prefill(single: RawClient, single_daemon: Daemon) -> None:
     with single_daemon.connect() as holder:
         holders = fill(holder, 1)
         single.send("infer", greedy(KNOWN[0]))

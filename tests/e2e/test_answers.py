@@ -1,4 +1,4 @@
-"""What comes back: the right text, whole, in order, and as long as was asked."""
+"""Answers: the right text, whole, in order, and of the requested length."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -111,6 +111,40 @@ def test_control_tokens_in_a_message_are_plain_text(client: RawClient) -> None:
     assert client.result("infer", params)["usage"]["prompt_tokens"] >= plain + len(as_text) - 1
 
 
+def test_the_tokens_of_a_conversation_are_those_that_infer_computes(client: RawClient) -> None:
+    params = greedy(KNOWN[0])
+    found = client.result("tokenize", {"messages": params["messages"]})
+    answer, same = client.result("infer", params), client.result("infer", {"tokens": found["tokens"], "temperature": 0})
+    assert found["count"] == len(found["tokens"]) == answer["usage"]["prompt_tokens"]
+    assert same["text"] == answer["text"]
+    counted = client.result("tokenize", {"messages": params["messages"], "count_only": True})
+    assert counted == {"count": found["count"]}
+    assert client.result("tokenize", {"text": "", "count_only": True}) == {"count": 0}
+    assert client.reason("tokenize", {"messages": [*params["messages"], {"role": "user", "content": 1}]}) == (
+        "invalid_params"
+    )
+
+
+@pytest.mark.parametrize("method", ["infer", "infer_stream"])
+def test_an_answer_that_was_begun_is_continued(client: RawClient, method: str) -> None:
+    known = LONG[0]
+    words = known.answer.split(" ")
+    begun = " ".join(words[:4])
+    messages = [*conversation(known.question), {"role": "assistant", "content": begun}]
+    params = {"messages": messages, "temperature": 0, "continue_last": True}
+    if method == "infer":
+        text = client.result("infer", params)["text"]
+    else:
+        text = "".join(chunk["text"] for chunk in client.stream(params)[0])
+    assert begun + text == known.answer
+    whole, continued = (
+        client.result("tokenize", {"messages": messages, "continue_last": continues})["tokens"]
+        for continues in (False, True)
+    )
+    assert continued == whole[: len(continued)]
+    assert len(continued) < len(whole)
+
+
 def test_a_conversation_with_history_and_a_system_message_is_answered(client: RawClient) -> None:
     first, second = KNOWN[10], KNOWN[20]
     messages = [
@@ -123,13 +157,16 @@ def test_a_conversation_with_history_and_a_system_message_is_answered(client: Ra
 
 
 @pytest.mark.slow
-def test_a_prompt_of_almost_the_whole_context_is_served_and_one_more_token_refused(client: RawClient) -> None:
+def test_a_prompt_of_almost_the_whole_context_is_served_and_a_whole_one_refused(client: RawClient) -> None:
+    client.result("infer", {"prompt": "Hi", "max_tokens": 1})  # the model is loaded once this is answered
     context = client.result("inference/capacity")["context_tokens"]
     fits = {"tokens": [300] * (context - 2), "max_tokens": 2, "ignore_eos": True}
     assert client.result("infer", fits)["usage"]["completion_tokens"] == 2
-    response = client.call("infer", {**fits, "max_tokens": 3})
+    cut = client.result("infer", {**fits, "max_tokens": 3})
+    assert (cut["usage"]["completion_tokens"], cut["finish_reason"]) == (2, "length")
+    response = client.call("infer", {"tokens": [300] * context})
     data = response["error"]["data"]
-    assert (data["reason"], data["prompt_tokens"], data["max_tokens"]) == ("context_exceeded", context - 2, 3)
+    assert (data["reason"], data["prompt_tokens"], data["max_tokens"]) == ("context_exceeded", context, None)
     assert data["context_tokens"] == context
 
 

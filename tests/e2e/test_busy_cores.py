@@ -13,7 +13,7 @@ from tests.e2e.support import PATIENCE_S, running
 pytestmark = pytest.mark.slow
 
 
-def test_the_engine_hears_of_cores_that_other_programs_take_and_serves_on(tmp_path: Path) -> None:
+def test_the_engine_is_notified_of_cores_that_other_programs_use_and_serves_on(tmp_path: Path) -> None:
     with running(tmp_path, "--log-level", "debug") as daemon:
         daemon.ready()
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]

@@ -1,4 +1,4 @@
-"""What clients say stays with them: no log, no other user's status and no process's arguments has any of it."""
+"""Texts of clients stay theirs: no log, no other user's status and no process's arguments has any of them."""
 
 import base64
 import json
@@ -167,14 +167,14 @@ def test_another_user_is_shown_nothing_of_what_clients_say(shared: Daemon) -> No
     with shared.connect() as client, connected_as(OTHER_USER, shared) as stranger:
         ids = [f"{CANARY}-{number}" for number in range(4)]
         for request in ids:
-            client.send("infer_stream", endless(session=CANARY, supersede=request, model="guide"), request)
+            client.send("infer_stream", endless(session=CANARY, supersede=request, client=CANARY), request)
         for request in ids[:2]:
             client.first_chunk(request)
         own = client.result("daemon/status")
         assert {each["id"] for each in own["sequences"]} <= set(ids)
         shown = [stranger.result(method) for method in ("daemon/status", "daemon/metrics", "models/list")]
         shown.append(stranger.result("inference/capacity"))
-        assert len(shown[0]["sequences"]) == 2
+        assert shown[0]["others"]["sequences"] == 2
         assert CANARY not in json.dumps(shown)
         connection = own["sequences"][0]["connection"]
         refused = stranger.call("daemon/cancel", {"connection": connection, "id": ids[0]})

@@ -35,7 +35,10 @@ def test_a_model_chats_with_the_template_that_it_is_given(folder: Path) -> None:
     [
         (None, "the chat template: the file cannot be read"),
         (b"\xff\xfe", "the chat template cannot be read"),
-        (b"{% for message in %}", "the chat template is no template"),
+        (
+            b"{% for message in %}",
+            "the chat template is not valid Jinja: line 1: Expected an expression, got 'end of statement block'",
+        ),
     ],
 )
 def test_a_template_that_cannot_be_used_fails_its_model_alone_and_says_why(

@@ -1,4 +1,4 @@
-"""What a continuous-batching server promises, each promise a test by its name."""
+"""The promises of a continuous-batching server, each a test by its name."""
 
 import json
 import socket

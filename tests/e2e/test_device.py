@@ -21,4 +21,4 @@ def test_a_gpu_that_is_not_there_is_no_reason_to_serve_on_the_cpu(folder: Path) 
         timeout=PATIENCE_S,
     )
     assert ended.returncode == 69
-    assert "gpu_layers is set, and this llama.cpp sees no GPU" in ended.stderr.splitlines()[-1]
+    assert "gpu_layers is set, and this llama.cpp finds 0 GPUs" in ended.stderr.splitlines()[-1]

@@ -9,8 +9,8 @@ import pytest
 
 from car_daemon import guide
 from car_protocol.hub import models_folder
-from tests.client.command import carctl
-from tests.client.fake_hub import FakeHub
+from tests.client.carctl.command import carctl
+from tests.client.carctl.hub.fake_hub import FakeHub
 from tests.e2e.support import BIN, KNOWN, Daemon, greedy, running
 
 pytestmark = pytest.mark.slow
@@ -49,9 +49,10 @@ def test_a_model_is_served_once_it_was_downloaded_without_a_restart(folder: Path
             data = client.call(method, params)["error"]["data"]
             assert (data["reason"], data["why"]) == ("model_unavailable", WHY)
         assert hub.requests == []
-        assert f"run='carctl models pull hf:{NAME}'" in daemon.log.read_text()
         assert say(daemon, "models", "pull", f"hf:{NAME}", HF_ENDPOINT=hub.url) == f"{place}\n"
         assert client.result("infer", greedy(KNOWN[0], model="mine"))["text"] == KNOWN[0].answer
+    # Once the daemon has ended every event is written.
+    assert f"run='carctl models pull hf:{NAME}'" in daemon.log.read_text()
 
 
 def test_a_model_is_shown_with_the_command_that_downloads_it_and_then_with_what_it_holds(

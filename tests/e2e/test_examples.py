@@ -1,4 +1,4 @@
-"""The programs in examples/ run as they are and say what they promise."""
+"""The programs in examples/ run as they are and print the promised lines."""
 
 import ast
 import os
@@ -17,7 +17,7 @@ CARD, LEASE, CAPACITY, GATE = (
     re.escape(ANSWERS[question])
     for question in ("What is card?", "What is a lease?", "What is capacity?", "What is the gate?")
 )
-# What each prints, in lines that may come in any order.
+# The output of each, in lines that may come in any order.
 SHOWS = {
     "stream_async.py": [
         r"up to 8 answers at once",

@@ -108,7 +108,7 @@ def test_a_frame_up_to_the_limit_is_answered(client: RawClient, size: int, end: 
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b""])
-def test_a_frame_of_one_byte_more_is_told_the_limit_and_the_connection_is_closed(daemon: Daemon, end: bytes) -> None:
+def test_a_frame_of_one_byte_more_gets_the_limit_and_the_connection_is_closed(daemon: Daemon, end: bytes) -> None:
     with daemon.connect() as client:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             client.send_bytes(frame_of(MAX_FRAME_BYTES + 1) + end + b"a")
@@ -221,7 +221,7 @@ def test_a_close_with_requests_unanswered_frees_what_ran(daemon: Daemon) -> None
 
 
 @pytest.mark.slow
-def test_600_connections_of_one_user_are_served_and_the_next_is_told_why_not(start: Start) -> None:
+def test_600_connections_of_one_user_are_served_and_the_next_is_refused_with_a_reason(start: Start) -> None:
     daemon = start("--capacity", "2")
     daemon.connect().close()
     with contextlib.ExitStack() as stack:
@@ -248,7 +248,7 @@ def test_600_requests_at_once_on_one_connection_each_have_their_answer(small: Ra
     assert len(answers) - len(refused) >= 64
 
 
-def test_pipelined_calls_of_one_client_hold_nobody_else_up(daemon: Daemon) -> None:
+def test_pipelined_calls_of_one_client_do_not_delay_other_clients(daemon: Daemon) -> None:
     flood = b'{"jsonrpc":"2.0","id":1,"method":"daemon/status"}\n' * 4000
     with daemon.connect() as greedy, daemon.connect() as other:
         ping(other)

@@ -3,19 +3,22 @@
 import base64
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from tests.daemon.engine.pictures import png
+from tests.daemon.engine.images.pictures import png
 from tests.e2e.support import Daemon, Json, RawClient, configured, conversation, running
 from tools.random_model import generate
 from tools.random_models.projector import IMAGE_TOKENS, generate_projector
 
 
-@pytest.fixture(scope="module")
-def seeing() -> Iterator[Daemon]:
-    """A daemon whose model sees."""
+@contextmanager
+def daemon_with_projector(**environment: str) -> Iterator[Daemon]:
+    """Run a daemon whose model has a projector."""
     with tempfile.TemporaryDirectory(prefix="card-") as name:
         folder = Path(name)
         generate(folder / "base.gguf", "tiny", "f32")
@@ -24,8 +27,15 @@ def seeing() -> Iterator[Daemon]:
             f'default_model = "base"\n[models.base]\npath = "{folder}/base.gguf"\nsequences = 3\ncontext_tokens = 512\n'
             f'projector = "{folder}/eyes.gguf"\n'
         )
-        with running(folder, *configured(folder, config)) as daemon:
+        with running(folder, *configured(folder, config), **environment) as daemon:
             yield daemon
+
+
+@pytest.fixture(scope="module")
+def seeing() -> Iterator[Daemon]:
+    """A daemon whose model sees."""
+    with daemon_with_projector() as daemon:
+        yield daemon
 
 
 @pytest.fixture
@@ -115,6 +125,28 @@ def test_an_image_that_does_not_fit_the_context_is_refused(eyes: RawClient) -> N
 def test_a_model_that_cannot_see_says_so(client: RawClient) -> None:
     error = client.call("infer", asked(picture(1), "what?"))["error"]
     assert (error["code"], error["data"]["lacks"]) == (1004, "images")
+
+
+@pytest.mark.parametrize("format", ["JPEG", "GIF"])
+def test_an_image_that_breaks_off_is_refused_with_the_reason(eyes: RawClient, format: str) -> None:
+    file = BytesIO()
+    Image.effect_noise((56, 56), 99).save(file, format)
+    data = base64.b64encode(file.getvalue()[:-500]).decode()
+    error = eyes.call("infer", asked({"type": "image", "data": data}, "what?"))["error"]
+    assert (error["code"], error["data"]["param"]) == (-32602, "messages")
+    assert error["data"]["why"] == "the image is damaged or truncated"
+
+
+def test_without_pillow_the_model_takes_no_images_and_the_refusal_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "PIL.py").write_text("raise ImportError")
+    with daemon_with_projector(PYTHONPATH=str(tmp_path)) as daemon, daemon.connect() as client:
+        assert "result" in client.call("infer", {"prompt": "a", "max_tokens": 1})
+        (model,) = [each for each in client.result("models/list")["models"] if each["name"] == "base"]
+        assert model["can"] == ["generate", "chat", "embed"]
+        error = client.call("infer", asked(picture(1), "what?"))["error"]
+        assert (error["code"], error["data"]["lacks"]) == (1004, "images")
+        assert "card-daemon[images]" in error["data"]["why"]
+        assert "images.pillow_missing" in daemon.log.read_text()
 
 
 def test_the_model_says_that_it_sees(eyes: RawClient) -> None:

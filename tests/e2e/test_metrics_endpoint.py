@@ -51,12 +51,23 @@ def free_port() -> int:
     return port
 
 
+def answer_to(port: int, host: str) -> int:
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection.request("GET", "/metrics", headers={"Host": host})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
 def test_a_port_serves_what_the_method_returns(folder: Path) -> None:
     port = free_port()
-    with running(folder, "--config", str(configured(folder, f"127.0.0.1:{port}"))) as daemon:
+    file = configured(folder, f"127.0.0.1:{port}")
+    file.write_text(file.read_text() + 'name = "card.example"\n')
+    with running(folder, "--config", str(file)) as daemon:
         served(daemon.ready())
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S) as answer:
             kind, over_http = answer.headers["Content-Type"], samples(answer.read().decode())
+        assert [answer_to(port, host) for host in ("localhost", "card.example", "evil.example")] == [200, 200, 421]
         with daemon.connect() as client:
             by_method = samples(client.result("daemon/metrics")["text"])
         assert kind.startswith("text/plain; version=")
@@ -104,10 +115,10 @@ def test_nothing_is_served_unless_configured(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("listen", "words"),
     [
-        ("0.0.0.0:9464", ["metrics.listen", "no loopback address", "127.0.0.1:PORT"]),
+        ("0.0.0.0:9464", ["metrics.listen", "not a loopback address", "127.0.0.1:PORT"]),
         ("localhost", ["metrics.listen", "unix:/PATH"]),
         ("TAKEN", ["Address already in use", "[metrics] listen"]),
-        ("unix:FOLDER/file", ["no socket of this user", "[metrics] listen"]),
+        ("unix:FOLDER/file", ["not a socket of this user", "[metrics] listen"]),
     ],
 )
 def test_where_they_cannot_be_served_the_daemon_does_not_start_and_says_why(

@@ -10,10 +10,11 @@ import pytest
 
 from car_client import AsyncClient
 from car_daemon import guide
-from car_daemon.config import Flags, load_config
-from car_daemon.daemon import Daemon
-from car_daemon.listen import OwnSocket
-from car_daemon.memory import MemoryReading, read_memory
+from car_daemon.config.settings import Flags, load_config
+from car_daemon.host.memory import MemoryReading, read_memory
+from car_daemon.lifecycle.assembly import Seams, Sockets
+from car_daemon.lifecycle.daemon import Daemon
+from car_daemon.sockets.own_socket import OwnSocket
 from car_protocol.conversation import Message
 from tests.e2e.support import KNOWN
 
@@ -51,7 +52,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[Memory, Path]]:
     config = load_config(flags, {"XDG_CACHE_HOME": str(folder)})
     memory = Memory()
     own_socket = OwnSocket(config.socket)
-    daemon = Daemon(config, own_socket, memory=memory)
+    daemon = Daemon(config, Sockets(own_socket), Seams(memory=memory))
     running = asyncio.create_task(daemon.run())
     yield memory, config.socket
     daemon.stop()
@@ -82,12 +83,12 @@ async def test_pressure_lowers_and_restores_capacity_and_harms_no_running_reques
         assert time.monotonic() - memory.read_at < 1
         memory.set(available=GIB // 2)
         await capacity_becomes(client, 4)
-        assert client.capacity_info is not None
-        assert (client.capacity_info.pressure, client.capacity_info.declared) == ("critical", 8)
+        capacity = (await client.status()).capacity
+        assert (capacity.pressure, capacity.declared) == ("critical", 8)
         assert [(await one).text for one in answers] == [one.answer for one in known]
         memory.set(available=8 * GIB)
         await capacity_becomes(client, 8)
-        assert client.capacity_info.pressure == "none"
+        assert (await client.status()).capacity.pressure == "none"
 
 
 async def test_stalled_tasks_are_pressure_too(served: tuple[Memory, Path]) -> None:
@@ -99,6 +100,11 @@ async def test_stalled_tasks_are_pressure_too(served: tuple[Memory, Path]) -> No
         await capacity_becomes(client, 6)
 
 
+async def state_of(client: AsyncClient, name: str) -> str:
+    """Return the state of a model."""
+    return next(model.state for model in await client.models() if model.name == name)
+
+
 async def test_an_idle_model_goes_when_memory_is_critical_and_the_default_one_stays(
     served: tuple[Memory, Path],
 ) -> None:
@@ -108,9 +114,9 @@ async def test_an_idle_model_goes_when_memory_is_critical_and_the_default_one_st
             await client.infer("Hi", max_tokens=1, model=model)
         memory.set(available=GIB // 2)
         async with asyncio.timeout(10):
-            while (await client.read_capacity("other")).state != "unloaded":
+            while (await state_of(client, "other")) != "unloaded":
                 pass
-        assert (await client.read_capacity()).state == "ready"
+        assert (await state_of(client, "guide")) == "ready"
         await client.infer("Hi", max_tokens=1, model="other")
 
 
@@ -123,7 +129,7 @@ async def test_under_pressure_requests_beyond_the_lowered_capacity_wait(served: 
         running = [asyncio.create_task(client.infer("Hi", ignore_eos=True, max_tokens=400)) for _ in range(6)]
         most = 0
         while not all(one.done() for one in running):
-            most = max(most, (await client.read_capacity()).in_use)
+            most = max(most, (await client.status()).capacity.in_use)
         assert most == 4
 
 
@@ -148,7 +154,7 @@ async def test_real_memory_that_another_program_takes_lowers_capacity_until_it_g
         Flags(config=str(folder / "card.toml"), socket=str(folder / "card.sock")), {"XDG_CACHE_HOME": str(folder)}
     )
     own_socket = OwnSocket(config.socket)
-    daemon = Daemon(config, own_socket)
+    daemon = Daemon(config, Sockets(own_socket))
     running = asyncio.create_task(daemon.run())
     async with AsyncClient(config.socket) as client:
         await capacity_becomes(client, 8)

@@ -45,7 +45,7 @@ def logged(daemon: Daemon, event: str) -> list[str]:
     return [line for line in daemon.log.read_text().splitlines() if event in line]
 
 
-def test_the_limit_of_the_machine_changes_at_once_and_subscribers_hear_of_it(served: Daemon, file: Path) -> None:
+def test_the_limit_of_the_machine_changes_at_once_and_subscribers_are_notified(served: Daemon, file: Path) -> None:
     with served.connect() as client, served.connect() as admin:
         before = client.result("inference/capacity", {"subscribe": True})
         file.write_text("[capacity]\nsequences = 1\n")
@@ -69,7 +69,7 @@ def test_a_raised_limit_starts_what_waited_for_it(served: Daemon, file: Path) ->
         client.first_chunk(streams[1])
 
 
-def test_the_bounds_of_the_queue_change_at_once_and_subscribers_hear_of_it(served: Daemon, file: Path) -> None:
+def test_the_bounds_of_the_queue_change_at_once_and_subscribers_are_notified(served: Daemon, file: Path) -> None:
     with served.connect() as client, served.connect() as subscriber:
         before = subscriber.result("inference/capacity", {"subscribe": True})
         file.write_text('[capacity]\nsequences = 4\n[queue]\nlimit = 1\noverflow = "drop_newest"\n')

@@ -1,7 +1,11 @@
-"""How the daemon ends: nothing unanswered, nothing left behind."""
+"""The end of the daemon: every request answered, nothing left behind."""
 
+import os
 import resource
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.support import KNOWN, LONG, PATIENCE_S, Daemon, configured, endless, greedy, is_gone
+from tests.e2e.support import BIN, KNOWN, LONG, PATIENCE_S, Daemon, configured, endless, greedy, is_gone
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +32,7 @@ def test_shutdown_without_work_ends_at_once(start: Start) -> None:
     assert not daemon.path.exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
 def test_signals_again_and_again_leave_the_exit_code(start: Start, number: signal.Signals) -> None:
     daemon = start()
     daemon.ready()
@@ -57,6 +61,66 @@ def test_a_hang_up_at_the_start_ends_nothing(start: Start) -> None:
         time.sleep(0.002)  # nothing tells how far the imports are
     daemon.ready()
     assert daemon.stop() == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells what a process ignores")
+@pytest.mark.parametrize("after_ms", [0, 10, 30, 60, 100, 200])
+def test_an_interrupt_at_the_start_leaves_no_traceback(start: Start, after_ms: int) -> None:
+    daemon = start()
+    while not handles(daemon.process.pid, signal.SIGHUP):
+        time.sleep(0.001)  # nothing announces it
+    time.sleep(after_ms / 1000)  # nothing tells how far the imports are
+    daemon.process.send_signal(signal.SIGINT)
+    assert daemon.process.wait(PATIENCE_S) in (0, -signal.SIGINT)
+    assert "Traceback" not in daemon.log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO])
+def test_signals_without_a_meaning_end_nothing(start: Start, number: signal.Signals) -> None:
+    daemon = start()
+    daemon.ready()
+    with daemon.connect() as client:
+        (model,) = client.result("daemon/status")["models"]
+        engine = model["engines"][0]["pid"]
+        for pid in (daemon.process.pid, engine):
+            os.kill(pid, number)
+        os.kill(engine, signal.SIGQUIT)
+        client.result("infer", {"prompt": "a", "max_tokens": 1})
+        (model,) = client.result("daemon/status")["models"]
+        assert model["engines"][0]["pid"] == engine
+    assert daemon.stop() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is kept by Linux")
+@pytest.mark.parametrize("kib", [20_000, 60_000, 150_000])
+def test_without_memory_to_start_the_daemon_says_so_in_a_line(folder: Path, kib: int) -> None:
+    script = f'ulimit -v {kib}; exec "$0" --socket "$1"'
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, BIN / "card", folder / "card.sock"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode in (69, 71)
+    assert any(line.startswith("card: ") for line in done.stderr.splitlines())
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None or os.getuid() != 0, reason="only root can take /proc away")
+def test_without_proc_the_daemon_ends_with_a_documented_code(folder: Path) -> None:
+    script = 'mount -t tmpfs none /proc || exit 42; exec "$0" --socket "$1"'
+    done = subprocess.run(
+        ["unshare", "-m", "/bin/sh", "-c", script, BIN / "card", folder / "card.sock"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    if done.returncode == 42:
+        pytest.skip("this container may not mount")
+    assert done.returncode == 71
+    assert "the system lacks what the daemon needs" in done.stderr
 
 
 def test_sigterm_during_generation_finishes_what_runs_and_what_waits(start: Start) -> None:

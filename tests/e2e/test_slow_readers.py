@@ -12,18 +12,21 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 from msgspec import structs
 
-from car_daemon.config import Flags, load_config
-from car_daemon.daemon import Daemon as DaemonHere
-from car_daemon.listen import OwnSocket
+from car_daemon.config.settings import Flags, load_config
+from car_daemon.lifecycle.assembly import Sockets
+from car_daemon.lifecycle.daemon import Daemon as DaemonHere
+from car_daemon.sockets.own_socket import OwnSocket
 from tests.e2e.support import PATIENCE_S, Daemon, Json, RawClient, endless
 
 pytestmark = pytest.mark.slow
 
 Start = Callable[..., Daemon]
 TOKENS = 1000
+MIB = 1024 * 1024
 
 
 def wide(**more: object) -> Json:
@@ -155,7 +158,7 @@ async def test_the_time_that_a_slow_reader_has_is_a_limit_of_the_daemon(folder: 
     config = load_config(Flags(socket=str(folder / "card.sock"), capacity=1), {"XDG_CACHE_HOME": str(folder)})
     config = structs.replace(config, limits=structs.replace(config.limits, slow_reader_ms=200))
     own_socket = OwnSocket(config.socket)
-    daemon = DaemonHere(config, own_socket)
+    daemon = DaemonHere(config, Sockets(own_socket))
     running = asyncio.create_task(daemon.run())
     error = await asyncio.to_thread(unread_until_it_ends, config.socket)
     assert (error["code"], error["data"]["reason"]) == (1007, "slow_reader")
@@ -193,6 +196,28 @@ def test_a_large_answer_that_waits_to_be_read_costs_no_stream_of_the_same_client
                 responses[message["id"]] = message
     assert len(responses[answer]["result"]["logprobs"]) == tokens == TOKENS
     assert "result" in responses[stream]
+
+
+def test_answers_that_are_never_read_take_little_memory_and_give_it_back(start: Start) -> None:
+    daemon = start().ready()
+    process = psutil.Process(daemon.process.pid)
+    before = most = process.memory_info().rss
+    with daemon.connect() as slow, daemon.connect() as other:
+        slow.socket.setblocking(False)
+        waiting = b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"none"}\n' % number for number in range(400_000))
+        until_s = time.monotonic() + 5
+        while waiting and time.monotonic() < until_s:
+            try:
+                waiting = waiting[slow.socket.send(waiting[: 1 << 18]) :]
+            except BlockingIOError:
+                other.result("inference/capacity")
+            most = max(most, process.memory_info().rss)
+        assert len(waiting) > 0, "the daemon stopped to read"
+        assert most - before < 30 * MIB
+    with daemon.connect() as other:
+        while len(other.result("daemon/status")["connections"]) > 1:
+            pass
+    assert process.memory_info().rss - before < 8 * MIB
 
 
 def inter_token_times(client: RawClient) -> list[float]:

@@ -1,4 +1,4 @@
-"""How the daemon starts, and how it says what keeps it from starting."""
+"""The start of the daemon, and the messages of a failed one."""
 
 import json
 import os
@@ -72,7 +72,7 @@ def test_requests_sent_while_the_model_loads_are_served_when_it_is_ready(folder:
 
 
 @pytest.mark.slow
-def test_a_subscriber_hears_of_the_declared_capacity(folder: Path) -> None:
+def test_a_subscriber_is_notified_of_the_declared_capacity(folder: Path) -> None:
     with running(folder, "--capacity", "3") as daemon, daemon.connect() as client:
         before = client.result("inference/capacity", {"subscribe": True})
         change = client.receive()

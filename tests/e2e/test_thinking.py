@@ -1,4 +1,4 @@
-"""What a model thinks, through the socket: apart from its answer, on generated models that write what they are told."""
+"""Reasoning through the socket: apart from the answer, on generated models with scripted answers."""
 
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -65,7 +65,8 @@ def row(table: str, member: str) -> list[str]:
 @pytest.mark.parametrize(
     ("member", "words", "default"),
     [
-        ("temperature", "0 to 5", "`0.8`"),
+        ("temperature", "0 to 5", ""),
+        ("min_p", "0 to 1", "`0.05`"),
         ("top_k", "0 to 100,000", "`40`"),
         ("logit_bias", "{text: -100 to 100}, up to 1,024", "`{}`"),
         ("messages", "[object], 1 to 512", ""),

@@ -54,7 +54,7 @@ def test_what_names_no_file_is_refused_with_the_form_of_a_name(name: str) -> Non
 
 
 def test_what_is_no_gguf_file_is_refused() -> None:
-    with pytest.raises(ValueError, match="no GGUF file"):
+    with pytest.raises(ValueError, match="is not a GGUF file"):
         hub_file("owner/repo/model.safetensors")
 
 

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from msgspec import inspect
+from msgspec import UNSET, inspect
 
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
 from car_protocol.params import decode_params
+from car_protocol.sampling import Sampling
 
 QUESTION = {"prompt", "tokens", "messages"}
 MESSAGES = [{"role": "user", "content": "a"}]
@@ -192,9 +193,9 @@ def test_the_lengths_are_those_of_the_contract(member: str, lengths: set[int]) -
 @pytest.mark.parametrize(
     ("member", "default"),
     [
-        ("temperature", 0.8),
+        ("temperature", UNSET),
         ("top_k", 40),
-        ("top_p", 0.95),
+        ("top_p", UNSET),
         ("min_p", 0.05),
         ("typical_p", 1),
         ("top_n_sigma", -1),
@@ -204,7 +205,7 @@ def test_the_lengths_are_those_of_the_contract(member: str, lengths: set[int]) -
         ("logit_bias", {}),
         ("logprobs", None),
         ("tool_choice", "auto"),
-        ("reasoning", "auto"),
+        ("reasoning", UNSET),
         ("template_args", {}),
         ("repeat_penalty", 1),
         ("repeat_last_n", 64),
@@ -360,3 +361,7 @@ def test_a_message_may_be_tool_calls_alone() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "a", "arguments": "{}"}}
     params = {"messages": [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [call]}]}
     assert decode_params(InferParams, msgspec.json.encode(params)).messages is not None
+
+
+def test_members_that_an_entry_may_hold_have_these_values_without_one() -> None:
+    assert (Sampling().temperature, Sampling().top_p) == (0.8, 0.95)

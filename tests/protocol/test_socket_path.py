@@ -1,4 +1,4 @@
-"""Where the socket is: flag over environment over the user's own place; the system service's comes last."""
+"""The socket's path: flag over environment over the user's own place; the system service's comes last."""
 
 import os
 import sys

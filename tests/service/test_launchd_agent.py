@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from car_client.carctl import units
+from car_client.carctl.service import units
 
 PATHS = {"CARD": Path("/opt/card & co/bin/card"), "SOCKET": Path("/tmp/car/card.sock"), "LOG": Path("/tmp/card.log")}
 # The keys that are used, with the type that the manual page gives them; a dictionary by its own keys.

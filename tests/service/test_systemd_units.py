@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from car_client.carctl import units
-from car_client.carctl.steps import ServiceError
-from car_daemon.config_tables import ModelTable
-from car_daemon.model_files import located
+from car_client.carctl.service import units
+from car_client.carctl.service.steps import ServiceError
+from car_daemon.config.model_paths import located
+from car_daemon.config.tables import ModelTable
 from car_protocol.hub import SYSTEM_MODELS
 
 UNITS = {
@@ -134,6 +134,26 @@ def test_the_system_unit_is_no_more_exposed_than_it_was(
 
 
 @needs_systemd
+def test_the_user_unit_is_no_more_exposed_than_it_was(tmp_path: Path, card: Path) -> None:
+    """The promise is 4.0; the figure here only ever falls."""
+    *_, service = install(tmp_path / "units", "user", card)
+    done = analyze("--user", "security", "--offline=yes", "--no-pager", service, runtime=tmp_path)
+    exposure = re.search(r"Overall exposure level for card.service: ([0-9.]+)", done.stdout)
+    assert exposure is not None, done.stderr
+    assert float(exposure[1]) <= 2.6
+
+
+@needs_systemd
+def test_systemd_takes_the_drop_in_of_the_manual_for_a_system_without_user_namespaces(
+    tmp_path: Path, card: Path
+) -> None:
+    written = install(tmp_path / "units", "user", card)
+    drop_in(tmp_path, "no-namespace").write_text(of_the_manual("PrivateUsers=no"))
+    done = analyze("--user", "verify", "--recursive-errors=no", *written, runtime=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_systemd
 def test_systemd_takes_the_drop_in_of_the_manual_that_ends_an_unused_daemon(tmp_path: Path, card: Path) -> None:
     written = install(tmp_path / "units", "user", card)
     drop_in(tmp_path, "exit-idle").write_text(of_the_manual("--exit-idle").replace("/path/to/card", str(card)))
@@ -154,6 +174,22 @@ def test_systemd_takes_the_drop_in_of_the_manual_that_opens_the_loopback_interfa
 
 
 # What systemd cannot know.
+
+
+@pytest.mark.parametrize("scope", UNITS)
+def test_a_service_reads_no_other_process_and_lets_its_engines_confine_themselves(scope: str) -> None:
+    allowed, *denied = settings(scope, "card.service")["SystemCallFilter"]
+    assert {"process_vm_readv", "process_vm_writev", "pidfd_getfd"} <= set(denied[-1].removeprefix("~").split())
+    assert {"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "seccomp"} <= set(allowed.split())
+
+
+def test_the_user_unit_has_no_bound_that_hides_models_devices_or_metrics() -> None:
+    service = settings("user", "card.service")
+    assert service.keys().isdisjoint(
+        {"PrivateDevices", "DevicePolicy", "PrivateNetwork", "PrivateTmp", "MemoryDenyWriteExecute"}
+    )
+    assert service["ProtectSystem"] == ["full"]
+    assert "AF_INET" in service["RestrictAddressFamilies"][0]
 
 
 def test_a_service_sees_the_models_that_carctl_downloads_for_it() -> None:
@@ -192,7 +228,7 @@ def test_the_socket_is_where_clients_look_and_for_no_more_users_than_it_is_meant
     assert socket["SocketMode"] == [mode]
 
 
-def test_the_system_unit_tells_peers_apart_and_keeps_no_core_file() -> None:
+def test_the_system_unit_identifies_peers_and_keeps_no_core_file() -> None:
     service = settings("system", "card.service")
     assert "PrivateUsers" not in service
     assert service["LimitCORE"] == ["0"]

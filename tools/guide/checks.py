@@ -1,4 +1,4 @@
-"""What a trained guide model is asked, and in which forms."""
+"""The questions for a trained guide model, in all their forms."""
 
 import random
 from collections.abc import Iterator

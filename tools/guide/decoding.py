@@ -15,7 +15,7 @@ _SILENT = llama_cpp.llama_log_callback(lambda level, text, data: None)
 
 @dataclass(frozen=True)
 class Completion:
-    """What the model wrote, whether it ended by itself, and the smallest lead of a chosen token in logits."""
+    """The model's text, its own end if it had one, and the smallest lead of a chosen token in logits."""
 
     text: str
     tokens: int

@@ -13,10 +13,10 @@ from pathlib import Path
 from rich.console import RenderableType
 
 from car_client import AsyncClient, Client
-from car_client.carctl.picture import picture
-from car_client.carctl.top_state import TopState
-from car_client.carctl.top_view import view
-from car_protocol.status import Status
+from car_client.carctl.top.state import TopState
+from car_client.carctl.top.view import view
+from car_client.carctl.view.picture import picture
+from car_client.results import Status
 from tools.pictures.svg import drawn
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
@@ -32,8 +32,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, _daemon(folder), _apps(folder):
         before, after = _statuses(f"{folder}/card.sock")
     top = TopState()
-    top.take(before, 0.0)
-    top.take(after, 1.0)
+    top.update(before, 0.0)
+    top.update(after, 1.0)
     _write("carctl status", picture(after, WIDTH, HEIGHT))
     _write("carctl top", view(top, after, WIDTH, HEIGHT))
 

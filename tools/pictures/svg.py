@@ -1,4 +1,4 @@
-"""What a terminal shows, as an SVG that fetches nothing."""
+"""The screen of a terminal as a self-contained SVG."""
 
 import re
 from io import StringIO

@@ -1,5 +1,8 @@
-"""Write the tables into docs/protocol.md: `python -m tools.protocol_docs`."""
+"""Write the definitions' words into docs/protocol.md and into the client's source: `python -m tools.protocol_docs`."""
 
+from tools.protocol_docs.client_texts import SOURCES, rewritten
 from tools.protocol_docs.page import PAGE, filled
 
 PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+for path, kinds in SOURCES.items():
+    path.write_text(rewritten(path.read_text(encoding="utf-8"), kinds), encoding="utf-8")

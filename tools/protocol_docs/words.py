@@ -1,4 +1,4 @@
-"""What a JSON schema says of a value, in a few words."""
+"""A JSON schema's constraints on a value, in a few words."""
 
 import json
 from collections.abc import Callable, Mapping

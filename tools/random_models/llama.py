@@ -1,6 +1,7 @@
 """The llama architecture: a plain transformer with attention over all tokens."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -33,26 +34,32 @@ def generate(
     file.write(tensors(shape, vocabulary, RandomWeights(seed)))
 
 
-def add_shape(metadata: gguf.GGUFWriter, shape: Shape) -> None:
-    """Add the dimensions, and what else every transformer with rotated positions declares."""
+def add_shape(metadata: gguf.GGUFWriter, shape: Shape, kv_heads: list[int] | None = None) -> None:
+    """Add the dimensions, and what else every transformer with rotated positions declares.
+
+    `kv_heads` are the KV heads of each layer, where they differ.
+    """
     metadata.add_context_length(shape.context)
     metadata.add_embedding_length(shape.width)
     metadata.add_block_count(shape.layers)
     metadata.add_feed_forward_length(shape.feed_forward)
     metadata.add_head_count(shape.heads)
-    metadata.add_head_count_kv(shape.kv_heads)
+    metadata.add_head_count_kv(shape.kv_heads if kv_heads is None else kv_heads)
     metadata.add_rope_dimension_count(shape.width // shape.heads)
     metadata.add_rope_freq_base(10_000.0)
     metadata.add_layer_norm_rms_eps(1e-5)
     metadata.add_vocab_size(shape.vocabulary)
 
 
-def tensors(shape: Shape, vocabulary: ByteVocabulary, weights: RandomWeights) -> Iterator[Tensor]:
+def tensors(
+    shape: Shape, vocabulary: ByteVocabulary, weights: RandomWeights, kv_heads: list[int] | None = None
+) -> Iterator[Tensor]:
     """Every tensor by name; the embedding is also the output projection."""
     yield "token_embd.weight", weights.embedding(vocabulary, shape.width)
     yield "output_norm.weight", constant(shape.width, 1)
     for layer in range(shape.layers):
-        yield from _block(f"blk.{layer}.", shape, weights)
+        of_layer = shape if kv_heads is None else replace(shape, kv_heads=kv_heads[layer])
+        yield from _block(f"blk.{layer}.", of_layer, weights)
 
 
 def _block(block: str, shape: Shape, weights: RandomWeights) -> Iterator[Tensor]:

@@ -1,1 +1,1 @@
-"""The command line of the client."""
+"""`carctl`, the command line of the client."""

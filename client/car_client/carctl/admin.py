@@ -1,21 +1,23 @@
-"""`carctl drain` and `carctl reload`: for the daemon's own user, root and its administrators."""
+"""`carctl drain` and `carctl reload`, for the daemon's own user, root and its administrators."""
 
 from argparse import ArgumentParser, Namespace
 
-from car_client.carctl.document import typed
 from car_client.client import Client
-from car_protocol.admin import Drained
 
 
 def add_drain_arguments(parser: ArgumentParser) -> None:
     """Declare the options of `drain`."""
-    parser.add_argument("--timeout-ms", type=int, metavar="MS", help="then what is not done is refused")
+    parser.add_argument(
+        "--timeout-ms",
+        type=int,
+        metavar="MS",
+        help="refuse the requests that are unfinished by then",
+    )
 
 
 def drain(client: Client, options: Namespace) -> None:
-    """Have the daemon finish and end; print what became of its requests."""
-    params = {} if options.timeout_ms is None else {"timeout_ms": options.timeout_ms}
-    drained = typed(client.call("daemon/drain", params), Drained)
+    """Drain the daemon; print how its requests ended."""
+    drained = client.drain(options.timeout_ms)
     print(f"{drained.completed} completed, {drained.refused} refused")
 
 
@@ -24,5 +26,5 @@ def add_reload_arguments(parser: ArgumentParser) -> None:
 
 
 def reload(client: Client, options: Namespace) -> None:
-    """Have the daemon read its configuration again."""
-    client.call("daemon/reload")
+    """Make the daemon read its configuration again."""
+    client.reload()

@@ -1,17 +1,17 @@
-"""What a failed command says, and its exit code."""
+"""Messages and exit codes of failed commands."""
 
-from car_client.carctl.terminal import one_line
+from car_client.carctl.terminal.text import one_line
 from car_client.errors import BadSocketPath, CardError, DaemonUnavailable, RequestError
 
 USAGE = 2
 FAILED = 1
 NO_DAEMON = 69
 INTERRUPTED = 130
-# Members of an error's data that say more than its message.
+# Members of an error's data that are shown after its message.
 _FACTS = {
     "overloaded": ("why",),
     "model_unavailable": ("why", "lacks"),
-    "context_exceeded": ("prompt_tokens", "max_tokens", "context_tokens"),
+    "context_exceeded": ("prompt_tokens", "context_tokens"),
     "limit": ("limit", "value"),
 }
 _ADVICE = {
@@ -21,51 +21,49 @@ _ADVICE = {
     "draining": "try again with the next daemon",
     "model_unavailable": "`carctl status` shows the models",
     "engine_lost": "try again",
-    "context_exceeded": "shorten the prompt or lower --max-tokens",
-    "not_permitted": "ask as the daemon's own user or root",
+    "context_exceeded": "shorten the prompt, or start the daemon with more --context-tokens",
+    "not_permitted": "run this as the daemon's own user or root",
 }
 
 
 class WrongUse(CardError):
-    """What was asked for cannot be done here."""
+    """The arguments are not usable; the exit code is 2."""
+
+
+class Reported(CardError):
+    """The command failed and has printed the error itself."""
 
 
 class Unanswered(CardError):
-    """Lines of a chat were not answered, as was told at each; the last reason is how the command ends."""
+    """Lines of a chat were not answered, each with a message of its own; the exit code is that of the last reason."""
 
-    def __init__(self, why: CardError) -> None:
+    def __init__(self, reason: CardError) -> None:
         super().__init__("not every line was answered")
-        self.why = why
+        self.reason = reason
 
 
 def exit_code(error: CardError) -> int:
     """Return the exit code for an error."""
     if isinstance(error, Unanswered):
-        return exit_code(error.why)
+        return exit_code(error.reason)
     if isinstance(error, BadSocketPath | WrongUse):
         return USAGE
     return NO_DAEMON if isinstance(error, DaemonUnavailable) else FAILED
 
 
 def explain(error: CardError) -> str:
-    """Return in one line what happened and what to do."""
-    return one_line(_text(error))
-
-
-def _text(error: CardError) -> str:
+    """Return one line: the error, its facts, and what to do."""
+    text = str(error)
     if isinstance(error, RequestError):
-        return "; ".join([f"{error.reason or error.code}: {error}", *_facts(error), *_advice(error)])
-    if isinstance(error, DaemonUnavailable) and error.tried:
-        return f"{error}; start it with: card"
-    return str(error)
-
-
-def _facts(error: RequestError) -> list[str]:
-    known = [name for name in _FACTS.get(error.reason, ()) if error.data.get(name) is not None]
-    return [", ".join(f"{name} {error.data[name]}" for name in known)] if known else []
-
-
-def _advice(error: RequestError) -> list[str]:
-    if error.retry_after_ms is not None:
-        return [f"try again in {error.retry_after_ms} ms"]
-    return [_ADVICE[error.reason]] if error.reason in _ADVICE else []
+        parts = [f"{error.reason or error.code}: {error}"]
+        facts = [name for name in _FACTS.get(error.reason, ()) if error.data.get(name) is not None]
+        if facts:
+            parts.append(", ".join(f"{name} {error.data[name]}" for name in facts))
+        if error.retry_after_ms is not None:
+            parts.append(f"try again in {error.retry_after_ms} ms")
+        elif error.reason in _ADVICE:
+            parts.append(_ADVICE[error.reason])
+        text = "; ".join(parts)
+    elif isinstance(error, DaemonUnavailable) and error.tried:
+        text = f"{error}; start it with: card"
+    return one_line(text)

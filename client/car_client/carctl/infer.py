@@ -1,4 +1,4 @@
-"""`carctl infer`: an answer on the terminal or into a pipe, as it comes."""
+"""`carctl infer`: one answer, on the terminal or into a pipe, streamed."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from car_client.calls import traced
-from car_client.carctl.answer_writer import AnswerWriter
-from car_client.carctl.document import print_document, typed
 from car_client.carctl.request import add_request_arguments, add_system_argument, conversation, options_of, read_text
-from car_client.carctl.speed import speed
+from car_client.carctl.terminal.answer_writer import AnswerWriter
+from car_client.carctl.view.json_output import print_document, typed
+from car_client.carctl.view.speed import speed
 from car_client.client import Client
 from car_client.errors import CardError, ModelUnavailable
-from car_client.options import Turn
-from car_protocol.answer import Answer
+from car_client.options import InferOptions, Turn
+from car_client.results import Answer
 
 T = TypeVar("T")
-# What the model is asked: `prompt` or `messages`.
+# The member `prompt` or `messages` of the request.
 Question = dict[str, Any]
 
 
@@ -26,54 +26,44 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_request_arguments(parser)
     form = parser.add_mutually_exclusive_group()
     add_system_argument(form)
-    form.add_argument("--raw", action="store_true", help="the bare prompt, without the chat template")
+    form.add_argument("--suffix", metavar="TEXT", help="fill the gap between PROMPT and this text")
+    form.add_argument("--raw", action="store_true", help="send the bare prompt, without the chat template")
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--no-stream", action="store_true", help="the answer in one piece, when it is done")
-    output.add_argument("--json", action="store_true", help="the answer object as it came")
-    parser.add_argument("--stats", action="store_true", help="tokens and times on standard error")
+    output.add_argument("--no-stream", action="store_true", help="print the answer in one piece, when it is done")
+    output.add_argument("--json", action="store_true", help="print the answer object as JSON")
+    parser.add_argument("--stats", action="store_true", help="print tokens and times on standard error")
 
 
 def run(client: Client, options: Namespace) -> None:
     """Write the answer to standard output."""
-    answer = _way(options)(client, options)
+    members = options_of(options)
+    if options.json:
+        result = _with_question(options, lambda question: client.call("infer", traced({**question, **members})))
+        print_document(result)
+        answer = typed(result, Answer)
+    elif options.no_stream:
+        answer = _with_question(options, lambda question: client.infer(**question, **members))
+        writer = AnswerWriter(sys.stdout)
+        writer.write(answer)
+        writer.end()
+    else:
+        answer = _streamed(client, options, members)
     if options.stats:
         print(speed(answer), file=sys.stderr)
 
 
-def _way(options: Namespace) -> Callable[[Client, Namespace], Answer]:
-    if options.json:
-        return _document
-    return _whole if options.no_stream else _streamed
-
-
-def _document(client: Client, options: Namespace) -> Answer:
-    asked = options_of(options)
-    result = _ask(options, lambda question: client.call("infer", traced({**question, **asked})))
-    print_document(result)
-    return typed(result, Answer)
-
-
-def _whole(client: Client, options: Namespace) -> Answer:
-    asked = options_of(options)
-    answer = _ask(options, lambda question: client.infer(**question, **asked))
+def _streamed(client: Client, options: Namespace, members: InferOptions) -> Answer:
     writer = AnswerWriter(sys.stdout)
-    writer.write(answer)
-    writer.end()
-    return answer
-
-
-def _streamed(client: Client, options: Namespace) -> Answer:
-    asked, writer = options_of(options), AnswerWriter(sys.stdout)
 
     def write(question: Question) -> Answer:
-        with client.infer_stream(**question, **asked) as stream:
+        with client.infer_stream(**question, **members) as stream:
             for chunk in stream:
                 writer.write(chunk)
         assert stream.answer
         return stream.answer
 
     try:
-        answer = _ask(options, write)
+        answer = _with_question(options, write)
     except KeyboardInterrupt:
         writer.end()
         raise
@@ -85,13 +75,15 @@ def _streamed(client: Client, options: Namespace) -> Answer:
     return answer
 
 
-def _ask(options: Namespace, ask: Callable[[Question], T]) -> T:
-    """Ask as a conversation; a model without a chat template, which only it can tell, gets the bare prompt."""
+def _with_question(options: Namespace, send: Callable[[Question], T]) -> T:
+    """Send the prompt as a conversation, or bare where the daemon answers that the model has no chat template."""
     prompt = read_text(options.prompt)
+    if options.suffix is not None:
+        return send({"prompt": prompt, "suffix": options.suffix})
     if not options.raw:
         try:
-            return ask({"messages": conversation(options.system_message, Turn(role="user", content=prompt))})
+            return send({"messages": conversation(options.system_message, Turn(role="user", content=prompt))})
         except ModelUnavailable as error:
             if error.data.get("lacks") != "chat_template" or options.system_message is not None:
                 raise
-    return ask({"prompt": prompt})
+    return send({"prompt": prompt})

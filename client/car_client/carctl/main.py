@@ -1,4 +1,4 @@
-"""`carctl`: options, the table of commands, and how each ends."""
+"""Entry of `carctl`: its options, the table of commands, and the exit codes."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import NamedTuple
 
-from car_client.carctl.failure import FAILED, INTERRUPTED, USAGE, exit_code, explain
+from car_client.carctl.failure import FAILED, INTERRUPTED, USAGE, Reported, exit_code, explain
 from car_client.client import Client
 from car_client.errors import CardError
 from car_protocol import __version__
@@ -16,7 +16,7 @@ from car_protocol.socket_path import SYSTEM_SOCKET
 
 
 class Command(NamedTuple):
-    """One command: its line of help, and the module that is imported where it is used, with its functions there."""
+    """A command: its line of help, and a module that is imported on use, with the names of its functions."""
 
     summary: str
     module: str
@@ -28,7 +28,7 @@ class Command(NamedTuple):
         self._function(self.add_arguments)(parser)
 
     def execute(self, client: Client, options: Namespace) -> None:
-        """Do what it does."""
+        """Run the command."""
         self._function(self.run)(client, options)
 
     def _function(self, name: str) -> Callable[..., None]:
@@ -37,21 +37,22 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "status": Command("what the daemon is doing now", "status"),
-    "top": Command("what runs, live", "top"),
-    "capacity": Command("how many requests run at once, and why", "capacity"),
+    "status": Command("show what the daemon is doing now", "status"),
+    "top": Command("show the running requests, live; sort and cancel them", "top.command"),
+    "capacity": Command("show how many requests run at once, and why", "capacity"),
     "infer": Command("answer a prompt", "infer"),
-    "chat": Command("talk with a model", "chat"),
-    "embed": Command("texts as vectors", "texts", "add_embed_arguments", "embed"),
-    "tokenize": Command("a text as the model's tokens", "texts", "add_tokenize_arguments", "tokenize"),
-    "models": Command("what the daemon can serve", "models"),
-    "metrics": Command("the daemon's figures as Prometheus reads them", "metrics"),
-    "bench": Command("how fast it answers when several requests run at once", "bench"),
-    "drain": Command("finish what runs and waits, then end the daemon", "admin", "add_drain_arguments", "drain"),
-    "service": Command("card as a service of this user or machine", "service"),
-    "doctor": Command("what is wrong here, and how to mend it", "doctor"),
-    "reload": Command("read the daemon's configuration again", "admin", "add_reload_arguments", "reload"),
-    "completion": Command("a script that completes this command line", "completion"),
+    "chat": Command("talk with a model", "chat.command"),
+    "embed": Command("turn texts into vectors", "texts", "add_embed_arguments", "embed"),
+    "tokenize": Command("cut a text into the model's tokens", "texts", "add_tokenize_arguments", "tokenize"),
+    "models": Command("list, show, load, unload, download and remove models", "models.command"),
+    "call": Command("call any method of the protocol, in JSON", "call"),
+    "metrics": Command("print the daemon's metrics as Prometheus text", "metrics"),
+    "bench": Command("measure tokens per second and latencies under load", "bench.command"),
+    "drain": Command("finish the accepted requests, then end the daemon", "admin", "add_drain_arguments", "drain"),
+    "service": Command("install and control card as a service", "service.command"),
+    "doctor": Command("check this machine and the daemon, with advice", "doctor.command"),
+    "reload": Command("make the daemon read its configuration again", "admin", "add_reload_arguments", "reload"),
+    "completion": Command("print a script that completes this command line", "completion"),
 }
 
 
@@ -63,17 +64,22 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code."""
     if sys.stderr is None:
-        # What is printed to None goes to standard output.
+        # With None, print(file=sys.stderr) writes to standard output.
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8", errors="backslashreplace")
     if sys.stdin is None or sys.stdout is None:
         return _fail("standard input and output must be open", USAGE)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     options = make_parser(arguments).parse_args(arguments)
+    if options.system:
+        options.socket = str(SYSTEM_SOCKET)
     try:
-        with Client(SYSTEM_SOCKET if options.system else options.socket) as client:
+        # A person at a terminal decides about another attempt.
+        with Client(options.socket, connect_timeout=0, max_retries=0) as client:
             COMMANDS[options.command].execute(client, options)
         sys.stdout.flush()
+    except Reported:
+        return FAILED
     except CardError as error:
         return _fail(explain(error), exit_code(error))
     except UnicodeError:
@@ -91,10 +97,10 @@ def _fail(line: str, code: int) -> int:
 
 
 def _unwritable(error: OSError) -> int:
-    # The interpreter must not complain when it flushes at exit.
+    # Flushing at exit would fail again, and print a traceback.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):
-        return 0  # who read our output has seen enough
+        return 0  # the reader of the output has left, as `head` does
     return _fail((error.strerror or "the output failed").lower(), FAILED)
 
 
@@ -103,8 +109,8 @@ def make_parser(declared: Collection[str]) -> ArgumentParser:
     parser = ArgumentParser("carctl", description="Talk to the local inference daemon.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"carctl {__version__}")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--socket", metavar="PATH", help="the daemon's socket")
-    where.add_argument("--system", action="store_true", help=f"the system service's: {SYSTEM_SOCKET}")
+    where.add_argument("--socket", metavar="PATH", help="the socket of the daemon")
+    where.add_argument("--system", action="store_true", help=f"the socket of the system service, {SYSTEM_SOCKET}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         each = commands.add_parser(name, help=command.summary, allow_abbrev=False)

@@ -1,4 +1,4 @@
-"""`carctl metrics`: the daemon's figures as Prometheus reads them."""
+"""`carctl metrics`: the daemon's metrics as Prometheus text."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -6,9 +6,9 @@ from car_client.client import Client
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """There is nothing to choose."""
+    """Declare no options."""
 
 
 def run(client: Client, options: Namespace) -> None:
-    """Print the figures."""
+    """Print the metrics."""
     print(client.metrics(), end="")

@@ -1,8 +1,9 @@
-"""The request that a command's flags describe."""
+"""The request members that flags and arguments of `infer` and `chat` describe."""
 
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ActionsContainer
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args
 
@@ -17,7 +18,7 @@ _TYPES: dict[str, Any] = InferOptions.__annotations__
 
 
 class Flag(NamedTuple):
-    """One member of the request as a flag of its own."""
+    """A flag for one member of the request."""
 
     member: str
     help: str
@@ -46,22 +47,22 @@ def _json_file(path: str) -> Any:
 
 
 FLAGS = {
-    "--model": Flag("model", "instead of the default model", "NAME"),
-    "--max-tokens": Flag("max_tokens", "no more than this many", "N", int),
-    "--temperature": Flag("temperature", "0 is greedy", "T", float),
-    "--top-k": Flag("top_k", "among the likeliest N, 0 is off", "N", int),
-    "--top-p": Flag("top_p", "among those that make up this probability", "P", float),
-    "--min-p": Flag("min_p", "none below this share of the likeliest", "P", float),
+    "--model": Flag("model", "a model in place of the default one", "NAME"),
+    "--max-tokens": Flag("max_tokens", "the longest answer, in tokens", "N", int),
+    "--temperature": Flag("temperature", "0 is greedy sampling", "T", float),
+    "--top-k": Flag("top_k", "sample from the N likeliest tokens; 0 is off", "N", int),
+    "--top-p": Flag("top_p", "sample from the likeliest tokens that make up this probability", "P", float),
+    "--min-p": Flag("min_p", "leave out tokens below this fraction of the likeliest one's probability", "P", float),
     "--seed": Flag("seed", "the same seed gives the same answer", "N", int),
     "--stop": Flag("stop", "end before this text (repeatable)", "TEXT", action="append"),
-    "--schema": Flag("json_schema", "answer in JSON of this schema", "FILE", _json_file),
-    "--grammar": Flag("grammar", "answer in this grammar (GBNF)", "FILE", _text_file),
-    "--tools": Flag("tools", "functions that the model may call, a JSON array", "FILE", _json_file),
-    "--reasoning": Flag("reasoning", "the model's thinking", choices=get_args(ReasoningMode)),
-    "--priority": Flag("priority", "throughput waits for the others", choices=get_args(Priority)),
-    "--timeout-ms": Flag("timeout_ms", "over queue, prefill and decode", "MS", int),
+    "--schema": Flag("json_schema", "constrain the answer to this JSON schema", "FILE", _json_file),
+    "--grammar": Flag("grammar", "constrain the answer to this grammar (GBNF)", "FILE", _text_file),
+    "--tools": Flag("tools", "functions that the model may call, as a JSON array", "FILE", _json_file),
+    "--reasoning": Flag("reasoning", "how the model's thinking is returned", choices=get_args(ReasoningMode)),
+    "--priority": Flag("priority", "throughput requests run after latency-critical ones", choices=get_args(Priority)),
+    "--timeout-ms": Flag("timeout_ms", "a deadline over queue, prefill and decode", "MS", int),
     "--client": Flag("client", "a label for fairness and `carctl status`", "NAME"),
-    "--session": Flag("session", "keeps a conversation on one replica", "NAME"),
+    "--session": Flag("session", "keep requests of this name on one replica", "NAME"),
 }
 
 
@@ -69,21 +70,17 @@ def parameter(text: str) -> tuple[str, Any]:
     """Return a name and its value, for argparse; a member that is a string needs no quotes."""
     name, given, value = text.partition("=")
     if not given:
-        raise ArgumentTypeError(f"{text!r} is no NAME=VALUE")
+        raise ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     if name not in _TYPES:
         raise ArgumentTypeError(f"there is no option {name!r}{nearest(name, _TYPES)}")
-    read = value if _TYPES[name] is str and not value.startswith('"') else _json_or_text(value)
-    # The client adds a trace to it, so that the daemon cannot be left to refuse anything else.
+    read: Any = value
+    if _TYPES[name] is not str or value.startswith('"'):
+        with suppress(msgspec.DecodeError, RecursionError):  # what is not JSON is a text
+            read = msgspec.json.decode(value)
+    # The client adds the trace to it, which only an object can take.
     if name == "_meta" and not isinstance(read, dict):
         raise ArgumentTypeError("'_meta' has to be a JSON object")
     return name, read
-
-
-def _json_or_text(value: str) -> Any:
-    try:
-        return msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError):
-        return value
 
 
 def add_request_arguments(parser: ArgumentParser) -> None:
@@ -99,7 +96,7 @@ def add_request_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="any other option of the request, in JSON (repeatable)",
+        help="any other option of the request, the value in JSON (repeatable)",
     )
 
 
@@ -109,28 +106,28 @@ def add_system_argument(parser: _ActionsContainer) -> None:
 
 
 def conversation(system: str | None, *turns: Turn) -> Messages:
-    """Return the turns after the system message, where there is one."""
+    """Return the turns, after the system message if there is one."""
     return [*([Turn(role="system", content=system)] if system else []), *turns]
 
 
 def options_of(arguments: Namespace) -> InferOptions:
-    """Return the options that were given; a --param wins over a flag."""
+    """Return the given options; a --param overrides a flag."""
     flags = {flag.member: value for flag in FLAGS.values() if (value := getattr(arguments, flag.member)) is not None}
     return cast(InferOptions, flags | dict(arguments.param))
 
 
 def read_text(argument: str) -> str:
-    """Return the argument or, where it is a dash, standard input without its last line end."""
+    """Return the argument or, for a dash, standard input without its last line end."""
     return read_exactly(argument).removesuffix("\n") if argument == "-" else argument
 
 
 def read_exactly(argument: str) -> str:
-    """Return the argument or, where it is a dash, all of standard input."""
+    """Return the argument or, for a dash, all of standard input."""
     return sys.stdin.buffer.read().decode() if argument == "-" else argument
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a question for the name that was meant, empty where none is near."""
+    """Return `, did you mean NAME?` for the nearest name, empty without one."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, list(names), 1, 0.5)

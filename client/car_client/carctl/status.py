@@ -1,4 +1,4 @@
-"""`carctl status`: what the daemon is doing, as a picture, as plain lines or as JSON."""
+"""`carctl status`: the daemon's status as a picture, as plain lines or as JSON."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -8,11 +8,11 @@ from itertools import chain
 
 import msgspec
 
-from car_client.carctl import plain
-from car_client.carctl.document import print_result
-from car_client.carctl.terminal import clipped, is_terminal
+from car_client.carctl.terminal.text import is_terminal
+from car_client.carctl.view.json_output import print_result
+from car_client.carctl.view.plain import plain_lines
 from car_client.client import Client
-from car_protocol.status import Status
+from car_client.results import Status
 
 _INTERVAL_S = 1.0
 Show = Callable[[Status], None]
@@ -20,15 +20,15 @@ Show = Callable[[Status], None]
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("--json", action="store_true", help="the result as it came; with --watch a line for each")
-    parser.add_argument("--watch", action="store_true", help="again and again until Ctrl-C")
+    parser.add_argument("--json", action="store_true", help="print JSON; with --watch a line for each status")
+    parser.add_argument("--watch", action="store_true", help="update until Ctrl-C")
 
 
 def run(client: Client, options: Namespace) -> None:
-    """Print the status once, or keep it on the screen."""
+    """Print the status once, or update it until Ctrl-C."""
     if options.watch:
         statuses = client.watch_status(_INTERVAL_S)
-        # Without a daemon there is no screen to be taken.
+        # Read before the screen is taken, so that without a daemon the terminal stays as it is.
         first = next(statuses)
         with _watching(options.json) as show:
             for status in chain([first], statuses):
@@ -42,10 +42,12 @@ def run(client: Client, options: Namespace) -> None:
 def _show_once() -> Show:
     if is_terminal(sys.stdout):
         try:
-            from car_client.carctl.picture import show
+            from car_client.carctl.terminal.live import console
+            from car_client.carctl.view.picture import picture
         except ModuleNotFoundError:
             return _print_lines
-        return show
+        screen = console()
+        return lambda status: screen.print(picture(status, screen.width, screen.height))
     return _print_lines
 
 
@@ -58,8 +60,8 @@ def _watching(as_json: bool) -> Iterator[Show]:
         yield _print_block
         return
     try:
-        from car_client.carctl.live import screen
-        from car_client.carctl.picture import picture
+        from car_client.carctl.terminal.live import screen
+        from car_client.carctl.view.picture import picture
     except ModuleNotFoundError:
         yield _print_block
         return
@@ -68,8 +70,7 @@ def _watching(as_json: bool) -> Iterator[Show]:
 
 
 def _print_lines(status: Status) -> None:
-    for line in plain.describe(status):
-        print(clipped(line))
+    print(*plain_lines(status), sep="\n")
 
 
 def _print_block(status: Status) -> None:

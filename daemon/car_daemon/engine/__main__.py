@@ -1,30 +1,23 @@
 """Entry of the engine process: `python -m car_daemon.engine FD` with a connected socket to the daemon."""
 
 import os
+import signal
 import socket
-import stat
 import sys
 
-from car_daemon.engine.confinement import confine
-from car_daemon.engine.process import EngineProcess
+from car_daemon.host.signals import ignore_stray_signals
 
-_STANDARD_ERROR = 2
-
-
-def main() -> None:
-    """Serve the daemon at the other end of the inherited socket until it says quit or goes away."""
-    confine()
-    _never_wait_for_readers()
-    daemon = socket.socket(fileno=int(sys.argv[1]))
-    code = EngineProcess(daemon).serve()
-    # The loop thread may be inside llama_decode: there is nothing to wait for once nobody reads the answers.
+if __name__ == "__main__":
+    # The daemon decides when an engine ends, also where a terminal's keys reach both.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    ignore_stray_signals()
+    try:
+        from car_daemon.engine.process import EngineProcess, yield_to_others
+    except (ImportError, MemoryError, OSError) as error:
+        # Under a limit on memory libraries cannot be mapped.
+        sys.exit(f"card engine: cannot start: {type(error).__name__}: {error}")
+    yield_to_others()
+    code = EngineProcess(socket.socket(fileno=int(sys.argv[1]))).serve()
+    # At once, because the loop thread may be inside llama_decode and its results are not read any more.
     os._exit(code)
-
-
-def _never_wait_for_readers() -> None:
-    """Lose what is written to standard error where nobody reads it: libraries write there when they end the process."""
-    if stat.S_ISFIFO(os.fstat(_STANDARD_ERROR).st_mode):
-        os.set_blocking(_STANDARD_ERROR, False)
-
-
-main()

@@ -1,17 +1,111 @@
-"""What the engine process gives up: its memory may hold prompts, and it can be started again."""
+"""The confinement of an engine: little of the daemon's environment, few files, no network, no other processes.
+
+The kernel's sandboxes are optional: an engine is confined as far as its kernel supports it, and reports how far.
+"""
 
 import contextlib
+import os
+import re
 import resource
+import site
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-# Where memory runs out the kernel is to end an engine before the daemon, or anybody's other programs.
-_OOM_SCORE = 500
-_MOST_OOM_SCORE = 1000
+from car_daemon.host import kernel_sandbox
+from car_daemon.host.devices import CPU
+from car_daemon.host.kernel_sandbox import READ, USE_DEVICE, WRITE, PathRule
+from car_daemon.ipc.frames import Load
+
+# Curves are a few KB; the caches of a GPU driver may have files of this size.
+_FILE_BYTES = 1 << 30
+# More threads than all engines start; the limit counts those of the whole user, whose programs come and go.
+_MORE_THREADS = 4096
+_PART = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
+# Libraries with their caches and data, Python, time zones, and what drivers and llama.cpp read about the machine.
+_SYSTEM = (
+    *("/usr", "/lib", "/lib32", "/lib64", "/opt", "/nix/store", "/run/opengl-driver", "/proc", "/sys"),
+    *("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime"),
+    *("/etc/OpenCL", "/etc/vulkan", "/etc/nvidia", "/etc/alternatives"),
+    *("/dev/random", "/dev/urandom", "/dev/zero"),
+)
+_DRIVER_CACHES = (".nv", ".cache/mesa_shader_cache", ".cache/nvidia", ".cache/AMD")
 
 
-def confine(oom_score: Path = Path("/proc/self/oom_score_adj")) -> None:
-    """Leave no core file, and be the first to go where memory runs out (Linux)."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError, ValueError):
-        score = int(oom_score.read_text()) + _OOM_SCORE
-        oom_score.write_text(str(min(_MOST_OOM_SCORE, score)))
+def limit_resources() -> None:
+    """Bound the size of files and the number of threads."""
+    _lower(resource.RLIMIT_FSIZE, _FILE_BYTES)
+    try:
+        # The fourth field is the number of threads that run and of all, also of users in other containers.
+        running = Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[2]
+        _lower(resource.RLIMIT_NPROC, int(running) + _MORE_THREADS)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return
+
+
+def _lower(limit: int, value: int) -> None:
+    soft, hard = resource.getrlimit(limit)
+    known = [each for each in (soft, hard, value) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(limit, (min(known), hard if hard != resource.RLIM_INFINITY and hard < value else value))
+
+
+def confine(load: Load) -> list[str]:
+    """Confine the process to the files of a load, before its first thread; return the means in force."""
+    if load.sandbox == "off":
+        return []
+    limit_resources()
+    found = []
+    if kernel_sandbox.hide_memory():
+        found.append("not dumpable")
+    if not kernel_sandbox.give_up_privileges():
+        return found
+    found.append("no new privileges")
+    if load.curves is not None:
+        # A rule needs a folder that exists; the curve is measured later.
+        with contextlib.suppress(OSError):
+            os.makedirs(load.curves, exist_ok=True)
+    abi = kernel_sandbox.restrict_files(rules_of(load, os.environ))
+    return [*found, f"landlock {abi}"] if abi else found
+
+
+def confine_loaded(load: Load) -> list[str]:
+    """Filter the system calls of all threads, once the model is loaded; return the means in force."""
+    if load.sandbox == "off" or not kernel_sandbox.filter_system_calls():
+        return []
+    return ["seccomp"]
+
+
+def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
+    """Yield the files that an engine needs, and what it may do to them."""
+    for path in [*_SYSTEM, *_python_files(), *env.get("LD_LIBRARY_PATH", "").split(":"), *_files_of(load)]:
+        if path:
+            yield PathRule(path, READ)
+    yield PathRule("/dev/null", USE_DEVICE)
+    if load.curves is not None:
+        yield PathRule(load.curves, WRITE)
+    if load.device != CPU or load.gpu_layers:
+        yield PathRule("/dev", USE_DEVICE)
+        yield PathRule("/proc/self", READ | kernel_sandbox.Access.WRITE_FILE)
+        home = env.get("HOME") or "/"
+        for folder in (*(f"{home}/{each}" for each in _DRIVER_CACHES), env.get("CUDA_CACHE_PATH", "")):
+            if folder:
+                yield PathRule(folder, WRITE)
+
+
+def _files_of(load: Load) -> Iterator[str]:
+    """Yield the model's files, which llama.cpp finds by the form of their names, and the files beside them."""
+    model = Path(load.path)
+    yield load.path
+    if part := _PART.fullmatch(model.name):
+        yield from (
+            str(model.with_name(f"{part[1]}-{number:05}-of-{part[2]}.gguf")) for number in range(2, int(part[2]) + 1)
+        )
+    yield from load.adapters.values()
+    yield from (path for path in (load.projector, load.chat_template) if path is not None)
+
+
+def _python_files() -> set[str]:
+    """Return the interpreter's folders and all from which it imports."""
+    return {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *site.getsitepackages(), *sys.path} - {
+        ""
+    }

@@ -1,19 +1,26 @@
-"""The engine process: the intake thread, and the tokenizer and loop threads that it feeds."""
+"""The engine process: its limits, the intake thread, and the tokenizer and loop threads that it feeds."""
 
+import contextlib
 import faulthandler
 import gc
 import os
+import resource
 import select
-import signal
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from car_daemon.engine.codec import FrameReader, decode_to_engine, encode_frame
-from car_daemon.engine.commands import Commands
-from car_daemon.engine.frames import (
+from car_daemon.engine.confinement import confine, confine_loaded
+from car_daemon.engine.prompt.job_progress import JobProgress
+from car_daemon.engine.prompt.preparer import QueuedJob
+from car_daemon.engine.runner.commands import Commands
+from car_daemon.ipc.codec import FrameReader, decode_to_engine, encode_frame
+from car_daemon.ipc.frames import (
     Detokenize,
     Forget,
     FromEngine,
@@ -29,39 +36,57 @@ from car_daemon.engine.frames import (
     Resume,
     Run,
     RunTexts,
-    Share,
+    SetThreads,
     ToEngine,
     Tokenize,
     Warned,
 )
-from car_daemon.engine.inbox import Forgotten, Inbox
-from car_daemon.engine.preparer import Job
-from car_daemon.place import named
+from car_daemon.ipc.inbox import Forgotten, Inbox
+from car_daemon.ipc.types import ENGINE_FAILED
+from car_daemon.telemetry.defects import dump_stacks_on_signal
+from car_daemon.telemetry.error_location import named
 
 if TYPE_CHECKING:
     from car_daemon.engine.assembly import Assembled
 
 _HEARTBEAT_S = 1.0
 _READ_BYTES = 1 << 18
-# Regular expressions of some pre-tokenizers recurse with the text, and the compiler of grammars with its rules; this
-# is virtual memory until it is used.
+# Regular expressions of some pre-tokenizers recurse with the text, and the grammar compiler with its rules; this is
+# virtual memory until it is used.
 _STACK = 1 << 30
 _PROGRESS_STEP = 0.05
+# Added to the process's score, so that the kernel ends an engine before the daemon or programs of users.
+_OOM_SCORE = 500
+_MOST_OOM_SCORE = 1000
+_STANDARD_ERROR = 2
+
+
+def yield_to_others(oom_score: Path = Path("/proc/self/oom_score_adj")) -> None:
+    """Give up core files, which may contain prompts, and survival when memory runs out (Linux).
+
+    Standard error never blocks: libraries write there when they abort, and a full pipe would keep the process alive.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError, ValueError):
+        score = int(oom_score.read_text()) + _OOM_SCORE
+        oom_score.write_text(str(min(_MOST_OOM_SCORE, score)))
+    if stat.S_ISFIFO(os.fstat(_STANDARD_ERROR).st_mode):
+        os.set_blocking(_STANDARD_ERROR, False)
 
 
 class DaemonGone(Exception):
-    """Nobody reads what an engine says any more: it has nothing left to do."""
+    """The daemon does not read any more: the engine ends."""
 
 
 class FrameSender:
-    """Frames to the daemon, from any thread; raises DaemonGone."""
+    """Send frames to the daemon, from any thread; raises DaemonGone."""
 
     def __init__(self, daemon: socket.socket) -> None:
         self._daemon = daemon
         self._lock = threading.Lock()
 
     def send(self, message: FromEngine) -> None:
-        """Send one frame whole; blocks while the daemon does not read."""
+        """Send one whole frame; blocks while the daemon does not read."""
         frame = encode_frame(message)
         try:
             with self._lock:
@@ -71,29 +96,32 @@ class FrameSender:
 
 
 class EngineProcess:
-    """Owns the process: loads one model, then hands commands to its threads until the daemon is gone."""
+    """Load one model, then pass commands to the threads until the daemon quits or is gone."""
 
     def __init__(self, daemon: socket.socket) -> None:
+        # The launch passed it on, and it is for no other program.
+        daemon.set_inheritable(False)
         self._daemon = daemon
         self._sender = FrameSender(daemon)
         self._reader = FrameReader()
-        self._jobs: Inbox[Job] = Inbox()
+        self._jobs: Inbox[QueuedJob] = Inbox()
+        self._job = JobProgress()
         self._commands = Commands()
         self._forgotten = Forgotten()
-        # Mutable state: what serves, once the model is loaded.
-        self._engine: Assembled | None = None
+        self._engine: Assembled | None = None  # None until the model is loaded.
+        self._sandbox: list[str] = []  # the means in force since the load began
 
     def serve(self) -> int:
-        """Read commands until the daemon says quit or closes; return the exit code."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        """Read commands until the daemon quits or closes the socket; return the exit code."""
         threading.stack_size(_STACK)
         faulthandler.enable()
+        dump_stacks_on_signal()
         try:
             return self._intake()
         except (DaemonGone, ConnectionError):
-            # The daemon was killed: its end of the socket is gone.
+            # The daemon was killed.
             return 0
-        except Exception as error:  # noqa: BLE001 - told as that of any other thread
+        except Exception as error:  # noqa: BLE001 - reported like the failure of any other thread
             self._fail("intake", error)
 
     def _intake(self) -> int:
@@ -108,24 +136,26 @@ class EngineProcess:
                     return 0
             if time.monotonic() >= beat + _HEARTBEAT_S:
                 beat = time.monotonic()
-                self._sender.send(self._heartbeat())
+                engine, job = self._engine, self._job.running()
+                self._sender.send(Heartbeat(0, 0.0, {}, job) if engine is None else engine.heartbeat(job))
 
     def _handle(self, data: bytes) -> bool:
-        """Pass commands on; False at the end."""
+        """Pass commands to their threads; False after Quit."""
         for body in self._reader.feed(data):
             message: ToEngine = decode_to_engine(body)
             match message:
-                case Run() | RunTexts() | Park() | Resume() | Halt() | Share():
+                case Run() | RunTexts() | Park() | Resume() | Halt() | SetThreads():
                     self._commands.put(message)
                 case Prepare():
                     self._commands.announce(message.key)
-                    self._jobs.put(message)
+                    self._jobs.put(QueuedJob(message, len(body)))
                 case PrepareTexts() | Tokenize() | Detokenize():
-                    self._jobs.put(message)
+                    self._jobs.put(QueuedJob(message, len(body)))
                 case Forget():
                     self._forgotten.add(message.key)
                 case Load():
-                    self._start("loader", lambda load=message: self._load(load))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
+                    self._sandbox = confine(message)
+                    self._start("loader", partial(self._load, message))
                 case Quit():
                     return False
         return True
@@ -136,58 +166,52 @@ class EngineProcess:
 
         send = self._sender.send
         try:
-            parts = Assembly(load, self._jobs, self._forgotten, self._commands, send, in_steps(send)).assembled()
+            engine = Assembly(
+                load, self._jobs, self._job, self._forgotten, self._commands, send, in_steps(send)
+            ).assembled()
         except ModelError as error:
             send(LoadFailed(str(error)))
             return
-        self._engine = parts
-        self._start("tokenizer", parts.preparer.run)
-        if parts.encoder is not None:
-            self._start("encoder", parts.encoder.run)
-        send(parts.ready)
-        # What is here now stays: looking through it again would only make a step late.
+        engine.ready.sandbox.extend([*self._sandbox, *confine_loaded(load)])
+        self._engine = engine
+        self._start("tokenizer", engine.tokenizer.run)
+        if engine.encoder is not None:
+            self._start("encoder", engine.encoder.run)
+        send(engine.ready)
+        # The objects of the model live as long as the process, and scanning them again would delay a step.
         gc.collect()
         gc.freeze()
-        parts.loop.run()
+        engine.loop.run()
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
-        """Run work in a thread; a failure of any thread ends the process."""
+        """Run work in a thread, whose failure ends the process."""
 
         def run() -> None:
             try:
                 work()
             except DaemonGone:
                 os._exit(0)
-            except BaseException as error:  # noqa: BLE001 - never a live process with a dead thread
+            except BaseException as error:  # noqa: BLE001 - the process must not outlive a thread
                 self._fail(name, error)
 
         threading.Thread(target=run, name=name, daemon=True).start()
 
     def _fail(self, name: str, error: BaseException) -> NoReturn:
-        """End the process; the daemon hears why where it can be told."""
+        """Report the failure to the daemon if it still reads, and end the process."""
         try:
-            self._sender.send(Warned("engine.failed", {"thread": name, "fault": named(error)}))
+            self._sender.send(Warned(ENGINE_FAILED, {"thread": name, "fault": named(error)}))
         finally:
             os._exit(1)
 
-    def _heartbeat(self) -> Heartbeat:
-        if self._engine is None:
-            return Heartbeat(0, 0.0, {})
-        self._engine.curve_check.look()
-        pulse = self._engine.loop.pulse
-        started = pulse.step_started
-        age = 0.0 if started is None else (time.perf_counter() - started) * 1000
-        return Heartbeat(pulse.step, age, self._engine.loop.counters)
-
 
 def in_steps(send: Callable[[FromEngine], None]) -> Callable[[float], None]:
-    """Return what takes the loaded share of a model, and sends it where it grew by a step or came to its end."""
-    told = 0.0
+    """Return a callback for the loaded fraction of a model, which sends it in steps and at the end."""
+    sent = 0.0
 
-    def take(done: float) -> None:
-        nonlocal told
-        if done > told and done >= min(1.0, told + _PROGRESS_STEP):
-            told = done
+    def report(done: float) -> None:
+        nonlocal sent
+        if done > sent and done >= min(1.0, sent + _PROGRESS_STEP):
+            sent = done
             send(Loading(done))
 
-    return take
+    return report

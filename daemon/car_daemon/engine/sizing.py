@@ -1,4 +1,4 @@
-"""What an engine declares: what its model takes and costs here, and what memory and the user's figures make of that."""
+"""The declared capacity of an engine, from its model's memory and cost, the machine, and the configuration."""
 
 import time
 from collections.abc import Callable
@@ -7,25 +7,25 @@ from pathlib import Path
 
 import psutil
 
-from car_daemon.cores import usable_cpus
-from car_daemon.engine.capacity import Declared, Need, SequenceBytes, declare
-from car_daemon.engine.curve import Curve, CurveFile, identity_of
-from car_daemon.engine.frames import FromEngine, Load, Warned
+from car_daemon.capacity.capacity import Declared, Need, SequenceBytes, declare
+from car_daemon.capacity.curve import Curve, CurveFile, identity_of
+from car_daemon.engine.llama.calibration import Calibration
 from car_daemon.engine.llama.library import library_build
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.sequence_bytes import sequence_bytes
-from car_daemon.engine.llama.trial import Trial
-from car_daemon.memory import read_memory
+from car_daemon.host.cores import usable_cpus
+from car_daemon.host.memory import read_memory
+from car_daemon.ipc.frames import FromEngine, Load, Warned
 
 _TINY_WEIGHTS = 32 * 1024 * 1024
-# The trial takes about this long, once a model, device and number of threads, and this share of the free memory.
-_TRIAL_S = 1.0
-_TRIAL_SHARE = 0.25
+# Time of the calibration, once per model, device and number of threads, and its share of the free memory.
+_CALIBRATION_S = 1.0
+_CALIBRATION_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What was declared, and from what."""
+    """The declared capacity and its inputs."""
 
     threads: int
     free_bytes: int
@@ -36,7 +36,7 @@ class Size:
 
     @property
     def inputs(self) -> dict[str, float]:
-        """The figures that decided, for people."""
+        """The figures behind the decision, for status reports."""
         rates = {
             f"tokens_per_s_{rows}": round(rows / seconds, 1) for rows, seconds in sorted(self.curve.decode.items())
         }
@@ -45,44 +45,18 @@ class Size:
 
 
 def size_of(load: Load, model: LlamaModel, send: Callable[[FromEngine], None]) -> Size:
-    """Decide how many sequences of how many tokens a loaded model gets; `send` hears of figures that were lowered."""
+    """Decide the sequences and context of a loaded model; sends warnings about configured figures that are too high."""
     threads = load.threads or default_threads(model.size_bytes)
-    free_bytes = _free_bytes(load)
+    free_bytes = max(0, read_memory().available - load.reserve_bytes)
+    if load.budget_bytes is not None:
+        free_bytes = min(free_bytes, load.budget_bytes)
     identity = identity_of(load.path, device=load.device, threads=threads, packed=load.packed, library=library_build())
     curve_file = CurveFile(Path(load.curves) if load.curves else None, identity)
     each = sequence_bytes(model, threads)
-    curve = curve_file.remembered(lambda: _measured(model, each, threads, free_bytes))
-    declared = declare(_need(load, model, each, curve, free_bytes))
-    _warn_of_less(load, declared, send)
-    return Size(threads, free_bytes, each, curve_file, curve, declared)
-
-
-def default_threads(weights_bytes: int) -> int:
-    """Return the physical cores that this process may use: hyperthreads slow llama.cpp down.
-
-    A tiny model gets one thread: its threads would wait for each other longer than they work, and with another
-    program on the cores by the hundredfold.
-    """
-    if weights_bytes < _TINY_WEIGHTS:
-        return 1
-    usable = len(usable_cpus())
-    return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
-
-
-def _free_bytes(load: Load) -> int:
-    """Return the memory that is free for this engine."""
-    free = max(0, read_memory().available - load.reserve_bytes)
-    return free if load.budget_bytes is None else min(free, load.budget_bytes)
-
-
-def _measured(model: LlamaModel, each: SequenceBytes, threads: int, free_bytes: int) -> Curve:
-    """Return what steps of the model cost now."""
-    memory = int(free_bytes * _TRIAL_SHARE)
-    return Trial(model, each, threads=threads, memory_bytes=memory, clock=time.perf_counter).measure(_TRIAL_S)
-
-
-def _need(load: Load, model: LlamaModel, each: SequenceBytes, curve: Curve, free_bytes: int) -> Need:
-    return Need(
+    memory_bytes = int(free_bytes * _CALIBRATION_SHARE)
+    calibration = Calibration(model, each, threads=threads, memory_bytes=memory_bytes, clock=time.perf_counter)
+    curve = curve_file.remembered(lambda: calibration.measure(_CALIBRATION_S))
+    need = Need(
         sequence_bytes=each,
         free_bytes=free_bytes,
         total_bytes=read_memory().total,
@@ -95,11 +69,21 @@ def _need(load: Load, model: LlamaModel, each: SequenceBytes, curve: Curve, free
         most_sequences=model.traits.most_sequences,
         most_tokens=model.most_tokens,
     )
-
-
-def _warn_of_less(load: Load, declared: Declared, send: Callable[[FromEngine], None]) -> None:
-    """Tell of explicit figures that cannot be had."""
+    declared = declare(need)
     if load.context_tokens is not None and declared.context_tokens < load.context_tokens:
         send(Warned("context.lowered", {"asked": load.context_tokens, "declared": declared.context_tokens}))
-    if declared.asked is not None:
-        send(Warned("capacity.lowered", {"asked": declared.asked, "declared": declared.sequences}))
+    if declared.requested is not None:
+        send(Warned("capacity.lowered", {"asked": declared.requested, "declared": declared.sequences}))
+    return Size(threads, free_bytes, each, curve_file, curve, declared)
+
+
+def default_threads(weights_bytes: int) -> int:
+    """Return the number of physical cores that this process may use: hyperthreads slow llama.cpp down.
+
+    A tiny model gets one thread: several would wait for each other longer than they work, a hundred times as long
+    beside another program on the cores.
+    """
+    if weights_bytes < _TINY_WEIGHTS:
+        return 1
+    usable = len(usable_cpus())
+    return max(1, min(usable, psutil.cpu_count(logical=False) or usable))

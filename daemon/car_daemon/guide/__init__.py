@@ -1,4 +1,4 @@
-"""The built-in guide model: where its file is."""
+"""The built-in guide model: the path of its file."""
 
 from pathlib import Path
 

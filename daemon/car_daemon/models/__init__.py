@@ -1,1 +1,1 @@
-"""The models: their entries, and the engine processes that serve them."""
+"""Model entries by name, the memory they share, and the decisions which of them are loaded."""

@@ -1,39 +1,133 @@
-"""Whom to unload so that another model has room."""
+"""Eviction: the models that may leave memory, and making room for another one."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Container
+from typing import Protocol
 
-from msgspec import Struct
+from car_daemon.host.event_log import log
+from car_daemon.models.condition_waiters import ConditionWaiters
+from car_daemon.models.entry import ModelEntry
+from car_daemon.models.memory_budget import MemoryBudget, Resident, choose, memory_of
 
-
-class Resident(Struct, frozen=True):
-    """A model in memory; `used_at` in seconds of any clock, `evictable` where it may go."""
-
-    name: str
-    bytes: int
-    used_at: float
-    evictable: bool
-
-
-def choose(needed: int, free: int, residents: Sequence[Resident]) -> list[str] | None:
-    """Return whom to unload, least recently used first, nobody without need; None where that is not enough."""
-    chosen: list[Resident] = []
-    for resident in sorted(residents, key=lambda each: (each.used_at, each.name)):
-        if free + _sum(chosen) >= needed:
-            break
-        if resident.evictable:
-            chosen.append(resident)
-    if free + _sum(chosen) < needed:
-        return None
-    return [resident.name for resident in _without_the_spared(needed, free, chosen)]
+# A model waits this long for others to become idle; then the least recently used ones get no new work and are unloaded.
+GIVE_WAY_S = 10.0
+_MIB = 1 << 20
 
 
-def _without_the_spared(needed: int, free: int, chosen: list[Resident]) -> list[Resident]:
-    """Leave out those that need not go because a later one is large, the most recently used first."""
-    for resident in reversed(chosen):
-        if free + _sum(chosen) - resident.bytes >= needed:
-            chosen = [each for each in chosen if each is not resident]
-    return chosen
+class Requests(Protocol):
+    """The requests of models."""
+
+    def busy(self, model: str) -> bool:
+        """Return whether a model has requests in any state."""
+        ...
+
+    def model_failed(self, entry: ModelEntry) -> None:
+        """Answer the requests that wait for a model that cannot be served."""
+        ...
 
 
-def _sum(residents: Sequence[Resident]) -> int:
-    return sum(resident.bytes for resident in residents)
+class Eviction:
+    """The models of a budget in the order of their use; `unload` unloads one, `unloading` are being unloaded."""
+
+    def __init__(
+        self,
+        budget: MemoryBudget,
+        requests: Requests,
+        waiters: ConditionWaiters,
+        *,
+        unload: Callable[[ModelEntry], asyncio.Task[None]],
+        unloading: Container[ModelEntry],
+        is_awaited: Callable[[ModelEntry], bool],
+        give_way_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._budget = budget
+        self._requests = requests
+        self._waiters = waiters
+        self.unload = unload
+        self._unloading = unloading
+        self._is_awaited = is_awaited
+        self._give_way_s = give_way_s
+        self._clock = clock
+        self._used: dict[ModelEntry, float] = {}  # when each model was used last
+
+    def used(self, entry: ModelEntry) -> None:
+        """Count a use of the model: work came or ended."""
+        self._used[entry] = self._clock()
+        entry.touch()
+        self._waiters.changed()
+
+    def loads(self, entry: ModelEntry) -> None:
+        """Count the begin of a load like a use, so that a loaded model is not the first to go."""
+        self._used[entry] = self._clock()
+
+    def used_at(self, entry: ModelEntry) -> float:
+        """Return when work of a model came or ended last, in seconds of the clock."""
+        return self._used.get(entry, 0.0)
+
+    def idle(self) -> list[ModelEntry]:
+        """Return the models that may be unloaded, the least recently used one first."""
+        return sorted((entry for entry in self._budget.residents if self._is_idle(entry)), key=self.used_at)
+
+    async def make_room(self, entry: ModelEntry) -> bool:
+        """Unload others until the model fits; return False where that is impossible or it is not awaited any more."""
+        give_way_at = self._clock() + self._give_way_s
+        while entry.estimate is not None and not entry.default:
+            needed, free = entry.estimate.total, self._budget.free()
+            chosen = self._choose(needed, free, self._is_idle)
+            figures = {"model": entry.name, "needed_bytes": needed, "free_bytes": free}
+            if chosen == []:
+                log.debug("model.fits", **figures)
+                return True
+            if chosen is None and self._choose(needed, free, lambda each: not each.pinned) is None:
+                self._refuse(entry, needed, free)
+                return False
+            if chosen is None:
+                left_s = max(0.0, give_way_at - self._clock())
+                log.debug("model.waits", why="no model that may be unloaded is idle", left_s=left_s, **figures)
+                if not await self._residents_changed(entry, left_s):
+                    await self._evict(self._choose(needed, free, lambda each: not each.pinned) or [], entry)
+            else:
+                await self._evict(chosen, entry)
+            if not self._is_awaited(entry):
+                log.debug("model.not_awaited", **figures)
+                entry.become("unloaded")
+                return False
+        return True
+
+    def _choose(self, needed: int, free: int, may_go: Callable[[ModelEntry], bool]) -> list[ModelEntry] | None:
+        entries = {entry.name: entry for entry in self._budget.residents}
+        chosen = choose(
+            needed,
+            free,
+            [Resident(name, memory_of(each), self.used_at(each), may_go(each)) for name, each in entries.items()],
+        )
+        return None if chosen is None else [entries[name] for name in chosen]
+
+    def _refuse(self, entry: ModelEntry, needed: int, free: int) -> None:
+        log.warning("model.no_room", model=entry.name, needed_bytes=needed, free_bytes=free)
+        reason = (
+            f"not enough memory is free: the model needs {-(-needed // _MIB)} MiB, {free // _MIB} MiB are free; "
+            "unload or unpin another model, or raise budget_bytes"
+        )
+        entry.become("unloaded", reason=reason, shortage={"needed_bytes": needed, "free_bytes": free})
+        self._requests.model_failed(entry)
+
+    async def _residents_changed(self, entry: ModelEntry, timeout_s: float) -> bool:
+        """Wait until other models may be unloaded, or this one is not awaited; return False at the timeout."""
+        before = self._standing()
+        return await self._waiters.until(lambda: self._standing() != before or not self._is_awaited(entry), timeout_s)
+
+    async def _evict(self, entries: list[ModelEntry], newcomer: ModelEntry) -> None:
+        for entry in entries:
+            idle_s = round(self._clock() - self.used_at(entry), 1)
+            bytes_ = memory_of(entry)
+            log.info("model.evicted", model=entry.name, bytes=bytes_, idle_s=idle_s, in_favour_of=newcomer.name)
+        await asyncio.gather(*(asyncio.shield(self.unload(entry)) for entry in entries))
+
+    def _standing(self) -> list[tuple[ModelEntry, bool]]:
+        return [(entry, self._is_idle(entry)) for entry in self._budget.residents]
+
+    def _is_idle(self, entry: ModelEntry) -> bool:
+        may_go = not entry.pinned and entry.state == "ready" and entry not in self._unloading
+        return may_go and not self._requests.busy(entry.name)

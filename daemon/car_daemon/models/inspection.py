@@ -1,4 +1,4 @@
-"""What is in a model's files and what they would take, by their headers; read for who asks, not for loading."""
+"""The contents and the memory of a model's files by their headers, for `models/show`; a load does not use this."""
 
 import math
 import os
@@ -6,38 +6,45 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from car_daemon.devices import CPU
-from car_daemon.engine.capacity import Need, SequenceBytes, fitting
-from car_daemon.engine.curve import Curve
-from car_daemon.models.entry import ModelEntry, ModelSettings
-from car_daemon.models.footprint import Footprint, estimate
-from car_daemon.models.parts import check_files
+from car_daemon.capacity.capacity import Need, SequenceBytes, fitting
+from car_daemon.capacity.curve import Curve
+from car_daemon.host.devices import CPU
+from car_daemon.ipc.template_syntax import style_of, tags_of
+from car_daemon.models.abilities import TEMPLATE, TEMPLATE_BYTES, template_of
+from car_daemon.models.entry import ModelEntry
+from car_daemon.models.memory_estimate import MemoryEstimate, estimate_memory
+from car_daemon.models.settings import ModelSettings
+from car_daemon.models.split_files import check_files
 from car_protocol.models import ArraySize, Estimate, ModelFile
 
 if TYPE_CHECKING:
-    from car_daemon.models.gguf import Value
-    from car_daemon.models.soundness import Facts
+    from car_daemon.gguf.header import Value
+    from car_daemon.gguf.validation import Facts
 
-_TEMPLATE = "tokenizer.chat_template"
-# Templates of published models have up to some ten thousand bytes, and headers some dozens of keys.
-_TEMPLATE_BYTES = 1 << 17
+# Published models have some dozens of keys.
 _KEYS = 256
 
 
 class Inspected(Struct, frozen=True):
-    """The files of a sound model: what they hold, and what one replica takes of the host with no layer on a GPU."""
+    """The contents of a valid model's files, and the host memory of one replica with no layer on a GPU."""
 
     file: ModelFile
     first: "Facts"
-    footprint: Footprint
+    estimate: MemoryEstimate
 
 
 def inspect(settings: ModelSettings) -> Inspected:
-    """Read the headers; raises UnsoundModel."""
+    """Read the headers; raises InvalidModel."""
+    from car_daemon.gguf.bounded_reader import BoundedReader
+    from car_daemon.gguf.header import read_header
+    from car_daemon.gguf.validation import open_file
+
     facts = check_files(settings)
     first = facts[0]
-    values = _values(settings)
-    template = values.pop(_TEMPLATE, None)
+    with open_file(settings.path) as file:
+        reader = BoundedReader(file, os.fstat(file.fileno()).st_size)
+        values = dict(read_header(reader, {TEMPLATE: TEMPLATE_BYTES}).values)
+    template = template_of(settings, values.pop(TEMPLATE, None))
     return Inspected(
         ModelFile(
             architecture=first.architecture,
@@ -48,20 +55,23 @@ def inspect(settings: ModelSettings) -> Inspected:
             block_count=first.block_count,
             vocabulary=first.vocabulary,
             parts=first.parts,
-            chat_template=_given_template(settings) or (template if isinstance(template, str) else None),
+            warnings=[warning for each in facts for warning in each.warnings],
+            chat_template=template,
+            tool_style=settings.tool_style or style_of(template or ""),
+            thinking_tags=list(settings.thinking_tags or tags_of(template or "") or ()) or None,
             metadata={key: _plain(value) for key, value in list(values.items())[:_KEYS]},
         ),
         first,
-        estimate(facts, structs.replace(settings, gpu_layers=0, devices=(), replicas=1)),
+        estimate_memory(facts, structs.replace(settings, gpu_layers=0, devices=(), replicas=1)),
     )
 
 
 def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estimate:
-    """Return what each replica of a model takes, and how many sequences fit into its part of what is free."""
-    settings, footprint = settings_of(entry), inspected.footprint
-    left = free_bytes // len(settings.places) - footprint.weights - footprint.others - settings.reserve_bytes
+    """Return the memory of each replica of a model, and the number of sequences in its part of the free memory."""
+    settings, estimate = settings_of(entry), inspected.estimate
+    left = free_bytes // len(settings.places) - estimate.weights - estimate.others - settings.reserve_bytes
     need = Need(
-        sequence_bytes=SequenceBytes(inspected.first.kv_bytes_per_token, inspected.first.state_bytes),
+        sequence_bytes=SequenceBytes.attending(*inspected.first.attention, inspected.first.state_bytes),
         free_bytes=max(0, left),
         total_bytes=0,
         trained_context=max(1, inspected.first.context_length),
@@ -76,8 +86,8 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
     kv_bytes = need.sequence_bytes.of(found.context_tokens)
     fits = left >= kv_bytes
     return Estimate(
-        weights_bytes=footprint.weights,
-        other_bytes=footprint.others,
+        weights_bytes=estimate.weights,
+        other_bytes=estimate.others,
         context_tokens=found.context_tokens,
         kv_bytes_per_sequence=kv_bytes,
         free_bytes=free_bytes,
@@ -87,30 +97,12 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
 
 
 def settings_of(entry: ModelEntry) -> ModelSettings:
-    """Return what a model is served with or, where it is not, what it will be loaded with."""
+    """Return the settings that a model is served with or, where it is not served, that it will be loaded with."""
     return entry.configured if entry.ready is None else entry.settings
 
 
-def _values(settings: ModelSettings) -> "dict[str, Value]":
-    from car_daemon.models.cursor import Cursor
-    from car_daemon.models.gguf import read_header
-    from car_daemon.models.soundness import open_file
-
-    with open_file(settings.path) as file:
-        cursor = Cursor(file, os.fstat(file.fileno()).st_size)
-        return dict(read_header(cursor, {_TEMPLATE: _TEMPLATE_BYTES}).values)
-
-
-def _given_template(settings: ModelSettings) -> str | None:
-    """Return the beginning of the template that is used in place of the model's own."""
-    if settings.chat_template is None:
-        return None
-    with settings.chat_template.open(encoding="utf-8", errors="replace") as file:
-        return file.read(_TEMPLATE_BYTES)
-
-
 def _plain(value: "Value") -> bool | int | float | str | ArraySize:
-    """Return a value that JSON has."""
+    """Return a value as JSON can express it."""
     if isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -1,25 +1,23 @@
-"""When a model that nobody uses is unloaded."""
+"""Unloading of idle models after their keep-alive time."""
 
-import asyncio
 import math
 from collections.abc import Callable
 from typing import Protocol
 
-import structlog
-
+from car_daemon.host.event_log import log
+from car_daemon.host.timers import Timer
 from car_daemon.models.entry import ModelEntry
 from car_protocol.capacity import Pressure
 
-log = structlog.get_logger()
-# What is left of the time to keep a model while memory is short.
-_LEFT: dict[Pressure, float] = {"none": 1.0, "some": 0.1, "critical": 0.0}
+# The part of the keep-alive time that is left under memory pressure.
+_PART: dict[Pressure, float] = {"none": 1.0, "some": 0.1, "critical": 0.0}
 
 
-class Keeper(Protocol):
-    """What knows the idle models."""
+class IdleModels(Protocol):
+    """The idle models, which can be unloaded."""
 
     def idle(self) -> list[ModelEntry]:
-        """Return the models that may go, the least recently used one first."""
+        """Return the models that may be unloaded, the least recently used one first."""
         ...
 
     def used_at(self, entry: ModelEntry) -> float:
@@ -27,44 +25,51 @@ class Keeper(Protocol):
         ...
 
     def unload(self, entry: ModelEntry) -> object:
-        """Have a model go."""
+        """Unload a model once its work is done."""
         ...
 
 
 class KeepAlive:
-    """Unloads models idle for `keep_alive_s`, sooner under pressure; `clock` in seconds."""
+    """Unloads models that were idle for `keep_alive_s`, sooner under memory pressure; `clock` in seconds."""
 
-    def __init__(self, keeper: Keeper, pressure: Callable[[], Pressure], *, clock: Callable[[], float]) -> None:
-        self._keeper = keeper
+    def __init__(self, models: IdleModels, pressure: Callable[[], Pressure], *, clock: Callable[[], float]) -> None:
+        self._models = models
         self._pressure = pressure
         self._clock = clock
-        # Mutable state: the timer of the next look, and when that is.
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed_for = math.inf
+        self._timer = Timer(self.look)
+        self._armed_for = math.inf  # in seconds of `clock`
+
+    def __repr__(self) -> str:
+        return f"<KeepAlive pressure={self._pressure()} next_in_s={self._armed_for - self._clock():g}>"
 
     def changed(self) -> None:
-        """Take note that models became idle, or memory short."""
-        next_at = min((self._ends_at(entry) for entry in self._keeper.idle()), default=math.inf)
+        """Arm the timer anew after models became idle or the pressure changed."""
+        idle = self._models.idle()
+        if not idle:
+            return
+        entry = min(idle, key=self._ends_at)
+        next_at = self._ends_at(entry)
         if next_at < self._armed_for:
-            self.stop()
             self._armed_for = next_at
-            delay = max(0.0, next_at - self._clock())
-            self._timer = asyncio.get_running_loop().call_later(delay, self.look)
+            delay_s = max(0.0, next_at - self._clock())
+            self._timer.arm(delay_s)
+            log.debug("keep_alive.armed", model=entry.name, after_s=delay_s, pressure=self._pressure())
 
     def look(self) -> None:
-        """Unload what was idle for its time, and look again when the next one is."""
+        """Unload the models whose keep-alive time is over, and arm the timer for the next one."""
         self.stop()
-        for entry in self._keeper.idle():
+        for entry in self._models.idle():
             if self._ends_at(entry) <= self._clock():
-                log.info("model.idle", model=entry.name)
-                self._keeper.unload(entry)
+                idle_s = round(self._clock() - self._models.used_at(entry), 1)
+                kept_s = entry.configured.keep_alive_s
+                log.info("model.idle", model=entry.name, idle_s=idle_s, keep_alive_s=kept_s, pressure=self._pressure())
+                self._models.unload(entry)
         self.changed()
 
     def stop(self) -> None:
-        """Look no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._armed_for = None, math.inf
+        """Stop the timer."""
+        self._timer.cancel()
+        self._armed_for = math.inf
 
     def _ends_at(self, entry: ModelEntry) -> float:
-        return self._keeper.used_at(entry) + entry.configured.keep_alive_s * _LEFT[self._pressure()]
+        return self._models.used_at(entry) + entry.configured.keep_alive_s * _PART[self._pressure()]

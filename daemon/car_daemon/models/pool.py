@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator
 
-from car_daemon.models.entry import ModelEntry, ModelSettings
+from msgspec import structs
+
+from car_daemon.models.entry import ModelEntry
+from car_daemon.models.settings import ModelSettings
 from car_protocol.errors import RpcError
 
 
 class ModelPool:
-    """The entries that the configuration names; `on_change` and `on_progress` hear of every change of one."""
+    """The configured entries; `on_change` and `on_progress` are called with every entry that changes."""
 
     def __init__(
         self,
@@ -19,9 +22,13 @@ class ModelPool:
     ) -> None:
         self._on_change = on_change
         self._on_progress = on_progress
-        # Mutable state: the entries by name; there are never fewer.
+        # Entries are added by a reload and never removed.
         self._entries = {name: self._new(name, one, default=name == default) for name, one in settings.items()}
         self.default = self._entries[default]
+        self._aliases = _aliases(settings)
+
+    def __repr__(self) -> str:
+        return f"<ModelPool of {len(self._entries)}: {list(self)}>"
 
     def __iter__(self) -> Iterator[ModelEntry]:
         """Yield the entries, the default one first."""
@@ -30,24 +37,30 @@ class ModelPool:
 
     @property
     def engine_pids(self) -> list[int]:
-        """The processes of all engines, those that are loading among them."""
+        """The processes of all engines, loading ones included."""
         return [replica.pid for entry in self for replica in entry.replicas if replica.pid is not None]
 
     def configure(self, settings: dict[str, ModelSettings]) -> None:
-        """Add new entries; have those that are there loaded with these settings from the next time on."""
+        """Add new entries; the settings of the others hold from their next load on."""
         for name, one in settings.items():
             if name not in self._entries:
                 self._entries[name] = self._new(name, one, default=False)
             self._entries[name].configured = one
+        for name in self._entries.keys() - settings.keys():
+            entry = self._entries[name]
+            entry.configured = structs.replace(entry.configured, aliases=())
+        self._aliases = _aliases(settings)
 
     def capacity_changed(self) -> None:
-        """Count a change that clients see in the capacity of every model, and tell."""
+        """Count and report a change that clients see in the capacity of every model."""
         for entry in self:
             entry.capacity_changed()
 
     def named(self, name: str | None) -> ModelEntry:
-        """Return an entry, the default one for None; raises RpcError `model_unavailable`."""
-        entry = self.default if name is None else self._entries.get(name)
+        """Return an entry by its name or an alias, the default one for None; raises RpcError `model_unavailable`."""
+        entry = (
+            self.default if name is None else self._entries.get(name) or self._entries.get(self._aliases.get(name, ""))
+        )
         if entry is None:
             raise RpcError("model_unavailable", why="unknown model")
         return entry
@@ -61,3 +74,8 @@ class ModelPool:
 
     def _new(self, name: str, settings: ModelSettings, *, default: bool) -> ModelEntry:
         return ModelEntry(name, settings, default=default, on_change=self._on_change, on_progress=self._on_progress)
+
+
+def _aliases(settings: dict[str, ModelSettings]) -> dict[str, str]:
+    """Return the model of each alias."""
+    return {alias: name for name, one in settings.items() for alias in one.aliases}

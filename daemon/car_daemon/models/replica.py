@@ -1,25 +1,25 @@
-"""One engine's place in a model: what it told, and what became of it."""
+"""One replica of a model: the state and the figures of its engine."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from car_daemon.engine.frames import Ready
+from car_daemon.ipc.frames import Ready
 
 ReplicaState = Literal["unloaded", "loading", "ready", "failed"]
 
 
 class Counters(Struct):
-    """An engine's totals at two heartbeats, for rates; `at` in seconds."""
+    """An engine's totals at its last two heartbeats, for rates; times in seconds."""
 
     at: float = 0.0
     now: dict[str, float] = {}
     before_at: float = 0.0
     before: dict[str, float] = {}
 
-    def take(self, at: float, totals: dict[str, float]) -> None:
-        """Take the totals of one more heartbeat."""
+    def update(self, at: float, totals: dict[str, float]) -> None:
+        """Keep the totals of one more heartbeat."""
         self.before_at, self.before = self.at, self.now
         self.at, self.now = at, totals
 
@@ -28,7 +28,7 @@ class Counters(Struct):
         return int(self.now.get(name, 0))
 
     def delta(self, name: str) -> float:
-        """Return how much a total grew between the last two heartbeats."""
+        """Return the growth of a total between the last two heartbeats."""
         return self.now.get(name, 0.0) - self.before.get(name, 0.0) if self.before else 0.0
 
     def rate(self, name: str) -> float:
@@ -38,29 +38,27 @@ class Counters(Struct):
 
 
 class Replica:
-    """A model on one device; `changed` and `advanced` hear of its state and of how much of it is loaded."""
+    """A model on one device; `changed` is called with every new state, `advanced` with the progress of a load."""
 
     def __init__(self, device: str, changed: Callable[[], None], advanced: Callable[[], None]) -> None:
         self.device = device
         self._changed = changed
         self._advanced = advanced
-        # Mutable state: how it stands, and why it failed; what its engine told; the engine's number and process, its
-        # totals and how many were started in place of one that died; and whether it ever served.
         self.state: ReplicaState = "unloaded"
-        self.reason: str | None = None
-        self.ready: Ready | None = None
-        self.progress = 0.0
-        self.engine: int | None = None
+        self.reason: str | None = None  # why it failed
+        self.ready: Ready | None = None  # the engine's READY frame while it is up
+        self.progress = 0.0  # the loaded part, 0 to 1
+        self.engine: int | None = None  # the engine's number
         self.pid: int | None = None
         self.counters = Counters()
-        self.restarts = 0
-        self.served = False
+        self.restarts = 0  # engines started in place of a dead one
+        self.served = False  # whether it was ever up
 
     def __repr__(self) -> str:
-        return f"<Replica on {self.device} {self.state}>"
+        return f"<Replica on {self.device} {self.state}, engine {self.engine}, {self.restarts} restarts>"
 
     def become(self, state: ReplicaState, *, ready: Ready | None = None, reason: str | None = None) -> None:
-        """Change the state together with what is known in it, and tell."""
+        """Change the state with its facts, and report the change."""
         if state == "loading":
             self.progress = 0.0
         self.served = self.served or state == "ready"
@@ -69,20 +67,37 @@ class Replica:
         self.reason = reason
         self._changed()
 
+    def restart(self) -> None:
+        """Count one more engine in place of a dead one, and load again."""
+        self.restarts += 1
+        self.become("loading")
+
     def retire(self) -> None:
-        """Take note that it is loaded no more; whoever had it go says what its model is now."""
+        """Become unloaded without a report, because the caller decides the state of the whole model."""
         self.state, self.ready, self.reason = "unloaded", None, None
 
     def advance(self, done: float) -> None:
-        """Take note of the share that is loaded, and tell."""
+        """Keep and report the loaded part, 0 to 1."""
         self.progress = done
         self._advanced()
 
     def launched(self, engine: int, pid: int) -> None:
-        """Take note of a new engine."""
+        """Keep the number and the process of a new engine."""
         self.engine, self.pid = engine, pid
 
     def lost(self) -> None:
-        """Take note that its engine is gone."""
+        """Forget an engine that is gone."""
         self.engine = self.pid = None
         self.counters = Counters()
+
+
+class Supervisor(Protocol):
+    """Keeper of the engine of one replica, or of all engines of a model."""
+
+    def start(self) -> None:
+        """Load the model, and load it again whenever its engine dies."""
+        ...
+
+    async def stop(self) -> None:
+        """End the engine; it is not started again."""
+        ...

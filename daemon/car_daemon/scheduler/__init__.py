@@ -1,1 +1,1 @@
-"""Who runs: request states, waiting, gate. Decides only: no I/O, clock, thread, asyncio or llama_cpp."""
+"""Scheduling as pure decisions: request states, queue, fairness, gate; no I/O, clock, thread or asyncio."""

@@ -1,6 +1,7 @@
-"""What the scheduler wants done; the caller does it, in order."""
+"""Outputs of the scheduler: actions, which the caller carries out in order, and its decisions for a debug log."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -15,28 +16,28 @@ class Prepare(Struct, frozen=True, eq=False):
 
 
 class Run(Struct, frozen=True, eq=False):
-    """Start the request in the engine that leased it a sequence."""
+    """Start the request in the engine of its lease."""
 
     request: Request
     engine: int
 
 
 class Park(Struct, frozen=True, eq=False):
-    """Have the engine set the request aside and free its sequence."""
+    """Have the engine save the request's cells and free its sequence."""
 
     key: int
     engine: int
 
 
 class Resume(Struct, frozen=True, eq=False):
-    """Go on with a parked request in the engine that leased it a sequence again."""
+    """Continue a parked request in the engine that parked it."""
 
     key: int
     engine: int
 
 
 class Halt(Struct, frozen=True, eq=False):
-    """Have the engine end the request at its next step; at its deadline with what it has."""
+    """Have the engine end the request at its next step; at its deadline with the tokens it has."""
 
     key: int
     engine: int
@@ -44,7 +45,7 @@ class Halt(Struct, frozen=True, eq=False):
 
 
 class Progress(Struct, frozen=True, eq=False):
-    """Tell a waiter its position (0 is next) and the milliseconds until its turn, None where unknown."""
+    """Report a waiting request's position (0 is next) and the ms until its turn, None while unknown."""
 
     request: Request
     position: int
@@ -52,7 +53,7 @@ class Progress(Struct, frozen=True, eq=False):
 
 
 class Complete(Struct, frozen=True, eq=False):
-    """Answer the request with what its engine produced."""
+    """Answer the request with the tokens that its engine produced."""
 
     request: Request
 
@@ -66,3 +67,27 @@ class Fail(Struct, frozen=True, eq=False):
 
 
 Action = Prepare | Run | Park | Resume | Halt | Progress | Complete | Fail
+
+# The kinds of decisions.
+Verb = Literal[
+    "prepare",  # an engine prepares the prompt
+    "hold_back",  # the queue is full and blocks
+    "let_in",  # the queue has room for a request that was held back
+    "refuse",  # answered with an error on arrival, or once prepared
+    "drop",  # answered with an error in favour of a newer request
+    "supersede",  # cancelled by a newer request of the same key
+    "route",  # a replica was chosen among several
+    "lease",  # a sequence for its first run
+    "resume",  # a sequence for a parked request
+    "park",  # it gives its sequence up
+    "retry",  # its engine died and it goes back into the queue
+    "lose",  # its engine died and it is answered with an error
+    "expire",  # past a limit
+]
+
+
+class Decisions:
+    """The sink of decisions: verb, request and reason. While it is None no reason is formatted, which costs nothing."""
+
+    def __init__(self, sink: Callable[[Verb, Request, str], None] | None = None) -> None:
+        self.sink = sink

@@ -1,172 +1,210 @@
 """The one gate: leases of the sequences that engines declared, under the limit of the machine."""
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from car_daemon.devices import is_on
+from car_daemon.scheduler.actions import Decisions
 from car_daemon.scheduler.request import Request, State
-from car_daemon.scheduler.router import Place, Router
+from car_daemon.scheduler.routing.replicas import Engine, EngineOffer, Replicas
+from car_daemon.scheduler.routing.router import Router
 from car_protocol.capacity import Pressure
 
-# What pressure leaves of the sequences; running work is never ended for it.
-_LEFT: dict[Pressure, float] = {"none": 1.0, "some": 0.75, "critical": 0.5}
+# The part of the declared sequences that may be leased under pressure; running work is never ended for it.
+_USABLE: dict[Pressure, float] = {"none": 1.0, "some": 0.75, "critical": 0.5}
 
 
-class Offer(Struct, frozen=True):
-    """What an engine offers: so many sequences of one model, of so many tokens each, on one device."""
+class Occupancy(Struct, frozen=True):
+    """A model's declared and leased sequences, and the leased sequences of the machine."""
 
-    model: str
-    sequences: int
-    device: str = "cpu"
-    context_tokens: int = 2**31
-
-
-class _Engine(Struct):
-    """One engine: what it declared, the keys of the requests that hold a lease, whether it takes nothing new."""
-
-    offer: Offer
-    leased: set[int] = field(default_factory=set)
-    closed: bool = False
-
-    @property
-    def free(self) -> int:
-        return max(0, self.offer.sequences - len(self.leased))
+    declared: int | None  # None while no engine is up
+    capacity: int
+    leased: int
+    machine_leased: int
 
 
 class Gate:
-    """Counts leases; nothing else in the system limits how much runs at once."""
+    """Counts leases; nothing else in the system limits how many requests run at once."""
 
-    def __init__(self, machine_limit: int | None = None) -> None:
+    def __init__(self, machine_limit: int | None = None, decisions: Decisions | None = None) -> None:
         self.machine_limit = machine_limit
-        self._router = Router()
-        # Mutable state: how short memory is, how often a lease or an engine came or went, and every engine that is up,
-        # by its number and by its model.
         self.pressure: Pressure = "none"
-        self.changes = 0
-        self._engines: dict[int, _Engine] = {}
-        self._models: dict[str, dict[int, _Engine]] = {}
+        self.in_use = 0  # sequences leased, over all engines
+        self.busy_changes = 0  # changes of the engines that have leases, and engines that came or went, ever
+        self._router = Router()
+        self._decisions = decisions or Decisions()
+        self._engines: dict[int, Engine] = {}  # by number
+        self._busy: dict[int, None] = {}  # the engines with leases
+        self._models: dict[str, Replicas] = {}
 
-    @property
-    def in_use(self) -> int:
-        """Sequences leased, over all engines."""
-        return sum(len(engine.leased) for engine in self._engines.values())
+    def __repr__(self) -> str:
+        engines = (
+            f"{number}:{engine.offer.model} {len(engine.leased)}/{engine.offer.sequences}"
+            for number, engine in self._engines.items()
+        )
+        return (
+            f"<Gate {self.in_use} leased, limit {self.machine_limit}, pressure {self.pressure}, {', '.join(engines)}>"
+        )
 
     @property
     def exhausted(self) -> bool:
-        """Whether no model has a sequence to give."""
-        return not any(self.available(engine.offer.model) for engine in self._engines.values())
+        """True if the limit of the machine leaves no lease for any model."""
+        return self.machine_limit is not None and self.in_use >= self.machine_limit
 
-    def declare(self, engine: int, offer: Offer) -> None:
+    def declare(self, number: int, offer: EngineOffer) -> None:
         """Count the sequences of an engine that became ready."""
-        self.changes += 1
-        self._engines[engine] = self._models.setdefault(offer.model, {})[engine] = _Engine(offer)
+        if number in self._engines:
+            self._remove(self._engines[number])
+        self.busy_changes += 1
+        engine = self._engines[number] = Engine(number, offer, self._router.at_home[number])
+        model = self._models.get(offer.model)
+        if model is None:
+            model = self._models[offer.model] = Replicas()
+        model.add(engine)
 
     def close(self, model: str) -> None:
-        """Have the engines of a model that are up given nothing new to prepare."""
-        for engine in self._of(model).values():
-            engine.closed = True
+        """Let the engines of a model that are up prepare no new requests."""
+        if (replicas := self._models.get(model)) is not None:
+            replicas.close()
 
-    def withdraw(self, engine: int) -> None:
-        """Forget an engine that is gone, with its leases."""
-        self.changes += 1
-        if gone := self._engines.pop(engine, None):
-            del self._models[gone.offer.model][engine]
-        self._router.withdraw(engine)
+    def withdraw(self, number: int) -> None:
+        """Forget a dead engine and its leases."""
+        self.busy_changes += 1
+        if (engine := self._engines.pop(number, None)) is not None:
+            self._remove(engine)
+        self._router.withdraw(number)
 
     def try_lease(self, request: Request) -> int | None:
-        """Lease a sequence of the request's model; return its engine, or None where none is free that suits it."""
+        """Lease a sequence for a request; return its engine, or None while no suitable one is free."""
         if self.available(request.model) <= 0:
             return None
-        engines = self._of(request.model)
-        places = [
-            Place(number, len(engine.leased) / engine.offer.sequences)
-            for number, engine in engines.items()
-            if engine.free and self.suits(request, number)
-        ]
-        if not places:
+        replicas = self._models[request.model]
+        number = self._choose(request, replicas)
+        if number is None:
             return None
-        chosen = self._router.choose(request, places)
-        if len(engines) > 1:
-            self._router.started(request, chosen)
-        self.changes += 1
-        self._engines[chosen].leased.add(request.key)
-        return chosen
+        engine = self._engines[number]
+        if not engine.leased:
+            self._busy[number] = None
+            self.busy_changes += 1
+        self.in_use += 1
+        replicas.lease(engine, request.key)
+        if len(replicas.engines) > 1:
+            for changed in self._router.started(request, number):
+                if (other := self._engines.get(changed)) is not None:
+                    other.sessions = self._router.at_home[changed]
+                    self._models[other.offer.model].rank(other)
+        return number
 
-    def suits(self, request: Request, engine: int) -> bool:
-        """Tell whether a request may run on an engine: what is parked goes on where its cells are."""
+    def release(self, number: int, key: int) -> str | None:
+        """Return a lease; return its model, or None for a second return and for one of a dead engine."""
+        engine = self._engines.get(number)
+        if engine is None or key not in engine.leased:
+            return None
+        self.in_use -= 1
+        self._models[engine.offer.model].release(engine, key)
+        if not engine.leased:
+            del self._busy[number]
+            self.busy_changes += 1
+        return engine.offer.model
+
+    def suits(self, request: Request, number: int) -> bool:
+        """Return True if a request may run on an engine: a parked one only where its cells are."""
         if request.state is State.PARKED:
-            return request.engine == engine
-        offer = self._engines[engine].offer
-        return is_on(offer.device, request.device) and self._holds(offer, request)
+            return request.engine == number
+        engine = self._engines.get(number)
+        return engine is not None and self._models[engine.offer.model].suits(request, engine)
+
+    def serves(self, model: str, device: str | None) -> bool:
+        """Return True if an engine is up that may run a model's requests for a device, now or later."""
+        replicas = self._models.get(model)
+        return replicas is not None and replicas.serves(device)
 
     def kept_free(self, waiter: Request) -> int:
-        """Return how many free sequences nothing but the limit over all models keeps from requests like this one."""
-        if self.machine_limit != self.in_use:
+        """Return the free sequences that suit a request and that only the limit of the machine keeps from it."""
+        replicas = self._models.get(waiter.model)
+        if replicas is None or self.machine_limit is None or self.machine_limit != self.in_use:
             return 0
-        free = sum(engine.free for number, engine in self._of(waiter.model).items() if self.suits(waiter, number))
-        return min(free, self.capacity(waiter.model) - self.leased(waiter.model))
-
-    def serves(self, request: Request) -> bool:
-        """Tell whether a request may run on an engine that is up, now or later."""
-        return any(self.suits(request, number) for number in self._of(request.model))
-
-    def release(self, engine: int, key: int) -> None:
-        """Return a lease; one that is not held, or whose engine is gone, is no error."""
-        self.changes += 1
-        if engine in self._engines:
-            self._engines[engine].leased.discard(key)
+        return min(replicas.free_for(waiter), self._capacity(replicas.declared or 1) - replicas.leased)
 
     def engine_of(self, model: str) -> int | None:
-        """Return the engine that prepares a model's requests, for the shortest context; None while none does."""
-        numbers = [number for number, engine in self._of(model).items() if not engine.closed]
-        return min(numbers, key=self._preparing_rank, default=None)
+        """Return the engine that prepares a model's requests, for the shortest context; None while none is open."""
+        replicas = self._models.get(model)
+        return None if replicas is None else replicas.preparer()
+
+    def model_of(self, number: int) -> str | None:
+        """Return the model of an engine that is up."""
+        engine = self._engines.get(number)
+        return None if engine is None else engine.offer.model
+
+    def prompt_share(self, number: int) -> float:
+        """Return what a prompt token costs an engine, in answer tokens."""
+        return self._engines[number].offer.prompt_share
 
     def replicas(self, model: str) -> int:
-        """Return how many engines of a model are up."""
-        return len(self._of(model))
-
-    def leased_keys(self) -> list[int]:
-        """Return the keys of the requests that hold a lease."""
-        return [key for engine in self._engines.values() for key in engine.leased]
+        """Return the number of a model's engines that are up."""
+        return len(self._models[model].engines) if model in self._models else 0
 
     def busy_engines(self) -> list[int]:
-        """Return the engines of which a sequence is leased."""
-        return [number for number, engine in self._engines.items() if engine.leased]
+        """Return the engines with at least one lease."""
+        return list(self._busy)
 
     def declared(self, model: str) -> int | None:
-        """Return the sequences that the model's engines declared; None while none is up."""
-        declared = [engine.offer.sequences for engine in self._of(model).values()]
-        return sum(declared) if declared else None
+        """Return the sequences that a model's engines declared; None while none is up."""
+        replicas = self._models.get(model)
+        return replicas.declared if replicas is not None and replicas.engines else None
 
     def leased(self, model: str) -> int:
-        """Return how many of the model's sequences are leased."""
-        return sum(len(engine.leased) for engine in self._of(model).values())
+        """Return the number of a model's sequences that are leased."""
+        return self._models[model].leased if model in self._models else 0
+
+    def occupancy(self, model: str) -> Occupancy:
+        """Return a model's figures for its capacity object."""
+        declared = self.declared(model) or None
+        return Occupancy(declared, self._capacity(declared or 1), self.leased(model), self.in_use)
 
     def capacity(self, model: str) -> int:
-        """Return how many requests of the model may run at once now; 1 while no engine is up."""
-        declared = self.declared(model) or 1
-        limited = declared if self.machine_limit is None else min(declared, self.machine_limit)
-        return max(1, int(limited * _LEFT[self.pressure]))
+        """Return the most requests of a model that may run at once now; 1 while no engine is up."""
+        return self._capacity(self.declared(model) or 1)
 
     def available(self, model: str, device: str | None = None) -> int:
-        """Return how many more requests of the model would get a lease now, on one device or on any."""
-        engines = self._of(model).values()
-        on_device = sum(engine.free for engine in engines if is_on(engine.offer.device, device))
-        free = min(on_device, self.capacity(model) - self.leased(model))
-        if self.machine_limit is not None:
-            free = min(free, self.machine_limit - self.in_use)
+        """Return the leases of a model that are free now, on one device or on any."""
+        replicas = self._models.get(model)
+        if replicas is None:
+            return 0
+        free = replicas.declared - replicas.leased if device is None else replicas.free_on(device)
+        if free > 0:
+            free = min(free, self._capacity(replicas.declared) - replicas.leased)
+            if self.machine_limit is not None:
+                free = min(free, self.machine_limit - self.in_use)
         return max(0, free)
 
-    def _holds(self, offer: Offer, request: Request) -> bool:
-        """Tell whether a request fits an engine's sequences, or none of its model has longer ones where it may run."""
-        if request.prompt_tokens + request.max_tokens <= offer.context_tokens:
-            return True
-        others = [engine.offer for engine in self._of(offer.model).values()]
-        longest = max(other.context_tokens for other in others if is_on(other.device, request.device))
-        return offer.context_tokens == longest
+    def _choose(self, request: Request, replicas: Replicas) -> int | None:
+        """Return a free engine: the one with its cells, its session's, the one with most of its prompt, the fastest."""
+        if request.state is State.PARKED:
+            parked = self._engines.get(request.engine) if request.engine is not None else None
+            return parked.number if parked is not None and parked.free else None
+        if len(replicas.engines) == 1:
+            return replicas.least_burdened(request)
 
-    def _of(self, model: str) -> dict[int, _Engine]:
-        return self._models.get(model, {})
+        def is_free(number: int) -> bool:
+            engine = replicas.engines.get(number)
+            return engine is not None and engine.free > 0 and replicas.suits(request, engine)
 
-    def _preparing_rank(self, number: int) -> tuple[int, int, int]:
-        engine = self._engines[number]
-        return engine.offer.context_tokens, len(engine.leased), -number
+        number, why = self._router.home(request), "it ran the session"
+        if number is None or not is_free(number):
+            number, why = self._router.holder(request, is_free), "it has most of the prompt"
+        if number is None:
+            number, why = replicas.least_burdened(request), "the fastest of those with a free sequence"
+        if number is not None and self._decisions.sink is not None:
+            self._decisions.sink("route", request, f"engine {number}: {why}")
+        return number
+
+    def _remove(self, engine: Engine) -> None:
+        self.in_use -= len(engine.leased)
+        self._busy.pop(engine.number, None)
+        replicas = self._models[engine.offer.model]
+        replicas.remove(engine)
+        if not replicas.engines:
+            del self._models[engine.offer.model]
+
+    def _capacity(self, declared: int) -> int:
+        limited = declared if self.machine_limit is None else min(declared, self.machine_limit)
+        return max(1, int(limited * _USABLE[self.pressure]))

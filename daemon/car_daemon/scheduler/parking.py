@@ -1,124 +1,242 @@
-"""Which running work makes room for requests that find no lease, and work that is held for a reason of its own."""
+"""Parking: the running work that makes room for waiters, and the pause of work whose client does not read."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Iterator
 
-from car_daemon.scheduler.actions import Park
+from msgspec import Struct
+
+from car_daemon.scheduler.actions import Decisions, Park
+from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
+from car_daemon.scheduler.fair_queue.tree import Account
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import RANKS, Request, State
 from car_daemon.scheduler.waiting import Waiting
 
-# After that many a request stays where it is: it has been moved around enough.
+# A request parked this often stays where it is, because every parking delays it.
 _MOST_PARKINGS = 2
+# Running requests that are looked at for one that a waiter may replace.
+_MOST_TRIES = 64
 
 
-def plan_parking(leased: Collection[Request], waiting: Waiting, gate: Gate, now: float) -> list[Park]:
-    """Return which of the `leased` requests are parked for waiters, in the order in which these may have a lease.
+class _Help(Struct):
+    """A running request that is being parked for a waiter."""
 
-    A waiter takes the place of work of a lower class; or, where its client holds no lease, of work of its own class
-    whose client holds several. Parked requests wait for a lease too, but nobody is parked for them.
+    victim: Request
+    account: Account  # of the waiter, which counts the lease to come
+    crosses: tuple[str, str | None] | None  # the waiter's model and device where the victim frees none of its sequences
+
+
+class Parkings:
+    """The running requests that may be parked, and the ones that are being parked.
+
+    A waiter replaces work of a lower class; or work of its own class: if its user has no lease, of a user that has
+    several; within a user likewise by process, and within a process by label. Parked requests wait for a lease too, but
+    nothing is parked for them.
     """
-    plan = _Plan(leased, gate)
-    if not any(waiter.state is State.WAITING and plan.may_help(waiter) for waiter in waiting):
-        return []
-    waiters = [waiter for waiter in waiting.ordered(now) if waiter.state is State.WAITING]
-    return [action for waiter in waiters for action in plan.parkings_for(waiter)]
 
-
-def hold(request: Request, waiting: Waiting) -> list[Park]:
-    """Keep a request that was started from having a lease; that is none of the parkings it can bear."""
-    if request.state is State.PARKED and not request.held:
-        waiting.remove(request)
-    elif request.state is not State.RUNNING:
-        return []
-    request.held = True
-    # Afterwards it waits for its turn as all others of its class.
-    request.yielded = True
-    if request.parking or request.state is State.PARKED:
-        return []
-    request.parking = True
-    return [Park(request.key, _engine_of(request))]
-
-
-def release(request: Request, waiting: Waiting, now: float) -> None:
-    """Let a request that was held have a lease again."""
-    if request.held and request.state is State.PARKED:
-        waiting.add(request, now)
-    request.held = False
-
-
-class _Plan:
-    """Who makes room for whom in one pass."""
-
-    def __init__(self, leased: Collection[Request], gate: Gate) -> None:
+    def __init__(self, waiting: Waiting, gate: Gate, decisions: Decisions) -> None:
+        self._waiting = waiting
         self._gate = gate
-        # Mutable state: who runs, and who of them leaves and helps nobody yet; the leases of each client; and how many
-        # were helped to a free sequence of each model, which lacked no more than the machine's limit.
-        self._running = [request for request in leased if request.state is State.RUNNING]
-        self._leaving = [request for request in self._running if request.parking]
-        self._leases = Counter(request.client for request in self._running if not request.parking)
-        self._helped: Counter[tuple[str, str | None]] = Counter()
+        self._decisions = decisions
+        self._running: dict[int, Request] = {}  # by key
+        self._unranked: dict[int, Request] = {}  # replaceable, in no heap before a waiter needs one
+        self._replaceable: dict[
+            tuple[int, str | None], LazyHeap[int, int]
+        ] = {}  # keys of the others by class and model, or any model
+        self._spare: dict[str, dict[int, Request]] = {}  # requests that are being parked for no waiter, by model
+        self._helps: dict[int, _Help] = {}  # by the key of the waiter
+        self._helped: dict[int, int] = {}  # keys of waiters by the key of the request that is being parked
+        self._crossing: Counter[tuple[str, str | None]] = Counter()  # helps that cross models, by model and device
 
-    def may_help(self, waiter: Request) -> bool:
-        """Tell in short whether anybody could be parked for a waiter: most waiters have no such hope."""
-        if waiter.priority == "latency_critical" and any(each.priority == "throughput" for each in self._running):
-            return True
-        return not self._leases[waiter.client] and max(self._leases.values(), default=0) > 1
+    def __repr__(self) -> str:
+        return f"<Parkings {len(self._running)} running, {len(self._helps)} waiters helped>"
 
-    def parkings_for(self, waiter: Request) -> list[Park]:
-        """Return who is parked for one more waiter, if anybody has to be and may be."""
-        # Whoever it is makes room where a sequence of its model is free and only the machine's limit is reached.
-        anybody = self._gate.kept_free(waiter) > self._helped[waiter.model, waiter.device]
-        victim = None if self._is_helped(waiter, anybody=anybody) else self._victim(waiter, anybody=anybody)
-        return [] if victim is None else [_park(victim, waiter)]
+    def started(self, request: Request) -> None:
+        """Add a request that got a lease, which its accounts count already."""
+        if request.key in self._helps:
+            self.left(request)
+        self._running[request.key] = request
+        if request.parking.count < _MOST_PARKINGS:
+            self._unranked[request.key] = request
 
-    def _is_helped(self, waiter: Request, *, anybody: bool) -> bool:
-        """Tell whether somebody makes room for a waiter already, who helps nobody else then."""
-        helpers = [request for request in self._leaving if anybody or self._leaves_its_sequence(request, waiter)]
-        helper = min(helpers, key=lambda request: request.model != waiter.model, default=None)
-        if helper is None:
-            return False
-        self._leaving.remove(helper)
-        self._leases[waiter.client] += 1
-        self._help(helper, waiter)
-        return True
+    def stopped(self, request: Request) -> None:
+        """Remove a request that runs no more, whose lease its accounts count until it is returned."""
+        if self._running.pop(request.key, None) is None:
+            return
+        if not request.parking.requested:
+            self._keep(request)
+            return
+        self._spare.get(request.model, {}).pop(request.key, None)
+        waiter = self._helped.get(request.key)
+        if waiter is not None:
+            self._end_help(waiter)
 
-    def _victim(self, waiter: Request, *, anybody: bool) -> Request | None:
-        """Return who is parked for a waiter: of the lowest class, with the fewest tokens in its cells."""
-        replaceable = [each for each in self._running if self._may_replace(waiter, each)]
-        victim = min(
-            (each for each in replaceable if anybody or self._leaves_its_sequence(each, waiter)),
-            key=lambda request: (-RANKS[request.priority], request.prompt_done + request.produced),
-            default=None,
-        )
-        if victim is not None:
-            self._leases[victim.client] -= 1
-            self._leases[waiter.client] += 1
-            self._help(victim, waiter)
-        return victim
+    def left(self, waiter: Request) -> None:
+        """Let what is being parked for a request help another, because it waits no more."""
+        if waiter.key in self._helps:
+            victim = self._end_help(waiter.key)
+            self._spare.setdefault(victim.model, {})[victim.key] = victim
 
-    def _may_replace(self, waiter: Request, request: Request) -> bool:
-        if request.parking or request.parkings >= _MOST_PARKINGS:
-            return False
-        lower = RANKS[request.priority] - RANKS[waiter.priority]
-        fairer = not lower and not self._leases[waiter.client] and self._leases[request.client] > 1
-        return lower > 0 or fairer
+    def plan(self) -> Iterator[Park]:
+        """Yield the parkings for new waiters, and for the first waiters of the lanes that changed."""
+        waiting = self._waiting
+        for lane in waiting.touched:
+            if lane.leaves:
+                yield from self._parking_for(waiting.requests[lane.first()])
+        for request in waiting.newcomers:
+            if request.lane is not None:
+                yield from self._parking_for(request)
 
-    def _leaves_its_sequence(self, request: Request, waiter: Request) -> bool:
-        return request.model == waiter.model and self._gate.suits(waiter, _engine_of(request))
+    def pause(self, request: Request) -> list[Park]:
+        """Park a started request until `unpause`; a pause is not one of the parkings it can bear."""
+        if request.state is State.PARKED and not request.parking.paused:
+            self._waiting.remove(request)
+        elif request.state is not State.RUNNING:
+            return []
+        request.parking.paused = True
+        request.parking.to_peer = True
+        if request.parking.requested or request.state is State.PARKED:
+            return []
+        if self._decisions.sink is not None:
+            self._decisions.sink("park", request, "paused: its client does not read")
+        park = self._park(request)
+        self._spare.setdefault(request.model, {})[request.key] = request
+        return [park]
 
-    def _help(self, request: Request, waiter: Request) -> None:
-        if not self._leaves_its_sequence(request, waiter):
-            self._helped[waiter.model, waiter.device] += 1
+    def unpause(self, request: Request, now: float) -> None:
+        """Let a paused request get a lease again."""
+        if request.parking.paused and request.state is State.PARKED:
+            self._waiting.add(request, now)
+        request.parking.paused = False
+
+    def _parking_for(self, waiter: Request) -> Iterator[Park]:
+        """Yield the parking for one waiter, if one is needed and possible."""
+        if waiter.state is not State.WAITING or waiter.key in self._helps or not (self._running or self._spare):
+            return
+        device = waiter.spec.device
+        # A parking of any model helps where a sequence of the waiter's model is free and only the machine's limit is
+        # reached.
+        any_model = self._gate.kept_free(waiter) > self._crossing[waiter.model, device]
+        spare = self._spare_for(waiter, any_model=any_model)
+        if spare is not None:
+            del self._spare[spare.model][spare.key]
+            self._help(waiter, spare)
+            return
+        victim = self._victim(waiter, any_model=any_model)
+        if victim is None:
+            return
+        victim.parking.count += 1
+        victim.parking.to_peer = victim.spec.priority == waiter.spec.priority
+        if self._decisions.sink is not None:
+            why = "its client has several leases" if victim.parking.to_peer else "a higher class"
+            self._decisions.sink("park", victim, f"for request {waiter.key}: {why}")
+        yield self._park(victim)
+        self._help(waiter, victim)
+
+    def _spare_for(self, waiter: Request, *, any_model: bool) -> Request | None:
+        own = self._spare.get(waiter.model, {})
+        spare = next((each for each in own.values() if self._frees_sequence(each, waiter)), None)
+        if spare is None and any_model:
+            spare = next((each for spares in self._spare.values() for each in spares.values()), None)
+        return spare
+
+    def _victim(self, waiter: Request, *, any_model: bool) -> Request | None:
+        """Return the replaceable request of the lowest class with the fewest tokens in its cells."""
+        rank, model = RANKS[waiter.spec.priority], None if any_model else waiter.model
+
+        def may_leave(request: Request) -> bool:
+            return any_model or self._frees_sequence(request, waiter)
+
+        for lower in range(max(RANKS.values()), rank, -1):
+            if (victim := self._least(lower, model, may_leave)) is not None:
+                return victim
+        accounts = _chain(_account(waiter))
+        lacking = next((each for each in accounts if not each.leases), None)
+        if lacking is None or lacking.parent is None or not lacking.parent.several:
+            return None
+        return self._least(rank, model, lambda each: may_leave(each) and _has_several(_account(each), lacking))
+
+    def _least(self, rank: int, model: str | None, accepts: Callable[[Request], bool]) -> Request | None:
+        """Return the accepted request with the fewest tokens; of very many the first that is found."""
+        for unranked in self._unranked.values():
+            for each in self._heaps(unranked):
+                each.set(unranked.key, 0)
+        self._unranked.clear()
+        heap = self._replaceable.get((rank, model))
+        if heap is None:
+            return None
+        refused: list[tuple[int, int]] = []
+        found = None
+        while found is None and len(refused) < _MOST_TRIES and (key := heap.first()) is not None:
+            request = self._running[key]
+            tokens = request.prompt_done + request.produced
+            if tokens != heap.least():
+                heap.set(key, tokens)
+            elif accepts(request):
+                found = request
+            else:
+                refused.append((key, tokens))
+                heap.discard(key)
+        for key, tokens in refused:
+            heap.set(key, tokens)
+        return found
+
+    def _frees_sequence(self, request: Request, waiter: Request) -> bool:
+        assert request.engine is not None
+        return request.model == waiter.model and self._gate.suits(waiter, request.engine)
+
+    def _park(self, request: Request) -> Park:
+        assert request.engine is not None
+        assert request.account is not None
+        request.account.count_lease(-1)
+        self._keep(request)
+        request.parking.requested = True
+        return Park(request.key, request.engine)
+
+    def _keep(self, request: Request) -> None:
+        """Take a request out of the replaceable ones."""
+        if self._unranked.pop(request.key, None) is None:
+            for heap in self._heaps(request):
+                heap.discard(request.key)
+
+    def _help(self, waiter: Request, victim: Request) -> None:
+        account = _account(waiter)
+        account.count_lease(1)
+        crosses = None if self._frees_sequence(victim, waiter) else (waiter.model, waiter.spec.device)
+        if crosses is not None:
+            self._crossing[crosses] += 1
+        self._helps[waiter.key] = _Help(victim, account, crosses)
+        self._helped[victim.key] = waiter.key
+
+    def _end_help(self, key: int) -> Request:
+        help_ = self._helps.pop(key)
+        help_.account.count_lease(-1)
+        if help_.crosses is not None:
+            self._crossing[help_.crosses] -= 1
+        del self._helped[help_.victim.key]
+        return help_.victim
+
+    def _heaps(self, request: Request) -> list[LazyHeap[int, int]]:
+        rank = RANKS[request.spec.priority]
+        return [self._replaceable.setdefault((rank, model), LazyHeap()) for model in (request.model, None)]
 
 
-def _engine_of(request: Request) -> int:
-    assert request.engine is not None
-    return request.engine
+def _account(request: Request) -> Account:
+    """Return the account of a waiting or running request."""
+    if request.lane is not None:
+        return request.lane.leaves[request.key].account
+    assert request.account is not None
+    return request.account
 
 
-def _park(request: Request, waiter: Request) -> Park:
-    request.parking = True
-    request.parkings += 1
-    request.yielded = request.priority == waiter.priority
-    return Park(request.key, _engine_of(request))
+def _chain(account: Account) -> list[Account]:
+    """Return the user's account, the process's and the label's."""
+    process = account.parent
+    assert process is not None
+    assert process.parent is not None
+    return [process.parent, process, account]
+
+
+def _has_several(account: Account, lacking: Account) -> bool:
+    """Return True if a request's account is below a sibling of `lacking` that has several leases."""
+    return any(each.parent is lacking.parent and each.leases > 1 for each in _chain(account))

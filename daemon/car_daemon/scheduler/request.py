@@ -1,29 +1,32 @@
-"""One request on its way: its state, and the legal moves between states."""
+"""A request: its spec, its state and the legal moves between states."""
 
-from enum import Enum
+from collections import Counter
+from enum import StrEnum
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
+from car_daemon.scheduler.fair_queue.lane import Lane, Target
+from car_daemon.scheduler.fair_queue.tree import Account, Branch, Path
 from car_protocol.infer import Priority
 
 # The lower the rank, the more urgent the class.
 RANKS: dict[Priority, int] = {"latency_critical": 0, "throughput": 1}
-# Who a request is for: a user and a label of theirs, or the process that asked.
+# The account that a request is charged to: a uid with the label that its request names, else with the peer's pid.
 Client = tuple[int, str | int]
-# A user, and what they call their session.
+# A uid, and the name that its user gives a session.
 Session = tuple[int, str]
-# Requests that the same engines may run: of a model, on a device or any, in the engine that parked them or any.
-Target = tuple[str, str | None, int | None]
 
 
 class Failure(NamedTuple):
-    """What an engine ended a request with: a reason of the error table and its data."""
+    """The error that an engine ended a request with: a reason of the error table and its data."""
 
     reason: str
     data: dict[str, Any]
 
 
-class State(Enum):
-    """Where a request is."""
+class State(StrEnum):
+    """A request's place on its way from accepted to ended."""
 
     ACCEPTED = "accepted"
     PREPARING = "preparing"
@@ -33,11 +36,11 @@ class State(Enum):
     ENDED = "ended"
 
 
-# Accepted: held back by a full queue, or no engine to prepare it yet. Preparing: an engine turns its prompt into
-# tokens. Waiting: prepared, for a lease. Running: it holds a lease. Parked: it gave its lease to a more urgent
-# request and waits for another, or it is held for a client that does not read. Work goes back when an engine dies:
-# what it ran runs again, once, unless something of it was sent, and what no other engine can run is prepared anew by
-# the next one, which may have other sequences or files. Every state may end; nothing leaves the end.
+# Accepted: held back by a full queue, or without an engine to prepare it. Preparing: an engine turns its prompt into
+# tokens. Waiting: prepared, needs a lease. Running: has a lease. Parked: gave its lease to another request and needs a
+# new one, or is paused because its client does not read. An engine's death moves requests back: a running one waits
+# again, once, unless part of its answer was sent; one that no engine left can run is prepared anew by the next, which
+# may have other sequences or another file. Every state may end; the end is final.
 MOVES: dict[State, frozenset[State]] = {
     State.ACCEPTED: frozenset({State.PREPARING, State.ENDED}),
     State.PREPARING: frozenset({State.WAITING, State.ACCEPTED, State.ENDED}),
@@ -49,109 +52,146 @@ MOVES: dict[State, frozenset[State]] = {
 
 
 class IllegalMove(Exception):
-    """A request was moved in a way that MOVES does not know: a defect of the scheduler."""
+    """A request was moved in a way that MOVES does not allow: a defect of the scheduler."""
+
+
+class RequestSpec(Struct, frozen=True, kw_only=True):
+    """Everything about a request that is fixed when it arrives; times in seconds of the caller's clock."""
+
+    key: int
+    model: str
+    arrived: float
+    client: Client = (0, "")
+    process: int = 0
+    size: int = 0  # bytes
+    priority: Priority = "latency_critical"
+    wait: bool = True
+    queue: bool = True
+    timeout: float | None = None  # from its arrival
+    queue_timeout: float | None = None  # from its arrival to its first lease
+    supersede: tuple[int, str] | None = None
+    progress: bool = False
+    device: str | None = None
+    session: Session | None = None
+
+
+class Prompt(Struct, frozen=True):
+    """A prepared prompt in tokens, the tokens that its answer may have, and the block hashes for the router."""
+
+    tokens: int
+    max_tokens: int
+    blocks: tuple[int, ...] = ()
+
+
+UNPREPARED = Prompt(0, 0)
+
+
+class Parking(Struct):
+    """A request's parkings for others, and its pause while its client does not read."""
+
+    requested: bool = False  # its engine was sent `Park` and has not confirmed it
+    count: int = 0  # parkings for other requests; a pause is not counted
+    to_peer: bool = False  # it gave way within its own class, or was paused: it resumes in the order of its class
+    paused: bool = False  # it gets no lease until its client reads
 
 
 class Request:
-    """What the scheduler knows of a request; times in seconds of the caller's clock, `size` in bytes."""
+    """The spec and the mutable state of one request; times in seconds of the caller's clock."""
 
-    def __init__(
-        self,
-        key: int,
-        model: str,
-        *,
-        arrived: float,
-        client: Client = (0, ""),
-        process: int = 0,
-        size: int = 0,
-        priority: Priority = "latency_critical",
-        wait: bool = True,
-        queue: bool = True,
-        timeout: float | None = None,
-        queue_timeout: float | None = None,
-        supersede: tuple[int, str] | None = None,
-        progress: bool = False,
-        device: str | None = None,
-        session: Session | None = None,
-    ) -> None:
-        self.key = key
-        self.model = model
-        self.client = client
-        self.process = process
-        self.size = size
-        self.priority: Priority = priority
-        self.wait = wait
-        self.queue = queue
-        self.supersede = supersede
-        self.progress = progress
-        self.device = device
-        self.session = session
-        self.arrived = arrived
-        self.deadline = None if timeout is None else arrived + timeout
-        self.queue_deadline = None if queue_timeout is None else arrived + queue_timeout
-        # Mutable state: where it is, since when it waits while it does, its tokens once prepared and what a router
-        # knows its prompt by, the engine and time of its lease, what its engine did and what of that its client saw,
-        # until when an engine that was told of the deadline may end it, its parkings, whether it is kept from having a
-        # lease, whether it had to start again, its last position.
+    __slots__ = (
+        "account",
+        "cached",
+        "charged",
+        "engine",
+        "halted_until",
+        "key",
+        "lane",
+        "leaf",
+        "leased_at",
+        "limited",
+        "model",
+        "parking",
+        "path",
+        "position",
+        "produced",
+        "prompt",
+        "prompt_done",
+        "prompt_share",
+        "retried",
+        "sent",
+        "spec",
+        "state",
+        "tally",
+        "waits_since",
+    )
+
+    def __init__(self, spec: RequestSpec) -> None:
+        self.spec = spec
+        self.key = spec.key
+        self.model = spec.model
         self.state = State.ACCEPTED
-        self.waits_since = arrived
-        self.prompt_tokens = 0
-        self.max_tokens = 0
-        self.blocks: tuple[int, ...] = ()
-        self.engine: int | None = None
-        self.leased_at: float | None = None
-        self.prompt_done = 0
-        self.produced = 0
-        self.sent = False
-        self.halted_until: float | None = None
-        self.parking = False
-        self.parkings = 0
-        self.yielded = False
-        self.held = False
-        self.reran = False
-        self.position: int | None = None
+        # The accounts that it is charged to: its user, the user's process and the label, or the pid again.
+        self.path: Path = (spec.client[0], spec.process, spec.client[1])
+        self.limited = spec.timeout is not None or spec.queue_timeout is not None  # it may expire
+        self.waits_since = spec.arrived  # its arrival, or the last time it lost its lease
+        self.prompt = UNPREPARED
+        self.engine: int | None = None  # prepares, runs or parks it
+        self.leased_at: float | None = None  # its first lease
+        self.prompt_done = 0  # prompt tokens computed
+        self.produced = 0  # answer tokens sampled
+        self.sent = False  # its client got a part of its answer
+        self.halted_until: float | None = None  # its engine was sent the deadline and may end it until then
+        self.parking = Parking()
+        self.retried = False  # an engine died with it
+        self.position: int | None = None  # as last reported
+        self.tally: Counter[State] | None = None  # of its model's requests by state, once it is in the table
+        self.lane: Lane | None = None  # it waits in
+        self.leaf: Branch | None = None  # of the lane that its lease is from, while it runs
+        self.account: Account | None = None  # that it is charged to, since its first lease
+        self.charged = 0.0  # tokens charged for it and not settled
+        self.cached = 0  # prompt tokens found in the cache
+        self.prompt_share = 1.0  # what a prompt token costs, in answer tokens
 
     def __repr__(self) -> str:
-        return f"<Request {self.key} {self.model} {self.priority} {self.state.value}>"
+        return f"<Request {self.key} {self.model} {self.spec.priority} {self.state.value}>"
 
     def move(self, state: State) -> None:
         """Change the state; raises IllegalMove."""
         if state not in MOVES[self.state]:
             raise IllegalMove(f"{self!r} cannot become {state.value}")
+        if self.tally is not None:
+            self.tally[self.state] -= 1
+            self.tally[state] += 1
         self.state = state
 
     def start_over(self) -> None:
-        """Forget what a dead engine did; it may happen once."""
-        self.reran = True
-        self.parking = self.held = False
-        self.produced = self.prompt_done = 0
+        """Discard the progress made on a dead engine; allowed once."""
+        self.retried = True
+        self.parking.requested = self.parking.paused = False
+        self.produced = self.prompt_done = self.cached = 0
 
     @property
     def was_prepared(self) -> bool:
-        """Whether an engine has prepared it, be it one that is gone."""
-        return self.prompt_tokens > 0
+        """True once an engine has prepared it, also if that engine died since."""
+        return self.prompt is not UNPREPARED
 
     @property
     def target(self) -> Target:
-        """What it needs a sequence of."""
-        return self.model, self.device, self.engine if self.state is State.PARKED else None
+        """The engines that may run it; a parked request resumes where its cells are."""
+        return Target(self.model, self.spec.device, self.engine if self.state is State.PARKED else None)
 
     @property
     def expires_at(self) -> float | None:
-        """The next deadline that applies: until the first lease, the one for queueing counts too."""
+        """The time at which `Scheduler.expire` has to act on it; None without a limit."""
         if self.halted_until is not None:
             return self.halted_until
-        if self.leased_at is not None:
-            return self.deadline
-        return self._first_limit
+        limit = self.limit
+        return None if limit is None else self.spec.arrived + limit
 
     @property
-    def limit_ms(self) -> int:
-        """The limit that ends one that has some first, in milliseconds from its arrival."""
-        assert self._first_limit is not None
-        return round((self._first_limit - self.arrived) * 1000)
-
-    @property
-    def _first_limit(self) -> float | None:
-        limits = (limit for limit in (self.deadline, self.queue_deadline) if limit is not None)
-        return min(limits, default=None)
+    def limit(self) -> float | None:
+        """The limit in force, from its arrival: before its first lease the shorter of both, afterwards `timeout`."""
+        timeout, queue_timeout = self.spec.timeout, self.spec.queue_timeout
+        if self.leased_at is not None or queue_timeout is None:
+            return timeout
+        return queue_timeout if timeout is None else min(timeout, queue_timeout)

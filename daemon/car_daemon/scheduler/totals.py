@@ -1,11 +1,11 @@
-"""Counters of requests that always add up."""
+"""Requests counted by outcome."""
 
-# Which outcome an error reason counts as; every other reason is a rejection.
+# The reasons that count as failures; every other reason but `cancelled` is a rejection.
 _FAILED = frozenset({"deadline_exceeded", "engine_lost", "slow_reader", "internal_error"})
 
 
 class Totals:
-    """Requests by outcome; received = completed + failed + cancelled + rejected + those in flight."""
+    """Requests by outcome: received = completed + failed + cancelled + rejected + in flight."""
 
     def __init__(self) -> None:
         self.received = 0
@@ -14,13 +14,16 @@ class Totals:
         self.cancelled = 0
         self.rejected = 0
 
+    def __repr__(self) -> str:
+        return f"<Totals {self.received} received, {self.in_flight} in flight>"
+
     @property
     def in_flight(self) -> int:
-        """Requests that have no terminal answer yet."""
+        """Requests without a terminal answer."""
         return self.received - self.completed - self.failed - self.cancelled - self.rejected
 
     def refuse(self) -> None:
-        """Count a request that was refused before the scheduler saw it."""
+        """Count a request that was refused before it reached the scheduler."""
         self.received += 1
         self.rejected += 1
 

@@ -1,57 +1,233 @@
-"""Requests that wait for a lease, in the order in which they may have one."""
+"""Requests that wait for a lease, and the order in which they get one."""
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Iterator
 
-from car_daemon.scheduler.fairness import Fairness
-from car_daemon.scheduler.request import Request, State, Target
+from car_daemon.scheduler.fair_queue.charging import Charging
+from car_daemon.scheduler.fair_queue.lane import Lane, Target
+from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.request import RANKS, Request, State
+
+# A rank below all others: it is computed once a lane comes first.
+_UNKNOWN: tuple[float, ...] = (-1.0,)
 
 
 class Waiting:
-    """Prepared and parked requests of both classes.
+    """Prepared and parked requests: one lane for each class and target.
 
-    Class first, where `throughput` work that waited `age_after` seconds counts as latency_critical; in a class what was
-    parked for a higher one, then the client that was served least, then arrival.
+    A free sequence goes to the class first, where `throughput` work that waited `age_after` seconds is in the lanes of
+    latency_critical; in a class to the user, process and label that were served least.
     """
 
-    def __init__(self, fairness: Fairness, age_after: float) -> None:
-        self._fairness = fairness
-        # Mutable state: the age at which throughput work is as urgent as any, and the requests by key.
+    def __init__(self, charging: Charging, age_after: float) -> None:
         self.age_after = age_after
-        self._requests: dict[int, Request] = {}
+        self.requests: dict[int, Request] = {}  # by key
+        self.newcomers: list[Request] = []  # since the last plan of parkings
+        self.touched: dict[Lane, None] = {}  # lanes that changed since the last plan
+        self.watchers: Counter[Target] = Counter()  # requests whose client follows their places
+        self._charging = charging
+        self._lanes: dict[tuple[int, Target], Lane] = {}
+        self._numbers: dict[int, Lane] = {}  # the same, by the number of the root
+        self._of_model: dict[str, dict[int | None, dict[Lane, None]]] = {}  # the same, by model and parking engine
+        self._waiting: Counter[str] = Counter()  # by model
+        self._open: LazyHeap[tuple[float, ...], int] = LazyHeap()  # lanes that may find a free sequence
+        self._ageing: LazyHeap[float, int] = LazyHeap()  # `throughput` requests by the begin of their wait
 
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self._requests.values())
+    def __repr__(self) -> str:
+        parked = sum(request.state is State.PARKED for request in self.requests.values())
+        return f"<Waiting {len(self.requests)}, {parked} of them parked, in {len(self._lanes)} lanes>"
 
     def __contains__(self, request: Request) -> bool:
-        return request.key in self._requests
+        return request.key in self.requests
+
+    def count(self, model: str) -> int:
+        """Return the number of requests that wait for a model."""
+        return self._waiting[model]
 
     def add(self, request: Request, now: float) -> None:
-        """Add a request; one that ran before waits from now on."""
+        """Add a request; the wait of one that ran before begins now."""
         if request.leased_at is not None:
             request.waits_since = now
-        self._requests[request.key] = request
+        self.requests[request.key] = request
+        self._waiting[request.model] += 1
+        self.newcomers.append(request)
+        rank = RANKS[request.spec.priority]
+        if rank and not self.aged(request, now):
+            self._ageing.set(request.key, request.waits_since)
+        else:
+            rank = 0
+        self._enter(request, rank)
+
+    def lease_at_once(self, request: Request, gate: Gate, now: float) -> int | None:
+        """Lease a sequence to a prepared request before which nothing waits; return its engine, or None without one.
+
+        The outcome is that of `add` and `leases`, because no other request could come first.
+        """
+        if self.requests:
+            return None
+        rank = RANKS[request.spec.priority]
+        if rank and self.aged(request, now):
+            rank = 0
+        lane = self._lane(rank, Target(request.model, request.spec.device, None))
+        engine = gate.try_lease(request)
+        if engine is not None:
+            request.leaf = leaf = lane.root.lease(request.path, self._charging.weight(request.path[0]))
+            request.account = leaf.account.hold(request.account)
+        return engine
 
     def remove(self, request: Request) -> None:
-        """Take a request out."""
-        del self._requests[request.key]
+        """Remove a request."""
+        assert request.lane is not None
+        lane = request.lane
+        lane.remove(request.key)
+        self._forget(request, lane)
 
-    def next(self, now: float, blocked: Collection[Target] = ()) -> Request | None:
-        """Return who may have the next lease, those of `blocked` targets left out."""
-        candidates = (request for request in self if request.target not in blocked)
-        return min(candidates, key=lambda request: self._rank(request, now), default=None)
+    def leases(self, gate: Gate, now: float) -> Iterator[tuple[Request, int]]:
+        """Remove and yield each request that gets a lease, with its engine; a full target does not block the others."""
+        self.age(now)
+        while not gate.exhausted and (lane := self._next_lane()) is not None:
+            request = self.requests[lane.first()]
+            engine = gate.try_lease(request)
+            if engine is None:
+                self._open.discard(lane.root.number)
+                continue
+            request.leaf = leaf = lane.take(request.key)
+            request.account = leaf.account.hold(request.account)
+            self._forget(request, lane)
+            yield request, engine
 
-    def ordered(self, now: float) -> list[Request]:
-        """Return all in the order in which they may have a lease, if nothing changes."""
-        return sorted(self, key=lambda request: self._rank(request, now))
+    def planned(self) -> None:
+        """Forget what changed: parkings and positions were planned."""
+        self.newcomers.clear()
+        self.touched.clear()
 
-    def _rank(self, request: Request, now: float) -> tuple[bool, bool, float, int]:
-        aged = now - request.waits_since >= self.age_after
-        return (
-            request.priority == "throughput" and not aged,
-            request.state is not State.PARKED or request.yielded,
-            self._fairness.served(request.client, now),
-            request.key,
-        )
+    def returned(self, request: Request) -> None:
+        """Count the end of a request's lease, or of a part of it before a parking."""
+        if request.leaf is not None:
+            root, request.leaf = request.leaf.returned(counted=not request.parking.requested), None
+            lane = self._numbers[root.number]
+            if lane.target.engine is not None:
+                self._prune(lane)
+
+    def freed(self, model: str, engine: int | None) -> None:
+        """Let the lanes of a model look for a free sequence: of an engine, or of any."""
+        lanes = self._of_model.get(model)
+        if lanes is not None:
+            engines = lanes if engine is None else (None, engine)
+            for lane in [lane for each in engines for lane in lanes.get(each, ())]:
+                self._look(lane)
+
+    def freed_all(self) -> None:
+        """Let all lanes look for a free sequence."""
+        for lane in self._lanes.values():
+            self._look(lane)
+
+    def length(self, target: Target) -> int:
+        """Return the number of requests that wait for a target."""
+        return sum(len(lane) for rank in RANKS.values() if (lane := self._lanes.get((rank, target))) is not None)
+
+    def lanes_of(self, model: str) -> list[Lane]:
+        """Return the lanes of a model with waiting requests, the urgent ones first."""
+        lanes = [lane for lanes in self._of_model.get(model, {}).values() for lane in lanes if len(lane)]
+        return sorted(lanes, key=lambda lane: lane.rank)
+
+    def order(self, target: Target) -> Iterator[Request]:
+        """Yield the requests of a target in the order in which they get leases, if nothing changes."""
+        for rank in sorted(set(RANKS.values())):
+            lane = self._lanes.get((rank, target))
+            if lane is not None:
+                yield from (self.requests[key] for key in lane.order(self._cost))
+
+    def aged(self, request: Request, now: float) -> bool:
+        """Return True if a request has waited long enough to rank as latency_critical."""
+        return now - request.waits_since >= self.age_after
+
+    def _cost(self, key: int) -> float:
+        return self._charging.cost(self.requests[key])
+
+    def _enter(self, request: Request, rank: int) -> None:
+        lane = request.lane = self._lane(rank, request.target)
+        lane.add(request.key, request.path, self._charging.weight(request.path[0]))
+        if request.spec.progress:
+            self.watchers[lane.target] += 1
+        self._look(lane)
+
+    def _look(self, lane: Lane) -> None:
+        if lane.leaves:
+            self.touched[lane] = None
+            self._open.set(lane.root.number, _UNKNOWN)
+
+    def _lane(self, rank: int, target: Target) -> Lane:
+        lane = self._lanes.get((rank, target))
+        if lane is None:
+            lane = self._lanes[rank, target] = Lane(rank, target, self._charging.root)
+            self._numbers[lane.root.number] = lane
+            self._of_model.setdefault(target.model, {}).setdefault(target.engine, {})[lane] = None
+        return lane
+
+    def _forget(self, request: Request, lane: Lane) -> None:
+        request.lane = None
+        self._unwatch(request, lane)
+        del self.requests[request.key]
+        self._waiting[request.model] -= 1
+        if request.spec.priority == "throughput":
+            self._ageing.discard(request.key)
+        self._emptied(lane)
+
+    def _unwatch(self, request: Request, lane: Lane) -> None:
+        if request.spec.progress:
+            self.watchers[lane.target] -= 1
+            if not self.watchers[lane.target]:
+                del self.watchers[lane.target]
+
+    def _emptied(self, lane: Lane) -> None:
+        """Note that a lane changed; an empty one looks for no sequence."""
+        self.touched[lane] = None
+        if not lane.leaves:
+            self._open.discard(lane.root.number)
+            if lane.target.engine is not None:
+                self._prune(lane)
+
+    def _prune(self, lane: Lane) -> None:
+        """Forget a lane of one engine's parked requests that is not used any more: engines come and go."""
+        target = lane.target
+        if not lane.leaves and not lane.root.leases:
+            del self._lanes[lane.rank, target]
+            del self._numbers[lane.root.number]
+            lanes = self._of_model[target.model]
+            del lanes[target.engine][lane]
+            if not lanes[target.engine]:
+                del lanes[target.engine]
+
+    def _next_lane(self) -> Lane | None:
+        """Return the lane whose first request comes first of those that may find a free sequence."""
+        heap = self._open
+        while (number := heap.first()) is not None:
+            lane = self._numbers[number]
+            if len(heap) == 1 or (rank := self._rank(lane)) == heap.least():
+                return lane
+            heap.set(number, rank)
+        return None
+
+    def _rank(self, lane: Lane) -> tuple[float, ...]:
+        key = lane.first()
+        label = lane.leaves[key].account
+        process = label.parent
+        assert process is not None
+        assert process.parent is not None
+        user = process.parent
+        return lane.rank, user.time, float(user.name), process.time, float(process.name), label.time, key
+
+    def age(self, now: float) -> None:
+        """Move the `throughput` requests that have waited long enough to the lanes of latency_critical."""
+        while (since := self._ageing.least()) is not None and now - since >= self.age_after:
+            key = self._ageing.pop()
+            assert key is not None
+            request = self.requests[key]
+            lane = request.lane
+            assert lane is not None
+            lane.remove(key)
+            self._unwatch(request, lane)
+            self._emptied(lane)
+            self._enter(request, 0)

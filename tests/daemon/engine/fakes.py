@@ -4,49 +4,52 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from car_daemon.engine.batching.adapter_turns import NO_ADAPTERS, AdapterSet
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
+from car_daemon.engine.batching.prefix_cache import PrefixCache
+from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.sequence import Sequence as BatchSequence
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.commands import Command, Commands
-from car_daemon.engine.draws import Draws
-from car_daemon.engine.encoding import Encode
-from car_daemon.engine.frames import (
+from car_daemon.engine.grammar.constraint import ConstraintError
+from car_daemon.engine.images.encoder import AwaitedImages, Encode
+from car_daemon.engine.runner.commands import Command, Commands
+from car_daemon.engine.runner.loop import EngineLoop
+from car_daemon.engine.runner.parking import ParkingLot
+from car_daemon.engine.runner.running import RunningRequests
+from car_daemon.engine.runner.sampling_turns import SamplingTurns
+from car_daemon.engine.runner.stepper import Stepper
+from car_daemon.engine.runner.texts import Texts
+from car_daemon.ipc.frames import (
     End,
     FromEngine,
+    GenerationOptions,
     Halt,
     ImageSlot,
     Park,
     Parked,
+    Prepared,
     Reading,
+    RequestUpdate,
     Resume,
-    Row,
     Run,
     StepDone,
 )
-from car_daemon.engine.grammar.constraint import ConstraintError
-from car_daemon.engine.loop import EngineLoop
-from car_daemon.engine.parking import ParkingLot
-from car_daemon.engine.prefix_cache import PrefixCache
-from car_daemon.engine.saved_cells import SavedCells
-from car_daemon.engine.stepper import Stepper
-from car_daemon.engine.texts import Texts
+from car_daemon.ipc.types import NO_ADAPTERS, AdapterSet
 from car_protocol.answer import Logprob, TokenChoice
 from car_protocol.sampling import Sampling
 
 END_TOKEN = 0
 TOKENS = 27
-# llama.cpp's codes after which a part of the batch may be in memory all the same.
+# llama.cpp's codes after which a part of the batch may be in memory.
 PARTIAL_CODES = frozenset({2, -2, -3})
 
 
 class WouldAbort(Exception):
-    """What would have ended the real process, or would have been a defect of the ledger's user."""
+    """The real process would have aborted, or the caller has a defect."""
 
 
 class FakeClock:
-    """Seconds that pass with every look at the clock."""
+    """A clock that advances by `tick` seconds with every reading."""
 
     def __init__(self, tick: float = 0.001) -> None:
         self.now = 0.0
@@ -75,23 +78,23 @@ class FakeSampler:
 
     def __init__(self, logprobs: int | None = None, allowed: list[int] | None = None) -> None:
         self.logprobs = logprobs
-        self.dormant = False
+        self.unconstrained = False
         self.closed = False
         self._allowed = allowed
 
     @property
     def bound(self) -> bool:
-        """Whether a grammar binds the next token."""
+        """A grammar binds the next token."""
         return self._allowed is not None
 
     @property
     def complete(self) -> bool:
-        """Whether the grammar is at its end."""
-        return self.bound and not self.dormant and not self._allowed
+        """The grammar is at its end."""
+        return self.bound and not self.unconstrained and not self._allowed
 
     def choose(self, logits: "Logits") -> int:
-        """Return what the grammar wants next; it fails at a negative token, and in a thought any may come."""
-        if self.dormant:
+        """Return the grammar's next token; it fails at a negative one, and allows any token in reasoning."""
+        if self.unconstrained:
             return next_token(logits.history)
         assert self._allowed
         token = self._allowed.pop(0)
@@ -100,17 +103,14 @@ class FakeSampler:
         return token
 
     def close(self) -> None:
-        """Take it back."""
+        """Close it."""
         if self.closed:
             raise WouldAbort("a sampler was freed twice")
         self.closed = True
 
 
 class FakeSamplers:
-    """Builds samplers; the constraint of a run is the letters that its grammar wants, `!` where it fails.
-
-    `?` is one that cannot be built.
-    """
+    """Builds samplers; a constraint has the letters of its grammar, `!` where it fails, `?` if it cannot be built."""
 
     def __init__(self) -> None:
         self.built: list[FakeSampler] = []
@@ -122,10 +122,10 @@ class FakeSamplers:
 
     def build(self, run: Run, prompt: list[int]) -> FakeSampler:
         """Return a sampler."""
-        if run.constraint == "?":
+        if run.prepared.constraint == "?":
             raise ConstraintError
-        allowed = [-1 if letter == "!" else ord(letter) - 96 for letter in run.constraint]
-        self.built.append(FakeSampler(run.logprobs, allowed if run.constraint else None))
+        allowed = [-1 if letter == "!" else ord(letter) - 96 for letter in run.prepared.constraint]
+        self.built.append(FakeSampler(run.options.logprobs, allowed if run.prepared.constraint else None))
         return self.built[-1]
 
 
@@ -137,14 +137,14 @@ class Logits:
         self.copied = False
 
     def copy(self) -> "Logits":
-        """Return logits that stay."""
+        """Return a copy, which the next decode does not overwrite."""
         kept = Logits(self.history)
         kept.copied = True
         return kept
 
 
 def likelihood(logits: Logits, token: int, count: int) -> Logprob:
-    """Say that every token was certain."""
+    """Return the log probability of a certain token."""
     return Logprob(token, chr(96 + token), 0.0, [TokenChoice(token, chr(96 + token), 0.0)] * count)
 
 
@@ -159,7 +159,7 @@ class Batch:
 
 
 def next_token(history: list[int]) -> int:
-    """Return what this model says after some tokens; now and then it ends."""
+    """Return this model's next token; some answers end."""
     mixed = 7
     for token in history:
         mixed = (mixed * 31 + token + 1) % 1_000_003
@@ -167,7 +167,7 @@ def next_token(history: list[int]) -> int:
 
 
 def solo(prompt: list[int], max_tokens: int) -> list[int]:
-    """Return what the model samples for a prompt that has it for itself."""
+    """Return the model's answer to a prompt without other requests."""
     sampled: list[int] = []
     while len(sampled) < max_tokens and sampled[-1:] != [END_TOKEN]:
         sampled.append(next_token(prompt + sampled))
@@ -177,8 +177,8 @@ def solo(prompt: list[int], max_tokens: int) -> list[int]:
 class FakeContext:
     """A ledger of every sequence's cells.
 
-    `codes` says which decodes fail (0 is the first), and how; `restores` whether saved cells can be put back, and
-    `saves_all` whether they can be cut then; `says` what comes after some tokens.
+    `codes` maps the number of a decode (from 0) to its failure; saved cells can be restored if `restores`, and cut
+    afterwards if `saves_all`; `says` returns the next token.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class FakeContext:
         self._saved_from: dict[int, int] = {}
 
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
-        """Add the rows to the cells, or fail as told."""
+        """Add the rows to the cells, or fail with the code of this decode."""
         batch = Batch(list(tokens), list(positions), list(numbers), list(outputs))
         code = self.codes.get(len(self.batches), 0)
         self.batches.append(batch)
@@ -271,20 +271,20 @@ class FakeContext:
         self.copies += 1
         self.copying = True
 
-    def needs_from(self, cells: int) -> int:
+    def attends_from(self, cells: int) -> int:
         """Return the lowest position in the window of the next token."""
         return max(0, cells + 1 - self._window)
 
-    def holds_from(self, number: int) -> int:
-        """Return the lowest position; one that was restored may not begin at 0."""
+    def first_position(self, number: int) -> int:
+        """Return the lowest position; a restored sequence may not begin at 0."""
         return self._lowest.get(number, 0)
 
-    def saves_from(self, number: int) -> int:
+    def saved_from(self, number: int) -> int:
         """Return the lowest position of the last window."""
-        return max(self.holds_from(number), len(self.cells[number]) - self._window)
+        return max(self.first_position(number), len(self.cells[number]) - self._window)
 
     def saved_size(self, number: int) -> int:
-        """Return one byte a cell."""
+        """Return the size of one byte a cell."""
         self._check_number(number)
         return len(self.cells[number])
 
@@ -293,11 +293,11 @@ class FakeContext:
         self._check_number(number)
         self.saves += 1
         saved = memoryview(bytes(self.cells[number]))
-        self._saved_from[id(saved)] = self.saves_from(number)
+        self._saved_from[id(saved)] = self.saved_from(number)
         return saved
 
     def restore(self, number: int, saved: memoryview) -> bool:
-        """Copy a sequence in, or refuse as told."""
+        """Copy a sequence in, unless `restores` is False."""
         self._check_number(number)
         if self.cells[number]:
             raise WouldAbort(f"sequence {number} is not empty")
@@ -329,7 +329,7 @@ class FakeContext:
 
 
 def begin(table: SequenceTable, prompt: list[int]) -> BatchSequence:
-    """Start a prompt in the sequence whose turn it is."""
+    """Start a prompt in the first idle sequence."""
     sequence = table.idle[0]
     sequence.start(prompt, table.next_order())
     return sequence
@@ -350,25 +350,22 @@ def run_command(
     images: list[ImageSlot] | None = None,
 ) -> Run:
     """Return the frame that starts a request."""
-    return Run(
-        key=key,
-        tokens=array("i", prompt).tobytes(),
-        max_tokens=max_tokens,
+    options = GenerationOptions(
         sampling=Sampling(temperature=0.0),
         seed=1,
         stop=stop or [],
         return_tokens=return_tokens,
         logprobs=logprobs,
-        constraint=constraint,
-        reading=reading or Reading(),
         namespace=namespace,
         adapters=adapters,
-        images=images or [],
     )
+    tokens = array("i", prompt).tobytes()
+    prepared = Prepared(key, tokens, max_tokens, constraint, reading or Reading(), images=images or [])
+    return Run(prepared, options)
 
 
 class FakeEmbedder:
-    """A vector of two for every text: its length and its first token; two texts a batch, none with token 13."""
+    """Returns the length and the first token of every text as its vector, two texts a batch; fails at token 13."""
 
     ranks = False
 
@@ -378,18 +375,18 @@ class FakeEmbedder:
         return [indices[start : start + 2] for start in range(0, len(indices), 2)]
 
     def embed(self, inputs: list[list[int]], *, normalize: bool) -> list[list[float]]:
-        """Return what stands for the texts."""
+        """Return the vectors."""
         if any(13 in text for text in inputs):
             raise RuntimeError
         return [[float(len(text)), float(text[0])] for text in inputs]
 
     def score(self, pairs: list[list[int]]) -> list[float]:
-        """Never called: this model does not rank."""
-        raise WouldAbort("a model that does not rank was asked to")
+        """Fail: this model does not rank."""
+        raise WouldAbort("this model does not rank")
 
 
 class FakeEngine:
-    """An engine loop over the ledger, and all that it reported by key."""
+    """An engine loop over the ledger, and its updates by request key."""
 
     def __init__(
         self,
@@ -406,33 +403,34 @@ class FakeEngine:
         context.samplers = self.samplers
         self.table = SequenceTable(len(context.cells), context.context_tokens)
         self.costs = StepCosts()
-        self.rows: dict[int, list[Row]] = {}
+        self.updates: dict[int, list[RequestUpdate]] = {}
         self.adapted: list[AdapterSet] = []
         self.encodes: list[Encode] = []
         self.parked: list[int] = []
-        self.saved = SavedCells(saved_bytes, context.needs_from)
-        self.lot = ParkingLot(context, self.saved)
+        self.saved = SavedCells(saved_bytes, context.attends_from)
         self.cache = PrefixCache(context, self.table, self.saved, reuses=pads)
         self.commands = commands or Commands()
         clock = FakeClock(tick)
-        self.loop = EngineLoop(
+        sampling = SamplingTurns(context, likelihood, clock)
+        self.running = RunningRequests(
             samplers=self.samplers,
             vocabulary=FakeVocabulary(),
-            table=self.table,
-            adapt=self.adapted.append,
             cache=self.cache,
-            planner=StepPlanner(self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=pads),
-            lot=self.lot,
-            texts=Texts(FakeEmbedder, clock),
-            encode=self.encodes.append,
+            sampling=sampling,
+            images=AwaitedImages(self.encodes.append),
+            parking=ParkingLot(context, self.saved),
             speculates=speculates,
-            share=lambda _: None,
-            make_stepper=lambda sampler_of: Stepper(
-                context, self.costs, Draws(context, sampler_of, likelihood, clock), context.context_tokens, clock
-            ),
-            commands=self.commands,
-            send=self._hear,
             clock=clock,
+        )
+        self.loop = EngineLoop(
+            commands=self.commands,
+            running=self.running,
+            texts=Texts(FakeEmbedder, clock),
+            table=self.table,
+            planner=StepPlanner(self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=pads),
+            stepper=Stepper(context, self.costs, sampling, self.adapted.append, clock),
+            set_threads=lambda _: None,
+            send=self._receive,
         )
 
     def turn(self, *commands: Command) -> None:
@@ -440,52 +438,54 @@ class FakeEngine:
         self.loop.turn(list(commands))
 
     def finish(self, turns: int = 1000) -> None:
-        """Let the loop turn until nothing has work."""
+        """Let the loop turn until all work is done."""
         while self.table.busy and turns:
             self.turn()
             turns -= 1
         assert not self.table.busy
 
     def halt(self, key: int, *, deadline: bool = False) -> None:
-        """Let the loop do one turn in which a request is to end."""
+        """Let the loop do one turn that halts a request."""
         self.turn(Halt(key, deadline))
 
     def park(self, key: int) -> None:
-        """Let the loop do one turn in which a request is set aside."""
+        """Let the loop do one turn that parks a request."""
         self.turn(Park(key))
 
     def resume(self, key: int) -> None:
-        """Let the loop do one turn in which a request goes on."""
+        """Let the loop do one turn that resumes a request."""
         self.turn(Resume(key))
 
     def number_of(self, key: int) -> int | None:
-        """Return the sequence that a request runs in; None where it is parked or done."""
-        sequence = self.loop._sequences.get(key)
+        """Return the number of a request's sequence; None if it is parked or done."""
+        sequence = self.running.sequence_of(key)
         return None if sequence is None else sequence.number
 
     def ends(self, key: int) -> list[End]:
         """Return the ends of a request: at most one."""
-        return [row.end for row in self.rows.get(key, []) if row.end is not None]
+        return [update.end for update in self.updates.get(key, []) if update.end is not None]
 
     def text(self, key: int) -> str:
         """Return a request's text so far."""
-        return "".join(row.text for row in self.rows.get(key, []))
+        return "".join(update.text for update in self.updates.get(key, []))
 
     def tokens(self, key: int) -> list[int]:
         """Return a request's tokens so far."""
-        return [token for row in self.rows.get(key, []) if row.extra is not None for token in row.extra.tokens]
+        return [
+            token for update in self.updates.get(key, []) if update.extra is not None for token in update.extra.tokens
+        ]
 
-    def _hear(self, message: FromEngine) -> None:
+    def _receive(self, message: FromEngine) -> None:
         match message:
             case StepDone():
-                self._take(message.rows)
+                self._add(message.updates)
             case Parked():
                 assert not self.ends(message.key)
                 self.parked.append(message.key)
             case _:
                 raise AssertionError(message)
 
-    def _take(self, rows: Iterable[Row]) -> None:
-        for row in rows:
-            assert not self.ends(row.key), f"request {row.key} had ended"
-            self.rows.setdefault(row.key, []).append(row)
+    def _add(self, updates: Iterable[RequestUpdate]) -> None:
+        for update in updates:
+            assert not self.ends(update.key), f"request {update.key} had ended"
+            self.updates.setdefault(update.key, []).append(update)

@@ -1,27 +1,267 @@
-"""What an engine gives up before it serves."""
+"""The confinement of an engine: what each of its threads tries in vain, and what ordinary work may do."""
 
+import json
+import os
+import platform
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-CONFINE = """
-import resource, sys
+from car_daemon.engine.confinement import confine, rules_of
+from car_daemon.engines.link import passed_on
+from car_daemon.guide import PATH
+from car_daemon.host.kernel_sandbox import READ, WRITE, landlock_abi
+from car_daemon.ipc.codec import FrameReader, decode_from_engine, encode_frame
+from car_daemon.ipc.frames import Load, Quit, Ready
+
+needs_landlock = pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock (Linux 5.13)")
+needs_seccomp = pytest.mark.skipif(
+    not Path("/proc/sys/kernel/seccomp").exists() or platform.machine() not in ("x86_64", "aarch64"),
+    reason="seccomp filters are written for Linux on x86-64 and ARM64",
+)
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines an engine")
+_SIGNAL_ABI = 6
+
+LOAD = Load(
+    path=str(PATH),
+    context_tokens=256,
+    sequences=1,
+    policy="config",
+    max_itl_ms=150,
+    reserve_bytes=0,
+    saved_bytes=0,
+    step_target_ms=50,
+    curves=None,
+    threads=2,
+    gpu_layers=0,
+)
+
+# A real engine, of which the tokenizer, the loop and at last the intake try what is forbidden in place of their work.
+PROBE = """
+import ctypes, json, os, socket, sys, threading
 from pathlib import Path
-from car_daemon.engine.confinement import confine
-confine(Path(sys.argv[1]))
-print(resource.getrlimit(resource.RLIMIT_CORE))
+from car_daemon.engine.process import EngineProcess
+from car_daemon.engine.prompt.preparer import TokenizerThread
+from car_daemon.engine.runner.loop import EngineLoop
+
+secret, written, parent, numbers = sys.argv[2], sys.argv[3], int(sys.argv[4]), json.loads(sys.argv[5])
+libc = ctypes.CDLL(None, use_errno=True)
+
+def call(number):
+    ctypes.set_errno(0)
+    if libc.syscall(ctypes.c_long(number), *[ctypes.c_long(0)] * 6) == 0 or not ctypes.get_errno():
+        return None
+    raise OSError(ctypes.get_errno(), "")
+
+def fork():
+    if os.fork() == 0:
+        os._exit(0)
+
+attempts = {
+    "read": lambda: open(secret, "rb").close(),
+    "list": lambda: os.listdir(Path(secret).parent),
+    "create": lambda: open(written, "wb").close(),
+    "remove": lambda: os.unlink(secret),
+    "socket": lambda: socket.socket(socket.AF_UNIX).close(),
+    "tcp": lambda: socket.socket(socket.AF_INET).close(),
+    "signal": lambda: os.kill(parent, 0),
+    "fork": fork,
+    "execute": lambda: os.execv("/bin/true", ["true"]),
+    **{name: lambda number=number: call(number) for name, number in numbers.items()},
+}
+attempts = {name: attempts[name] for name in json.loads(sys.argv[6]) or attempts}
+results = {}
+
+def attempt(thread):
+    results[thread] = {}
+    for name, what in attempts.items():
+        try:
+            what()
+            results[thread][name] = 0
+        except OSError as error:
+            results[thread][name] = error.errno
+
+tried = threading.Barrier(3)
+
+def probe(thread):
+    attempt(thread)
+    tried.wait(20)
+    threading.Event().wait()
+
+TokenizerThread.run = lambda self: probe("tokenizer")
+EngineLoop.run = lambda self: probe("loop")
+engine = EngineProcess(socket.socket(fileno=int(sys.argv[1])))
+code = engine.serve()
+tried.wait(20)
+attempt("intake")
+results["dumpable"] = libc.prctl(3, 0, 0, 0, 0)
+open_files = [fd for fd in range(3, 1024) if os.path.exists(f"/proc/self/fd/{fd}")]
+results["inheritable"] = [os.readlink(f"/proc/self/fd/{fd}") for fd in open_files if os.get_inheritable(fd)]
+statuses = [Path(f"/proc/self/task/{task}/status").read_text() for task in os.listdir("/proc/self/task")]
+results["threads"] = [dict(line.split(":\\t") for line in text.splitlines() if ":\\t" in line) for text in statuses]
+print(json.dumps(results), flush=True)
+os._exit(code)
+"""
+# System calls that are forbidden, by their numbers.
+NUMBERS = {
+    "x86_64": {
+        "ptrace": 101, "process_vm_readv": 310, "io_uring_setup": 425, "keyctl": 250, "userfaultfd": 323, "bpf": 321,
+        "mount": 165, "unshare": 272, "execveat": 322, "clone3": 435, "pidfd_getfd": 438,
+    },
+    "aarch64": {
+        "ptrace": 117, "process_vm_readv": 270, "io_uring_setup": 425, "keyctl": 219, "userfaultfd": 282, "bpf": 280,
+        "mount": 40, "unshare": 97, "execveat": 281, "clone3": 435, "pidfd_getfd": 438,
+    },
+}  # fmt: skip
+THREADS = ("intake", "tokenizer", "loop")
+
+
+class Probed:
+    """A real engine that tried what is forbidden, or only some of it."""
+
+    def __init__(self, folder: Path, load: Load, *attempts: str) -> None:
+        secret = folder / "secret"
+        secret.write_text("secret")
+        ours, theirs = socket.socketpair()
+        numbers = json.dumps(NUMBERS.get(platform.machine(), {}))
+        arguments = [
+            str(theirs.fileno()),
+            str(secret),
+            str(folder / "written"),
+            str(os.getpid()),
+            numbers,
+            json.dumps(attempts),
+        ]
+        with theirs:
+            engine = subprocess.Popen(
+                [sys.executable, "-c", PROBE, *arguments],
+                pass_fds=(theirs.fileno(),),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        with ours, engine:
+            ours.settimeout(30)
+            ours.sendall(encode_frame(load))
+            reader, self.ready = FrameReader(), None
+            while self.ready is None:
+                frames = [decode_from_engine(body) for body in reader.feed(ours.recv(1 << 16))]
+                self.ready = next((frame for frame in frames if isinstance(frame, Ready)), None)
+            ours.sendall(encode_frame(Quit()))
+            out, _ = engine.communicate(timeout=30)
+        self.results = json.loads(out)
+
+    def refused(self, attempt: str) -> bool:
+        """Return whether no thread could do it."""
+        return all(self.results[thread][attempt] in (1, 13, 38) for thread in THREADS)
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Probed:
+    """An engine that is confined as far as this kernel can."""
+    return Probed(tmp_path_factory.mktemp("confined"), LOAD)
+
+
+@needs_landlock
+@pytest.mark.parametrize("attempt", ["read", "list", "create", "remove"])
+def test_no_thread_of_an_engine_reaches_files_that_are_not_its_models(probed: Probed, attempt: str) -> None:
+    assert probed.refused(attempt)
+
+
+@pytest.mark.skipif(landlock_abi() < _SIGNAL_ABI, reason="this kernel's Landlock does not bound signals (Linux 6.12)")
+def test_no_thread_of_an_engine_sends_signals_to_others(probed: Probed) -> None:
+    assert probed.refused("signal")
+
+
+@needs_seccomp
+@pytest.mark.parametrize("attempt", ["socket", "tcp", "fork", "execute", *NUMBERS["x86_64"]])
+def test_no_thread_of_an_engine_makes_a_system_call_that_reaches_beyond_it(probed: Probed, attempt: str) -> None:
+    assert probed.refused(attempt)
+
+
+@needs_seccomp
+def test_a_library_falls_back_from_the_clone_that_cannot_be_filtered(probed: Probed) -> None:
+    assert [probed.results[thread]["clone3"] for thread in THREADS] == [38] * 3
+
+
+@needs_linux
+def test_every_thread_of_an_engine_is_confined(probed: Probed) -> None:
+    threads = probed.results["threads"]
+    assert len(threads) >= len(THREADS)
+    assert {thread["NoNewPrivs"] for thread in threads} == {"1"}
+    assert probed.results["dumpable"] == 0
+    assert probed.ready is not None
+    assert probed.ready.sandbox[:2] == ["not dumpable", "no new privileges"]
+    filtered = "seccomp" in probed.ready.sandbox
+    assert {thread["Seccomp"] for thread in threads} == {"2" if filtered else "0"}
+
+
+@needs_linux
+def test_an_engine_passes_no_descriptor_on(probed: Probed) -> None:
+    assert probed.results["inheritable"] == []
+
+
+@needs_linux
+def test_an_engine_without_a_sandbox_is_not_confined(tmp_path: Path) -> None:
+    open_ = Probed(tmp_path, structs.replace(LOAD, sandbox="off"), "read", "socket", "fork")
+    assert open_.ready is not None
+    assert open_.ready.sandbox == []
+    assert open_.results["dumpable"] == 1
+    assert [open_.results[thread] for thread in THREADS] == [{"read": 0, "socket": 0, "fork": 0}] * 3
+
+
+LIMITED = """
+import os, resource, sys
+from car_daemon.engine.confinement import limit_resources
+limit_resources()
+with open(sys.argv[1], "wb") as file:
+    try:
+        file.truncate(resource.getrlimit(resource.RLIMIT_FSIZE)[0] + 1)
+    except OSError as error:
+        print(error.errno)
+print(resource.getrlimit(resource.RLIMIT_NPROC)[0] < 1_000_000)
 """
 
 
-@pytest.mark.parametrize(("before", "after"), [("0", "500"), ("-300", "200"), ("700", "1000")])
-def test_an_engine_leaves_no_core_and_goes_first_where_memory_runs_out(tmp_path: Path, before: str, after: str) -> None:
-    score = tmp_path / "oom_score_adj"
-    score.write_text(before)
-    done = subprocess.run([sys.executable, "-c", CONFINE, score], capture_output=True, text=True, check=True)
-    assert (done.stdout, score.read_text()) == ("(0, 0)\n", after)
+@needs_linux
+def test_an_engine_cannot_fill_the_disk_nor_start_threads_without_end(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, tmp_path / "file"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "27\nTrue\n"
 
 
-def test_where_no_such_score_exists_it_does_without(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", CONFINE, tmp_path / "none"], check=True)
+def test_an_engine_gets_no_key_or_token_of_the_environment() -> None:
+    kept = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "OMP_NUM_THREADS": "2", "LC_ALL": "C", "TMPDIR": "/tmp"}
+    secrets = {"HF_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "x", "SSH_AUTH_SOCK": "x", "NOTIFY_SOCKET": "x"}
+    assert passed_on(kept | secrets) == kept
+
+
+def test_an_engine_reads_all_files_of_its_model_and_writes_its_curves_alone(tmp_path: Path) -> None:
+    load = structs.replace(
+        LOAD,
+        path=str(tmp_path / "m-00001-of-00003.gguf"),
+        adapters={"a": "/adapters/a.gguf"},
+        projector="/p.gguf",
+        chat_template="/t.jinja",
+        curves="/cache/curves",
+    )
+    rules = {rule.path: rule.access for rule in rules_of(load, {"HOME": "/home/me", "LD_LIBRARY_PATH": "/cuda:"})}
+    parts = [str(tmp_path / f"m-0000{number}-of-00003.gguf") for number in (1, 2, 3)]
+    assert {rules[path] for path in (*parts, "/adapters/a.gguf", "/p.gguf", "/t.jinja", "/cuda")} == {READ}
+    assert [path for path, access in rules.items() if access == WRITE] == ["/cache/curves"]
+    assert not {"/", "/home", "/home/me", "/dev", "", str(tmp_path)} & rules.keys()
+
+
+def test_an_engine_on_a_gpu_uses_its_devices_and_its_drivers_caches() -> None:
+    load = structs.replace(LOAD, device="gpu0", gpu_layers=-1)
+    rules = {rule.path: rule.access for rule in rules_of(load, {"HOME": "/home/me"})}
+    assert "/dev" in rules
+    assert rules["/home/me/.nv"] == WRITE
+
+
+def test_a_load_without_a_sandbox_leaves_the_process_as_it_is() -> None:
+    assert confine(structs.replace(LOAD, sandbox="off")) == []

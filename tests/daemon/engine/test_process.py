@@ -1,18 +1,39 @@
-"""An engine process: what it tells of a load, and what it does when its daemon is gone."""
+"""An engine process: its limits, its reports of a load, and its end with its daemon."""
 
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from car_daemon.engine.codec import FrameReader, decode_from_engine, encode_frame
-from car_daemon.engine.frames import FromEngine, Heartbeat, Load, Loading, Warned
 from car_daemon.engine.process import DaemonGone, FrameSender, in_steps
 from car_daemon.guide import PATH
+from car_daemon.ipc.codec import FrameReader, decode_from_engine, encode_frame
+from car_daemon.ipc.frames import FromEngine, Heartbeat, Load, Loading, Warned
+
+YIELD = """
+import resource, sys
+from pathlib import Path
+from car_daemon.engine.process import yield_to_others
+yield_to_others(Path(sys.argv[1]))
+print(resource.getrlimit(resource.RLIMIT_CORE))
+"""
 
 
-def test_who_says_something_to_nobody_hears_of_it() -> None:
+@pytest.mark.parametrize(("before", "after"), [("0", "500"), ("-300", "200"), ("700", "1000")])
+def test_an_engine_leaves_no_core_and_goes_first_where_memory_runs_out(tmp_path: Path, before: str, after: str) -> None:
+    score = tmp_path / "oom_score_adj"
+    score.write_text(before)
+    done = subprocess.run([sys.executable, "-c", YIELD, score], capture_output=True, text=True, check=True)
+    assert (done.stdout, score.read_text()) == ("(0, 0)\n", after)
+
+
+def test_where_no_such_score_exists_it_does_without(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", YIELD, tmp_path / "none"], check=True)
+
+
+def test_a_frame_that_the_daemon_cannot_read_raises_daemon_gone() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         ours.close()
@@ -20,7 +41,7 @@ def test_who_says_something_to_nobody_hears_of_it() -> None:
             FrameSender(theirs).send(Heartbeat(0, 0.0, {}))
 
 
-def test_an_engine_whose_daemon_goes_while_it_loads_ends_without_a_word() -> None:
+def test_an_engine_whose_daemon_goes_while_it_loads_ends_silently() -> None:
     load = Load(
         path=str(PATH),
         context_tokens=256,
@@ -43,7 +64,7 @@ def test_an_engine_whose_daemon_goes_while_it_loads_ends_without_a_word() -> Non
         )
     with ours, engine:
         ours.sendall(encode_frame(load))
-        # Its first word comes from the midst of the load.
+        # The first frame arrives during the load.
         assert ours.recv(1)
         ours.close()
         _, said = engine.communicate(timeout=30)
@@ -63,7 +84,7 @@ engine.serve()
 
 
 @pytest.mark.parametrize("where", ["thread", "intake"])
-def test_a_defect_of_any_thread_ends_the_process_and_the_daemon_hears_where_it_was(where: str) -> None:
+def test_a_defect_of_any_thread_ends_the_process_and_reports_its_place(where: str) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         engine = subprocess.Popen(
@@ -79,9 +100,9 @@ def test_a_defect_of_any_thread_ends_the_process_and_the_daemon_hears_where_it_w
 
 
 @pytest.mark.parametrize("shares", [[0.0, 0.02, 0.5, 0.52, 0.9927, 1.0, 1.0], [0.5, 0.9927, 1.0]])
-def test_a_load_is_told_in_steps_and_to_its_end(shares: list[float]) -> None:
-    told: list[FromEngine] = []
-    take = in_steps(told.append)
+def test_a_load_is_reported_in_steps_and_to_its_end(shares: list[float]) -> None:
+    sent: list[FromEngine] = []
+    report = in_steps(sent.append)
     for share in shares:
-        take(share)
-    assert told == [Loading(0.5), Loading(0.9927), Loading(1.0)]
+        report(share)
+    assert sent == [Loading(0.5), Loading(0.9927), Loading(1.0)]

@@ -1,4 +1,4 @@
-"""What is told of a model's file, and how much of it fits."""
+"""The contents of a model's file, and the sequences that fit."""
 
 import struct
 from pathlib import Path
@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from car_daemon.models.entry import ModelEntry, ModelSettings
+from car_daemon.gguf.invalid import InvalidModel
+from car_daemon.models.entry import ModelEntry
 from car_daemon.models.inspection import Inspected, estimated, inspect
-from car_daemon.models.unsound import UnsoundModel
+from car_daemon.models.settings import ModelSettings
 from car_protocol.models import ArraySize, Estimate, ModelFile
+from tests.daemon.gguf.files import F32, model, text, u32
 from tests.daemon.links import ready_of
-from tests.daemon.models.files import F32, model, text, u32
 from tools.random_models.positions import generate_positions
 from tools.random_models.recurrent import INNER, KERNEL, STATE, generate_recurrent
 from tools.random_models.shape import TINY
@@ -40,10 +41,10 @@ def fits(path: Path, left: int, **settings: Any) -> Estimate:
 
 def beside(found: Inspected) -> int:
     """Return the bytes of weights and buffers."""
-    return found.footprint.weights + found.footprint.others
+    return found.estimate.weights + found.estimate.others
 
 
-def test_a_file_is_told_with_its_metadata_and_its_template(tmp_path: Path) -> None:
+def test_a_file_is_reported_with_its_metadata_and_its_template(tmp_path: Path) -> None:
     template = "{{ message }}" * 1000
     some = {
         "tokenizer__chat_template": text(template),
@@ -74,9 +75,9 @@ def test_a_template_that_is_no_text_is_none(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_loaded_is_not_told(tmp_path: Path) -> None:
-    with pytest.raises(UnsoundModel, match="cannot be read"):
+    with pytest.raises(InvalidModel, match="cannot be read"):
         inspect(ModelSettings(tmp_path / "none.gguf"))
-    with pytest.raises(UnsoundModel, match="has not been downloaded"):
+    with pytest.raises(InvalidModel, match="has not been downloaded"):
         inspect(ModelSettings(tmp_path / "none.gguf", pull="carctl models pull hf:o/r/none.gguf"))
 
 
@@ -100,7 +101,7 @@ def test_what_does_not_fit_with_one_sequence_does_not_fit(path: Path) -> None:
     assert estimated(entry(path), found, 0).sequences == 0
 
 
-def test_of_a_gpu_the_sizes_are_told_and_not_what_fits(path: Path) -> None:
+def test_on_a_gpu_sizes_are_reported_without_a_number_of_sequences(path: Path) -> None:
     estimate = fits(path, 1 << 30, gpu_layers=-1)
     assert (estimate.weights_bytes, estimate.sequences, estimate.most_sequences) == (1024, None, None)
 
@@ -110,19 +111,19 @@ def test_a_replica_takes_the_same_whatever_its_device_is_called(path: Path, devi
     settings = ModelSettings(path, devices=devices, gpu_layers=-1, replicas=2)
     one = inspect(ModelSettings(path))
     found = inspect(settings)
-    assert found.footprint == one.footprint
+    assert found.estimate == one.estimate
     estimate = estimated(entry(path, devices=devices, gpu_layers=-1, replicas=2), found, 1 << 30)
     assert (estimate.weights_bytes, estimate.sequences) == (1024, None)
 
 
 def test_replicas_on_the_host_divide_what_is_free(path: Path) -> None:
     found = inspect(ModelSettings(path, replicas=2))
-    room = 40 * 4096 * KV_BYTES_PER_TOKEN + beside(found)
+    left = 40 * 4096 * KV_BYTES_PER_TOKEN + beside(found)
     alone, twins = entry(path), entry(path, replicas=2)
-    assert estimated(twins, found, 2 * room).sequences == estimated(alone, found, room).sequences == 10
+    assert estimated(twins, found, 2 * left).sequences == estimated(alone, found, left).sequences == 10
 
 
-def test_a_model_that_is_served_is_told_with_the_context_that_it_has(path: Path) -> None:
+def test_a_loaded_model_is_reported_with_its_actual_context(path: Path) -> None:
     served = entry(path)
     served.replicas[0].become("ready", ready=READY)
     served.configured = ModelSettings(path.with_name("next.gguf"), context_tokens=256)

@@ -1,10 +1,11 @@
-"""How long a model that nobody uses stays."""
+"""The keep-alive time of idle models."""
 
 import asyncio
 from pathlib import Path
 
-from car_daemon.models.entry import ModelEntry, ModelSettings
+from car_daemon.models.entry import ModelEntry
 from car_daemon.models.keep_alive import KeepAlive
+from car_daemon.models.settings import ModelSettings
 from car_protocol.capacity import Pressure
 
 

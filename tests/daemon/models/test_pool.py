@@ -1,11 +1,12 @@
-"""Which models may be asked for."""
+"""The models that may be requested."""
 
 from pathlib import Path
 
 import pytest
 
-from car_daemon.models.entry import ModelEntry, ModelSettings
+from car_daemon.models.entry import ModelEntry
 from car_daemon.models.pool import ModelPool
+from car_daemon.models.settings import ModelSettings
 from car_protocol.errors import RpcError
 
 
@@ -25,7 +26,7 @@ def test_a_model_that_failed_may_be_tried_again_after_ten_seconds_and_the_defaul
     assert not entry.may_try_again
 
 
-def test_models_that_failed_just_now_and_those_that_nobody_knows_are_refused() -> None:
+def test_models_that_failed_just_now_and_unknown_ones_are_refused() -> None:
     pool = ModelPool({name: ModelSettings(Path(name)) for name in "ab"}, "a", on_change=lambda _: None)
     assert pool.servable("b").state == "unloaded"
     pool.named("b").become("failed", reason="a fixed text")

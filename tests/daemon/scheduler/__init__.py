@@ -1,1 +1,1 @@
-"""Tests of who runs."""
+"""Tests of scheduling."""

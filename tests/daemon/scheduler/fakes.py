@@ -1,12 +1,25 @@
-"""The scheduler's surroundings: clients that count their answers, engines that obey in any order."""
+"""The scheduler's surroundings: clients that count their answers, engines that act in any order."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
+from car_daemon.scheduler.actions import (
+    Action,
+    Complete,
+    Decisions,
+    Fail,
+    Halt,
+    Park,
+    Prepare,
+    Progress,
+    Resume,
+    Run,
+    Verb,
+)
 from car_daemon.scheduler.backlog import QueueBounds
-from car_daemon.scheduler.gate import Gate, Offer
-from car_daemon.scheduler.request import Client, Failure, Request, Session
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.request import Client, Failure, Prompt, Request, RequestSpec, Session
+from car_daemon.scheduler.routing.replicas import EngineOffer
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.infer import Priority
 
@@ -43,10 +56,10 @@ def failure(actions: Iterable[Action]) -> Fail:
 
 @dataclass
 class FakeEngine:
-    """An engine that does what it is told and reports when the test says so.
+    """An engine that carries out actions, and reports when a test calls it.
 
-    `running` holds a lease each, `to_park` is the part of them that was told to park, `parked` was set aside; of both
-    those `halted` end as soon as the test says so.
+    Each of `running` has a lease, `to_park` of them were sent `Park`, `parked` were set aside; `halted` are the running
+    and parked requests that may end next.
     """
 
     number: int
@@ -105,11 +118,13 @@ class FakeEngine:
 
 
 class World:
-    """A scheduler with its engines and clients; every method is one event and does what comes of it."""
+    """A scheduler with its engines and clients; every method is one event, whose actions are carried out."""
 
     def __init__(self, machine_limit: int | None = None, bounds: QueueBounds | None = None) -> None:
-        self.gate = Gate(machine_limit)
-        self.scheduler = Scheduler(self.gate, bounds)
+        decisions = Decisions(self._decided)
+        self.gate = Gate(machine_limit, decisions)
+        self.scheduler = Scheduler(self.gate, bounds, decisions=decisions)
+        self.decisions: list[tuple[Verb, int, str]] = []
         self.now = 0.0
         self.engines: dict[int, FakeEngine] = {}
         self.requests: dict[int, Request] = {}
@@ -118,6 +133,9 @@ class World:
         self.fails: list[Fail] = []
         self.prepared_keys: set[int] = set()
         self.engines_started = 0
+
+    def _decided(self, verb: Verb, request: Request, why: str) -> None:
+        self.decisions.append((verb, request.key, why))
 
     def engine_of(self, model: str) -> FakeEngine | None:
         """Return the engine that is up for a model."""
@@ -148,10 +166,10 @@ class World:
         device: str | None = None,
         session: Session | None = None,
     ) -> Request:
-        """Let a client ask; keys ascend by arrival."""
-        request = Request(
-            len(self.requests) + 1,
-            model,
+        """Submit a client's request; keys ascend by arrival."""
+        spec = RequestSpec(
+            key=len(self.requests) + 1,
+            model=model,
             arrived=self.now,
             client=client,
             process=process,
@@ -166,6 +184,7 @@ class World:
             device=device,
             session=session,
         )
+        request = Request(spec)
         self.requests[request.key] = request
         self.endings[request.key] = []
         self.positions[request.key] = []
@@ -199,25 +218,28 @@ class World:
         self.engines_started += 1
         engine = FakeEngine(self.engines_started, model, sequences, device)
         self.engines[engine.number] = engine
-        self.do(self.scheduler.engine_ready(engine.number, Offer(model, sequences, device), self.now))
+        self.do(self.scheduler.engine_ready(engine.number, EngineOffer(model, sequences, device), self.now))
         return engine
 
-    def lose_engine(self, engine: FakeEngine) -> None:
-        """Kill an engine with all that it holds; what the last one of a model prepared is of no use to the next."""
+    def lose_engine(self, engine: FakeEngine, suspect: int | None = None) -> None:
+        """Kill an engine, which hung at a `suspect`.
+
+        Prompts prepared by the last one of a model have to be prepared anew by the next.
+        """
         del self.engines[engine.number]
         if not self.engines_of(engine.model):
             self.prepared_keys -= {key for key, request in self.requests.items() if request.model == engine.model}
-        self.do(self.scheduler.engine_lost(engine.number, self.now))
+        self.do(self.scheduler.engine_lost(engine.number, self.now, suspect))
 
     def fail_model(self, model: str, left: Collection[str] = ()) -> None:
-        """Give up on a model, or on its replicas on other devices than those that are left."""
+        """Give up on a model, or on its replicas on all but the devices that are left."""
         self.do(self.scheduler.model_failed(model, self.now, left=left))
 
     def prepare(self, engine: FakeEngine, key: int, blocks: tuple[int, ...] = ()) -> None:
         """Let an engine report a prompt as prepared."""
         engine.preparing.remove(key)
         self.prepared_keys.add(key)
-        self.do(self.scheduler.prepared(key, PROMPT_TOKENS, 8, self.now, blocks))
+        self.do(self.scheduler.prepared(key, Prompt(PROMPT_TOKENS, 8, blocks), self.now))
 
     def prepare_all(self, engine: FakeEngine) -> None:
         """Let an engine report all its prompts as prepared, in the order of their arrival."""
@@ -249,13 +271,13 @@ class World:
         """Let a client change its mind."""
         self.do(self.scheduler.cancel(key, self.now))
 
-    def hold(self, key: int) -> None:
+    def pause(self, key: int) -> None:
         """Let a client stop reading."""
-        self.do(self.scheduler.hold(key, self.now))
+        self.do(self.scheduler.pause(key, self.now))
 
-    def release(self, key: int) -> None:
+    def unpause(self, key: int) -> None:
         """Let a client read on."""
-        self.do(self.scheduler.release(key, self.now))
+        self.do(self.scheduler.unpause(key, self.now))
 
     def pass_time(self, seconds: float) -> None:
         """Let the clock and the deadlines run."""
@@ -263,7 +285,7 @@ class World:
         self.do(self.scheduler.expire(self.now))
 
     def do(self, actions: Iterable[Action]) -> None:
-        """Carry out what the scheduler decided; it never asks for anything that cannot be done."""
+        """Carry out what the scheduler decided; every action must be possible."""
         for action in actions:
             match action:
                 case Prepare() | Run() | Progress() | Complete() | Fail():

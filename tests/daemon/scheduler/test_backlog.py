@@ -1,8 +1,9 @@
-"""The bounded queue: who counts, who is held back and who is dropped."""
+"""The bounded queue: requests that count, that are held back and that are dropped."""
 
 import pytest
 
 from car_daemon.scheduler.backlog import Backlog, Overflow, QueueBounds
+from car_daemon.scheduler.fair_queue.charging import Charging
 from car_daemon.scheduler.request import State
 from tests.daemon.scheduler.fakes import World
 
@@ -12,7 +13,7 @@ def world_with(overflow: Overflow, limit: int = 2, max_bytes: int = 100) -> Worl
 
 
 def why(world: World) -> list[tuple[int, object]]:
-    """Return who was refused or dropped, and why."""
+    """Return the requests that were refused or dropped, with the reasons."""
     return [(fail.request.key, fail.data["why"]) for fail in world.fails]
 
 
@@ -47,14 +48,15 @@ def test_bytes_count_as_well() -> None:
     assert why(world) == [(2, "queue full")]
 
 
-def test_who_is_refused_learns_the_policy_and_both_numbers() -> None:
+def test_a_refusal_names_the_policy_and_both_numbers() -> None:
     world = world_with("drop_newest", limit=1)
     world.submit()
     world.submit()
-    assert world.fails[0].data == {"why": "queue full", "policy": "drop_newest", "queued": 1, "queue_limit": 1}
+    queue = {"policy": "drop_newest", "queued": 1, "queue_limit": 1, "user_queued": 1, "user_share": 1}
+    assert world.fails[0].data == {"why": "queue full", **queue}
 
 
-def test_after_a_first_lease_ended_who_is_refused_learns_when_to_come_back() -> None:
+def test_after_a_first_lease_ended_a_refusal_names_the_time_to_retry_after() -> None:
     world = world_with("drop_newest", limit=1)
     engine = world.start_engine(sequences=1)
     world.run_one(engine)
@@ -73,10 +75,10 @@ def test_a_full_queue_blocks_by_holding_requests_back_in_order() -> None:
         world.run_one(engine)
     held = [world.submit() for _ in range(2)]
     assert [request.state for request in held] == [State.ACCEPTED] * 2
-    assert (len(world.scheduler.backlog), world.scheduler.backlog.held) == (2, 2)
+    assert (len(world.scheduler.backlog), len(world.scheduler.backlog.held_back)) == (2, 2)
     world.end(engine, 1)
     assert engine.preparing == {4}
-    assert (len(world.scheduler.backlog), world.scheduler.backlog.held) == (2, 1)
+    assert (len(world.scheduler.backlog), len(world.scheduler.backlog.held_back)) == (2, 1)
 
 
 def test_a_request_that_does_not_want_to_be_held_back_is_refused() -> None:
@@ -97,7 +99,7 @@ def test_what_is_held_back_is_bounded_in_bytes_and_the_process_that_has_most_is_
         world.submit(process=2, client=(1, f"label {number}"), size=8 * MIB)
     modest = world.submit(process=3, size=16 * MIB)
     assert why(world) == [(key, "queue full") for key in [*range(33, 43), 32, 31]]
-    assert world.scheduler.backlog.held == 30
+    assert len(world.scheduler.backlog.held_back) == 30
     assert not world.endings[modest.key]
 
 
@@ -109,11 +111,11 @@ def test_bytes_are_what_counts_of_those_held_back_and_many_may_have_to_make_room
     for _ in range(32):
         world.submit(process=2, size=8 * MIB - 1000)
     world.submit(process=2, size=8 * MIB)
-    assert {fail.request.process for fail in world.fails} == {2}
-    held = world.scheduler.backlog.held
+    assert {fail.request.spec.process for fail in world.fails} == {2}
+    held = len(world.scheduler.backlog.held_back)
     world.submit(process=3, size=249 * MIB)
-    assert {fail.request.process for fail in world.fails} == {2, 3}
-    assert world.scheduler.backlog.held == held
+    assert {fail.request.spec.process for fail in world.fails} == {2, 3}
+    assert len(world.scheduler.backlog.held_back) == held
 
 
 def test_what_was_held_back_and_is_not_any_more_leaves_room() -> None:
@@ -134,13 +136,13 @@ def test_a_held_request_can_be_cancelled() -> None:
     for _ in range(3):
         world.submit()
     world.cancel(2)
-    assert world.scheduler.backlog.held == 1
+    assert len(world.scheduler.backlog.held_back) == 1
     world.cancel(1)
-    assert world.scheduler.backlog.held == 0
+    assert len(world.scheduler.backlog.held_back) == 0
     assert world.start_engine().preparing == {3}
 
 
-def test_the_refusal_of_a_request_lets_in_who_was_held_back() -> None:
+def test_the_refusal_of_a_request_lets_in_one_that_was_held_back() -> None:
     world = world_with("block", limit=1)
     engine = world.start_engine()
     world.submit()
@@ -149,7 +151,7 @@ def test_the_refusal_of_a_request_lets_in_who_was_held_back() -> None:
     assert engine.preparing == {2}
 
 
-def test_a_request_that_would_have_to_wait_lets_in_who_was_held_back() -> None:
+def test_a_request_that_would_have_to_wait_lets_in_one_that_was_held_back() -> None:
     world = world_with("block", limit=2)
     engine = world.start_engine(sequences=1)
     world.submit()
@@ -158,7 +160,7 @@ def test_a_request_that_would_have_to_wait_lets_in_who_was_held_back() -> None:
     world.prepare(engine, 1)
     assert engine.preparing == {2, 3}
     world.submit()
-    assert world.scheduler.backlog.held == 1
+    assert len(world.scheduler.backlog.held_back) == 1
     world.prepare(engine, 2)
     assert world.endings[2] == ["overloaded"]
     assert engine.preparing == {3, 4}
@@ -172,7 +174,7 @@ def test_under_drop_oldest_a_newcomer_drops_the_oldest_waiter() -> None:
     assert world.scheduler.totals.rejected == 1
 
 
-def test_under_drop_oldest_a_newcomer_drops_nobody_before_it_was_prepared() -> None:
+def test_under_drop_oldest_a_newcomer_drops_no_other_before_it_was_prepared() -> None:
     world = world_with("drop_oldest", limit=1)
     engine = world.start_engine(sequences=1)
     world.run_one(engine)
@@ -219,9 +221,9 @@ def test_a_newcomer_that_was_being_prepared_when_its_engine_died_is_not_forgotte
 def test_leaving_twice_counts_once() -> None:
     world = World()
     request = world.submit(size=10)
-    backlog = Backlog(QueueBounds())
+    backlog = Backlog(QueueBounds(), Charging())
     backlog.enter(request)
     backlog.leave(request)
     backlog.leave(request)
     assert len(backlog) == 0
-    assert request not in backlog
+    assert request.key not in backlog.counted

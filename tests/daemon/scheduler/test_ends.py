@@ -6,14 +6,14 @@ from car_daemon.scheduler.request import State
 from tests.daemon.scheduler.fakes import World, shapes
 
 
-def world_with_request_in(state: State) -> World:
+def world_with_request_in(state: State, *, timeout: float | None = None) -> World:
     """Return a world whose request 1 is in a state, with nothing else in it."""
     world = World()
     if state is State.ACCEPTED:
-        world.submit()
+        world.submit(timeout=timeout)
         return world
     engine = world.start_engine(sequences=0 if state is State.WAITING else 1)
-    world.submit(priority="throughput")
+    world.submit(priority="throughput", timeout=timeout)
     if state is not State.PREPARING:
         world.prepare(engine, 1)
     if state is State.PARKED:
@@ -34,7 +34,7 @@ def test_a_request_can_be_cancelled_in_every_state(state: State) -> None:
     assert world.endings[1] == ["cancelled"]
     assert world.requests[1].state is State.ENDED
     assert not world.scheduler.requests
-    assert len(world.scheduler.waiting) == 0
+    assert len(world.scheduler.waiting.requests) == 0
     assert world.scheduler.totals.cancelled == 1
 
 
@@ -92,8 +92,7 @@ def test_tokens_of_a_cancelled_request_are_not_counted() -> None:
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_deadline_before_the_first_token_is_an_error_in_every_state(state: State) -> None:
-    world = world_with_request_in(state)
-    world.requests[1].deadline = 5.0
+    world = world_with_request_in(state, timeout=5.0)
     world.pass_time(4.9)
     assert world.endings[1] == []
     world.pass_time(0.1)
@@ -183,6 +182,21 @@ def test_a_prompt_whose_preparing_met_two_engine_deaths_is_quarantined() -> None
     assert engine.preparing == {1}
     world.lose_engine(engine)
     assert (world.endings[1], world.fails[0].data["quarantined"]) == (["engine_lost"], True)
+
+
+def test_requests_behind_the_one_at_which_two_engines_hung_are_prepared_by_a_third() -> None:
+    world = World()
+    engine = world.start_engine()
+    bad, good = 1, 2
+    world.submit()
+    world.submit()
+    for _ in range(2):
+        assert engine.preparing == {bad, good}
+        world.lose_engine(engine, bad)
+        engine = world.start_engine()
+    assert (world.endings[bad], world.endings[good], engine.preparing) == (["engine_lost"], [], {good})
+    world.lose_engine(engine)
+    assert world.start_engine().preparing == {good}
 
 
 def test_a_stream_of_which_something_was_sent_is_lost_with_its_engine() -> None:

@@ -1,74 +1,350 @@
-"""Tokens served, fading with time; and how long leases take."""
+"""Fairness between users, processes and labels: bounds on service and waits, whatever the lengths and weights are."""
+
+from collections import Counter, defaultdict
+from itertools import combinations
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.scheduler.fairness import Fairness
-from car_daemon.scheduler.rate import ServiceRate
+from car_daemon.scheduler.backlog import QueueBounds
+from car_daemon.scheduler.request import Request, State
+from car_protocol.infer import Priority
+from tests.daemon.scheduler.fakes import PROMPT_TOKENS, FakeEngine, World
 
-ONE, OTHER = (0, "one"), (0, "other")
-
-
-def test_a_client_that_was_never_served_has_nothing() -> None:
-    assert Fairness().served(ONE, 0.0) == 0.0
-
-
-def test_tokens_fade_by_half_in_a_minute() -> None:
-    fairness = Fairness()
-    fairness.charge(ONE, 100.0, 0.0)
-    assert fairness.served(ONE, 60.0) == pytest.approx(50.0)
-    assert fairness.served(ONE, 120.0) == pytest.approx(25.0)
+MOST_TOKENS = 200
+WIDE = QueueBounds(limit=1000)
+Sibling = tuple[int, int, str]
 
 
-def test_tokens_add_up_as_of_now() -> None:
-    fairness = Fairness()
-    fairness.charge(ONE, 100.0, 0.0)
-    fairness.charge(ONE, 10.0, 60.0)
-    assert fairness.served(ONE, 60.0) == pytest.approx(60.0)
-    assert fairness.served(OTHER, 60.0) == 0.0
+class ClosedLoop:
+    """Siblings that always have requests waiting for the same engine, and the tokens that each was served."""
+
+    def __init__(self, siblings: list[Sibling], *, sequences: int, weights: dict[int, float] | None = None) -> None:
+        self.world = World(bounds=WIDE)
+        self.world.scheduler.set_weights(weights or {})
+        self.siblings = siblings
+        self.served: defaultdict[Sibling, float] = defaultdict(float)
+        self.owners: dict[int, Sibling] = {}
+        self.releases: Counter[Sibling] = Counter()  # leases that ended
+        self.engine = self.world.start_engine(sequences=sequences)
+        self.fill()
+
+    def fill(self, priority: Priority = "latency_critical") -> None:
+        """Let every sibling have two requests waiting."""
+        waiting = Counter(self.owners[key] for key in self.world.scheduler.waiting.requests)
+        for sibling in self.siblings:
+            for _ in range(2 - waiting[sibling]):
+                self.submit(sibling, priority)
+
+    def submit(self, sibling: Sibling, priority: Priority = "latency_critical") -> Request:
+        """Let a sibling submit one request."""
+        uid, process, label = sibling
+        request = self.world.submit(client=(uid, label), process=process, priority=priority)
+        self.owners[request.key] = sibling
+        self.world.prepare(self.engine, request.key)
+        return request
+
+    def turn(self, random: Random, tokens: int) -> None:
+        """Let one running request end after so many tokens; requests that were sent `Park` are parked first."""
+        for key in sorted(self.engine.to_park):
+            self.world.set_aside(self.engine, key)
+        key = random.choice(sorted(self.engine.running))
+        self.world.advance(key, tokens)
+        sibling = self.owners[key]
+        self.served[sibling] += PROMPT_TOKENS + self.world.requests[key].produced
+        self.releases[sibling] += 1
+        self.world.end(self.engine, key)
+        self.fill()
 
 
-def test_what_was_counted_in_advance_can_be_taken_back_but_not_more() -> None:
-    fairness = Fairness()
-    fairness.charge(ONE, 64.0, 0.0)
-    fairness.charge(ONE, -60.0, 0.0)
-    assert fairness.served(ONE, 0.0) == pytest.approx(4.0)
-    fairness.charge(ONE, -60.0, 0.0)
-    assert fairness.served(ONE, 0.0) == 0.0
+LENGTHS = st.lists(st.integers(1, MOST_TOKENS), min_size=3, max_size=3)
+SETTINGS = settings(derandomize=True, deadline=None, max_examples=25)
 
 
-def test_clients_whose_tokens_have_faded_are_forgotten() -> None:
-    fairness = Fairness()
-    fairness.charge(ONE, 1.0, 0.0)
-    fairness.charge(OTHER, 1000.0, 0.0)
-    fairness.forget(90.0)
-    assert list(fairness._served) == [OTHER]
-    assert fairness.served(OTHER, 90.0) > 0
+def siblings_at(level: int) -> list[Sibling]:
+    """Return three siblings that differ at one level: users, processes or labels."""
+    return [(7 + (level == 0) * n, 70 + (level == 1) * n, f"label {(level == 2) * n}") for n in range(3)]
 
 
-@settings(derandomize=True, deadline=None)
-@given(st.lists(st.tuples(st.floats(-100, 100), st.floats(0, 60)), max_size=10))
-def test_nobody_was_ever_served_less_than_nothing(charges: list[tuple[float, float]]) -> None:
-    fairness, now = Fairness(), 0.0
-    for tokens, passed in charges:
-        now += passed
-        fairness.charge(ONE, tokens, now)
-        assert fairness.served(ONE, now) >= 0.0
+@pytest.mark.parametrize("level", [0, 1, 2])
+@SETTINGS
+@given(LENGTHS, st.integers(1, 4), st.randoms(use_true_random=False))
+def test_service_of_siblings_differs_by_the_leases_held_at_once_and_one_more(
+    level: int, lengths: list[int], sequences: int, random: Random
+) -> None:
+    loop = ClosedLoop(siblings_at(level), sequences=sequences)
+    for _ in range(60):
+        loop.turn(random, random.choice(lengths))
+        for one, other in combinations(loop.siblings, 2):
+            difference = abs(loop.served[one] - loop.served[other])
+            assert difference <= (sequences + 1) * (PROMPT_TOKENS + MOST_TOKENS)
 
 
-def test_before_a_lease_ended_no_wait_is_known() -> None:
-    assert ServiceRate().wait(0, 1) is None
+@SETTINGS
+@given(st.lists(st.integers(1, 4), min_size=3, max_size=3), st.integers(1, 3), st.randoms(use_true_random=False))
+def test_users_are_served_by_their_weights(weights: list[int], sequences: int, random: Random) -> None:
+    users = siblings_at(0)
+    weight = {sibling[0]: float(each) for sibling, each in zip(users, weights, strict=True)}
+    loop = ClosedLoop(users, sequences=sequences, weights=weight)
+    for _ in range(120):
+        loop.turn(random, random.randint(1, MOST_TOKENS))
+        for one, other in combinations(users, 2):
+            difference = abs(loop.served[one] / weight[one[0]] - loop.served[other] / weight[other[0]])
+            assert difference <= (sequences + 1) * (PROMPT_TOKENS + MOST_TOKENS)
 
 
-def test_a_wait_grows_with_the_position_and_shrinks_with_capacity() -> None:
-    rate = ServiceRate()
-    rate.observe(2.0)
-    assert (rate.wait(0, 1), rate.wait(3, 1), rate.wait(3, 4)) == (2.0, 8.0, 2.0)
+@SETTINGS
+@given(st.integers(1, 4), st.randoms(use_true_random=False))
+def test_fresh_labels_and_processes_gain_nothing_from_another_user(sequences: int, random: Random) -> None:
+    honest: Sibling = (2, 1000, "always the same")
+    loop = ClosedLoop([honest], sequences=sequences)
+    for number in range(60):
+        for each in range(3):
+            loop.submit((1, 3 * number + each, f"fresh {number}"))
+        loop.turn(random, random.randint(1, MOST_TOKENS))
+        cheated = sum(tokens for sibling, tokens in loop.served.items() if sibling[0] == 1)
+        assert cheated - loop.served[honest] <= (sequences + 1) * (PROMPT_TOKENS + MOST_TOKENS)
 
 
-def test_the_mean_follows_what_leases_take() -> None:
-    rate = ServiceRate()
-    rate.observe(2.0)
-    rate.observe(4.0)
-    assert rate.wait(0, 1) == pytest.approx(2.4)
+@SETTINGS
+@given(st.integers(1, 20), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_a_newcomer_is_served_after_one_release_of_each_user(flood: int, sequences: int, random: Random) -> None:
+    loop = ClosedLoop([(1, 1, str(label)) for label in range(flood)] + [(2, 2, "second")], sequences=sequences)
+    for _ in range(30):
+        loop.turn(random, random.randint(1, MOST_TOKENS))
+    newcomer = loop.submit((3, 3, "newcomer"))
+    before = loop.releases.total()
+    while newcomer.state is State.WAITING:
+        loop.turn(random, MOST_TOKENS)
+    assert loop.releases.total() - before <= 2
+
+
+def test_a_user_that_waits_for_a_slow_model_saves_up_nothing_for_another() -> None:
+    world = World(bounds=WIDE)
+    slow, fast = world.start_engine("slow", sequences=1), world.start_engine("fast", sequences=1)
+    world.run_one(slow, client=(1, ""))
+    waits = world.run_one(slow, client=(1, ""))
+    for _ in range(50):
+        for key in sorted(fast.running):
+            world.advance(key, 100)
+            world.end(fast, key)
+        world.run_one(fast, client=(2, ""))
+    for client in ((2, ""), (1, ""), (1, ""), (2, ""), (3, "")):
+        world.run_one(fast, client=client)
+    order = []
+    for _ in range(6):
+        (key,) = fast.running
+        order.append(world.requests[key].spec.client[0])
+        world.advance(key, 100)
+        world.end(fast, key)
+    assert order[:1] == [2], "it ran before the others came"
+    assert order.index(3) <= 3
+    assert order[1:4].count(1) == 1
+    assert waits.state is State.WAITING
+
+
+def test_a_user_that_used_an_idle_model_does_not_pay_for_it_at_another() -> None:
+    world = World(bounds=WIDE)
+    slow, fast = world.start_engine("slow", sequences=1), world.start_engine("fast", sequences=1)
+    for _ in range(50):
+        world.end(fast, advanced(world, world.run_one(fast, client=(2, ""))))
+    for client in ((1, ""), (1, ""), (1, ""), (2, "")):
+        world.run_one(slow, client=client)
+    world.end(slow, 51)
+    assert world.requests[54].state is State.RUNNING
+
+
+def advanced(world: World, request: Request) -> int:
+    world.advance(request.key, 100)
+    return request.key
+
+
+def test_under_the_limit_of_the_machine_a_user_of_many_models_gets_no_more_than_a_user_of_one() -> None:
+    world = World(machine_limit=1, bounds=WIDE)
+    engines = {model: world.start_engine(model, sequences=2) for model in "abcde"}
+    for model in "abcde":
+        for _ in range(20):
+            world.run_one(engines[model], client=(1, ""))
+    for _ in range(20):
+        world.run_one(engines["a"], client=(2, ""))
+    served: Counter[int] = Counter()
+    for _ in range(24):
+        (engine,) = (each for each in engines.values() if each.running)
+        (key,) = engine.running
+        served[world.requests[key].spec.client[0]] += 1
+        world.advance(key, 100)
+        world.end(engine, key)
+    assert abs(served[1] - served[2]) <= 2
+
+
+def test_naming_devices_gains_nothing() -> None:
+    world = World(bounds=WIDE)
+    engine = world.start_engine(sequences=1, device="gpu0")
+    for device in (None, "gpu", "gpu0"):
+        for _ in range(10):
+            world.prepare(engine, world.submit(client=(1, ""), device=device).key)
+    for _ in range(10):
+        world.run_one(engine, client=(2, ""))
+    served: Counter[int] = Counter()
+    for _ in range(16):
+        (key,) = engine.running
+        served[world.requests[key].spec.client[0]] += 1
+        world.advance(key, 100)
+        world.end(engine, key)
+    assert abs(served[1] - served[2]) <= 2
+
+
+def test_a_fresh_label_parks_no_work_of_another_user_with_few_leases() -> None:
+    world = World(bounds=WIDE)
+    engine = world.start_engine(sequences=4)
+    for _ in range(2):
+        world.run_one(engine, client=(2, "honest"))
+    for number in range(10):
+        world.run_one(engine, client=(1, f"fresh {number}"))
+    assert engine.to_park == set()
+
+
+def test_a_fresh_label_is_remembered_while_it_matters_and_no_longer() -> None:
+    world = World(bounds=WIDE)
+    engine = world.start_engine(sequences=1)
+    for number in range(3000):
+        world.run_one(engine, client=(1, f"fresh {number}"))
+        if number:
+            world.end(engine, min(engine.running))
+    (process,) = world.scheduler.charging.root.children[1].children.values()
+    assert len(process.children) < 1100
+    world.end(engine, min(engine.running))
+    assert not world.scheduler.charging.root.children
+
+
+# Places in the queue.
+
+
+def full(world: World, engine: FakeEngine, uid: int, count: int) -> None:
+    for _ in range(count):
+        world.prepare_all(engine)
+        world.submit(client=(uid, ""), process=uid)
+    world.prepare_all(engine)
+
+
+def counted(world: World) -> Counter[int]:
+    backlog = world.scheduler.backlog
+    return Counter(r.spec.client[0] for r in world.scheduler.requests.values() if r.key in backlog.counted)
+
+
+def test_a_user_without_a_place_takes_the_newest_of_the_user_above_its_share() -> None:
+    world = World(bounds=QueueBounds(limit=4))
+    engine = world.start_engine(sequences=1)
+    full(world, engine, 1, 5)
+    newest = world.requests[5]
+    newcomer = world.submit(client=(2, ""))
+    assert (newest.state, newest.key in world.scheduler.backlog.held_back) == (State.ACCEPTED, True)
+    assert counted(world) == {1: 3, 2: 1}
+    world.prepare_all(engine)
+    assert newcomer.state is State.WAITING
+    world.end(engine, 1)
+    assert engine.running == {newcomer.key}
+    world.prepare_all(engine)
+    assert newest.state is State.WAITING
+
+
+def test_requests_held_back_enter_by_user_and_not_by_arrival() -> None:
+    world = World(bounds=QueueBounds(limit=2))
+    engine = world.start_engine(sequences=1)
+    full(world, engine, 1, 20)
+    mine = [world.submit(client=(2, "")).key for _ in range(2)]
+    world.prepare_all(engine)
+    for _ in range(3):
+        world.end(engine, min(engine.running))
+        world.prepare_all(engine)
+    assert all(world.requests[key].state is not State.ACCEPTED for key in mine)
+
+
+def test_a_stuck_model_leaves_places_to_an_idle_one_of_the_same_user() -> None:
+    world = World(bounds=QueueBounds(limit=8))
+    stuck, idle = world.start_engine("stuck", sequences=1), world.start_engine("idle", sequences=2)
+    for _ in range(30):
+        world.submit("stuck", client=(1, ""))
+        world.prepare_all(stuck)
+    keys = [world.submit("idle", client=(1, "")).key for _ in range(6)]
+    for _ in range(6):
+        world.prepare_all(idle)
+        for key in sorted(idle.running):
+            world.end(idle, key)
+    assert [world.endings[key] for key in keys] == [["completed"]] * 6
+
+
+def test_where_more_users_wait_than_there_are_places_they_take_turns() -> None:
+    world = World(bounds=QueueBounds(limit=2))
+    engine = world.start_engine(sequences=1)
+    for _ in range(3):
+        for uid in range(6):
+            world.submit(client=(uid, ""))
+            world.prepare_all(engine)
+    order = []
+    while engine.running:
+        (key,) = engine.running
+        order.append(world.requests[key].spec.client[0])
+        world.advance(key, 100)
+        world.end(engine, key)
+        world.prepare_all(engine)
+    assert len(order) == 18
+    assert max(Counter(order[:12]).values()) <= 3
+
+
+def test_under_drop_newest_a_user_above_its_share_loses_its_newest_request_to_another_user() -> None:
+    world = World(bounds=QueueBounds(limit=3, overflow="drop_newest"))
+    engine = world.start_engine(sequences=1)
+    full(world, engine, 1, 4)
+    world.submit(client=(1, ""))
+    assert world.endings[5] == ["overloaded"]
+    world.prepare(engine, world.submit(client=(2, "")).key)
+    assert world.endings[4] == ["overloaded"]
+    assert world.fails[-1].data["why"] == "above its share"
+    assert (world.fails[-1].data["user_queued"], world.fails[-1].data["user_share"]) == (2, 1)
+
+
+def test_drop_oldest_drops_nothing_of_another_user_within_its_share() -> None:
+    world = World(bounds=QueueBounds(limit=2, overflow="drop_oldest"))
+    engine = world.start_engine(sequences=1)
+    full(world, engine, 1, 2)
+    full(world, engine, 2, 1)
+    world.prepare(engine, world.submit(client=(2, "")).key)
+    assert (world.endings[2], world.endings[3]) == ([], ["overloaded"])
+
+
+def test_weights_share_the_places() -> None:
+    world = World(bounds=QueueBounds(limit=6, overflow="drop_newest"))
+    world.scheduler.set_weights({1: 2.0})
+    for uid in (1, 1, 2, 2, 2, 2):
+        world.submit(client=(uid, ""))
+    fail = world.submit(client=(1, ""))
+    assert world.endings[fail.key] == ["overloaded"]
+    assert world.fails[-1].data["user_share"] == 4
+
+
+def test_under_block_a_request_that_may_not_be_held_back_drops_nothing_of_another_user() -> None:
+    world = World(bounds=QueueBounds(limit=2))
+    engine = world.start_engine(sequences=1)
+    full(world, engine, 1, 3)
+    world.submit(client=(2, ""), queue=False)
+    world.prepare_all(engine)
+    assert counted(world) == {1: 1, 2: 1}
+    assert not world.fails
+
+
+def test_weights_are_changed_while_requests_wait() -> None:
+    world = World(bounds=WIDE)
+    engine = world.start_engine(sequences=1)
+    for uid in (1, 2) * 20:
+        world.run_one(engine, client=(uid, ""))
+    world.scheduler.set_weights({1: 3.0})
+    served: Counter[int] = Counter()
+    for _ in range(20):
+        (key,) = engine.running
+        served[world.requests[key].spec.client[0]] += 1
+        world.advance(key, 100)
+        world.end(engine, key)
+    assert 14 <= served[1] <= 16

@@ -1,17 +1,20 @@
 """Leases, per engine and under the limit of the machine."""
 
-from car_daemon.scheduler.gate import Gate, Offer
-from car_daemon.scheduler.request import Request
+import pytest
+
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.request import Request, RequestSpec
+from car_daemon.scheduler.routing.replicas import EngineOffer
 
 
 def request(key: int, model: str = "m") -> Request:
-    return Request(key, model, arrived=0.0)
+    return Request(RequestSpec(key=key, model=model, arrived=0.0))
 
 
 def gate_with(*engines: tuple[int, str, int], limit: int | None = None) -> Gate:
     gate = Gate(limit)
     for number, model, sequences in engines:
-        gate.declare(number, Offer(model, sequences))
+        gate.declare(number, EngineOffer(model, sequences))
     return gate
 
 
@@ -121,5 +124,26 @@ def test_a_closed_model_keeps_its_leases_and_takes_requests_again_with_its_next_
     assert gate.try_lease(request(2, "a")) == 1
     gate.withdraw(1)
     assert gate.engine_of("a") is None
-    gate.declare(3, Offer("a", 1))
+    gate.declare(3, EngineOffer("a", 1))
     assert gate.engine_of("a") == 3
+
+
+@pytest.mark.parametrize(("level", "capacity"), [("none", 8), ("some", 6), ("critical", 4)])
+def test_pressure_lowers_the_one_value_and_ends_nothing(level: str, capacity: int) -> None:
+    gate = Gate()
+    gate.declare(1, EngineOffer("m", 8))
+    for key in range(8):
+        assert gate.try_lease(request(key)) == 1
+    gate.pressure = level  # type: ignore[assignment]  # the parameters are levels
+    assert gate.capacity("m") == capacity
+    assert gate.leased("m") == 8
+    gate.release(1, 0)
+    assert (gate.try_lease(request(9)) == 1) == (capacity == 8)
+
+
+def test_capacity_is_never_below_one() -> None:
+    gate = Gate()
+    gate.declare(1, EngineOffer("m", 1))
+    gate.pressure = "critical"
+    assert gate.capacity("m") == 1
+    assert gate.try_lease(request(1)) == 1

@@ -1,4 +1,4 @@
-"""Random walks of clients, engines and the clock: what scheduler.md promises holds after every event."""
+"""Random walks of clients, engines and the clock: the invariants of scheduling hold after every event."""
 
 from collections import Counter
 from itertools import chain
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from car_daemon.scheduler.backlog import QueueBounds
-from car_daemon.scheduler.request import Request, State
+from car_daemon.scheduler.request import Request, RequestSpec, State
 from car_protocol.infer import Priority
 from tests.daemon.scheduler.fakes import FakeEngine, World
 
@@ -31,7 +31,7 @@ def pick(candidates: list[T], choice: int) -> T | None:
 
 
 class Interleavings(RuleBasedStateMachine):
-    """One rule for every event that the scheduler can hear of."""
+    """One rule for every event of the scheduler."""
 
     @initialize(
         limit=st.none() | st.integers(1, 3),
@@ -40,11 +40,12 @@ class Interleavings(RuleBasedStateMachine):
     )
     def begin(self, limit: int | None, bounds: QueueBounds, sequences: list[int]) -> None:
         self.world = World(limit, bounds)
+        self.world.scheduler.set_weights({1: 2.0})
         self.clients: list[list[int]] = [[], [], []]
         for model, count in zip(MODELS, sequences, strict=False):
             self.world.start_engine(model, count)
 
-    # What clients do.
+    # Events of clients.
 
     @rule(
         model=st.sampled_from(MODELS),
@@ -55,6 +56,7 @@ class Interleavings(RuleBasedStateMachine):
         timeout=TIMEOUTS,
         queue_timeout=TIMEOUTS,
         client=st.integers(0, 2),
+        process=st.integers(0, 1),
         supersede=st.integers(0, 6),
         prepared=st.booleans(),
         device=st.sampled_from([None, None, None, *DEVICES]),
@@ -70,6 +72,7 @@ class Interleavings(RuleBasedStateMachine):
         timeout: float | None,
         queue_timeout: float | None,
         client: int,
+        process: int,
         supersede: int,
         prepared: bool,
         device: str | None,
@@ -77,7 +80,8 @@ class Interleavings(RuleBasedStateMachine):
     ) -> None:
         request = self.world.submit(
             model,
-            client=(client, "label"),
+            client=(client, ("label", "another", process)[size % 3]),
+            process=process,
             size=size,
             priority=priority,
             wait=bool(wait),
@@ -110,8 +114,8 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(model=st.sampled_from(MODELS), stages=st.integers(0, 3))
     def a_request_that_is_cancelled_leaves_no_trace(self, model: str, stages: int) -> None:
-        # A queue that is full may drop another for it, and one that parks another does leave a trace.
-        if not self.world.scheduler.backlog.fits(Request(0, model, arrived=0.0)):
+        # A full queue may drop another request for it, and a request that parks another does leave a trace.
+        if not self.world.scheduler.backlog.fits(Request(RequestSpec(key=0, model=model, arrived=0.0))):
             return
         before = self.leases_and_waiting()
         request = self.world.submit(model, priority="throughput")
@@ -136,12 +140,12 @@ class Interleavings(RuleBasedStateMachine):
     def leases_and_waiting(self) -> tuple[object, ...]:
         world = self.world
         leases = [sorted(engine.running) for engine in world.engines.values()]
-        waiting = sorted(request.key for request in world.scheduler.waiting)
+        waiting = sorted(request.key for request in world.scheduler.waiting.requests.values())
         available = [world.gate.available(model) for model in MODELS]
-        backlog = (len(world.scheduler.backlog), world.scheduler.backlog.held)
+        backlog = (len(world.scheduler.backlog), len(world.scheduler.backlog.held_back))
         return leases, waiting, available, backlog, world.gate.in_use, world.scheduler.totals.in_flight
 
-    # What engines do.
+    # Events of engines.
 
     @rule(model=st.sampled_from(MODELS), sequences=st.integers(1, 3), device=st.sampled_from(DEVICES))
     def engine_ready(self, model: str, sequences: int, device: str) -> None:
@@ -188,11 +192,11 @@ class Interleavings(RuleBasedStateMachine):
         if not unlikely:
             self.world.fail_model(model, {engine.device for engine in self.world.engines_of(model)})
 
-    @rule(seconds=st.floats(0.1, 2.0))
+    @rule(seconds=st.floats(0.1, 2.0) | st.just(31.0))
     def pass_time(self, seconds: float) -> None:
         self.world.pass_time(seconds)
 
-    # What holds after each of them.
+    # Invariants after each event.
 
     @invariant()
     def leases_are_what_runs_and_never_more_than_declared(self) -> None:
@@ -221,14 +225,14 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def nothing_waits_while_a_lease_is_free_for_it(self) -> None:
-        for request in self.world.scheduler.waiting:
+        for request in self.world.scheduler.waiting.requests.values():
             assert request.state in (State.WAITING, State.PARKED)
             assert self.world.gate.available(request.model) == 0 or not self.engines_for(request)
 
     @invariant()
     def everything_runs_where_it_may(self) -> None:
         for engine in self.world.engines.values():
-            assert all(self.world.requests[key].device in (None, engine.device) for key in engine.running)
+            assert all(self.world.requests[key].spec.device in (None, engine.device) for key in engine.running)
 
     def engines_for(self, request: Request) -> list[FakeEngine]:
         engines = self.world.engines_of(request.model)
@@ -237,32 +241,53 @@ class Interleavings(RuleBasedStateMachine):
     def suits(self, request: Request, engine: FakeEngine) -> bool:
         if request.state is State.PARKED:
             return request.key in engine.parked
-        return request.device in (None, engine.device)
+        return request.spec.device in (None, engine.device)
 
     @invariant()
     def nothing_is_forgotten_before_the_queue(self) -> None:
         backlog = self.world.scheduler.backlog
-        held = [r for r in self.world.scheduler.requests.values() if r.state is State.ACCEPTED and r not in backlog]
-        assert len(held) == backlog.held
-        assert not held or not backlog.fits(held[0])
-        idle = [r for r in self.world.scheduler.requests.values() if r.state is State.ACCEPTED and r in backlog]
+        accepted = [r for r in self.world.scheduler.requests.values() if r.state is State.ACCEPTED]
+        uncounted = [r for r in accepted if r.key not in backlog.counted]
+        assert all(r.key in backlog.held_back for r in uncounted)
+        assert all(r.state in (State.ACCEPTED, State.PREPARING) for r in backlog.held_back.values())
+        assert not backlog.held_back or not backlog.fits(backlog.entering())
+        idle = [
+            r for r in self.world.scheduler.requests.values() if r.state is State.ACCEPTED and r.key in backlog.counted
+        ]
         assert not any(self.suits(request, each) for request in idle for each in self.world.engines_of(request.model))
 
     @invariant()
     def the_queue_is_bounded(self) -> None:
         backlog = self.world.scheduler.backlog
-        came_back = sum(request.reran for request in self.world.scheduler.requests.values())
+        came_back = sum(request.retried for request in self.world.scheduler.requests.values())
         assert len(backlog) <= backlog.bounds.limit + came_back
+
+    @invariant()
+    def the_accounts_count_what_waits_and_runs(self) -> None:
+        scheduler, root = self.world.scheduler, self.world.scheduler.charging.root
+        waiting = Counter(r.spec.client[0] for r in scheduler.waiting.requests.values())
+        waiting += Counter(r.spec.client[0] for r in scheduler.backlog.held_back.values())
+        for user in range(3):
+            account = root.children.get(user)
+            assert (0 if account is None else account.waiting) == waiting[user]
+        if not scheduler.requests:
+            assert not root.children
+
+    @invariant()
+    def a_lease_is_counted_once_below_every_level(self) -> None:
+        for engine in self.world.engines.values():
+            running = [self.world.requests[key] for key in engine.running]
+            assert all(r.leaf is not None and r.leaf.leases > 0 for r in running if r.state is State.RUNNING)
 
     @invariant()
     def running_work_is_never_dropped(self) -> None:
         for fail in self.world.fails:
             if fail.reason == "overloaded":
-                assert fail.request.leased_at is None or fail.request.reran
+                assert fail.request.leased_at is None or fail.request.retried
 
     @invariant()
     def nothing_is_parked_more_than_twice(self) -> None:
-        assert all(request.parkings <= 2 for request in self.world.requests.values())
+        assert all(request.parking.count <= 2 for request in self.world.requests.values())
 
     def teardown(self) -> None:
         """With engines that stay up and work that ends, everything ends."""
@@ -276,10 +301,12 @@ class Interleavings(RuleBasedStateMachine):
             for engine in self.world.engines.values():
                 self.settle(engine)
         assert not self.world.scheduler.requests
-        assert not len(self.world.scheduler.waiting)
-        assert len(self.world.scheduler.backlog) == self.world.scheduler.backlog.held == 0
+        assert not len(self.world.scheduler.waiting.requests)
+        assert len(self.world.scheduler.backlog) == len(self.world.scheduler.backlog.held_back) == 0
         assert self.world.gate.in_use == 0
         assert self.world.scheduler.next_deadline() is None
+        assert not self.world.scheduler.charging.root.children
+        assert not self.world.scheduler.table.models
         assert not any(engine.running | engine.parked for engine in self.world.engines.values())
         self.every_request_has_its_one_answer_or_is_in_flight()
         self.the_totals_add_up()

@@ -1,10 +1,10 @@
-"""Fairness, supersede and what waiters are told, through the scheduler."""
+"""Fairness, supersede and reported positions, through the scheduler."""
 
 import pytest
 
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
-from car_daemon.scheduler.gate import Offer
-from car_daemon.scheduler.request import Request, State
+from car_daemon.scheduler.request import Request, RequestSpec, State
+from car_daemon.scheduler.routing.replicas import EngineOffer
 from tests.daemon.scheduler.fakes import FakeEngine, World, failure
 
 ONE, OTHER = (0, "one"), (0, "other")
@@ -26,9 +26,9 @@ def test_one_client_does_not_get_all_leases_that_are_free_at_once() -> None:
     engine = world.start_engine(sequences=0)
     for key in (1, 2, 3):
         world.prepare(engine, key)
-    world.gate.declare(engine.number, Offer("m", 2))
+    world.gate.declare(engine.number, EngineOffer("m", 2))
     engine.sequences = 2
-    world.do(world.scheduler.dispatch(0.0))
+    world.do(world.scheduler.allocate(0.0))
     assert engine.running == {1, 3}
 
 
@@ -83,7 +83,7 @@ def test_a_superseded_request_that_runs_lets_go_of_its_sequence() -> None:
 def test_a_request_that_was_refused_supersedes_nothing() -> None:
     world = World()
     world.submit(supersede=(1, "search"))
-    request = Request(9, "m", arrived=0.0, wait=False, supersede=(1, "search"))
+    request = Request(RequestSpec(key=9, model="m", arrived=0.0, wait=False, supersede=(1, "search")))
     assert failure(world.scheduler.submit(request, 0.0)).request is request
     assert world.endings[1] == []
 
@@ -98,7 +98,7 @@ def full_world(overflow: Overflow) -> tuple[World, FakeEngine]:
 
 
 @pytest.mark.parametrize("overflow", ["drop_newest", "drop_oldest"])
-def test_a_newer_request_takes_the_place_of_the_older_in_a_full_queue_and_nobody_elses(overflow: Overflow) -> None:
+def test_a_newer_request_takes_the_place_of_the_older_in_a_full_queue_and_of_no_other(overflow: Overflow) -> None:
     world, engine = full_world(overflow)
     newer = world.submit(supersede=(1, "search"))
     assert (world.endings[3], newer.state) == ([], State.PREPARING), "it may still turn out to be invalid"
@@ -135,7 +135,7 @@ def test_more_bytes_than_the_older_one_leaves_do_not_fit() -> None:
     assert world.endings == {1: [], 2: [], 3: ["overloaded"]}
 
 
-def test_nobody_is_dropped_for_who_does_not_fit_even_then() -> None:
+def test_no_request_is_dropped_for_one_that_does_not_fit_even_then() -> None:
     world = World(bounds=QueueBounds(limit=9, max_bytes=100, overflow="drop_oldest"))
     world.submit(size=90)
     world.submit(size=10, priority="throughput")
@@ -152,7 +152,7 @@ def test_those_that_are_superseded_are_not_dropped_too() -> None:
     assert [fail.data.get("why") for fail in world.fails] == [None, "dropped oldest"]
 
 
-def test_who_asked_is_told_its_position_while_its_model_loads() -> None:
+def test_a_position_is_reported_while_the_model_loads() -> None:
     world = World()
     for asks in (True, False, True):
         world.submit(progress=asks)
@@ -162,7 +162,7 @@ def test_who_asked_is_told_its_position_while_its_model_loads() -> None:
     assert world.positions == {1: [0], 2: [], 3: [2, 0]}
 
 
-def test_who_asked_is_told_its_position_while_a_full_queue_holds_it_back() -> None:
+def test_a_position_is_reported_while_a_full_queue_holds_the_request_back() -> None:
     world = World(bounds=QueueBounds(limit=1))
     engine = world.start_engine(sequences=1)
     world.run_one(engine)
@@ -174,7 +174,7 @@ def test_who_asked_is_told_its_position_while_a_full_queue_holds_it_back() -> No
     assert world.positions[3] == [1, 0]
 
 
-def test_waiters_that_asked_are_told_their_position_when_it_changes() -> None:
+def test_a_position_is_reported_when_it_changes() -> None:
     world = World()
     engine = world.start_engine(sequences=1)
     for _ in range(3):
@@ -184,7 +184,7 @@ def test_waiters_that_asked_are_told_their_position_when_it_changes() -> None:
     assert world.positions == {1: [], 2: [0], 3: [1, 0]}
 
 
-def test_waiters_that_did_not_ask_are_told_nothing() -> None:
+def test_no_position_is_reported_without_progress() -> None:
     world = World()
     engine = world.start_engine(sequences=1)
     for _ in range(3):

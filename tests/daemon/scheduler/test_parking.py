@@ -1,4 +1,4 @@
-"""Running throughput makes room for what cannot wait, and goes on afterwards."""
+"""Running throughput work makes room for urgent requests, and resumes afterwards."""
 
 from car_daemon.scheduler.request import State
 from tests.daemon.scheduler.fakes import FakeEngine, World, shapes
@@ -158,10 +158,10 @@ def test_a_client_with_several_leases_yields_one_to_a_client_with_none() -> None
     for client in (ONE, ONE, OTHER):
         world.run_one(engine, client=client)
     assert len(engine.to_park) == 1
-    (yielded,) = engine.to_park
-    world.set_aside(engine, yielded)
+    (yielded_to_peer,) = engine.to_park
+    world.set_aside(engine, yielded_to_peer)
     assert 3 in engine.running
-    assert world.requests[yielded].yielded
+    assert world.requests[yielded_to_peer].parking.to_peer
 
 
 def test_a_client_with_one_lease_yields_nothing() -> None:
@@ -185,9 +185,9 @@ def test_a_request_that_yielded_waits_for_its_turn_by_fairness() -> None:
     engine = world.start_engine(sequences=2)
     for client in (ONE, ONE, OTHER, OTHER):
         world.run_one(engine, client=client)
-    (yielded,) = engine.to_park
-    world.advance(yielded, 500)
-    world.set_aside(engine, yielded)
+    (yielded_to_peer,) = engine.to_park
+    world.advance(yielded_to_peer, 500)
+    world.set_aside(engine, yielded_to_peer)
     assert 3 in engine.running
     world.end(engine, 3)
     assert 4 in engine.running
@@ -288,7 +288,7 @@ def test_what_memory_pressure_leaves_of_a_model_is_all_that_others_make_room_for
     assert one.to_park == set(), "its one sequence is leased, and the other one is not to be"
 
 
-def test_of_a_clients_leases_one_more_than_the_others_have_is_left_whenever_parkings_are_told() -> None:
+def test_of_a_clients_leases_one_more_than_the_others_have_is_left_whenever_parkings_are_reported() -> None:
     world = World()
     engine = world.start_engine(sequences=4)
     for _ in range(4):

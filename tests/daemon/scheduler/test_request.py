@@ -2,7 +2,7 @@
 
 import pytest
 
-from car_daemon.scheduler.request import MOVES, IllegalMove, Request, State
+from car_daemon.scheduler.request import MOVES, IllegalMove, Request, RequestSpec, State
 
 LEGAL = [
     (State.ACCEPTED, State.PREPARING),
@@ -24,7 +24,7 @@ ILLEGAL = [(before, after) for before in State for after in State if (before, af
 
 
 def request_in(state: State, **limits: float) -> Request:
-    request = Request(1, "m", arrived=10.0, **limits)  # type: ignore[arg-type]  # only timeouts are passed on
+    request = Request(RequestSpec(key=1, model="m", arrived=10.0, **limits))  # type: ignore[arg-type]  # only timeouts are passed on
     request.state = state
     return request
 
@@ -50,7 +50,7 @@ def test_every_state_but_the_end_may_end_and_nothing_leaves_the_end() -> None:
 
 
 def test_a_request_is_accepted_first_and_has_no_lease() -> None:
-    request = Request(1, "m", arrived=0.0)
+    request = Request(RequestSpec(key=1, model="m", arrived=0.0))
     assert request.state is State.ACCEPTED
     assert (request.engine, request.leased_at, request.produced, request.sent) == (None, None, 0, False)
 
@@ -61,7 +61,9 @@ def test_a_request_without_timeouts_never_expires() -> None:
 
 def test_timeouts_count_from_arrival() -> None:
     request = request_in(State.WAITING, timeout=5.0, queue_timeout=2.0)
-    assert (request.deadline, request.queue_deadline) == (15.0, 12.0)
+    assert request.expires_at == 12.0
+    request.leased_at = 11.0
+    assert request.expires_at == 15.0
 
 
 @pytest.mark.parametrize("state", [State.ACCEPTED, State.PREPARING, State.WAITING])
@@ -74,16 +76,24 @@ def test_before_its_lease_the_earlier_deadline_of_a_request_counts(state: State)
 @pytest.mark.parametrize("state", [State.RUNNING, State.PARKED, State.WAITING])
 def test_a_request_that_had_a_lease_has_left_the_queue_timeout_behind(state: State) -> None:
     for timeout, expected in ((None, None), (5.0, 15.0)):
-        request = Request(1, "m", arrived=10.0, timeout=timeout, queue_timeout=2.0)
+        request = Request(RequestSpec(key=1, model="m", arrived=10.0, timeout=timeout, queue_timeout=2.0))
         request.state, request.leased_at = state, 11.0
         assert request.expires_at == expected
 
 
+def test_the_limit_that_ends_a_started_request_is_not_the_one_of_the_queue() -> None:
+    request = request_in(State.WAITING, timeout=5.0, queue_timeout=2.0)
+    assert request.limit == 2.0
+    request.leased_at = 11.0
+    assert request.limit == 5.0
+
+
 def test_a_request_that_starts_over_forgets_what_was_done() -> None:
     request = request_in(State.RUNNING)
-    request.produced, request.prompt_done, request.parking = 3, 10, True
+    request.produced, request.prompt_done, request.parking.requested = 3, 10, True
     request.start_over()
-    assert (request.produced, request.prompt_done, request.parking, request.reran) == (0, 0, False, True)
+    assert (request.produced, request.prompt_done, request.retried) == (0, 0, True)
+    assert not request.parking.requested
 
 
 def test_a_request_shows_what_a_log_needs() -> None:

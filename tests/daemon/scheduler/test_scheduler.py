@@ -1,6 +1,8 @@
-"""The verbs of the scheduler on the path of requests that end well, and what it refuses."""
+"""The events of requests that end well, and refusals."""
 
-from car_daemon.scheduler.request import Request, State
+from car_daemon.scheduler.backlog import QueueBounds
+from car_daemon.scheduler.fair_queue.lane import Target
+from car_daemon.scheduler.request import Prompt, Request, RequestSpec, State
 from tests.daemon.scheduler.fakes import World, failure
 
 
@@ -67,7 +69,7 @@ def test_requests_that_are_prepared_out_of_order_wait_in_the_order_of_their_arri
         world.submit()
     for key in (4, 2, 3):
         world.prepare(engine, key)
-    assert [request.key for request in world.scheduler.waiting.ordered(0.0)] == [2, 3, 4]
+    assert [request.key for request in world.scheduler.waiting.order(Target("m", None, None))] == [2, 3, 4]
 
 
 def test_a_latency_critical_request_overtakes_waiting_throughput() -> None:
@@ -154,10 +156,11 @@ def test_without_waiting_only_one_of_two_gets_the_last_sequence() -> None:
     assert world.endings == {1: ["overloaded"], 2: []}
 
 
-def test_a_request_that_will_not_wait_is_told_why_it_was_refused() -> None:
+def test_the_refusal_of_a_request_that_will_not_wait_names_the_reason() -> None:
     world = World()
-    fail = failure(world.scheduler.submit(Request(1, "m", arrived=0.0, wait=False), 0.0))
-    assert fail.data == {"why": "no free sequence", "policy": "block", "queued": 0, "queue_limit": 64}
+    fail = failure(world.scheduler.submit(Request(RequestSpec(key=1, model="m", arrived=0.0, wait=False)), 0.0))
+    queue = {"policy": "block", "queued": 0, "queue_limit": 64, "user_queued": 0, "user_share": 64}
+    assert fail.data == {"why": "no free sequence", **queue}
 
 
 def test_a_draining_scheduler_refuses_new_requests_and_finishes_the_others() -> None:
@@ -203,14 +206,14 @@ def test_a_failed_model_refuses_what_was_prepared_by_the_engine_that_died() -> N
     world.lose_engine(engine)
     world.fail_model("m")
     assert world.endings == {1: ["model_unavailable"], 2: ["model_unavailable"]}
-    assert len(world.scheduler.waiting) == 0
+    assert len(world.scheduler.waiting.requests) == 0
 
 
-def test_what_is_said_of_an_unknown_request_changes_nothing() -> None:
+def test_events_of_an_unknown_request_change_nothing() -> None:
     world = World()
     scheduler = world.scheduler
     world.start_engine()
-    assert scheduler.prepared(99, 1, 1, 0.0) == []
+    assert scheduler.prepared(99, Prompt(1, 1), 0.0) == []
     assert scheduler.refused(99, 1, "context_exceeded", {}, 0.0) == []
     assert scheduler.ended(99, 1, 0.0) == []
     assert scheduler.parked(99, 1, 0.0) == []
@@ -244,3 +247,18 @@ def test_a_closed_engine_finishes_what_it_has_and_newcomers_wait_for_the_next_on
     assert newcomer.state is State.ACCEPTED
     world.lose_engine(engine)
     assert world.start_engine().preparing == {newcomer.key}
+
+
+def test_the_owners_of_state_show_their_counters() -> None:
+    world = World(bounds=QueueBounds(limit=2))
+    engine = world.start_engine(sequences=1)
+    for key in range(4):
+        world.submit(client=(0, key), session=(0, "s"))
+    world.prepare(engine, 1)
+    world.prepare(engine, 2)
+    scheduler = world.scheduler
+    assert repr(scheduler.backlog) == "<Backlog 2/2, 0 bytes, 1 held back>"
+    assert repr(scheduler.waiting) == "<Waiting 1, 0 of them parked, in 1 lanes>"
+    assert repr(world.gate) == "<Gate 1 leased, limit None, pressure none, 1:m 1/1>"
+    assert repr(scheduler.charging) == "<Charging 1 users>"
+    assert repr(scheduler).startswith("<Scheduler <Books <Totals 4 received, 4 in flight>, <Backlog")

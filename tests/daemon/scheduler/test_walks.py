@@ -1,4 +1,4 @@
-"""The rules of the interleavings on long, dense walks: these find what short ones cannot, but shrink nothing."""
+"""The rules of the interleavings on long, dense walks: they find defects that short ones cannot, but do not shrink."""
 
 from collections.abc import Callable
 from random import Random
@@ -28,7 +28,7 @@ def walk(seed: int, events: int) -> None:
         (1, lambda: machine.engine_lost(random.randrange(100), True)),
         (3, lambda: machine.engine_ready(random.choice(MODELS), random.randint(1, 3), random.choice(DEVICES))),
         (1, lambda: machine.model_failed(random.choice(MODELS), random.randrange(3))),
-        (1, lambda: machine.pass_time(random.random())),
+        (1, lambda: machine.pass_time(random.choice([random.random(), 31.0]))),
     ]
     steps = [step for weight, step in rules for _ in range(weight)]
     for _ in range(events):
@@ -48,6 +48,7 @@ def submit_any(machine: Interleavings, random: Random) -> None:
         random.choice([None, 2.0]),
         random.choice([None, 1.0]),
         random.randrange(3),
+        random.randrange(2),
         random.randrange(5),
         random.random() < 0.5,
         random.choice([None, None, None, *DEVICES]),
@@ -64,6 +65,8 @@ def check(machine: Interleavings) -> None:
     machine.everything_runs_where_it_may()
     machine.nothing_is_forgotten_before_the_queue()
     machine.the_queue_is_bounded()
+    machine.the_accounts_count_what_waits_and_runs()
+    machine.a_lease_is_counted_once_below_every_level()
     machine.running_work_is_never_dropped()
     machine.nothing_is_parked_more_than_twice()
 

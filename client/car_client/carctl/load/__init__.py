@@ -1,1 +1,1 @@
-"""The load generator: `carctl bench` and the project's own benchmarks ask with it, daemons and HTTP servers alike."""
+"""The load generator of `carctl bench` and of the project's benchmarks, for daemons and HTTP servers."""

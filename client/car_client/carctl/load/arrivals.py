@@ -1,11 +1,11 @@
-"""When requests arrive that do not wait for each other."""
+"""Poisson arrivals."""
 
 from collections.abc import Iterator
 from random import Random
 
 
 def poisson(rate: float, chance: Random) -> Iterator[float]:
-    """Yield the seconds from the begin at which they arrive: `rate` a second on average, none knowing of another."""
+    """Yield arrival times in seconds from the start, `rate` a second on average and independent of each other."""
     moment = 0.0
     while True:
         moment += chance.expovariate(rate)

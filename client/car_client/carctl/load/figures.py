@@ -1,11 +1,11 @@
-"""What a load measured."""
+"""The figures of a load, from its timed answers."""
 
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from car_client.carctl.load.percentile import percentile
-from car_client.carctl.load.timed import Timed
+from car_client.carctl.load.timed_answer import TimedAnswer
 
 
 class Spread(Struct, frozen=True):
@@ -18,9 +18,9 @@ class Spread(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True):
-    """Tokens a second of all answers together, times to the first token and between tokens.
+    """Tokens per second of all answers together, times to the first token and between tokens.
 
-    `requests` were answered; `own_cpu` is the share of one core that asking took.
+    `requests` counts answers; `own_cpu` is the load generator's own use of one core, from 0 to 1.
     """
 
     requests: int
@@ -37,15 +37,15 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(*(percentile(ordered, percent) for percent in (50, 95, 99, 100)))
 
 
-def summary(answers: Sequence[Timed], begin: float, end: float, own_cpu: float) -> Figures:
-    """Return the figures of what came between two moments; answers that were asked for within count for times."""
-    asked = [each for each in answers if begin <= each.asked <= end]
-    prompts = [each.prompt_tokens for each in asked if each.prompt_tokens is not None]
+def summary(answers: Sequence[TimedAnswer], begin: float, end: float, own_cpu: float) -> Figures:
+    """Return the figures between two times; latencies are those of the requests that were sent between them."""
+    sent = [each for each in answers if begin <= each.sent_at <= end]
+    prompts = [each.prompt_tokens for each in sent if each.prompt_tokens is not None]
     return Figures(
-        len(asked),
+        len(sent),
         sum(each.tokens_within(begin, end) for each in answers) / (end - begin),
-        spread([each.first_ms for each in asked]),
-        spread([gap for each in asked for gap in each.gaps_ms]),
+        spread([each.first_ms for each in sent]),
+        spread([gap for each in sent for gap in each.gaps_ms]),
         sum(prompts) / len(prompts) if prompts else None,
         own_cpu,
     )

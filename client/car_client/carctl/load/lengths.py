@@ -1,20 +1,20 @@
-"""How long prompts and answers are."""
+"""Lengths of prompts and answers."""
 
 from random import Random
 
 from msgspec import Struct
 
-_WANTED = "has to be a length of 1 or more, or two with a dash, the smaller one first"
+_FORM = "give a length of 1 or more, or two with a dash, the smaller one first"
 
 
 class Lengths(Struct, frozen=True):
-    """Lengths in tokens, any between two bounds as likely as any other."""
+    """Lengths in tokens, uniform between two bounds."""
 
     low: int
     high: int
 
     def draw(self, chance: Random) -> int:
-        """Return the next length."""
+        """Return a random length."""
         return chance.randint(self.low, self.high)
 
     def __str__(self) -> str:
@@ -22,12 +22,12 @@ class Lengths(Struct, frozen=True):
 
 
 def parse_lengths(text: str) -> Lengths:
-    """Read `64` or `15-105`; raises ValueError."""
+    """Parse `64` or `15-105`; raises ValueError."""
     low, dash, high = text.partition("-")
     try:
         lengths = Lengths(int(low), int(high) if dash else int(low))
     except ValueError:
-        raise ValueError(_WANTED) from None
+        raise ValueError(_FORM) from None
     if not 1 <= lengths.low <= lengths.high:
-        raise ValueError(_WANTED)
+        raise ValueError(_FORM)
     return lengths

@@ -1,10 +1,10 @@
-"""Percentiles of what was seen."""
+"""Percentiles."""
 
 from collections.abc import Sequence
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return a percentile of ascending values, between the two nearest in proportion; 0 of none."""
+    """Return a percentile of ascending values, interpolated between the two nearest; 0 without values."""
     if not ordered:
         return 0.0
     place = (len(ordered) - 1) * percent / 100

@@ -1,9 +1,9 @@
-"""Prompts of a length that no cache has seen, but for a beginning that they may share."""
+"""Random prompts of a given length, with a common beginning on request."""
 
 from collections.abc import Callable
 from random import Random
 
-# Every vocabulary of byte pairs knows the tokens in this range; none of them is a control token.
+# Plain tokens in every vocabulary of byte pairs: none in this range is a control token.
 _TOKENS = range(300, 500)
 # fmt: off
 WORDS = [
@@ -19,13 +19,13 @@ MakePrompt = Callable[[int, Random], Prompt]
 
 
 def of_tokens(shared: int, seed: int) -> MakePrompt:
-    """Return what makes prompts of tokens; the first `shared` ones are the same in all of them."""
+    """Return a maker of prompts of tokens, of which the first `shared` are the same in all prompts."""
     beginning = Random(seed).choices(_TOKENS, k=shared)
     return lambda length, chance: beginning + chance.choices(_TOKENS, k=length)
 
 
 def of_words(tokens_per_word: float, shared: int, seed: int) -> MakePrompt:
-    """Return what makes prompts of words, of about so many tokens."""
+    """Return a maker of prompts of words, about as long as required in tokens."""
 
     def words(tokens: int, chance: Random) -> str:
         return " ".join(chance.choices(WORDS, k=max(1, round(tokens / tokens_per_word))))

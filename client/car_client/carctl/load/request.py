@@ -4,7 +4,7 @@ from msgspec import Struct
 
 
 class Request(Struct, frozen=True):
-    """What is asked: a prompt as text or tokens, and how many tokens its answer is to have."""
+    """A prompt as text or tokens, and the length of its answer in tokens."""
 
     number: int
     prompt: str | list[int]

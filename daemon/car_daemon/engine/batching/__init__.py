@@ -1,1 +1,1 @@
-"""How a step runs: sequences, step planner, costs. Decides only: no I/O, clock, thread or llama_cpp."""
+"""Decisions about steps: sequences, planner, costs, cached cells; free of I/O, clock, threads and llama_cpp."""

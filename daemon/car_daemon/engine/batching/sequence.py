@@ -1,16 +1,16 @@
 """One KV stream and the request that runs in it."""
 
-from collections.abc import Sequence as Rows
+from collections import abc
 from enum import Enum
-from typing import Any, NamedTuple
 
-from car_daemon.engine.batching.adapter_turns import NO_ADAPTERS
-from car_daemon.engine.batching.lookup import Lookup
 from car_daemon.engine.batching.prefix import Prefix
+from car_daemon.engine.batching.prompt_images import PromptImages
+from car_daemon.engine.batching.prompt_lookup import PromptLookup
+from car_daemon.ipc.types import NO_ADAPTERS
 
 
 class Phase(Enum):
-    """What a sequence needs from the next step."""
+    """The work that a sequence needs next."""
 
     IDLE = "idle"
     FOLLOW = "follow"
@@ -20,91 +20,53 @@ class Phase(Enum):
     SAMPLE = "sample"
 
 
-class Picture(NamedTuple):
-    """An image in a prompt: rows of shape (positions, width) in place of tokens from `start` on."""
-
-    start: int
-    rows: Any
-
-    @property
-    def end(self) -> int:
-        """The first position after it."""
-        return self.start + len(self.rows)
-
-
 class Sequence:
-    """One KV stream; `cells` counts the tokens that the KV cache holds for it, also while it is idle."""
+    """One KV stream; `cells` counts the tokens that the KV cache has for it, also while it is idle."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        # Mutable state: the tokens to prefill, the committed cells, the sampled token that is not in them yet, the
-        # one that was sampled already when a parked request is computed again, whether logits wait to be sampled,
-        # and with which adapters all of it is computed.
-        self.prompt: Rows[int] = ()
-        self.cells = 0
-        self.next_token: int | None = None
-        self.known_token: int | None = None
-        self.held = False
-        self.order = 0
+        self.prompt: abc.Sequence[int] = ()  # Tokens to prefill; empty while idle.
+        self.cells = 0  # Committed tokens.
+        self.next_token: int | None = None  # Sampled, not committed yet.
+        self.known_token: int | None = None  # The token after a prompt that is computed again, which was sampled once.
+        self.awaiting_turn = False  # Logits wait for the turn of their grammar.
+        self.order = 0  # Age of the request: higher is younger.
         self.adapters = NO_ADAPTERS
-        # Of guesses: what the request said so far, where it may guess, and the tokens to try in the next step.
-        self.lookup: Lookup | None = None
-        self.guess: list[int] = []
-        # Of images: those of the prompt, and whether they are still being encoded.
-        self.pictures: list[Picture] = []
-        self.blind = False
-        # Of the cache: what others may use of the cells (all that an idle sequence holds), how many cells the request
-        # did not have to compute, and how many it waits for another sequence to compute.
-        self.prefix: Prefix | None = None
-        self.cached = 0
-        self.awaited = 0
+        self.lookup: PromptLookup | None = None  # None where the request may not guess.
+        self.guess: list[int] = []  # Tokens to try in the next step.
+        self.images = PromptImages()
+        self.prefix: Prefix | None = None  # Tokens of the cells that other requests may reuse.
+        self.cached = 0  # Cells that the request did not have to compute and that are not reported yet.
+        self.awaited = 0  # Cells to copy from another sequence once that has computed them.
 
     def __repr__(self) -> str:
         return f"<Sequence {self.number} {self.phase.value} cells={self.cells} prompt={len(self.prompt)}>"
 
     @property
     def phase(self) -> Phase:
-        """What the next step has to do for this sequence."""
-        if not len(self.prompt):
+        """The work that the sequence needs next."""
+        if not self.prompt:
             return Phase.IDLE
         if self.awaited:
             return Phase.FOLLOW
-        if self.blind:
+        if self.images.awaited:
             return Phase.ENCODE
-        if self.held:
+        if self.awaiting_turn:
             return Phase.SAMPLE
         return Phase.PREFILL if self.next_token is None else Phase.DECODE
 
     @property
-    def fresh(self) -> bool:
-        """Whether nothing was computed for it after its prompt."""
-        return self.cells <= len(self.prompt)
-
-    @property
     def remaining(self) -> int:
-        """Prompt tokens that are not in the cells yet."""
+        """Prompt tokens that are not committed yet."""
         return len(self.prompt) - self.cells
 
     @property
-    def picture(self) -> "Picture | None":
-        """The image that the next cells belong to."""
-        return next((picture for picture in self.pictures if picture.start <= self.cells < picture.end), None)
+    def stretch(self) -> int:
+        """Prompt tokens that fit one decode: up to the end of an image, or to the start of the next."""
+        return self.images.stretch(self.cells, len(self.prompt))
 
-    @property
-    def alike(self) -> int:
-        """Prompt tokens that may share a decode: up to the end of an image, or to the start of the next."""
-        if (picture := self.picture) is not None:
-            return picture.end - self.cells
-        starts = [picture.start for picture in self.pictures if picture.start > self.cells]
-        return min(starts, default=len(self.prompt)) - self.cells
-
-    def see(self, pictures: "list[Picture]") -> None:
-        """Take the rows of the prompt's images, which are in order."""
-        self.pictures = pictures
-        self.blind = False
-
-    def start(self, prompt: Rows[int], order: int, prefix: Prefix | None = None, cached: int = 0) -> None:
-        """Take a request's prompt (at least one token), of which `cached` are in the cells; `order` is its age."""
+    def start(self, prompt: abc.Sequence[int], order: int, prefix: Prefix | None = None, cached: int = 0) -> None:
+        """Start a request: a prompt of at least one token, `cached` of them in the cells; `order` is its age."""
         if self.phase is not Phase.IDLE or not cached <= len(prompt) - 1:
             raise ValueError(f"cannot start in {self!r} with {len(prompt)} prompt tokens")
         self.prompt = prompt
@@ -112,12 +74,8 @@ class Sequence:
         self.prefix = prefix
         self.cells = self.cached = cached
 
-    def follow(self, tokens: int) -> None:
-        """Wait until another sequence has computed `tokens` of the prompt."""
-        self.awaited = tokens
-
     def reuse(self, tokens: int) -> None:
-        """Go on with `tokens` cells that were copied from elsewhere, perhaps none."""
+        """Continue with `tokens` cells that were copied, possibly 0."""
         self.awaited = 0
         self.cells = self.cached = tokens
 
@@ -125,23 +83,18 @@ class Sequence:
         """Count `tokens` more cells, after their decode returned 0."""
         self.cells += tokens
 
-    def hold(self) -> None:
-        """Wait for a token: the logits are there, the turn to sample them is not."""
-        self.held = True
+    def await_turn(self) -> None:
+        """Wait for the turn to sample the logits of the last row."""
+        self.awaiting_turn = True
         self.next_token = None
 
     def accept(self, token: int) -> None:
-        """Take the sampled token that the next step decodes."""
-        self.held = False
+        """Set the sampled token, which the next step decodes."""
+        self.awaiting_turn = False
         self.next_token = token
 
-    def restore(self, cells: int, next_token: int | None) -> None:
-        """Go on where a parked request was; its cells are back already."""
-        self.cells = cells
-        self.next_token = next_token
-
     def retire(self, prefix: Prefix) -> None:
-        """Forget the request, but keep its cells for whoever begins with the same tokens."""
+        """Forget the request; its cells stay for prompts with the same prefix."""
         cells = self.cells
         self.clear()
         self.cells = cells
@@ -153,14 +106,13 @@ class Sequence:
         self.cells = self.cached = self.awaited = 0
         self.next_token = None
         self.known_token = None
-        self.held = False
+        self.awaiting_turn = False
         self.lookup = None
         self.guess = []
-        self.pictures = []
-        self.blind = False
+        self.images.clear()
         self.prefix = None
 
 
 def mean_cells(sequences: list[Sequence]) -> int:
-    """Return how deep chunks of one length in these sequences are, as what they cost counts it."""
+    """Return the mean depth of chunks of one length in these sequences, the depth by which their cost is counted."""
     return sum(sequence.cells for sequence in sequences) // len(sequences)

@@ -1,9 +1,22 @@
-"""All sequences of a context: who is idle, who prefills, who decodes."""
+"""All sequences of a context."""
 
-from car_daemon.engine.batching.adapter_turns import NO_ADAPTERS, AdapterSet
+from collections import defaultdict
+from dataclasses import dataclass, field
+from operator import attrgetter
+
 from car_daemon.engine.batching.sequence import Phase, Sequence
+from car_daemon.ipc.types import AdapterSet
 
-_WORKS = (Phase.PREFILL, Phase.DECODE, Phase.SAMPLE)
+_BUSY = (Phase.PREFILL, Phase.DECODE, Phase.SAMPLE)
+_by_age = attrgetter("order")
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The sequences with one set of adapters that need rows: decoders by ascending number, prompts oldest first."""
+
+    decoding: list[Sequence] = field(default_factory=list)
+    prefilling: list[Sequence] = field(default_factory=list)
 
 
 class SequenceTable:
@@ -12,9 +25,12 @@ class SequenceTable:
     def __init__(self, count: int, context_tokens: int) -> None:
         self.context_tokens = context_tokens
         self.sequences = [Sequence(number) for number in range(count)]
-        # Mutable state besides the sequences' own: how many requests were started, and the adapters in turn.
         self._started = 0
-        self.turn = NO_ADAPTERS
+
+    def __repr__(self) -> str:
+        phases = [sequence.phase for sequence in self.sequences]
+        counts = " ".join(f"{phase.value}={phases.count(phase)}" for phase in Phase if phase in phases)
+        return f"<SequenceTable {counts} started={self._started}>"
 
     def next_order(self) -> int:
         """Return the age of a request that starts now: higher is younger."""
@@ -23,41 +39,35 @@ class SequenceTable:
 
     @property
     def idle(self) -> list[Sequence]:
-        """The sequences without a request, in the order to take them.
+        """The sequences without a request, in the order in which to use them.
 
-        Low numbers stay together, and only consecutive numbers share a micro-batch; but first those that hold nothing.
+        Empty ones first, then by number, because only consecutive numbers share a micro-batch.
         """
         idle = [sequence for sequence in self.sequences if sequence.phase is Phase.IDLE]
         return sorted(idle, key=lambda sequence: (sequence.cells > 0, sequence.number))
 
     @property
     def busy(self) -> bool:
-        """Whether any sequence has work that a step can do."""
-        return any(sequence.phase in _WORKS for sequence in self.sequences)
+        """Whether a step can do work for any sequence."""
+        # A plain loop, because it runs twice a step and mostly ends at the first sequence.
+        for sequence in self.sequences:  # noqa: SIM110 - see above
+            if sequence.phase in _BUSY:
+                return True
+        return False
 
-    @property
-    def working(self) -> set[AdapterSet]:
-        """The sets of adapters of all sequences that need rows in a decode."""
-        return {sequence.adapters for sequence in self.sequences if sequence.phase in (Phase.PREFILL, Phase.DECODE)}
-
-    @property
-    def decoding(self) -> list[Sequence]:
-        """The sequences in turn that decode, by ascending number."""
-        return [sequence for sequence in self.sequences if self._in_turn(sequence, Phase.DECODE)]
-
-    @property
-    def prefilling(self) -> list[Sequence]:
-        """The sequences in turn that prefill, first come first."""
-        waiting = [sequence for sequence in self.sequences if self.prefills(sequence)]
-        return sorted(waiting, key=lambda sequence: sequence.order)
-
-    def prefills(self, sequence: Sequence) -> bool:
-        """Whether a sequence is in turn and prefills."""
-        return self._in_turn(sequence, Phase.PREFILL)
-
-    def _in_turn(self, sequence: Sequence, phase: Phase) -> bool:
-        return sequence.phase is phase and sequence.adapters == self.turn
+    def demand(self) -> dict[AdapterSet, Demand]:
+        """Return the sequences that need rows in a decode, by their adapters."""
+        demand: defaultdict[AdapterSet, Demand] = defaultdict(Demand)
+        for sequence in self.sequences:
+            phase = sequence.phase
+            if phase is Phase.DECODE:
+                demand[sequence.adapters].decoding.append(sequence)
+            elif phase is Phase.PREFILL:
+                demand[sequence.adapters].prefilling.append(sequence)
+        for each in demand.values():
+            each.prefilling.sort(key=_by_age)
+        return demand
 
     def can_pad(self, number: int) -> bool:
-        """Whether there is a sequence of this number, and a padding row fits at its end."""
+        """Whether a sequence of this number exists and has room for a padding row."""
         return 0 <= number < len(self.sequences) and self.sequences[number].cells < self.context_tokens

@@ -1,1 +1,1 @@
-"""Grammars that clients bring, in the language of the library that constrains an answer."""
+"""Grammars of answers: GBNF and JSON schemas as llguidance's Lark, compiled and applied token by token."""

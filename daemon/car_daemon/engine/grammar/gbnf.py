@@ -1,11 +1,14 @@
-"""Read GBNF, the notation of grammars that llama.cpp takes."""
+"""Reader of GBNF, llama.cpp's notation of grammars."""
 
 import re
 
 from car_daemon.engine.grammar.recursion import refuse_left_recursion
 from car_daemon.engine.grammar.tree import (
     CHARACTERS,
+    ITEMS_MAX,
     LAST,
+    NESTING_MAX,
+    REPETITIONS_MAX,
     Alternatives,
     Characters,
     Grammar,
@@ -21,14 +24,10 @@ from car_daemon.engine.grammar.tree import (
     merged,
 )
 
-NESTING_MAX = 100
-ITEMS_MAX = 100_000
-REPETITIONS_MAX = 100_000
-
 _SPACE = re.compile(r"(?:[ \t]+|#[^\r\n]*)*")
 _SPACE_AND_LINES = re.compile(r"(?:[ \t\r\n]+|#[^\r\n]*)*")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
-_DIGITS = re.compile(r"0*([0-9]*)")
+_DIGITS = re.compile(r"[0-9]*")
 _PLAIN = re.compile(r'[^"\\]+')
 _HEXADECIMAL = {"x": re.compile("[0-9A-Fa-f]{2}"), "u": re.compile("[0-9A-Fa-f]{4}"), "U": re.compile("[0-9A-Fa-f]{8}")}
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"} | {itself: itself for itself in '\\"[]-'}
@@ -36,111 +35,184 @@ _COUNTS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
 def parse(text: str) -> Grammar:
-    """Return the grammar that a text writes; `GrammarError` if it writes none that can be used."""
+    """Return the grammar of a text; raises GrammarError."""
     grammar = _Reader(text).grammar()
     refuse_left_recursion(grammar)
     return grammar
 
 
-class _Reader:
-    """Reads from the front to the back, a character at a time."""
+class _Cursor:
+    """A position in a text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        # Mutable state: the position, its line once asked for, how deep in groups it is, and what was read before.
-        self._at = 0
-        self._line_known = (0, 1)
-        self._nesting = 0
+        self.at = 0
+        self._line_known = (0, 1)  # a position and its line, from which lines are counted on
+
+    def next(self) -> str:
+        """Return the character at this position, empty at the end."""
+        return self._text[self.at : self.at + 1]
+
+    def follows(self, text: str) -> bool:
+        """Return whether the character here is followed by this text."""
+        return self._text.startswith(text, self.at + 1)
+
+    def take(self, text: str) -> bool:
+        """Advance past this text; False where another one comes next."""
+        taken = self._text.startswith(text, self.at)
+        self.at += len(text) if taken else 0
+        return taken
+
+    def match(self, pattern: re.Pattern[str]) -> str:
+        """Advance past the match of a pattern and return it, empty where it does not match."""
+        match = pattern.match(self._text, self.at)
+        if match is None:
+            return ""
+        self.at = match.end()
+        return match[0]
+
+    def skip(self, *, lines: bool) -> None:
+        """Advance past spaces and comments, with `lines` also past ends of lines."""
+        self.match(_SPACE_AND_LINES if lines else _SPACE)
+
+    def code_point(self) -> int:
+        """Return the code point of the character at this position, which may be an escape."""
+        if self.next() != "\\":
+            self.at += 1
+            return ord(self._text[self.at - 1])
+        kind = self._text[self.at + 1 : self.at + 2]
+        if kind in _ESCAPED:
+            self.at += 2
+            return ord(_ESCAPED[kind])
+        digits = _HEXADECIMAL[kind].match(self._text, self.at + 2) if kind in _HEXADECIMAL else None
+        if digits is None:
+            raise self.refusal(Problem.ESCAPE)
+        self.at = digits.end()
+        return int(digits[0], 16)
+
+    def literal(self) -> Literal:
+        """Return the literal whose quote is at this position."""
+        start = self.at
+        self.at += 1
+        text = ""
+        while not self.take('"'):
+            at = self.at
+            if not self.next():
+                raise self.refusal(Problem.OPEN_LITERAL, start)
+            if plain := self.match(_PLAIN):
+                text += plain
+            elif (code := self.code_point()) <= LAST:
+                text += chr(code)
+            else:
+                raise self.refusal(Problem.NO_CHARACTER, at)
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise self.refusal(Problem.NO_CHARACTER, start)
+        return Literal(text)
+
+    def class_member(self, start: int) -> int:
+        """Return the code point of a character in the class that begins at `start`."""
+        if not self.next():
+            raise self.refusal(Problem.OPEN_CLASS, start)
+        return self.code_point()
+
+    def line(self) -> int:
+        """Return the line of this position, counted from the last result."""
+        at, line = self._line_known
+        line += self._text.count("\n", at, self.at)
+        self._line_known = (self.at, line)
+        return line
+
+    def refusal(self, problem: Problem, at: int | None = None) -> GrammarError:
+        """Return the error of a problem here, or at another position."""
+        return GrammarError(problem, self._text.count("\n", 0, self.at if at is None else at) + 1)
+
+
+class _Reader:
+    """Reads a text from front to back, a character at a time."""
+
+    def __init__(self, text: str) -> None:
+        self._cursor = _Cursor(text)
+        self._nesting = 0  # groups around the position
         self._items = 0
         self._rules: dict[str, Alternatives] = {}
         self._unnamed = 0
-        self._referred: dict[str, int] = {}
+        self._referred: dict[str, int] = {}  # names of rules, by their first use
 
     def grammar(self) -> Grammar:
-        """Return all rules; one that is written twice says what it says last."""
-        self._skip(lines=True)
-        while self._next():
-            self._rule()
+        """Return all rules; of a name that is defined twice the last definition counts."""
+        self._cursor.skip(lines=True)
+        while self._cursor.next():
+            line = self._cursor.line()
+            name = self._cursor.match(_NAME)
+            if not name:
+                raise self._cursor.refusal(Problem.NO_NAME)
+            self._cursor.skip(lines=False)
+            if not self._cursor.take("::="):
+                raise self._cursor.refusal(Problem.NO_BODY)
+            self._cursor.skip(lines=True)
+            self._rules[name] = Alternatives(self._alternatives(), line)
+            if self._cursor.next() not in ("", "\r", "\n"):
+                raise self._cursor.refusal(Problem.UNEXPECTED)
+            self._cursor.skip(lines=True)
         if "root" not in self._rules:
-            raise self._refusal(Problem.NO_ROOT, 0)
+            raise self._cursor.refusal(Problem.NO_ROOT, 0)
         for name, at in self._referred.items():
             if name not in self._rules:
-                raise self._refusal(Problem.UNDEFINED, at)
+                raise self._cursor.refusal(Problem.UNDEFINED, at)
         return Grammar(self._rules)
-
-    def _rule(self) -> None:
-        line = self._line()
-        name = self._match(_NAME)
-        if not name:
-            raise self._refusal(Problem.NO_NAME)
-        self._skip(lines=False)
-        if not self._text.startswith("::=", self._at):
-            raise self._refusal(Problem.NO_BODY)
-        self._at += 3
-        self._skip(lines=True)
-        self._rules[name] = Alternatives(self._alternatives(), line)
-        if self._next() not in ("", "\r", "\n"):
-            raise self._refusal(Problem.UNEXPECTED)
-        self._skip(lines=True)
 
     def _alternatives(self) -> tuple[Sequence, ...]:
         sequences = [self._sequence()]
-        while self._next() == "|":
-            self._at += 1
-            self._skip(lines=True)
+        while self._cursor.take("|"):
+            self._cursor.skip(lines=True)
             sequences.append(self._sequence())
         return tuple(sequences)
 
     def _sequence(self) -> Sequence:
-        self._count_items(1)
+        self._count_item()
         items: list[Item] = []
-        while following := self._next():
+        while following := self._cursor.next():
             if following in "*+?{":
                 items[-1:] = [self._repetition(items)]
             elif (item := self._item(following)) is not None:
-                self._count_items(1)
+                self._count_item()
                 items.append(item)
             else:
                 break
-            self._skip(lines=self._nesting > 0)
+            self._cursor.skip(lines=self._nesting > 0)
         return tuple(items)
 
     def _item(self, following: str) -> Item | None:
-        """Return the item that begins here; None if none does."""
+        """Return the item that begins here, None where the sequence ends."""
         match following:
             case '"':
-                return self._literal()
+                return self._cursor.literal()
             case "[":
                 return self._class()
             case "(":
                 return self._group()
             case ".":
-                self._at += 1
+                self._cursor.at += 1
                 return Characters(CHARACTERS)
             case "<" | "!":
-                raise self._refusal(Problem.NOT_CHARACTERS)
-            case _:
-                return self._reference()
-
-    def _reference(self) -> Reference | None:
-        at = self._at
-        name = self._match(_NAME)
-        if not name:
-            return None
-        self._referred.setdefault(name, at)
-        return Reference(name)
+                raise self._cursor.refusal(Problem.NOT_CHARACTERS)
+        at = self._cursor.at
+        if name := self._cursor.match(_NAME):
+            self._referred.setdefault(name, at)
+            return Reference(name)
+        return None
 
     def _group(self) -> Reference:
-        start, line = self._at, self._line()
+        cursor = self._cursor
+        start, line = cursor.at, cursor.line()
         self._nesting += 1
         if self._nesting > NESTING_MAX:
-            raise self._refusal(Problem.TOO_DEEP)
-        self._at += 1
-        self._skip(lines=True)
+            raise cursor.refusal(Problem.TOO_DEEP)
+        cursor.at += 1
+        cursor.skip(lines=True)
         sequences = self._alternatives()
-        if self._next() != ")":
-            raise self._refusal(Problem.UNEXPECTED) if self._next() else self._refusal(Problem.OPEN_GROUP, start)
-        self._at += 1
+        if not cursor.take(")"):
+            raise cursor.refusal(Problem.UNEXPECTED) if cursor.next() else cursor.refusal(Problem.OPEN_GROUP, start)
         self._nesting -= 1
         return self._add_unnamed(sequences, line)
 
@@ -151,142 +223,69 @@ class _Reader:
         return Reference(name)
 
     def _repetition(self, items: list[Item]) -> Repetition:
-        """Return the last item under the repetition that stands here."""
-        start = self._at
+        """Return the last item under the repetition at this position."""
+        start = self._cursor.at
         if not items:
-            raise self._refusal(Problem.NOTHING_REPEATED)
-        self._count_items(1)
-        least, most = self._counts()
+            raise self._cursor.refusal(Problem.NOTHING_REPEATED)
+        self._count_item()
+        cursor = self._cursor
+        least: int | None
+        if not cursor.take("{"):
+            least, most = _COUNTS[cursor.next()]
+            cursor.at += 1
+        else:
+            least = self._number()
+            if least is None:
+                raise cursor.refusal(Problem.COUNT)
+            most = self._number() if cursor.take(",") else least
+            if not cursor.take("}"):
+                raise cursor.refusal(Problem.COUNT)
         if most is not None and most < least:
-            raise self._refusal(Problem.REVERSED_COUNT, start)
+            raise self._cursor.refusal(Problem.REVERSED_COUNT, start)
         item = items[-1]
         if isinstance(item, Repetition):
-            item = self._add_unnamed(((item,),), self._line())
+            item = self._add_unnamed(((item,),), self._cursor.line())
         return Repetition(item, least, most)
 
-    def _counts(self) -> tuple[int, int | None]:
-        following = self._next()
-        self._at += 1
-        if following != "{":
-            return _COUNTS[following]
-        least = self._number()
-        if least is None:
-            raise self._refusal(Problem.COUNT)
-        most: int | None = least
-        if self._next() == ",":
-            self._at += 1
-            most = self._number()
-        if self._next() != "}":
-            raise self._refusal(Problem.COUNT)
-        self._at += 1
-        return least, most
-
     def _number(self) -> int | None:
-        """Return the number between spaces here; None if there is none."""
-        self._skip(lines=self._nesting > 0)
-        match = _DIGITS.match(self._text, self._at)
-        assert match is not None
-        if not match[0]:
+        """Return the number at this position, between spaces; None where there is no digit."""
+        cursor = self._cursor
+        cursor.skip(lines=self._nesting > 0)
+        start = cursor.at
+        digits = cursor.match(_DIGITS)
+        if not digits:
             return None
-        if len(match[1]) > len(str(REPETITIONS_MAX)) or int(match[0]) > REPETITIONS_MAX:
-            raise self._refusal(Problem.LARGE_COUNT)
-        self._at = match.end()
-        self._skip(lines=self._nesting > 0)
-        return int(match[0])
-
-    def _literal(self) -> Literal:
-        start = self._at
-        self._at += 1
-        parts = []
-        while (following := self._next()) != '"':
-            if not following:
-                raise self._refusal(Problem.OPEN_LITERAL, start)
-            parts.append(self._match(_PLAIN) or self._escaped_character())
-        self._at += 1
-        text = "".join(parts)
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise self._refusal(Problem.NO_CHARACTER, start)
-        return Literal(text)
-
-    def _escaped_character(self) -> str:
-        start = self._at
-        code = self._code_point()
-        if code > LAST:
-            raise self._refusal(Problem.NO_CHARACTER, start)
-        return chr(code)
+        # Without leading zeros, because Python refuses to read thousands of digits.
+        digits = digits.lstrip("0") or "0"
+        if len(digits) > len(str(REPETITIONS_MAX)) or int(digits) > REPETITIONS_MAX:
+            raise cursor.refusal(Problem.LARGE_COUNT, start)
+        cursor.skip(lines=self._nesting > 0)
+        return int(digits)
 
     def _class(self) -> Characters:
-        start = self._at
-        self._at += 1
-        negated = self._next() == "^"
-        self._at += negated
+        cursor = self._cursor
+        start = cursor.at
+        cursor.at += 1
+        negated = cursor.take("^")
         ranges = []
-        while self._next() != "]":
-            ranges.append(self._range(start))
-        self._at += 1
-        held = merged(ranges)
-        resolved = characters_in(complement(held) if negated else held)
+        while not cursor.take("]"):
+            low = high = cursor.class_member(start)
+            if cursor.next() == "-" and not cursor.follows("]"):
+                cursor.at += 1
+                high = cursor.class_member(start)
+            if low > LAST:
+                raise cursor.refusal(Problem.NO_CHARACTER)
+            if high < low:
+                raise cursor.refusal(Problem.REVERSED_RANGE)
+            self._count_item()
+            ranges.append((low, min(high, LAST)))
+        listed = merged(ranges)
+        resolved = characters_in(complement(listed) if negated else listed)
         if not ranges or not resolved:
-            raise self._refusal(Problem.EMPTY_CLASS, start)
+            raise cursor.refusal(Problem.EMPTY_CLASS, start)
         return Characters(resolved)
 
-    def _range(self, start: int) -> tuple[int, int]:
-        low = high = self._class_member(start)
-        if self._next() == "-" and not self._text.startswith("]", self._at + 1):
-            self._at += 1
-            high = self._class_member(start)
-        if low > LAST:
-            raise self._refusal(Problem.NO_CHARACTER)
-        if high < low:
-            raise self._refusal(Problem.REVERSED_RANGE)
-        self._count_items(1)
-        return low, min(high, LAST)
-
-    def _class_member(self, start: int) -> int:
-        if not self._next():
-            raise self._refusal(Problem.OPEN_CLASS, start)
-        return self._code_point()
-
-    def _code_point(self) -> int:
-        """Return the number of the character here, which may be written as an escape."""
-        if self._next() != "\\":
-            self._at += 1
-            return ord(self._text[self._at - 1])
-        kind = self._text[self._at + 1 : self._at + 2]
-        if kind in _ESCAPED:
-            self._at += 2
-            return ord(_ESCAPED[kind])
-        digits = _HEXADECIMAL[kind].match(self._text, self._at + 2) if kind in _HEXADECIMAL else None
-        if digits is None:
-            raise self._refusal(Problem.ESCAPE)
-        self._at = digits.end()
-        return int(digits[0], 16)
-
-    def _count_items(self, number: int) -> None:
-        self._items += number
+    def _count_item(self) -> None:
+        self._items += 1
         if self._items > ITEMS_MAX:
-            raise self._refusal(Problem.TOO_LARGE)
-
-    def _next(self) -> str:
-        """Return the character here; nothing at the end."""
-        return self._text[self._at : self._at + 1]
-
-    def _match(self, pattern: re.Pattern[str]) -> str:
-        match = pattern.match(self._text, self._at)
-        if match is None:
-            return ""
-        self._at = match.end()
-        return match[0]
-
-    def _skip(self, *, lines: bool) -> None:
-        self._match(_SPACE_AND_LINES if lines else _SPACE)
-
-    def _line(self) -> int:
-        """Return the line here, counted from the last one that was asked for."""
-        at, line = self._line_known
-        line += self._text.count("\n", at, self._at)
-        self._line_known = (self._at, line)
-        return line
-
-    def _refusal(self, problem: Problem, at: int | None = None) -> GrammarError:
-        return GrammarError(problem, self._text.count("\n", 0, self._at if at is None else at) + 1)
+            raise self._cursor.refusal(Problem.TOO_LARGE)

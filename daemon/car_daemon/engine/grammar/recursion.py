@@ -1,4 +1,4 @@
-"""Left recursion: a rule that could meet itself again before any character."""
+"""Left recursion: a rule that reaches itself before any character."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from car_daemon.engine.grammar.tree import (
 
 
 def refuse_left_recursion(grammar: Grammar) -> None:
-    """Raise `GrammarError` where a rule reaches itself without a character in between."""
+    """Raise GrammarError where a rule reaches itself without a character in between."""
     empty = _rules_that_may_be_empty(grammar)
     reached = {
         name: dict.fromkeys(target for sequence in rule.sequences for target in _leftmost(sequence, empty))
@@ -42,7 +42,7 @@ def _leftmost(sequence: Sequence, empty: set[str]) -> Iterator[str]:
 
 
 def _repeated(item: Item) -> Characters | Literal | Reference:
-    """Return what is there at least once, if the item is not skipped."""
+    """Return the item, of a repetition the repeated item."""
     return item.item if isinstance(item, Repetition) else item
 
 
@@ -59,14 +59,18 @@ def _may_be_empty(item: Item, empty: set[str]) -> bool:
 
 
 def _rules_that_may_be_empty(grammar: Grammar) -> set[str]:
-    """Return all of them, in linear time: a rule that is found counts down what waits for it."""
-    countdowns = [
-        # The rule itself comes first, then one entry for each rule that its sequence waits for.
-        [name, *needed]
-        for name, rule in grammar.rules.items()
-        for sequence in rule.sequences
-        if (needed := _needed(sequence)) is not None
-    ]
+    """Return the rules that match the empty text, in linear time.
+
+    Each sequence counts down the rules that it needs; at 0 its own rule is found.
+    """
+    countdowns: list[list[str]] = []
+    for name, rule in grammar.rules.items():
+        for sequence in rule.sequences:
+            targets = [_repeated(item) for item in sequence if not _may_be_empty(item, set())]
+            needed = [target.name for target in targets if isinstance(target, Reference)]
+            if len(needed) == len(targets):
+                # The rule itself comes first, then one entry for each rule that its sequence needs.
+                countdowns.append([name, *needed])
     waiting: dict[str, list[list[str]]] = defaultdict(list)
     for countdown in countdowns:
         for target in countdown[1:]:
@@ -81,16 +85,3 @@ def _rules_that_may_be_empty(grammar: Grammar) -> set[str]:
                 found.append(countdown[0])
         empty.add(name)
     return empty
-
-
-def _needed(sequence: Sequence) -> list[str] | None:
-    """Return the rules that must be empty for a sequence to be; None if it never is."""
-    needed = []
-    for item in sequence:
-        target = _repeated(item)
-        if _may_be_empty(item, set()):
-            continue
-        if not isinstance(target, Reference):
-            return None
-        needed.append(target.name)
-    return needed

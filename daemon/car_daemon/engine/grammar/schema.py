@@ -1,48 +1,61 @@
-"""JSON schemas as grammars: closed where they say nothing, with a bounded taste for white space."""
+"""JSON schemas as grammars: objects closed by default, whitespace bounded."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
-# A sampler with no sense of proportion could write white space for ever.
+# Bounded, because some samplers would write whitespace without end.
 _WHITESPACE = r"( |\n[ \t]{0,20})?"
-# With one of these beside them, or allOf anywhere, `properties` are not the whole story.
+# With one of these beside them, or allOf anywhere, `properties` do not list all members.
 _OPEN = frozenset(
     {"additionalProperties", "unevaluatedProperties", "patternProperties", "anyOf", "oneOf", "$ref", "if"}
 )
-# With more the library takes many seconds, and minutes with some more: it compares every pattern with all others.
+# Beyond these the library takes seconds to minutes, because it compares every pattern with all others.
 _MEMBERS_MAX = 3000
 _PATTERNS_MAX = 64
-# Texts that have to match several patterns at once take twice the time and memory for each of them.
+# Each pattern that a text has to match besides others doubles time and memory.
 _MERGED_PATTERNS_MAX = 16
-# What stands under these is no schema, under the next ones may hold beside what they stand in, and under the last ones
-# is a schema for each name.
-_DATA = frozenset({"const", "enum", "default", "examples"})
+TOO_WIDE = (
+    f"the limits are {_MEMBERS_MAX:,} properties, {_MEMBERS_MAX:,} required, {_PATTERNS_MAX} patternProperties, and "
+    f"{_MERGED_PATTERNS_MAX} patterns with allOf or beside a $ref"
+)
+# Values under DATA are not schemas; schemas under _BRANCHES apply beside the one around them; under BY_NAME each name
+# has a schema.
+DATA = frozenset({"const", "enum", "default", "examples"})
 _BRANCHES = frozenset({"anyOf", "oneOf", "if", "then", "else"})
-_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 
 
 def is_too_wide(schemas: list[dict[str, Any]]) -> bool:
-    """Whether schemas list so many members of objects, or patterns, that nobody can wait for them."""
+    """Return whether schemas list too many members of objects, or patterns, to be compiled in time."""
     members = max(_count(schemas, "properties"), _count(schemas, "required"))
-    many = members > _MEMBERS_MAX or _count(schemas, "patternProperties") > _PATTERNS_MAX
-    return many or any(_merges(schema) and _patterns(schema) > _MERGED_PATTERNS_MAX for schema in schemas)
+    if members > _MEMBERS_MAX or _count(schemas, "patternProperties") > _PATTERNS_MAX:
+        return True
+    for schema in schemas:
+        inner = list(_schemas(schema))
+        # Several of them may apply to the same text.
+        merges = any("allOf" in each or ("$ref" in each and len(each) > 1) for each in inner)
+        if merges and sum("pattern" in each for each in inner) > _MERGED_PATTERNS_MAX:
+            return True
+    return False
 
 
-def as_lark(schema: dict[str, Any]) -> str:
-    """Return a grammar whose texts are JSON and valid under the schema."""
-    return "start: " + embedded(closed(schema))
+def as_lark(schema: dict[str, Any], *, lenient: bool = False) -> str:
+    """Return a grammar whose texts are JSON that is valid under the schema, `lenient` under what is supported of it."""
+    return "start: " + embedded(closed(schema), lenient=lenient)
 
 
-def embedded(schema: dict[str, Any]) -> str:
+def embedded(schema: dict[str, Any], *, lenient: bool = False) -> str:
     """Return a schema as an element of a rule."""
-    options = {"whitespace_pattern": _WHITESPACE}
+    options: dict[str, Any] = {"whitespace_pattern": _WHITESPACE}
+    if lenient:
+        options |= {"lenient": True, "coerce_one_of": True}
     return "%json " + msgspec.json.encode({**schema, "x-guidance": options}).decode()
 
 
 def closed(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema whose objects have no members but those that it lists, where it lists some."""
+    """Return a schema whose objects have only the members that it lists, where it lists some."""
     if any("allOf" in each or {"$ref", "properties"} <= each.keys() for each in _schemas(schema)):
         return schema
     value: dict[str, Any] = _closed(schema)
@@ -50,56 +63,43 @@ def closed(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _closed(value: Any, *, completes: bool = False) -> Any:
-    """Forbid members that an object's schema does not list, where it lists some and says nothing of others.
+    """Forbid members that an object's schema does not list, where it lists some and leaves others open.
 
-    One that `completes` another one's list forbids none: it would forbid those of the other.
+    A schema that `completes` the list of the schema around it forbids none: it would forbid that list's members.
     """
     if isinstance(value, list):
         return [_closed(item, completes=completes) for item in value]
     if not isinstance(value, dict):
         return value
     lists = isinstance(value.get("properties"), dict)
-    inner = {
-        keyword: _closed_under(keyword, each, completes=(lists or completes) and keyword in _BRANCHES)
-        for keyword, each in value.items()
-    }
+    inner: dict[str, Any] = {}
+    for keyword, each in value.items():
+        if keyword in DATA:
+            inner[keyword] = each
+        elif keyword in BY_NAME and isinstance(each, dict):
+            inner[keyword] = {name: _closed(schema) for name, schema in each.items()}
+        else:
+            inner[keyword] = _closed(each, completes=(lists or completes) and keyword in _BRANCHES)
     if lists and not completes and not _OPEN & value.keys():
         inner["additionalProperties"] = False
     return inner
 
 
-def _closed_under(keyword: str, value: Any, *, completes: bool) -> Any:
-    if keyword in _DATA:
-        return value
-    if keyword in _BY_NAME and isinstance(value, dict):
-        return {name: _closed(schema) for name, schema in value.items()}
-    return _closed(value, completes=completes)
-
-
 def _schemas(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield a schema, or several, and all that are in them."""
+    """Yield one or several schemas, and all schemas inside."""
     if isinstance(value, list):
         for item in value:
             yield from _schemas(item)
     elif isinstance(value, dict):
         yield value
         for keyword, inner in value.items():
-            if keyword in _BY_NAME and isinstance(inner, dict):
+            if keyword in BY_NAME and isinstance(inner, dict):
                 yield from _schemas(list(inner.values()))
-            elif keyword not in _DATA:
+            elif keyword not in DATA:
                 yield from _schemas(inner)
 
 
 def _count(value: Any, keyword: str) -> int:
-    """Return how many members a keyword lists, wherever it stands."""
+    """Return how many members a keyword lists, at all places together."""
     found = (schema.get(keyword) for schema in _schemas(value))
     return sum(len(members) for members in found if isinstance(members, dict | list))
-
-
-def _merges(value: Any) -> bool:
-    """Whether several schemas may hold for the same text."""
-    return any("allOf" in schema or ("$ref" in schema and len(schema) > 1) for schema in _schemas(value))
-
-
-def _patterns(value: Any) -> int:
-    return sum("pattern" in schema for schema in _schemas(value))

@@ -1,43 +1,56 @@
-"""What a grammar says, once its text is read: rules over characters, and why a grammar is refused."""
+"""Tree of a grammar: rules over characters; and the reasons for which a grammar is refused."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Half of a surrogate pair is a code point, but no character that text could hold.
+# Surrogates are code points, but not characters.
 LAST = 0x10FFFF
 CHARACTERS = ((0x0, 0xD7FF), (0xE000, LAST))
+
+# Bounds of a grammar's text.
+NESTING_MAX = 100
+ITEMS_MAX = 100_000
+REPETITIONS_MAX = 100_000
+# Bounds of llguidance: it recurses from rule to rule, about 5 KiB of stack each, and crashes where the stack ends; it
+# counts in 16 bits, and a larger grammar fails there after seconds.
+DEPTH_MAX = 250
+SYMBOLS_MAX = 60_000
+TERMINALS_MAX = 10_000
 
 Ranges = tuple[tuple[int, int], ...]
 
 
 class Problem(StrEnum):
-    """All that can be wrong with a grammar; none quotes it."""
+    """Reasons for a refusal; none quotes the grammar."""
 
     NO_NAME = "a rule does not begin with a name"
     NO_BODY = "a name is not followed by ::="
-    NO_ROOT = "there is no rule named root"
+    NO_ROOT = "the grammar lacks a rule named root"
     UNDEFINED = "a rule is not defined"
     UNEXPECTED = "a character is not expected here"
     NOT_CHARACTERS = "tokens of a model are not supported, only characters"
     OPEN_LITERAL = "a literal does not end"
     OPEN_CLASS = "a character class does not end"
     OPEN_GROUP = "a group does not end"
-    ESCAPE = "an escape is not known"
-    NO_CHARACTER = "an escape is no character"
-    EMPTY_CLASS = "a character class holds no character"
+    ESCAPE = "an escape is not supported"
+    NO_CHARACTER = "an escape is not a character"
+    EMPTY_CLASS = "a character class has no characters"
     REVERSED_RANGE = "a range of characters ends before it begins"
-    NOTHING_REPEATED = "a repetition repeats nothing"
-    COUNT = "a repetition has no valid count"
-    REVERSED_COUNT = "a repetition ends before it begins"
-    LARGE_COUNT = "a repetition is too large"
-    LEFT_RECURSION = "left recursion"
-    TOO_DEEP = "nested too deeply"
-    TOO_LARGE = "the grammar is too large"
+    NOTHING_REPEATED = "a repetition follows no item"
+    COUNT = "the count of a repetition is not valid"
+    REVERSED_COUNT = "the count of a repetition ends before it begins"
+    LARGE_COUNT = f"the count of a repetition is larger than {REPETITIONS_MAX:,}"
+    LEFT_RECURSION = "a rule begins with itself (left recursion)"
+    TOO_DEEP = f"nested too deeply: the limits are {NESTING_MAX} groups and {DEPTH_MAX} rules"
+    TOO_LARGE = (
+        f"the grammar is too large: the limits are {ITEMS_MAX:,} items, {SYMBOLS_MAX:,} symbols and "
+        f"{TERMINALS_MAX:,} sets of characters"
+    )
 
 
 class GrammarError(ValueError):
-    """A grammar that is refused, and the line that is at fault."""
+    """A refused grammar, and the line at fault."""
 
     def __init__(self, problem: Problem, line: int) -> None:
         super().__init__(f"{problem} (line {line})")
@@ -47,28 +60,28 @@ class GrammarError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Characters:
-    """One character of a set: ranges of code points, ascending and apart from each other."""
+    """One character of a set: ascending ranges of code points that neither overlap nor touch."""
 
     ranges: Ranges
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """These characters, one after another; perhaps none."""
+    """Fixed text, perhaps empty."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What another rule says."""
+    """A reference to a rule."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """An item several times; without `most` there is no limit."""
+    """An item repeated `least` to `most` times; `most` is None without a limit."""
 
     item: Characters | Literal | Reference
     least: int
@@ -89,7 +102,7 @@ class Alternatives:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """Rules by name, in order; a group is a rule too, by a name that no text can write."""
+    """Rules by name, in order; a group is a rule under a name that GBNF cannot express."""
 
     rules: dict[str, Alternatives]
 
@@ -113,7 +126,7 @@ def complement(ranges: Ranges) -> Ranges:
 
 
 def characters_in(ranges: Ranges) -> Ranges:
-    """Return merged ranges without the code points that are no characters."""
+    """Return merged ranges without the code points that are not characters."""
     return tuple(
         (max(low, first), min(high, last))
         for low, high in ranges

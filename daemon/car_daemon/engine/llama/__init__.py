@@ -1,1 +1,1 @@
-"""The only importer of llama_cpp: model, context, samplers, tokens, templates."""
+"""The only importer of llama_cpp: model, context, samplers, vocabulary, projector."""

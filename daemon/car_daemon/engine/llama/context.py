@@ -11,7 +11,7 @@ from llama_cpp import llama_cpp as binding
 from car_daemon.engine.llama.embedding_batch import EmbeddingBatch, Rows
 from car_daemon.engine.llama.library import pointer, quick
 from car_daemon.engine.llama.model import LlamaModel, ModelError
-from car_daemon.engine.llama.sampler import Logits, Sampler
+from car_daemon.engine.llama.sampling.sampler import Logits, Sampler
 
 _sample = quick("llama_sampler_sample")
 _logits = quick("llama_get_logits_ith")
@@ -20,11 +20,11 @@ _seq_rm = quick("llama_memory_seq_rm")
 _seq_pos_max = quick("llama_memory_seq_pos_max")
 _seq_pos_min = quick("llama_memory_seq_pos_min")
 _FLASH_ATTENTION_AUTO = -1
-# What a decode returns that finds no free cells.
+# Result of a decode without enough free cells.
 _FULL = 1
-# No flag of llama_state_seq_*_ext: the whole state of a sequence.
+# Without a flag llama_state_seq_*_ext covers the whole state of a sequence.
 _WHOLE = 0
-# The longest prefill chunk; a decode batch may have more rows than that, one for every sequence.
+# The longest prefill chunk; a decode batch may have more rows, one for every sequence.
 BATCH_TOKENS = 512
 
 
@@ -33,29 +33,40 @@ class LlamaContext:
 
     def __init__(self, model: LlamaModel, *, sequences: int, context_tokens: int, threads: int) -> None:
         self.sequences = sequences
-        # Some models with states compute a batch as so many rows of each sequence.
+        # Some models with states compute a batch as an equal number of rows of each sequence.
         self.batch_tokens = -(-BATCH_TOKENS // sequences) * sequences
-        self._context = _create(model, sequences, context_tokens, self.batch_tokens, threads)
+        params = binding.llama_context_default_params()
+        params.n_ctx = context_tokens * sequences
+        params.n_seq_max = sequences
+        params.n_batch = params.n_ubatch = self.batch_tokens
+        params.n_threads = params.n_threads_batch = threads
+        params.kv_unified = False
+        params.flash_attn_type = _FLASH_ATTENTION_AUTO
+        params.no_perf = True
+        self._context = binding.llama_init_from_model(model.handle, params)
+        if not self._context:
+            raise ModelError("the context could not be created")
         self._memory = binding.llama_get_memory(self._context)
         cells = int(binding.llama_n_ctx_seq(self._context))
         self.context_tokens = cells if model.most_tokens is None else min(cells, model.most_tokens)
         self._vocabulary_size = int(binding.llama_vocab_n_tokens(model.vocab))
         self._width = int(binding.llama_model_n_embd_inp(model.handle))
-        # Without layers that look no further than a window a token looks back at all of its sequence.
+        # Without sliding-window layers a token attends to all of its sequence.
         self._window = int(binding.llama_model_n_swa(model.handle)) or self.context_tokens + 1
         self._batch = BatchArrays(self.batch_tokens)
-        # Mutable state: the rows of the last decode that have logits, empty when it failed; and the last sequence that
-        # was given another one's cells, until the decode that copies them.
-        self._sampled_from: frozenset[int] = frozenset()
-        self._copied_to: int | None = None
+        self._outputs: frozenset[int] = frozenset()  # rows of the last decode with logits; empty if it failed
+        self._copied_to: int | None = None  # the last target of `copy`, until a decode copies the cells
 
-    def compute_with(self, threads: int) -> None:
-        """Compute with so many threads from the next decode on."""
+    def __repr__(self) -> str:
+        return f"<LlamaContext sequences={self.sequences} context_tokens={self.context_tokens}>"
+
+    def set_threads(self, threads: int) -> None:
+        """Set the number of threads, from the next decode on."""
         binding.llama_set_n_threads(self._context, threads, threads)
 
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
-        """Decode one batch; 0 where it is done, llama.cpp's code where it is not."""
-        self._sampled_from = frozenset()
+        """Decode one batch; return 0, or llama.cpp's code where it failed."""
+        self._outputs = frozenset()
         if not 1 <= len(tokens) <= self.batch_tokens:
             raise ValueError(f"a batch has 1 to {self.batch_tokens} rows, not {len(tokens)}")
         batch = self._batch.fill(tokens, positions, numbers, outputs)
@@ -65,8 +76,8 @@ class LlamaContext:
         return code
 
     def decode_rows(self, rows: Rows, start: int, number: int, *, output: bool) -> int:
-        """Decode rows of an image (count, width) for one sequence; 0 where it is done, llama.cpp's code if not."""
-        self._sampled_from = frozenset()
+        """Decode rows of an image (count, width) for one sequence; return 0, or llama.cpp's code where it failed."""
+        self._outputs = frozenset()
         self._check(number)
         code: int = binding.llama_decode(self._context, self._rows.fill(rows, start, number, output_last=output))
         if code == 0:
@@ -74,20 +85,20 @@ class LlamaContext:
         return code
 
     def _settle(self, outputs: Iterable[int]) -> None:
-        """Remember which rows of a decode have logits, and that it copied what waited for it."""
+        """Record the rows of a decode that have logits, and that pending copies are done."""
         self._copied_to = None
-        self._sampled_from = frozenset(outputs)
-        if not self._sampled_from:
-            # Nobody reads logits of it, so a device may still be at it: its time would count for the next decode.
+        self._outputs = frozenset(outputs)
+        if not self._outputs:
+            # Without logits to read a device may still be computing, and its time would count for the next decode.
             self.synchronize()
 
     def sample(self, sampler: Sampler, row: int) -> int:
         """Return and accept the next token of an output row of the last decode."""
         self._check_output(row)
         if not sampler.chain:
-            raise ValueError("the sampler was closed")
+            raise ValueError("the sampler is closed")
         if sampler.never is not None:
-            # A sixth of the time that llama.cpp takes to copy and to walk through all candidates.
+            # A sixth of the time that llama.cpp takes to copy and scan all candidates.
             likeliest = int(self.logits(row).argmax())
             if likeliest not in sampler.never:
                 return likeliest
@@ -95,7 +106,7 @@ class LlamaContext:
         return token
 
     def adapt(self, adapters: Sequence[tuple[Any, float]]) -> None:
-        """Decode with these adapters (handles of this model's own) and scales from now on, and with no others."""
+        """Set the adapters (handles of this model) and scales of the next decodes, in place of all others."""
         count = len(adapters)
         handles = (binding.llama_adapter_lora_p_ctypes * count)(*[handle for handle, _ in adapters])
         scales = (ctypes.c_float * count)(*[scale for _, scale in adapters])
@@ -118,74 +129,74 @@ class LlamaContext:
         _seq_rm(self._memory, number, start, -1)
 
     def last_position(self, number: int) -> int:
-        """Return the last position that a sequence holds, -1 where it is empty."""
+        """Return the last position of a sequence, -1 where it is empty."""
         self._check(number)
         position: int = _seq_pos_max(self._memory, number)
         return position
 
     @property
     def generates(self) -> bool:
-        """Whether there is a memory of what came before; models that only embed have none."""
+        """True if the model has a KV cache or states; models that only embed have neither."""
         return bool(self._memory)
 
     def can_cut_tails(self) -> bool:
-        """Whether the memory can drop a tail; recurrent and hybrid models cannot. Uses sequence 0."""
+        """Return whether the memory can drop a tail; recurrent and hybrid models cannot. Uses sequence 0."""
         if self.decode([0, 0], [0, 1], [0, 0], [False, True]) != 0:
             raise ModelError("the model cannot decode")
         can = bool(_seq_rm(self._memory, 0, 1, -1)) and self.last_position(0) == 0
         binding.llama_memory_clear(self._memory, True)
         return can
 
-    def needs_from(self, cells: int) -> int:
-        """Return the lowest position that the token after so many cells looks at."""
+    def attends_from(self, cells: int) -> int:
+        """Return the lowest position to which the token after `cells` attends."""
         return max(0, cells + 1 - self._window)
 
-    def holds_from(self, number: int) -> int:
-        """Return the lowest position that a sequence holds, -1 where it is empty."""
+    def first_position(self, number: int) -> int:
+        """Return the lowest position of a sequence, -1 where it is empty."""
         self._check(number)
         position: int = _seq_pos_min(self._memory, number)
         return position
 
-    def saves_from(self, number: int) -> int:
-        """Return the lowest position that saving a sequence keeps: llama.cpp saves one window."""
-        return max(self.holds_from(number), self.last_position(number) + 1 - self._window)
+    def saved_from(self, number: int) -> int:
+        """Return the lowest position in a saved sequence: llama.cpp saves one window."""
+        return max(self.first_position(number), self.last_position(number) + 1 - self._window)
 
     def copy(self, source: int, target: int) -> None:
-        """Give an empty sequence the cells of another one; the next decode copies as many as a sequence can have."""
+        """Copy the cells of a sequence to an empty one; the next decode copies a full sequence's worth of memory."""
         self._check(source)
         self._check(target)
         if source == target or self.last_position(target) >= 0:
-            raise ValueError(f"sequence {target} cannot take the cells of {source}")
-        # A part of them would abort the process. Which cells there are is known at once, what is in them is not.
+            raise ValueError(f"the cells of sequence {source} cannot be copied to {target}")
+        # Copying a part would abort the process. The positions are copied at once, the contents by the next decode.
         _seq_cp(self._memory, source, target, -1, -1)
         self._copied_to = target
 
     @property
     def copying(self) -> bool:
-        """Whether the next decode copies cells besides."""
+        """True if the next decode also copies cells."""
         return self._copied_to is not None
 
-    def _carry_out(self) -> None:
-        """Copy now what the next decode would: what is saved or put back before that would be wrong."""
+    def _flush_copy(self) -> None:
+        """Copy now, because cells that are saved or restored before the next decode would be wrong."""
         if self._copied_to is None:
             return
         number = self._copied_to
         cells = self.last_position(number) + 1
-        # Where the sequence is full the decode is refused after the copy.
+        # In a full sequence the decode fails after the copy.
         if self.decode([0], [cells], [number], [False]) not in (0, _FULL):
-            raise RuntimeError("a decode that had to copy cells failed")
+            raise RuntimeError("the decode that copies cells failed")
         self._copied_to = None
         self.cut(number, cells)
 
     def saved_size(self, number: int) -> int:
-        """Return the bytes that saving a sequence takes."""
+        """Return the size of a saved sequence, in bytes."""
         self._check(number)
         return int(binding.llama_state_seq_get_size_ext(self._context, number, _WHOLE))
 
     def save(self, number: int) -> memoryview:
         """Return a sequence's cells."""
-        self._carry_out()
-        # Memory that is new costs far more than the copy: it is written once, and never copied again.
+        self._flush_copy()
+        # Fresh memory costs far more than the copy: it is written once and never copied again.
         saved = np.empty(self.saved_size(number), np.uint8)
         data = pointer(saved, ctypes.c_uint8)
         written = binding.llama_state_seq_get_data_ext(self._context, data, saved.size, number, _WHOLE)
@@ -194,29 +205,29 @@ class LlamaContext:
         return saved.data
 
     def restore(self, number: int, saved: memoryview) -> bool:
-        """Put cells into an empty sequence, which may be another one; False where llama.cpp refuses."""
+        """Restore cells into an empty sequence, not only that of `save`; return False where llama.cpp refuses."""
         self._check(number)
-        self._carry_out()
+        self._flush_copy()
         data = pointer(np.frombuffer(saved, np.uint8), ctypes.c_uint8)
         read = binding.llama_state_seq_set_data_ext(self._context, data, len(saved), number, _WHOLE)
         return int(read) == len(saved)
 
     def synchronize(self) -> None:
-        """Return once the device is done with the last decode."""
+        """Wait until the device is done with the last decode."""
         binding.llama_synchronize(self._context)
 
     def close(self) -> None:
-        """Free the context; the samplers have to be free already."""
+        """Free the context; samplers have to be freed before."""
         self.synchronize()
         binding.llama_free(self._context)
 
     def _check_output(self, row: int) -> None:
-        if row not in self._sampled_from:
+        if row not in self._outputs:
             raise ValueError(f"row {row} has no logits")
 
     def _check(self, number: int) -> None:
         if not 0 <= number < self.sequences:
-            raise ValueError(f"there is no sequence {number}")
+            raise ValueError(f"sequence {number} is outside 0 to {self.sequences - 1}")
 
 
 class BatchArrays:
@@ -251,20 +262,3 @@ class BatchArrays:
         self._outputs[:count] = outputs
         self._batch.n_tokens = count
         return self._batch
-
-
-def _create(model: LlamaModel, sequences: int, context_tokens: int, batch_tokens: int, threads: int) -> Any:
-    params = binding.llama_context_default_params()
-    params.n_ctx = context_tokens * sequences
-    params.n_seq_max = sequences
-    params.n_batch = batch_tokens
-    params.n_ubatch = batch_tokens
-    params.n_threads = threads
-    params.n_threads_batch = threads
-    params.kv_unified = False
-    params.flash_attn_type = _FLASH_ATTENTION_AUTO
-    params.no_perf = True
-    context = binding.llama_init_from_model(model.handle, params)
-    if not context:
-        raise ModelError("the context could not be created")
-    return context

@@ -1,4 +1,4 @@
-"""A batch whose rows are embeddings, for what a projector made of an image."""
+"""A batch of embeddings, for the rows that a projector makes of an image."""
 
 import ctypes
 from typing import Any
@@ -20,7 +20,7 @@ class EmbeddingBatch:
         self._positions = np.zeros(rows, np.int32)
         self._counts = np.ones(rows, np.int32)
         self._number = np.zeros(1, np.int32)
-        # Every row belongs to the same sequence: all their lists of ids are one cell.
+        # All rows belong to one sequence: their lists of ids are the same cell.
         self._pointers = np.full(rows, self._number.ctypes.data, np.uintp)
         self._outputs = np.zeros(rows, np.int8)
         self._batch = binding.llama_batch(
@@ -36,7 +36,7 @@ class EmbeddingBatch:
     def fill(self, rows: Rows, start: int, number: int, *, output_last: bool) -> Any:
         """Copy rows of shape (count, width) for a sequence from position `start` on and return the batch.
 
-        Raises ValueError for another width and for none or more rows than the batch has.
+        Raises ValueError for another width, for 0 rows and for more rows than the batch has.
         """
         count = len(rows)
         room, width = self._embeddings.shape

@@ -1,6 +1,8 @@
 """Handles to llama.cpp's functions that keep the GIL, for calls of microseconds."""
 
+import contextlib
 import ctypes
+from collections.abc import Iterator
 from typing import Any
 
 import llama_cpp
@@ -9,7 +11,7 @@ from llama_cpp import llama_cpp as binding
 # GGML_BACKEND_DEVICE_TYPE_GPU, which the binding does not name.
 _GPU_TYPE = 1
 
-# For the functions that set where llama.cpp logs to.
+# The log callback that discards every line.
 log_nothing = binding.llama_log_callback(lambda _level, _text, _user_data: None)
 _keeps_gil = ctypes.PyDLL(binding._lib._name)
 
@@ -20,7 +22,7 @@ def library_build() -> str:
 
 
 def count_gpus() -> int:
-    """Return how many GPUs llama.cpp sees."""
+    """Return the number of GPUs that llama.cpp finds."""
     get = _keeps_gil.ggml_backend_dev_get
     get.argtypes, get.restype = [ctypes.c_size_t], ctypes.c_void_p
     kind = _keeps_gil.ggml_backend_dev_type
@@ -42,8 +44,26 @@ def quick(name: str) -> Any:
 
 
 def silence() -> None:
-    """Let llama.cpp log nothing: what matters goes in frames, and its lines may quote file contents."""
+    """Discard llama.cpp's log: facts travel in frames, and its lines may quote file contents."""
     binding.llama_log_set(log_nothing, ctypes.c_void_p(0))
+
+
+@contextlib.contextmanager
+def quoted_after(phrase: bytes) -> Iterator[list[str]]:
+    """Collect the words in single quotes that llama.cpp logs right after a phrase; drop its other lines."""
+    found: list[str] = []
+
+    def read(_level: int, text: bytes, _user_data: object) -> None:
+        _, _, rest = text.partition(phrase + b" '")
+        if rest:
+            found.append(rest.partition(b"'")[0].decode(errors="replace"))
+
+    callback = binding.llama_log_callback(read)
+    binding.llama_log_set(callback, ctypes.c_void_p(0))
+    try:
+        yield found
+    finally:
+        silence()
 
 
 def pointer(array: Any, kind: Any) -> Any:

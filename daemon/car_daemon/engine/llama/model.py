@@ -1,4 +1,4 @@
-"""A loaded model: its weights, its metadata and what follows from them."""
+"""A loaded model: its weights, its metadata and facts that follow from them."""
 
 import contextlib
 import ctypes
@@ -8,22 +8,22 @@ from typing import Any
 
 from llama_cpp import llama_cpp as binding
 
-from car_daemon.engine.llama.library import count_gpus
+from car_daemon.capacity.capacity import SequenceBytes
+from car_daemon.engine.llama.library import count_gpus, quoted_after
 from car_daemon.engine.llama.traits import Traits, traits_of
 
-_F16_BYTES = 2
 _TEXT_BYTES = 1 << 20
 
 
 class ModelError(Exception):
-    """The model cannot be served; the message is a fixed text."""
+    """A model that cannot be served; the message is fit for logs and clients."""
 
 
 class LlamaModel:
-    """The weights of one GGUF file, on the GPU of a number or on all.
+    """The weights of one GGUF file, on one GPU by its number or on all.
 
-    `packed` lets llama.cpp pack them anew for the cores; `progress` hears shares of 0 to 1 while they load, and
-    ends the load by raising.
+    `packed` lets llama.cpp repack them for the cores; `progress` gets the loaded fraction, 0 to 1, and ends the load
+    by raising.
     """
 
     def __init__(
@@ -37,22 +37,25 @@ class LlamaModel:
     ) -> None:
         binding.llama_backend_init()
         if gpu_layers != 0 and not binding.llama_supports_gpu_offload():
-            # llama.cpp itself would go on with the CPU, without a word.
-            raise ModelError("gpu_layers is set, and this llama.cpp sees no GPU")
+            # llama.cpp itself would silently use the CPU.
+            raise ModelError("gpu_layers is set, and this llama.cpp finds 0 GPUs: set it to 0, or install a GPU build")
         params = binding.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         params.use_extra_bufts = packed
         if gpu is not None:
-            if gpu >= count_gpus():
-                raise ModelError("there is no GPU of that number")
+            if gpu >= (gpus := count_gpus()):
+                raise ModelError(f"gpu{gpu}: this machine has {gpus} GPUs")
             params.split_mode = binding.LLAMA_SPLIT_MODE_NONE
             params.main_gpu = gpu
         failures: list[Exception] = []
         callback = _progress_callback(progress, failures)
         params.progress_callback = callback
-        self.handle = binding.llama_model_load_from_file(path.encode(), params)
+        with quoted_after(b"unknown model architecture:") as unknown:
+            self.handle = binding.llama_model_load_from_file(path.encode(), params)
         if failures:
             raise failures[0]
+        if unknown:
+            raise ModelError(f"this llama.cpp does not know the model's architecture, {unknown[0]}; a newer one may")
         if not self.handle:
             raise ModelError("the file is not a model that llama.cpp can load")
         if not binding.llama_model_has_decoder(self.handle) or binding.llama_model_has_encoder(self.handle):
@@ -66,27 +69,27 @@ class LlamaModel:
 
     @cached_property
     def architecture(self) -> str:
-        """What llama.cpp calls its architecture."""
+        """llama.cpp's name of its architecture."""
         return self.metadata("general.architecture") or ""
 
     @cached_property
     def traits(self) -> Traits:
-        """What its architecture needs."""
+        """Requirements of its architecture."""
         return traits_of(self.architecture)
 
     @cached_property
     def most_tokens(self) -> int | None:
-        """The tokens beyond which a sequence ends the process; None where it does not."""
+        """Tokens of a sequence beyond which llama.cpp crashes; None without such a bound."""
         return self.trained_context if self.traits.position_table else None
 
     @cached_property
     def keeps_states(self) -> bool:
-        """Whether sequences have states besides cells, or in place of them."""
+        """True if sequences have states beside cells, or in place of them."""
         return bool(binding.llama_model_is_recurrent(self.handle) or binding.llama_model_is_hybrid(self.handle))
 
     @cached_property
     def ranks(self) -> bool:
-        """Whether it scores pairs of texts, by its metadata."""
+        """True if it scores a query and a document, by its metadata."""
         return self.metadata(f"{self.architecture}.pooling_type") == str(binding.LLAMA_POOLING_TYPE_RANK)
 
     @cached_property
@@ -99,18 +102,27 @@ class LlamaModel:
         """The model's own chat template, from its metadata."""
         return self.metadata("tokenizer.chat_template")
 
-    def kv_bytes(self, context_tokens: int) -> int:
-        """Bytes of KV cache of one sequence, as 16-bit floats, where all layers attend."""
+    @cached_property
+    def layers_alike(self) -> bool:
+        """True if all layers have the same number of KV heads; llama.cpp does not expose metadata that are arrays."""
+        return self.metadata(f"{self.architecture}.attention.head_count_kv") is not None
+
+    @cached_property
+    def rerank_template(self) -> str | None:
+        """The model's own template for a query and a document, from its metadata."""
+        return self.metadata("tokenizer.chat_template.rerank")
+
+    def sequence_bytes(self) -> SequenceBytes:
+        """Return the memory of a sequence where all layers attend alike."""
         heads = int(binding.llama_model_n_head(self.handle))
         width = int(binding.llama_model_n_embd(self.handle)) // max(1, heads)
         key = self._integer(f"{self.architecture}.attention.key_length", width)
         value = self._integer(f"{self.architecture}.attention.value_length", width)
-        layers = int(binding.llama_model_n_layer(self.handle))
         kv_heads = int(binding.llama_model_n_head_kv(self.handle))
-        return layers * kv_heads * (key + value) * _F16_BYTES * context_tokens
+        return SequenceBytes.attending([kv_heads] * int(binding.llama_model_n_layer(self.handle)), key, value)
 
     def metadata(self, key: str) -> str | None:
-        """Return one metadata value as text; None where the file has none."""
+        """Return one metadata value as text, None where the file lacks it."""
         buffer = ctypes.create_string_buffer(_TEXT_BYTES)
         length = binding.llama_model_meta_val_str(self.handle, key.encode(), buffer, _TEXT_BYTES)
         if length < 0 or length >= _TEXT_BYTES:
@@ -128,7 +140,7 @@ class LlamaModel:
 
 
 def _progress_callback(progress: Callable[[float], None], failures: list[Exception]) -> Any:
-    """Return what llama.cpp calls; a failure ends the load, since no exception gets through C."""
+    """Return the callback for llama.cpp; a failure ends the load, because no exception passes through C."""
 
     def report(done: float, _user_data: object) -> bool:
         try:

@@ -1,8 +1,8 @@
-"""How much memory the sequences of a model take."""
+"""Memory of one sequence of a loaded model: computed where all layers attend alike, else measured."""
 
 from contextlib import closing
 
-from car_daemon.engine.capacity import SequenceBytes
+from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel
 
@@ -12,18 +12,17 @@ _TOKEN = 0
 
 
 def sequence_bytes(model: LlamaModel, threads: int) -> SequenceBytes:
-    """Return what one sequence takes: computed for models that attend alone, measured for those that keep states."""
-    if not model.keeps_states:
-        return SequenceBytes(model.kv_bytes(1))
+    """Return the bytes of one sequence; measured on a small context where layers differ or keep states."""
+    if model.layers_alike and not model.keeps_states:
+        return model.sequence_bytes()
     with closing(LlamaContext(model, sequences=1, context_tokens=_CELLS, threads=threads)) as context:
-        first, second = (_saved_size(context, start) for start in (0, _STEP))
-    per_token = (second - first) // _STEP
-    return SequenceBytes(per_token, first - _STEP * per_token)
-
-
-def _saved_size(context: LlamaContext, start: int) -> int:
-    """Return what saving sequence 0 takes once it has some more tokens."""
-    code = context.decode([_TOKEN] * _STEP, list(range(start, start + _STEP)), [0] * _STEP, [False] * _STEP)
-    if code != 0:
-        raise RuntimeError(f"llama_decode returned {code} where memory is measured")
-    return context.saved_size(0)
+        if not context.generates or context.context_tokens < 2 * _STEP:
+            return model.sequence_bytes()
+        sizes = []  # of the saved sequence, after each of two steps
+        for start in (0, _STEP):
+            code = context.decode([_TOKEN] * _STEP, list(range(start, start + _STEP)), [0] * _STEP, [False] * _STEP)
+            if code != 0:
+                raise RuntimeError(f"llama_decode returned {code} where memory is measured")
+            sizes.append(context.saved_size(0))
+    per_token = (sizes[1] - sizes[0]) // _STEP
+    return SequenceBytes(per_token, sizes[0] - _STEP * per_token)

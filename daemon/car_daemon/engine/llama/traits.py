@@ -1,15 +1,15 @@
-"""What llama.cpp needs of those who run some architectures, beside what it tells itself."""
+"""Requirements of architectures that llama.cpp does not expose."""
 
 from typing import NamedTuple
 
-from car_daemon.engine.capacity import MAX_SEQUENCES
+from car_daemon.capacity.capacity import MAX_SEQUENCES
 
 
 class Traits(NamedTuple):
-    """How a model of an architecture has to be run.
+    """Bounds on the use of an architecture.
 
-    `shares_prefill`: prompts of several sequences may be read in one batch. It runs at most so many sequences.
-    `position_table`: a position beyond the trained context ends the process, where others only get worse.
+    `shares_prefill`: one batch may prefill several sequences. `most_sequences`: the bound on sequences.
+    `position_table`: a position beyond the trained context crashes llama.cpp, where other models only get worse.
     """
 
     shares_prefill: bool = True
@@ -18,15 +18,14 @@ class Traits(NamedTuple):
 
 
 _ORDINARY = Traits()
-# Of the state that these two keep, llama.cpp stores that of the first of several sequences alone, where the batch has
-# more than one token of each.
+# For these two llama.cpp stores the state of the first sequence alone where a batch has more than one token of several.
 _STORES_ONE = Traits(shares_prefill=False)
-# Learned positions are rows of a table; MPT may have one, and where it has none attention gets worse instead.
+# Learned positions are rows of a table; MPT may have one, without it attention only gets worse.
 _TABLE = Traits(position_table=True)
 _TRAITS = {
     "arwkv7": _STORES_ONE,
     "rwkv6qwen2": _STORES_ONE,
-    # Its tokens change places between sequences, and its states are stored beside their tensors.
+    # llama.cpp mixes up tokens of different sequences, and stores states beside their tensors.
     "plamo2": Traits(most_sequences=1),
     "bert": _TABLE,
     "gpt2": _TABLE,

@@ -1,1 +1,1 @@
-"""What a model writes: its reasoning, its text and its tool calls, read piece by piece."""
+"""Parsers of a model's output, piece by piece: reasoning, text, stop strings and tool calls."""

@@ -1,38 +1,39 @@
-"""A JSON object in a text: where it ends, and the call of a function that it may be."""
+"""JSON in a text that arrives in pieces: the end of a value, strings, and a check of arguments."""
 
 import re
-from typing import Annotated
+from collections.abc import Callable
 
-from msgspec import Meta, MsgspecError, Raw, Struct
+from msgspec import MsgspecError, Raw
 from msgspec.json import Decoder
 
-from car_daemon.engine.output.tape import Steps, Tape, end_of
-from car_protocol.conversation import FunctionCall
+from car_daemon.engine.output.stream_buffer import Steps, StreamBuffer, end_of
 
 MAX_DEPTH = 64
 
 _CLOSERS = {"{": "}", "[": "]"}
 _BETWEEN = re.compile(r"[ \t\r\n,:0-9+\-.eEtrufalsn]*")
 _INSIDE = re.compile(r'[^"\\\x00-\x1f]*')
+_PLAIN = re.compile(r"[0-9+\-.eEtrufalsn]*")
+_VALUE = Decoder(Raw)
+_TEXT = Decoder(str)
 
 
-class ObjectScanner:
-    """Find the end of an object after its opening brace; whether it is JSON is only looked over."""
+class ValueScanner:
+    """Find the end of an object or an array after its opening bracket; its JSON is checked only superficially."""
 
-    def __init__(self) -> None:
-        # Mutable state: the brackets to come, whether a string and an escape in it are open, and whether it failed.
-        self._closers = ["}"]
+    def __init__(self, opening: str = "{") -> None:
+        self._closers = [_CLOSERS[opening]]  # of the open brackets, innermost last
         self._in_string = False
         self._escaped = False
         self.failed = False
 
     @property
     def ended(self) -> bool:
-        """Whether the object is complete or cannot become one."""
+        """True if the value is complete or cannot become one."""
         return self.failed or not self._closers
 
     def scan(self, text: str, at: int) -> int:
-        """Return up to where the text from `at` on belongs to the object."""
+        """Return the end of the value's part of a text from `at` on."""
         while at < len(text) and not self.ended:
             at = self._inside(text, at) if self._in_string else self._between(text, at)
         return at
@@ -64,44 +65,84 @@ class ObjectScanner:
         return at if self.failed else at + 1
 
 
-def take_object(tape: Tape) -> Steps[str | None]:
-    """Take what looks like an object and return it; None where it fails, with what was taken until then."""
-    mark = tape.mark()
-    if not (yield from tape.take_literal("{")):
-        return None
-    scanner = ObjectScanner()
-    tape.take(scanner.scan)
+class _StringScanner:
+    """Find the end of a string after its opening quote."""
+
+    def __init__(self) -> None:
+        self._escaped = False
+        self.ended = False
+        self.failed = False
+
+    def scan(self, text: str, at: int) -> int:
+        """Return the end of the string's part of a text from `at` on."""
+        while at < len(text) and not self.ended:
+            if self._escaped:
+                self._escaped = False
+                at += 1
+                continue
+            at = end_of(_INSIDE, text, at)
+            if at < len(text):
+                self._escaped = text[at] == "\\"
+                self.failed = not self._escaped and text[at] != '"'
+                self.ended = not self._escaped
+                at += not self.failed
+        return at
+
+
+def copy_value(buffer: StreamBuffer, out: Callable[[str], None]) -> Steps[bool]:
+    """Release a JSON value as it comes; return whether it is complete. Anything else ends it."""
+    opening = yield from buffer.peek()
+    if opening not in _CLOSERS and opening != '"':
+        yield from buffer.take_run(_PLAIN)
+        value = buffer.release()
+        out(value)
+        return bool(value)
+    yield from buffer.take_literal(opening)
+    scanner = _StringScanner() if opening == '"' else ValueScanner(opening)
+    while True:
+        buffer.take(scanner.scan)
+        out(buffer.release())
+        if scanner.ended:
+            return not scanner.failed
+        if not (yield from buffer.more()):
+            return False
+
+
+def take_value(buffer: StreamBuffer) -> Steps[str | None]:
+    """Take a JSON value and return it; None where the text is not one, its valid start is taken all the same."""
+    opening = yield from buffer.peek()
+    if opening not in _CLOSERS and opening != '"':
+        return (yield from buffer.take_run(_PLAIN)) or None
+    mark = buffer.mark()
+    yield from buffer.take_literal(opening)
+    scanner = _StringScanner() if opening == '"' else ValueScanner(opening)
+    buffer.take(scanner.scan)
     while not scanner.ended:
-        if not (yield from tape.more()):
+        if not (yield from buffer.more()):
             return None
-        tape.take(scanner.scan)
-    return None if scanner.failed else tape.since(mark)
+        buffer.take(scanner.scan)
+    return None if scanner.failed else buffer.since(mark)
 
 
-class _Call(Struct):
-    name: Annotated[str, Meta(min_length=1)]
-    arguments: Raw = Raw()
-    parameters: Raw = Raw()
-
-
-_CALL = Decoder(_Call)
-_VALUE = Decoder(Raw)
-
-
-def read_call(text: str) -> FunctionCall | None:
-    """Return the call that an object with a name and arguments (or parameters) describes, these as written."""
+def text_of(value: str | None) -> str | None:
+    """Return the text that a JSON string stands for; None for other values."""
+    if value is None or not value.startswith('"'):
+        return None
     try:
-        call = _CALL.decode(text)
+        return _TEXT.decode(value)
     except MsgspecError:
         return None
-    arguments = bytes(call.arguments) or bytes(call.parameters)
-    return FunctionCall(call.name, arguments.decode()) if arguments.startswith(b"{") else None
 
 
-def read_arguments(name: str, text: str) -> FunctionCall | None:
-    """Return the call of a function with these arguments, if they are JSON."""
+def is_json(text: str) -> bool:
+    """Return whether a text is one JSON value."""
     try:
         _VALUE.decode(text)
     except MsgspecError:
-        return None
-    return FunctionCall(name, text)
+        return False
+    return True
+
+
+def is_object(text: str) -> bool:
+    """Return whether a text is one JSON object."""
+    return text.startswith("{") and is_json(text)

@@ -1,16 +1,16 @@
-"""What a request's sampled tokens say: reasoning, text up to a stop string, and tool calls."""
+"""Sampled tokens into reasoning, text up to a stop string, and tool calls."""
 
 import codecs
 from typing import NamedTuple
 
-from car_daemon.engine.output.reasoning import ReasoningSplit, Split
+from car_daemon.engine.output.reasoning import ReasoningSplit
 from car_daemon.engine.output.stop_search import StopSearch
-from car_daemon.engine.output.tool_calls import ToolCallReader
+from car_daemon.engine.output.tool_calls import Part, Thought, ToolCallReader
 from car_protocol.conversation import ToolCall
 
 
 class Output(NamedTuple):
-    """What one token released."""
+    """The text that one token released."""
 
     text: str
     reasoning: str
@@ -18,7 +18,7 @@ class Output(NamedTuple):
 
 
 class OutputReader:
-    """Bytes of tokens into what may be sent; stop strings count in the text alone, and a call ends one's search."""
+    """Bytes of tokens into output that may be sent; stop strings match within text alone, never across a call."""
 
     def __init__(
         self,
@@ -29,74 +29,69 @@ class OutputReader:
         keep: bool = False,
     ) -> None:
         self._plain = not stops and thinking is None and calls is None
-        # Mutable state: bytes of an incomplete character, what each part holds back, and of kept thoughts the text that
-        # may become a part of one.
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # has the bytes of an incomplete character
         self._thinking = thinking
         self._calls = calls
         self._keep = keep and thinking is not None
-        self._open = ""
+        self._undecided = ""  # text that may become a part of a kept thought
         self._stops = StopSearch(stops)
 
     @property
     def stopped_by(self) -> str | None:
-        """The stop string that was found."""
+        """The stop string that was found, None without one."""
         return self._stops.stopped_by
 
     def push(self, piece: bytes) -> Output:
-        """Take one token's bytes."""
+        """Read one token's bytes."""
         text = self._decoder.decode(piece)
         if self._plain:
             return Output(text, "", [])
         return self._read(text, ended=False)
 
-    def finish(self) -> Output:
-        """Return what was held back, when no more tokens come."""
-        return self._read(self._decoder.decode(b"", final=True), ended=True)
+    def finish(self, *, cut: bool = False) -> Output:
+        """Return the undecided rest, after the last token; the beginning of a call is dropped if it was `cut`."""
+        return self._read(self._decoder.decode(b"", final=True), ended=True, cut=cut)
 
-    def _read(self, text: str, *, ended: bool) -> Output:
+    @property
+    def thinking(self) -> bool:
+        """True inside reasoning."""
+        split, calls = self._thinking, self._calls
+        return (split is not None and split.thinking) or (calls is not None and calls.thinking)
+
+    def _read(self, text: str, *, ended: bool, cut: bool = False) -> Output:
         if self.stopped_by is not None:
             return Output("", "", [])
-        split = self._split(text, ended=ended)
-        kept = self._kept(text, split.text, ended=ended) if self._keep else ""
-        # What only was a thought calls nothing.
-        said, calls = self._until_stop([kept, *self._parse(split.text, ended=ended)])
-        return Output(said + (self._stops.finish() if ended else ""), "" if self._keep else split.reasoning, calls)
-
-    def _kept(self, text: str, answer: str, *, ended: bool) -> str:
-        """Return what stands before the answer, with its tags, as soon as it is known to be no part of that."""
-        assert self._thinking is not None
-        self._open += text
-        if not (answer or ended or self._thinking.thinking):
-            return ""
-        thought, self._open = self._open[: len(self._open) - len(answer)], ""
-        return thought
-
-    def _split(self, text: str, *, ended: bool) -> Split:
-        if self._thinking is None:
-            return Split("", text)
-        reasoning, answer = self._thinking.push(text)
-        if ended:
+        reasoning, answer = self._thinking.push(text) if self._thinking is not None else ("", text)
+        if ended and self._thinking is not None:
             rest = self._thinking.finish()
-            return Split(reasoning + rest.reasoning, answer + rest.text)
-        return Split(reasoning, answer)
+            reasoning, answer = reasoning + rest.reasoning, answer + rest.text
+        # Calls inside a thought do not count.
+        parts: list[Part] = self._calls.push(answer) if self._calls is not None else [answer]
+        if ended and self._calls is not None:
+            parts += self._calls.finish(cut=cut)
+        kept = ""
+        if self._keep:
+            self._undecided += text
+            # A thought is kept with its tags, once it is known not to be part of the answer.
+            if answer or ended or (self._thinking is not None and self._thinking.thinking):
+                kept, self._undecided = self._undecided[: len(self._undecided) - len(answer)], ""
+        before, thoughts, calls = self._until_stop([kept, *parts])
+        released = self._stops.finish() if ended else ""
+        return Output(before + released, "" if self._keep else reasoning + thoughts, calls)
 
-    def _parse(self, text: str, *, ended: bool) -> list[str | ToolCall]:
-        if self._calls is None:
-            return [text]
-        parts = self._calls.push(text)
-        return parts + self._calls.finish() if ended else parts
-
-    def _until_stop(self, parts: list[str | ToolCall]) -> tuple[str, list[ToolCall]]:
-        """Return the text and the calls in front of a stop string."""
-        said, calls = "", list[ToolCall]()
+    def _until_stop(self, parts: list[Part]) -> tuple[str, str, list[ToolCall]]:
+        """Return the text, the reasoning and the calls in front of a stop string."""
+        before, thoughts, calls = "", "", list[ToolCall]()
         for part in parts:
             if isinstance(part, str):
-                said += self._stops.push(part)
+                before += self._stops.push(part)
                 continue
-            # A stop string does not reach over a call: what was held back for one goes out.
-            said += self._stops.finish()
+            # A stop string does not match across a call: text that could have begun one is released.
+            before += self._stops.finish()
             if self.stopped_by is not None:
                 break
-            calls.append(part)
-        return said, calls
+            if isinstance(part, Thought):
+                thoughts += part.text
+            elif isinstance(part, ToolCall):
+                calls.append(part)
+        return before, thoughts, calls

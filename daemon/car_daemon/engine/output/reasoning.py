@@ -1,43 +1,42 @@
-"""Reasoning apart from the answer: what a model writes between its thinking tags."""
+"""Reasoning, separated from the answer: the text between a model's thinking tags."""
 
 from typing import NamedTuple
 
-from car_daemon.engine.output.format import Tags
-from car_daemon.engine.output.tape import Steps, Tape
+from car_daemon.engine.output.stream_buffer import Steps, StreamBuffer
+from car_daemon.ipc.types import Tags
 
 
 class Split(NamedTuple):
-    """What one piece released."""
+    """The text that one piece released."""
 
     reasoning: str
     text: str
 
 
 class ReasoningSplit:
-    """Split what begins with an opening tag, or comes `inside` one; the tags and whitespace at them are dropped."""
+    """Split a text that begins with an opening tag, or `inside` one; drops the tags and whitespace around them."""
 
     def __init__(self, tags: Tags, *, inside: bool) -> None:
         self._tags = tags
-        # Mutable state: the text and how far it was read, what this piece released, and whether reasoning is on.
-        self._tape = Tape()
-        self._reasoning: list[str] = []
-        self._text: list[str] = []
+        self._buffer = StreamBuffer()
+        self._reasoning: list[str] = []  # released by this piece
+        self._text: list[str] = []  # released by this piece
         self._thinking = inside
         self._steps = self._read()
 
     @property
     def thinking(self) -> bool:
-        """True from the end of the opening tag to that of the closing one; false while none has come."""
+        """True from the end of the opening tag to the end of the closing tag."""
         return self._thinking
 
     def push(self, text: str) -> Split:
-        """Take a piece of what the model writes."""
-        self._tape.feed(text)
+        """Read a piece of output."""
+        self._buffer.feed(text)
         return self._advance()
 
     def finish(self) -> Split:
-        """Return what was held back, when no more comes."""
-        self._tape.end()
+        """Return the undecided rest, after the last piece."""
+        self._buffer.end()
         return self._advance()
 
     def _advance(self) -> Split:
@@ -49,21 +48,13 @@ class ReasoningSplit:
 
     def _read(self) -> Steps[None]:
         if not self._thinking:
-            yield from self._tape.take_spaces()
-            self._thinking = yield from self._tape.take_literal(self._tags.open)
+            yield from self._buffer.take_spaces()
+            self._thinking = yield from self._buffer.take_literal(self._tags.open)
         if self._thinking:
-            yield from self._read_reasoning()
-        yield from self._tape.copy_rest(self._text.append)
-
-    def _read_reasoning(self) -> Steps[None]:
-        yield from self._drop_spaces()
-        closed = yield from self._tape.copy_until(self._tags.close, self._reasoning.append)
-        if not closed:
-            self._reasoning.append(self._tape.release())
-            return
-        self._thinking = False
-        yield from self._drop_spaces()
-
-    def _drop_spaces(self) -> Steps[None]:
-        yield from self._tape.take_spaces()
-        self._tape.drop()
+            yield from self._buffer.drop_spaces()
+            if (yield from self._buffer.copy_until(self._tags.close, self._reasoning.append)):
+                self._thinking = False
+                yield from self._buffer.drop_spaces()
+            else:
+                self._reasoning.append(self._buffer.release())
+        yield from self._buffer.copy_rest(self._text.append)

@@ -1,119 +1,508 @@
-"""Tool calls out of an answer, in the styles that models write them."""
+"""Reader of tool calls in an answer, by the table of families."""
 
 import re
 from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import NamedTuple
 
-from car_daemon.engine.output.format import ARGS, CALL_CLOSE, CALL_ID, CALL_OPEN, PYTHON_TAG, TOOL_CALLS, ToolStyle
-from car_daemon.engine.output.json_object import read_arguments, read_call, take_object
-from car_daemon.engine.output.tape import Steps, Tape
-from car_protocol.conversation import FunctionCall, ToolCall
+from msgspec import UNSET, UnsetType
 
-# Text or a call, in the order of the answer.
-Part = str | ToolCall
-# A name or an id that stands without quotes, of what the names of functions may be made of.
+from car_daemon.engine.output.families import FAMILIES, Aside, Family, Head, Header, Parameter, Slot
+from car_daemon.engine.output.json_object import copy_value, is_object, take_value, text_of
+from car_daemon.engine.output.literals import GEMMA, PYTHON, LiteralCopier, quoted
+from car_daemon.engine.output.parameters import Kinds, as_value
+from car_daemon.engine.output.stream_buffer import Markers, Steps, StreamBuffer
+from car_daemon.ipc.types import ParameterKind, ToolStyle
+from car_protocol.conversation import FunctionCall, Invalid, ToolCall
+
+
+class Thought(NamedTuple):
+    """A piece of reasoning."""
+
+    text: str
+
+
+class CallDelta(NamedTuple):
+    """A piece of a call: first its name, then its arguments as they come; `id` is the call's."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+# In the order of the answer. The pieces of a call come before the whole of it.
+Part = str | Thought | CallDelta | ToolCall
+# A name or an id without quotes, of the characters that names of functions may have.
 _WORD = re.compile(r"[A-Za-z0-9_.-]*")
+_KEY = re.compile(r"[^/<>\"|\n]*")
+_TYPE = re.compile(r"[a-z]*")
+_NAMES = frozenset({"name", "tool_name", "function"})
+_ARGUMENTS = frozenset({"arguments", "parameters"})
+_RUNS = {Slot.NAME: _WORD, Slot.WORD: _WORD, Slot.KEY: _KEY, Slot.TYPE: _TYPE}
+_HEADER_LENGTH = 256
+_CDATA, _CDATA_END = "<![CDATA[", Markers(["]]>"])
+# Types that a parameter's own tag has.
+_KINDS: dict[str, ParameterKind] = {"true": "text", "string": "text"}
+
+
+class _Slots(NamedTuple):
+    """The words of a head, and whether its last text was there."""
+
+    name: str = ""
+    key: str = ""
+    type: str = ""
+    complete: bool = False
+
+    def filled(self, slot: Slot, word: str) -> "_Slots":
+        """Return the words with another one."""
+        match slot:
+            case Slot.NAME:
+                return self._replace(name=word)
+            case Slot.KEY:
+                return self._replace(key=word)
+            case Slot.TYPE:
+                return self._replace(type=word)
+            case Slot.WORD:
+                return self
+
+
+class _Members:
+    """The members of a call that is an object, as far as they came."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.arguments = ""  # that stood before the name
+
+
+class _Found(NamedTuple):
+    """The markers of a family that a reader searches for."""
+
+    text: Markers  # in text
+    frames: Markers  # in text without tools
+    message: Markers  # in a message of reasoning
+    message_ends: Markers
+    arguments: Markers  # after arguments that are not JSON
+    framing: frozenset[str]  # that are not part of the answer
+    heads: frozenset[str]  # that begin a call
+
+
+@cache
+def _markers_of(family: Family) -> _Found:
+    heads = [text.strip() for text in family.head[:1] if family.bare and isinstance(text, str)]
+    ends, starts = (family.header.ends, family.header.starts) if family.header is not None else ((), ())
+    frames = [*family.dropped, *ends, *starts]
+    opens = [text.strip() for text in family.opens]
+    closes = [text.strip() for text in (*family.tail, family.close) if text.strip()]
+    return _Found(
+        text=Markers([*opens, *heads, *frames]),
+        frames=Markers(frames),
+        message=Markers([*ends, *starts]),
+        message_ends=Markers(ends),
+        arguments=Markers([*closes, *opens, *heads, *ends, *starts]),
+        framing=frozenset((*family.dropped, *ends)),
+        heads=frozenset(heads),
+    )
+
+
+@lru_cache(maxsize=256)
+def _ends_of(parameter: Parameter, key: str) -> Markers:
+    close = parameter.close.format(key=key)
+    return Markers([parameter.pad + close, close])
 
 
 class ToolCallReader:
-    """Read calls as soon as they are complete; what only begins like one is given back as text."""
+    """Read calls as they come; text that only begins like a call is released as text.
 
-    def __init__(self, style: ToolStyle, new_id: Callable[[], str]) -> None:
+    `functions` are the names of the tools with the kinds of their parameters, None for any. Without `calls` only the
+    texts around messages are read. `begun` is the part of a message's header that the prompt ends with; with `keep`
+    reasoning is text.
+    """
+
+    def __init__(
+        self,
+        style: ToolStyle,
+        new_id: Callable[[], str],
+        functions: Kinds | None = None,
+        *,
+        calls: bool = True,
+        begun: str = "",
+        keep: bool = False,
+    ) -> None:
+        self._family = FAMILIES[style]
+        self._found = _markers_of(self._family)
         self._new_id = new_id
-        # Mutable state: the text and how far it was read, and what this piece released.
-        self._tape = Tape()
-        self._parts: list[Part] = []
-        self._steps = {"hermes": self._hermes, "llama3": self._llama3, "mistral": self._mistral}[style]()
+        self._functions = functions
+        self._calls = calls
+        self._keep = keep
+        self._begun = begun  # until the first header was read
+        self._buffer = StreamBuffer()
+        self._parts: list[Part] = []  # released by this piece
+        self._id = ""  # of the call that is read, empty between calls
+        self._name = ""
+        self._arguments: list[str] = []
+        self._thinking = False
+        self._cut = False  # the answer ended at its bound, not by itself
+        self._buffer.feed(begun)
+        self._steps = self._whole() if calls and self._family.is_whole else self._marked()
+
+    @property
+    def thinking(self) -> bool:
+        """True inside a message of reasoning."""
+        return self._thinking
 
     def push(self, text: str) -> list[Part]:
-        """Take a piece of the answer."""
-        self._tape.feed(text)
+        """Read a piece of the answer."""
+        self._buffer.feed(text)
         return self._advance()
 
-    def finish(self) -> list[Part]:
-        """Return what was held back, when no more comes."""
-        self._tape.end()
+    def finish(self, *, cut: bool = False) -> list[Part]:
+        """Return the undecided rest, after the last piece; the beginning of a call is dropped if it was `cut`."""
+        self._cut = cut
+        self._buffer.end(cut=cut)
         return self._advance()
 
     def _advance(self) -> list[Part]:
         next(self._steps, None)
-        parts, self._parts = self._parts, []
+        parts = [part for part in self._parts if part not in ("", Thought(""))]
+        self._parts.clear()
         return parts
 
-    def _hermes(self) -> Steps[None]:
-        while (yield from self._tape.copy_until(CALL_OPEN, self._say)):
-            yield from self._tape.take_spaces()
-            if (yield from self._object()):
-                yield from self._tape.take_spaces()
-                yield from self._tape.take_literal(CALL_CLOSE)
-                yield from self._drop_spaces()
-            self._say(self._tape.release())
-        self._say(self._tape.release())
+    # Text and messages.
 
-    def _llama3(self) -> Steps[None]:
-        yield from self._tape.take_spaces()
-        yield from self._tape.take_literal(PYTHON_TAG)
-        yield from self._tape.take_spaces()
-        while (yield from self._object()):
-            yield from self._drop_spaces()
-            yield from self._separator()
-        yield from self._tape.copy_rest(self._say)
+    def _marked(self) -> Steps[None]:
+        """Read text with calls and messages in it."""
+        markers, header = self._found.text if self._calls else self._found.frames, self._family.header
+        while (marker := (yield from self._buffer.copy_until_any(markers, self._parts.append))) is not None:
+            if header is not None and marker in header.starts:
+                yield from self._message(header, marker)
+            elif marker in self._found.framing:
+                self._buffer.drop()
+            else:
+                yield from self._run(bare=marker in self._found.heads)
+        self._undecided()
 
-    def _separator(self) -> Steps[None]:
-        yield from self._tape.take_literal(";")
-        yield from self._tape.take_spaces()
-        yield from self._tape.take_literal(PYTHON_TAG)
-        yield from self._tape.take_spaces()
+    def _whole(self) -> Steps[None]:
+        """Read an answer that begins with its calls, or has none."""
+        listed = yield from self._lead()
+        while (listed or self._family.notation != "python") and (yield from self._call(bare=False)):
+            yield from self._buffer.drop_spaces()
+            separator = self._family.between.strip()
+            if not (yield from self._buffer.take_literal(separator)) and self._family.listed:
+                yield from self._buffer.take_literal("]")
+                yield from self._buffer.drop_spaces()
+            yield from self._lead()
+        self._undecided()
+        yield from self._buffer.copy_rest(self._parts.append)
 
-    def _mistral(self) -> Steps[None]:
-        while (yield from self._tape.copy_until(TOOL_CALLS, self._say)):
-            yield from self._tape.take_spaces()
-            array = yield from self._tape.take_literal("[")
-            if (yield from self._array() if array else self._named()):
-                yield from self._drop_spaces()
-            self._say(self._tape.release())
-        self._say(self._tape.release())
+    def _lead(self) -> Steps[bool]:
+        """Take what may stand before a call that needs no marker; return whether it opens a list."""
+        yield from self._buffer.take_spaces()
+        for text in self._family.also:
+            yield from self._buffer.take_literal(text)
+            yield from self._buffer.take_spaces()
+        return self._family.listed and (yield from self._buffer.take_literal("["))
 
-    def _array(self) -> Steps[bool]:
-        comma = True
-        while comma:
-            yield from self._tape.take_spaces()
-            if not (yield from self._object()):
+    def _undecided(self) -> None:
+        """Release the taken text; the beginning of a call that the answer's bound cut off is dropped."""
+        taken = self._buffer.release()
+        self._parts.append("" if self._cut and taken.strip() else taken)
+
+    def _message(self, header: Header, start: str) -> Steps[None]:
+        """Read the header of a message, and its body where that is not text."""
+        virtual, self._begun = self._begun, ""
+        complete = yield from self._header(header)
+        text = self._buffer.release().lstrip()
+        called = header.call.search(text.removesuffix(header.end)) if header.call and self._calls and complete else None
+        if called is not None:
+            self._begin(called[1])
+            yield from self._json()
+            yield from self._buffer.take_spaces()
+            yield from self._buffer.take_marker(self._found.message_ends)
+            self._buffer.drop()
+            self._end()
+        elif complete and header.thought is not None and header.thought.search(text.removesuffix(header.end)):
+            yield from self._thought(text)
+        elif not complete or (header.text is not None and not header.text.search(text)):
+            # Not a header after all.
+            dropped = header.start if virtual or header.text is None else ""
+            self._parts.append("" if self._cut else text.removeprefix(dropped))
+
+    def _header(self, header: Header) -> Steps[bool]:
+        """Take the rest of a header; False where it does not end within its bounds."""
+        for _ in range(_HEADER_LENGTH):
+            if (yield from self._buffer.take_literal(header.end)):
+                return True
+            character = yield from self._buffer.peek()
+            if character in ("", "\n"):
                 return False
-            yield from self._tape.take_spaces()
-            comma = yield from self._tape.take_literal(",")
-        yield from self._tape.take_literal("]")
+            yield from self._buffer.take_literal(character)
+        return False
+
+    def _thought(self, header: str) -> Steps[None]:
+        self._thinking = True
+        self._reason(header if self._keep else "")
+        marker = yield from self._buffer.copy_until_any(self._found.message, self._reason, close=True)
+        self._thinking = False
+        if marker is None:
+            self._reason(self._buffer.release())
+        elif marker in self._found.framing:
+            self._reason(marker if self._keep else "")
+            self._buffer.drop()
+        else:
+            self._buffer.put_back()
+
+    def _reason(self, text: str) -> None:
+        self._parts.append(text if self._keep else Thought(text))
+
+    # Calls.
+
+    def _run(self, *, bare: bool) -> Steps[None]:
+        """Read the calls after a marker; with `bare` the marker is the beginning of the first one."""
+        family, buffer = self._family, self._buffer
+        if family.listed:
+            yield from buffer.take_spaces()
+            yield from buffer.take_literal("[")
+        if not (yield from self._call(bare=bare)):
+            self._undecided()
+            return
+        while True:
+            yield from buffer.drop_spaces()
+            comma = family.listed and (yield from buffer.take_literal(","))
+            yield from buffer.take_spaces()
+            if family.each and family.begins_with_name and not comma and (yield from buffer.peek()) != "{":
+                break
+            if not (yield from self._call(bare=False)):
+                if comma or buffer.is_undecided:
+                    self._undecided()
+                    return
+                break
+        for text in ("]" if family.listed else "", family.close.strip()):
+            yield from buffer.drop_spaces()
+            yield from buffer.take_literal(text)
+        yield from buffer.drop_spaces()
+
+    def _call(self, *, bare: bool) -> Steps[bool]:
+        """Read one call; False where the text is not one, its start stays undecided."""
+        family = self._family
+        if not bare:
+            yield from self._buffer.take_spaces()
+            if (yield from self._buffer.peek()) == "{":
+                return (yield from self._object())
+        if family.notation in ("object", "keyed") or not (slots := (yield from self._slots(family.head, begun=bare))):
+            return False
+        if family.follows and not slots.complete:
+            yield from self._buffer.take_spaces()
+            if (yield from self._buffer.peek()) not in (family.follows, "" if not self._cut else family.follows):
+                return False
+        self._begin(slots.name)
+        readers = {"json": self._json, "parameters": self._parameters, "python": self._keywords, "gemma": self._gemma}
+        yield from readers[family.notation]()
+        for text in family.tail:
+            yield from self._buffer.take_spaces()
+            yield from self._buffer.take_literal(text.strip())
+        self._buffer.drop()
+        self._end()
         return True
 
-    def _named(self) -> Steps[bool]:
-        name = yield from self._word()
-        if (yield from self._tape.take_literal(CALL_ID)):
-            # Not the call's id: models write the same one again.
-            yield from self._word()
-        yield from self._tape.take_literal(ARGS)
-        yield from self._tape.take_spaces()
-        arguments = yield from take_object(self._tape)
-        return bool(name) and arguments is not None and self._accept(read_arguments(name, arguments))
-
-    def _word(self) -> Steps[str]:
-        mark = self._tape.mark()
-        yield from self._tape.take_run(_WORD)
-        return self._tape.since(mark)
+    def _slots(self, head: Head, *, begun: bool = False) -> Steps["_Slots | None"]:
+        """Take the texts and words of a head, with `begun` from the second on; None where one of them is missing."""
+        slots = _Slots()
+        after_word = False
+        for piece in head[1:] if begun else head:
+            if isinstance(piece, Slot):
+                word = yield from self._buffer.take_run(_RUNS[piece])
+                if not word and piece is not Slot.WORD:
+                    return None
+                slots, after_word = slots.filled(piece, word)._replace(complete=False), True
+                continue
+            text = piece if isinstance(piece, str) else piece.text
+            if not after_word or text[0] in " \n<[":
+                yield from self._buffer.take_spaces()
+            found = yield from self._buffer.take_literal(text.strip())
+            if isinstance(piece, str) and not found:
+                return None
+            if isinstance(piece, Aside) and found:
+                yield from self._buffer.take_run(_WORD)
+            slots, after_word = slots._replace(complete=found), isinstance(piece, Aside)
+        return slots
 
     def _object(self) -> Steps[bool]:
-        text = yield from take_object(self._tape)
-        return text is not None and self._accept(read_call(text))
-
-    def _accept(self, call: FunctionCall | None) -> bool:
-        if call is None:
+        """Read a call that is one object; False where the text is not one."""
+        buffer = self._buffer
+        yield from buffer.take_literal("{")
+        members = _Members()
+        comma = True
+        while comma:
+            yield from buffer.take_spaces()
+            key = text_of((yield from take_value(buffer)))
+            yield from buffer.take_spaces()
+            if key is None or not (yield from buffer.take_literal(":")):
+                break
+            yield from buffer.take_spaces()
+            if not (yield from self._member(key, members)):
+                break
+            yield from buffer.take_spaces()
+            comma = yield from buffer.take_literal(",")
+        if not self._id:
             return False
-        self._tape.drop()
-        self._parts.append(ToolCall(self._new_id(), call))
+        yield from buffer.take_literal("}")
+        buffer.drop()
+        self._end()
         return True
 
-    def _drop_spaces(self) -> Steps[None]:
-        yield from self._tape.take_spaces()
-        self._tape.drop()
+    def _member(self, key: str, members: "_Members") -> Steps[bool]:
+        """Read a member of a call; False where the object is not a call, or ends."""
+        if self._family.notation == "keyed" and not self._id:
+            self._begin(key)
+            yield from self._json()
+            return True
+        if key in _NAMES and not members.name:
+            return (yield from self._named(members))
+        if key in _ARGUMENTS and members.name and not self._arguments:
+            if not self._id and (yield from self._buffer.peek()) != "{":
+                return False
+            if not self._id:
+                self._begin(members.name)
+            yield from self._json()
+            return True
+        value = yield from take_value(self._buffer)
+        if key in _ARGUMENTS and value is not None and value.startswith("{"):
+            members.arguments = value
+        return value is not None
 
-    def _say(self, text: str) -> None:
+    def _named(self, members: "_Members") -> Steps[bool]:
+        """Read the name of a call, which begins the call unless any JSON could have it."""
+        members.name = name = text_of((yield from take_value(self._buffer))) or ""
+        yield from self._buffer.take_spaces()
+        if not name or (yield from self._buffer.peek()) not in ("", ",", "}"):
+            return False
+        if members.arguments or not self._family.is_whole or name in (self._functions or ()):
+            self._begin(name)
+            self._write(members.arguments)
+        return True
+
+    # Arguments.
+
+    def _json(self) -> Steps[None]:
+        """Read arguments that should be an object."""
+        yield from self._buffer.drop_spaces()
+        opening = yield from self._buffer.peek()
+        if opening == '"':
+            # Some models write the object as a text.
+            value = yield from take_value(self._buffer)
+            text = text_of(value)
+            taken = self._buffer.release()
+            self._write(text if text is not None and is_object(text) else taken)
+            yield from self._raw(value is not None)
+        elif opening == "{":
+            yield from self._raw((yield from copy_value(self._buffer, self._write)))
+        else:
+            yield from self._raw(complete=False)
+
+    def _raw(self, complete: bool) -> Steps[None]:
+        """Read arguments that did not turn out as an object as they are, up to a marker."""
+        if complete or not (yield from self._buffer.peek()):
+            return
+        marker = yield from self._buffer.copy_until_any(self._found.arguments, self._write)
+        if marker is None:
+            self._write(self._buffer.release())
+        else:
+            self._buffer.put_back()
+
+    def _gemma(self) -> Steps[None]:
+        """Read an object of Gemma's."""
+        yield from self._raw((yield from LiteralCopier(GEMMA, self._buffer, self._write).copy()))
+
+    def _parameters(self) -> Steps[None]:
+        """Read tagged parameters."""
+        parameter = self._family.parameter
+        assert parameter is not None
+        kinds = (self._functions or {}).get(self._name, {})
+        separator = "{"
+        while True:
+            yield from self._buffer.drop_spaces()
+            slots = yield from self._slots(parameter.open)
+            if slots is None:
+                if not self._cut or (yield from self._buffer.peek()):
+                    self._buffer.put_back()
+                break
+            self._buffer.drop()
+            self._write(f'{separator}"{quoted(slots.key)}": ')
+            separator = ", "
+            kind = _KINDS.get(slots.type, "value") if slots.type else kinds.get(slots.key, "any")
+            yield from self._parameter(_ends_of(parameter, slots.key), kind)
+        self._write_end("{}" if separator == "{" else "}")
+
+    def _parameter(self, ends: Markers, kind: ParameterKind) -> Steps[None]:
+        """Read the value of a parameter, up to its end."""
+        assert self._family.parameter is not None
+        if self._family.parameter.pad:
+            yield from self._buffer.take_literal(self._family.parameter.pad)
+            self._buffer.drop()
+        if kind == "text" and not (yield from self._buffer.take_literal(_CDATA)):
+            self._write('"')
+            yield from self._buffer.copy_until_any(ends, lambda text: self._write(quoted(text)), close=True)
+            self._buffer.drop()
+            self._write_end('"')
+            return
+        pieces = [self._buffer.release()]
+        if pieces[0]:
+            yield from self._buffer.copy_until_any(_CDATA_END, pieces.append, close=True)
+            pieces.append(self._buffer.release())
+        ended = yield from self._buffer.copy_until_any(ends, pieces.append, close=True)
+        self._buffer.drop()
+        if ended is not None or not self._cut:
+            self._write(as_value("".join(pieces), kind))
+
+    def _keywords(self) -> Steps[None]:
+        """Read keyword arguments of Python, up to the bracket that closes them."""
+        buffer = self._buffer
+        copier = LiteralCopier(PYTHON, buffer, self._write)
+        separator = "{"
+        while True:
+            yield from buffer.drop_spaces()
+            if (yield from buffer.peek()) in (")", ""):
+                break
+            key = yield from buffer.take_run(_WORD)
+            yield from buffer.take_spaces()
+            if not key or not (yield from buffer.take_literal("=")):
+                yield from self._raw(complete=False)
+                return
+            buffer.drop()
+            self._write(f'{separator}"{key}": ')
+            separator = ", "
+            if not (yield from copier.copy()):
+                yield from self._raw(complete=False)
+                return
+            yield from buffer.drop_spaces()
+            yield from buffer.take_literal(",")
+        self._write_end("{}" if separator == "{" else "}")
+
+    # The call that is read.
+
+    def _begin(self, name: str) -> None:
+        self._buffer.drop()
+        self._id, self._name = self._new_id(), name
+        self._arguments.clear()
+        self._parts.append(CallDelta(self._id, name, ""))
+
+    def _write(self, text: str) -> None:
         if text:
-            self._parts.append(text)
+            self._arguments.append(text)
+            self._parts.append(CallDelta(self._id, "", text))
+
+    def _write_end(self, text: str) -> None:
+        """Write a closing text, but where the answer's bound cut the call off."""
+        if not self._cut:
+            self._write(text)
+
+    def _end(self) -> None:
+        if not self._arguments:
+            self._write_end("{}")
+        arguments = "".join(self._arguments)
+        invalid: Invalid | UnsetType = UNSET if is_object(arguments) else "arguments"
+        if self._functions is not None and self._name not in self._functions:
+            invalid = "name"
+        self._parts.append(ToolCall(self._id, FunctionCall(self._name, arguments), invalid=invalid))
+        self._id = ""
+        self._arguments.clear()

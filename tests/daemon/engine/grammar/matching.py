@@ -1,4 +1,4 @@
-"""What the grammar tests share: llguidance over single bytes, and a recognizer that owes it nothing."""
+"""Shared by the grammar tests: llguidance over single bytes, and an independent recognizer."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -59,12 +59,12 @@ class Recognizer:
 
     @property
     def accepts(self) -> bool:
-        """Whether the text is of the grammar."""
+        """Return whether the text is of the grammar."""
         return self._accepted
 
     @property
     def viable(self) -> bool:
-        """Whether the text is, or a character may follow it."""
+        """Return whether the text is, or a character may follow it."""
         return self._accepted or self._touches_end
 
     def _rule(self, name: str, start: int) -> frozenset[int]:

@@ -57,7 +57,7 @@ def answer(constraint: Constraint, random: Random) -> bytes | None:
         token = _choice(allowed.tolist(), random, hurry=place / TOKENS_MAX)
         if token in ENDS:
             return written
-        assert constraint.take(token)
+        assert constraint.advance(token)
         written += PIECES[token]
         if constraint.complete:
             return written

@@ -1,13 +1,15 @@
-"""What a GBNF text says, and what is wrong with one that is refused."""
+"""The reading of GBNF texts, and the reasons of refusals."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_daemon.engine.grammar.gbnf import NESTING_MAX, REPETITIONS_MAX, parse
+from car_daemon.engine.grammar.gbnf import parse
 from car_daemon.engine.grammar.tree import (
     CHARACTERS,
     LAST,
+    NESTING_MAX,
+    REPETITIONS_MAX,
     Alternatives,
     Characters,
     Grammar,
@@ -131,6 +133,7 @@ def test_a_class_holds_a_character_as_its_ranges_say(ranges: list[list[int]], ne
         ("{0,2}", 0, 2),
         ("{002,5} ", 2, 5),
         (f"{{{REPETITIONS_MAX}}}", REPETITIONS_MAX, REPETITIONS_MAX),
+        ("{" + "0" * 5000 + "7}", 7, 7),
     ],
 )
 def test_a_repetition_has_its_bounds(written: str, least: int, most: int | None) -> None:

@@ -7,8 +7,8 @@ import pytest
 from llguidance import LLMatcher
 
 from car_daemon.engine.grammar.gbnf import parse
-from car_daemon.engine.grammar.lark import DEPTH_MAX, as_lark
-from car_daemon.engine.grammar.tree import GrammarError, Problem
+from car_daemon.engine.grammar.lark import as_lark
+from car_daemon.engine.grammar.tree import DEPTH_MAX, GrammarError, Problem
 from tests.daemon.engine.grammar.matching import accepts, matcher, tokenizer
 
 JSON = r"""

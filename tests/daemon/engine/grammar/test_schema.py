@@ -24,8 +24,8 @@ def grammars() -> Constraints:
 
 def takes(grammars: Constraints, schema: dict[str, Any], text: str) -> bool:
     """Say whether a text can be written to its end, byte by byte."""
-    constraint = grammars.start(as_lark(schema))
-    return all(constraint.take(byte) for byte in text.encode()) and may_end(constraint)
+    constraint = grammars.start(0, as_lark(schema))
+    return all(constraint.advance(byte) for byte in text.encode()) and may_end(constraint)
 
 
 def may_end(constraint: Constraint) -> bool:
@@ -39,11 +39,11 @@ def test_what_can_be_written_is_valid(grammars: Constraints, block: int) -> None
         schema = Schemas(seed).schema()
         Draft202012Validator.check_schema(schema)
         try:
-            grammars.compile(as_lark(schema))
+            grammars.compile(0, as_lark(schema))
         except ConstraintError:
             refused += 1
             continue
-        answers = [answer(grammars.start(as_lark(schema)), Random(WALKS * seed + walk)) for walk in range(WALKS)]
+        answers = [answer(grammars.start(0, as_lark(schema)), Random(WALKS * seed + walk)) for walk in range(WALKS)]
         written += sum(valid(schema, text) for text in answers if text is not None)
     assert refused <= 1
     assert written >= 95, "most walks come to an end"

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from car_daemon.engine.frames import Run
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.library import silence
 from car_daemon.engine.llama.model import LlamaModel
-from car_daemon.engine.llama.sampling import SamplerChains
+from car_daemon.engine.llama.sampling.chains import SamplerChains
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.guide import PATH
+from car_daemon.ipc.frames import GenerationOptions, Prepared, Run
 from car_protocol.sampling import Sampling
 
 
@@ -24,9 +24,9 @@ def chains_of(vocabulary: Vocabulary, context: LlamaContext) -> SamplerChains:
     return SamplerChains(vocabulary, constraints, context.context_tokens)
 
 
-def run_of(sampling: Sampling, seed: int = 1, **more: Any) -> Run:
+def run_of(sampling: Sampling, seed: int = 1, constraint: str = "", **more: Any) -> Run:
     """Return the frame of a request that is sampled so."""
-    return Run(key=1, tokens=b"", max_tokens=8, sampling=sampling, seed=seed, stop=[], return_tokens=False, **more)
+    return Run(Prepared(1, b"", 8, constraint), GenerationOptions(sampling=sampling, seed=seed, **more))
 
 
 def prefill(context: LlamaContext, vocabulary: Vocabulary, prompt: str) -> None:

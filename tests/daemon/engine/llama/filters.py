@@ -1,4 +1,4 @@
-"""What each sampler is documented to do, written anew over whole vectors; a forbidden token's logit is -inf."""
+"""Each sampler by its documentation, written anew over whole vectors; a forbidden token's logit is -inf."""
 
 import ctypes
 import math

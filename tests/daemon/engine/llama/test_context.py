@@ -1,11 +1,11 @@
-"""What would abort the process is an error before it reaches llama.cpp."""
+"""Arguments that would abort the process are errors before they reach llama.cpp."""
 
 import tracemalloc
 
 import pytest
 
 from car_daemon.engine.llama.context import LlamaContext
-from car_daemon.engine.llama.sampler import Sampler
+from car_daemon.engine.llama.sampling.sampler import Sampler
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Sampling
 from tests.daemon.engine.llama.conftest import MakeContext, chains_of, run_of
@@ -48,9 +48,9 @@ def test_a_tail_can_be_cut_and_decoded_again(make_context: MakeContext) -> None:
 @pytest.mark.parametrize("number", [-1, 2, 256])
 def test_a_sequence_out_of_range_is_an_error(make_context: MakeContext, number: int) -> None:
     context = make_context(2)
-    with pytest.raises(ValueError, match="no sequence"):
+    with pytest.raises(ValueError, match="is outside"):
         context.cut(number, 0)
-    with pytest.raises(ValueError, match="no sequence"):
+    with pytest.raises(ValueError, match="is outside"):
         context.last_position(number)
 
 
@@ -201,9 +201,9 @@ def test_saving_and_restoring_a_sequence_out_of_range_is_an_error(make_context: 
     context = make_context(2)
     prefill(context)
     saved = context.save(0)
-    with pytest.raises(ValueError, match="no sequence"):
+    with pytest.raises(ValueError, match="is outside"):
         context.save(number)
-    with pytest.raises(ValueError, match="no sequence"):
+    with pytest.raises(ValueError, match="is outside"):
         context.restore(number, saved)
 
 

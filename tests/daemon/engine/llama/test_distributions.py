@@ -1,4 +1,4 @@
-"""How often each token comes, against the probabilities that the logits give."""
+"""Frequencies of tokens against the probabilities of the logits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +10,9 @@ from car_daemon.engine.grammar.constraint import ConstraintError
 from car_daemon.engine.grammar.gbnf import parse
 from car_daemon.engine.grammar.lark import as_lark
 from car_daemon.engine.llama.context import LlamaContext
-from car_daemon.engine.llama.likelihood import Likelihood
-from car_daemon.engine.llama.sampler import Logits
-from car_daemon.engine.llama.sampling import SamplerChains
+from car_daemon.engine.llama.sampling.chains import SamplerChains
+from car_daemon.engine.llama.sampling.logprobs import Logprobs
+from car_daemon.engine.llama.sampling.sampler import Logits
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Mirostat, Sampling, Xtc
 from tests.daemon.engine.llama.conftest import MakeContext, chains_of, last_row, prefill, run_of
@@ -51,7 +51,7 @@ def logits(context: LlamaContext, row: int) -> Logits:
 
 @pytest.fixture
 def chains(vocabulary: Vocabulary, context: LlamaContext) -> SamplerChains:
-    """What builds samplers."""
+    """The factory of samplers."""
     return chains_of(vocabulary, context)
 
 
@@ -221,7 +221,7 @@ def test_logprobs_are_those_of_the_raw_logits(vocabulary: Vocabulary, logits: Lo
     expected = np.log(softmax(logits.astype(np.float64)))
     order = [int(token) for token in np.argsort(-expected, kind="stable")]
     for token, count in ((order[0], 5), (order[700], 20), (order[3], 0)):
-        said = Likelihood(vocabulary).of(logits, token, count)
+        said = Logprobs(vocabulary).of(logits, token, count)
         assert (said.token, said.text) == (token, vocabulary.text_of(token))
         assert said.logprob == pytest.approx(expected[token], abs=1e-6)
         assert [choice.token for choice in said.top] == order[:count]
@@ -232,7 +232,7 @@ def test_a_probability_of_zero_is_written_as_minus_1000(vocabulary: Vocabulary, 
     some = logits.copy()
     some[5], some[6] = -np.inf, -3000.0
     for token in (5, 6):
-        assert Likelihood(vocabulary).of(some, token, 1).logprob == -1000.0
-    every = Likelihood(vocabulary).of(some, 5, vocabulary.size + 10).top
+        assert Logprobs(vocabulary).of(some, token, 1).logprob == -1000.0
+    every = Logprobs(vocabulary).of(some, 5, vocabulary.size + 10).top
     assert len(every) == vocabulary.size
     assert {choice.logprob for choice in every[-2:]} == {-1000.0}

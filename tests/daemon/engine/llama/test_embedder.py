@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.embedder import PACKED_TEXTS, PACKED_TOKENS, Embedder, pack
 from car_daemon.engine.llama.model import LlamaModel, ModelError
-from car_daemon.engine.llama.pairs import Pairs
 from car_daemon.engine.llama.tokens import Vocabulary
+from car_daemon.engine.prompt.rerank_prompt import RerankPrompt
 from tests.daemon.engine.llama.conftest import MakeContext, loaded
 from tools.random_model import generate
 from tools.random_models import embedding
@@ -175,7 +175,7 @@ def test_what_is_no_batch_is_an_error(open_embedder: Open) -> None:
         with pytest.raises(ValueError, match="a batch has"):
             embedder.embed(inputs, normalize=False)
     for token in (-1, 10**6):
-        with pytest.raises(ValueError, match="no such token"):
+        with pytest.raises(ValueError, match="outside the vocabulary"):
             embedder.embed([[7, token]], normalize=False)
     assert embedder.batches([]) == []
 
@@ -219,20 +219,23 @@ def greedy(context: LlamaContext, number: int, steps: int, written: list[int] | 
 def test_a_model_that_ranks_scores_pairs_and_does_not_embed(models: dict[str, LlamaModel], open_embedder: Open) -> None:
     ranker = open_embedder("rank")
     model = models["rank"]
-    build = Pairs(model, Vocabulary(model)).tokens
+    build = RerankPrompt(model.rerank_template, Vocabulary(model)).tokens
     pairs = [build("what is it", document) for document in ("a cat", "some dogs", "a cat")]
     together = ranker.score(pairs)
     alone = [ranker.score([pair])[0] for pair in pairs]
     assert np.allclose(together, alone, rtol=0, atol=TOLERANCE)
     assert together[0] == pytest.approx(together[2], abs=TOLERANCE)
     assert abs(together[0] - together[1]) > 1e-4
-    with pytest.raises(ValueError, match="no vectors"):
+    with pytest.raises(ValueError, match="does not give vectors"):
         ranker.embed(pairs, normalize=False)
     with pytest.raises(ValueError, match="does not rank"):
         open_embedder("mean").score(pairs)
 
 
-@pytest.mark.parametrize(("name", "message"), [("headless", "no classification head"), ("unknown", "does not know")])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("headless", "lacks a classification head"), ("unknown", "is not one that this llama.cpp supports")],
+)
 def test_a_model_whose_pooling_cannot_be_done_is_an_error(open_embedder: Open, name: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         open_embedder(name)

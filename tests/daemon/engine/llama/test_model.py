@@ -34,6 +34,13 @@ def test_a_truncated_model_is_an_error(tmp_path: Path) -> None:
         load(file)
 
 
+def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(PATH.read_bytes().replace(b"llama", b"lemma"))
+    with pytest.raises(ModelError, match="does not know the model's architecture, lemma;"):
+        load(file)
+
+
 def test_the_error_of_a_bad_file_does_not_quote_its_path(tmp_path: Path) -> None:
     file = tmp_path / "secret.gguf"
     file.write_bytes(b"not a model")
@@ -42,7 +49,7 @@ def test_the_error_of_a_bad_file_does_not_quote_its_path(tmp_path: Path) -> None
     assert "secret" not in str(error.value)
 
 
-def test_loading_tells_how_far_it_is() -> None:
+def test_a_load_reports_its_progress() -> None:
     heard: list[float] = []
     LlamaModel(str(PATH), gpu_layers=0, progress=heard.append).close()
     assert heard == sorted(heard)
@@ -68,5 +75,6 @@ def test_the_guide_model_says_what_it_is(model: LlamaModel) -> None:
 
 
 def test_the_kv_cache_grows_with_the_context(model: LlamaModel) -> None:
-    assert model.kv_bytes(1) > 0
-    assert model.kv_bytes(512) == 512 * model.kv_bytes(1)
+    need = model.sequence_bytes()
+    assert need.of(1) > 0
+    assert need.of(512) == 512 * need.of(1)

@@ -1,4 +1,4 @@
-"""What the generated model files are for holds: each is loaded and asked through llama.cpp's own functions."""
+"""Generated model files have their purpose's traits: each is loaded and read by llama.cpp's own functions."""
 
 import ctypes
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from car_daemon.engine.llama.library import silence
 from tools.random_model import generate
 from tools.random_models.adapter import generate_adapter
+from tools.random_models.by_layer import generate_by_layer
 from tools.random_models.embedding import WIDTH, generate_embedding
 from tools.random_models.projector import IMAGE_TOKENS, generate_projector
 from tools.random_models.recurrent import generate_recurrent
@@ -35,6 +36,7 @@ GENERATORS: dict[str, Callable[[Path], None]] = {
     "rank": lambda path: generate_embedding(path, "rank"),
     "recurrent": generate_recurrent,
     "sliding": generate_sliding,
+    "by layer": generate_by_layer,
     "projector": generate_projector,
 }
 

@@ -5,10 +5,10 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from car_daemon.engine.frames import Halt, Park, Resume
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.tokens import Vocabulary
+from car_daemon.ipc.frames import Halt, Park, Resume
 from tests.daemon.engine.llama.conftest import loaded
 from tests.daemon.engine.llama.test_walk import RealEngine, run_command
 from tools.random_models.sliding import WINDOW, generate_sliding
@@ -52,7 +52,7 @@ def ask(engine: RealEngine, key: int, prompt: list[int], namespace: str | None =
 
 @pytest.fixture
 def alone(make_engine: MakeEngine) -> list[int]:
-    """What the short prompt is answered with when nothing is reused."""
+    """The answer to the short prompt without reuse."""
     engine = make_engine(1)
     ask(engine, 0, SHORT, None)
     return engine.tokens[0]
@@ -119,9 +119,9 @@ def test_a_restored_sequence_goes_on_where_its_window_is_whole(sliding: LlamaMod
         context.decode(LONG, list(range(count)), [0] * count, [False] * count)
         context.restore(1, context.save(0))
         cells = count - cut
-        needed = context.needs_from(cells)
-        assert [context.holds_from(number) <= needed for number in (0, 1)] == [True, cut <= 1]
-        assert context.saves_from(0) == context.saves_from(1) == context.holds_from(1) == count - WINDOW
+        needed = context.attends_from(cells)
+        assert [context.first_position(number) <= needed for number in (0, 1)] == [True, cut <= 1]
+        assert context.saved_from(0) == context.saved_from(1) == context.first_position(1) == count - WINDOW
         logits = []
         for number in (0, 1) if cut <= 1 else ():
             context.cut(number, cells)
@@ -135,7 +135,7 @@ def test_what_fits_into_a_window_is_saved_whole(sliding: LlamaModel) -> None:
         count = WINDOW
         context.decode(LONG[:count], list(range(count)), [0] * count, [False] * count)
         context.restore(1, context.save(0))
-        assert (context.saves_from(0), context.holds_from(1)) == (0, 0)
+        assert (context.saved_from(0), context.first_position(1)) == (0, 0)
 
 
 def test_what_was_cut_after_it_was_restored_is_saved_as_far_as_it_goes(sliding: LlamaModel) -> None:
@@ -145,11 +145,11 @@ def test_what_was_cut_after_it_was_restored_is_saved_as_far_as_it_goes(sliding: 
         context.restore(1, context.save(0))
         context.cut(1, count - 1)
         saved = context.save(1)
-        lowest = context.saves_from(1)
-        assert lowest == count - WINDOW > context.needs_from(count - 2)
+        lowest = context.saved_from(1)
+        assert lowest == count - WINDOW > context.attends_from(count - 2)
         context.cut(1, 0)
         context.restore(1, saved)
-        assert context.holds_from(1) == lowest
+        assert context.first_position(1) == lowest
 
 
 @pytest.mark.parametrize("turns", range(4))

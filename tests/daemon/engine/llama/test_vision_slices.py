@@ -7,13 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from car_daemon.engine.images import check_image
+from car_daemon.engine.images.decoder import decode
+from car_daemon.engine.images.image_file import read_image
+from car_daemon.engine.images.piece_cache import ImagePiece, Piece, TokensPiece
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.tokens import Vocabulary
-from car_daemon.engine.llama.vision import ImagePiece, Piece, TokensPiece, Vision
+from car_daemon.engine.llama.vision import Vision
+from tests.daemon.engine.images.pictures import png, png_header, png_rows
 from tests.daemon.engine.llama.conftest import loaded
 from tests.daemon.engine.llama.sliced_projector import NEEDED, SLICE_TOKENS, generate_sliced_projector
-from tests.daemon.engine.pictures import png, png_header, png_rows
 from tools.random_model import generate
 
 AROUND = "<fake_token_around_image>"
@@ -55,8 +57,8 @@ def test_slices_stand_between_the_tokens_that_name_them(
     model = load(NEEDED)
     data = png(*size)
     with closing(Vision(projector, model, threads=1, gpu=False)) as eyes:
-        pieces = eyes.encode(data)
-        assert eyes.count(check_image(data)) == sum(len(piece[0]) for piece in pieces)
+        pieces = eyes.encode(decode(data))
+        assert eyes.count(read_image(data).size) == sum(len(piece[0]) for piece in pieces)
     rows = f"{SLICE_TOKENS} rows"
     names = [("\n" if (row, column) == (2, 1) else "") + f"{AROUND}<row_{row}_col_{column}>" for row, column in grid]
     written = [shown(piece, Vocabulary(model)) for piece in pieces]
@@ -67,7 +69,7 @@ def test_every_slice_has_rows_of_its_own(load: Load, projector: str) -> None:
     # Red on the left, blue on the right.
     data = png_header(112, 112) + png_rows((b"\0" + b"\xff\0\0" * 56 + b"\0\0\xff" * 56) * 112)
     with closing(Vision(projector, load(NEEDED), threads=1, gpu=False)) as eyes:
-        pieces = eyes.encode(data)
+        pieces = eyes.encode(decode(data))
     left, right, below, _, _ = (piece.rows for piece in pieces if isinstance(piece, ImagePiece))
     assert np.abs(left - right).max() > 0.1
     assert np.allclose(left, below)

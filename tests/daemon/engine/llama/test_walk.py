@@ -10,21 +10,23 @@ import pytest
 
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
+from car_daemon.engine.batching.prefix_cache import PrefixCache
+from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.commands import Command, Commands
-from car_daemon.engine.draws import Draws
-from car_daemon.engine.frames import Chat, End, FromEngine, Halt, Park, Resume, Run, StepDone
+from car_daemon.engine.images.encoder import AwaitedImages
 from car_daemon.engine.llama.context import LlamaContext
-from car_daemon.engine.llama.likelihood import Likelihood
 from car_daemon.engine.llama.model import LlamaModel
-from car_daemon.engine.llama.template import ChatTemplate
+from car_daemon.engine.llama.sampling.logprobs import Logprobs
 from car_daemon.engine.llama.tokens import Vocabulary
-from car_daemon.engine.loop import EngineLoop
-from car_daemon.engine.parking import ParkingLot
-from car_daemon.engine.prefix_cache import PrefixCache
-from car_daemon.engine.saved_cells import SavedCells
-from car_daemon.engine.stepper import Stepper
-from car_daemon.engine.texts import Texts
+from car_daemon.engine.prompt.template import ChatTemplate
+from car_daemon.engine.runner.commands import Command, Commands
+from car_daemon.engine.runner.loop import EngineLoop
+from car_daemon.engine.runner.parking import ParkingLot
+from car_daemon.engine.runner.running import RunningRequests
+from car_daemon.engine.runner.sampling_turns import SamplingTurns
+from car_daemon.engine.runner.stepper import Stepper
+from car_daemon.engine.runner.texts import Texts
+from car_daemon.ipc.frames import Chat, End, FromEngine, GenerationOptions, Halt, Park, Prepared, Resume, Run, StepDone
 from car_protocol.conversation import Message
 from car_protocol.sampling import Sampling
 from tests.daemon.engine.fakes import FakeClock, FakeEmbedder
@@ -45,29 +47,26 @@ class RealEngine:
         self.table = SequenceTable(context.sequences, context.context_tokens)
         self.tokens: dict[int, list[int]] = {}
         self.ends: dict[int, End] = {}
-        costs, clock, saved = StepCosts(), FakeClock(tick), SavedCells(saved_bytes, context.needs_from)
+        costs, clock, saved = StepCosts(), FakeClock(tick), SavedCells(saved_bytes, context.attends_from)
+        sampling = SamplingTurns(context, Logprobs(vocabulary).of, clock)
         self.loop = EngineLoop(
-            samplers=chains_of(vocabulary, context),
-            vocabulary=vocabulary,
-            table=self.table,
-            adapt=lambda _: None,
-            planner=StepPlanner(costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=True),
-            lot=ParkingLot(context, saved),
-            texts=Texts(FakeEmbedder, clock),
-            encode=lambda _: None,
-            speculates=speculates,
-            share=context.compute_with,
-            cache=PrefixCache(context, self.table, saved, reuses=True),
-            make_stepper=lambda sampler_of: Stepper(
-                context,
-                costs,
-                Draws(context, sampler_of, Likelihood(vocabulary).of, clock),
-                context.context_tokens,
-                clock,
-            ),
             commands=Commands(),
-            send=self._hear,
-            clock=clock,
+            running=RunningRequests(
+                samplers=chains_of(vocabulary, context),
+                vocabulary=vocabulary,
+                cache=PrefixCache(context, self.table, saved, reuses=True),
+                sampling=sampling,
+                images=AwaitedImages(lambda _: None),
+                parking=ParkingLot(context, saved),
+                speculates=speculates,
+                clock=clock,
+            ),
+            texts=Texts(FakeEmbedder, clock),
+            table=self.table,
+            planner=StepPlanner(costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=True),
+            stepper=Stepper(context, costs, sampling, lambda _: None, clock),
+            set_threads=context.set_threads,
+            send=self._receive,
         )
 
     def turn(self, *commands: Command) -> None:
@@ -84,26 +83,19 @@ class RealEngine:
             self.turn()
         raise AssertionError
 
-    def _hear(self, message: FromEngine) -> None:
+    def _receive(self, message: FromEngine) -> None:
         if isinstance(message, StepDone):
-            for row in message.rows:
-                assert row.key not in self.ends
-                self.tokens.setdefault(row.key, []).extend(row.extra.tokens if row.extra else ())
-                if row.end is not None:
-                    self.ends[row.key] = row.end
+            for update in message.updates:
+                assert update.key not in self.ends
+                self.tokens.setdefault(update.key, []).extend(update.extra.tokens if update.extra else ())
+                if update.end is not None:
+                    self.ends[update.key] = update.end
 
 
 def run_command(key: int, prompt: list[int], namespace: str | None = None) -> Run:
-    return Run(
-        key=key,
-        tokens=array("i", prompt).tobytes(),
-        max_tokens=MAX_TOKENS,
-        sampling=Sampling(temperature=0.0),
-        seed=1,
-        stop=[],
-        return_tokens=True,
-        namespace=namespace,
-    )
+    prepared = Prepared(key, array("i", prompt).tobytes(), MAX_TOKENS)
+    sampling = Sampling(temperature=0.0)
+    return Run(prepared, GenerationOptions(sampling=sampling, seed=1, return_tokens=True, namespace=namespace))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +125,7 @@ def prompts(model: LlamaModel, vocabulary: Vocabulary, entries: list[dict[str, s
 
 @pytest.fixture(scope="module")
 def answers(prompts: list[list[int]], model: LlamaModel, vocabulary: Vocabulary) -> list[list[int]]:
-    """What every prompt is answered with when it is alone."""
+    """The answer to each prompt when it runs alone."""
     with closing(LlamaContext(model, sequences=1, context_tokens=1024, threads=1)) as context:
         return answers_of(prompts, RealEngine(context, vocabulary, tick=0.0001, saved_bytes=0))
 

@@ -2,9 +2,11 @@
 
 from itertools import chain, count, groupby
 
-from car_daemon.engine.output.format import ToolStyle
-from car_daemon.engine.output.tool_calls import Part, ToolCallReader
-from car_protocol.conversation import FunctionCall, ToolCall
+from msgspec import UNSET, UnsetType
+
+from car_daemon.engine.output.tool_calls import CallDelta, Part, ToolCallReader
+from car_daemon.ipc.types import ToolStyle
+from car_protocol.conversation import FunctionCall, Invalid, ToolCall
 
 
 def reader(style: ToolStyle) -> ToolCallReader:
@@ -13,9 +15,9 @@ def reader(style: ToolStyle) -> ToolCallReader:
     return ToolCallReader(style, lambda: f"id{next(numbers)}")
 
 
-def call(number: int, name: str, arguments: str) -> ToolCall:
+def call(number: int, name: str, arguments: str, invalid: Invalid | UnsetType = UNSET) -> ToolCall:
     """Return the call that the reader numbered so."""
-    return ToolCall(f"id{number}", FunctionCall(name, arguments))
+    return ToolCall(f"id{number}", FunctionCall(name, arguments), invalid=invalid)
 
 
 def read(style: ToolStyle, pieces: list[str]) -> list[str | ToolCall]:
@@ -29,5 +31,6 @@ def read(style: ToolStyle, pieces: list[str]) -> list[str | ToolCall]:
 
 
 def push_all(calls: ToolCallReader, pieces: list[str]) -> list[list[Part]]:
-    """Return what each piece and the end released."""
-    return [*(calls.push(piece) for piece in pieces), calls.finish()]
+    """Return what each piece and the end released, calls as soon as they are whole."""
+    released = [*(calls.push(piece) for piece in pieces), calls.finish()]
+    return [[part for part in parts if not isinstance(part, CallDelta)] for parts in released]

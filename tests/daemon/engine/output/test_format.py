@@ -2,7 +2,8 @@
 
 import pytest
 
-from car_daemon.engine.output.format import Format, Tags, ToolStyle, detect
+from car_daemon.engine.output.format import Format, detect
+from car_daemon.ipc.types import Tags, ToolStyle
 
 HERMES = """For each function call, return a json object with function name and arguments within
 <tool_call></tool_call> XML tags:\\n<tool_call>\\n{\\"name\\": <function-name>, \\"arguments\\": <args>}"""
@@ -22,11 +23,11 @@ CODER = "<tool_call>\\n<function=example>\\n<parameter=a>1</parameter>\\n</funct
         (LLAMA, "llama3"),
         ("{%- if builtin %}{{ '<|python_tag|>' + call }}{%- endif %}", "llama3"),
         (HERMES + "<|python_tag|>", "hermes"),
-        (CODER, None),
-        ("<tool_call>{{ name }}\\n<arg_key>{{ key }}</arg_key>", None),
+        (CODER, "qwen3_coder"),
+        ("<tool_call>{{ name }}\\n<arg_key>{{ key }}</arg_key>", "glm"),
     ],
 )
-def test_a_template_tells_the_style_of_tool_calls(template: str, style: ToolStyle | None) -> None:
+def test_a_template_shows_the_style_of_tool_calls(template: str, style: ToolStyle | None) -> None:
     assert detect(template) == Format(None, style)
 
 
@@ -40,7 +41,7 @@ def test_a_template_tells_the_style_of_tool_calls(template: str, style: ToolStyl
         ("<|START_THINKING|>{{ plan }}<|END_THINKING|>", Tags("<|START_THINKING|>", "<|END_THINKING|>")),
     ],
 )
-def test_a_template_tells_the_tags_of_reasoning(template: str, tags: Tags) -> None:
+def test_a_template_shows_the_tags_of_reasoning(template: str, tags: Tags) -> None:
     assert detect(template) == Format(tags, None)
 
 

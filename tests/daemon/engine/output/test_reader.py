@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.engine.output.format import Tags
 from car_daemon.engine.output.reader import Output, OutputReader
 from car_daemon.engine.output.reasoning import ReasoningSplit
+from car_daemon.ipc.types import Tags
 from car_protocol.conversation import ToolCall
 from tests.daemon.engine.output.calls import call, reader
 from tests.daemon.engine.output.pieces import PLACES, cut

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.engine.output.format import Tags
 from car_daemon.engine.output.reasoning import ReasoningSplit, Split
+from car_daemon.ipc.types import Tags
 from tests.daemon.engine.output.pieces import PLACES, cut, every
 
 THINK = Tags("<think>", "</think>")

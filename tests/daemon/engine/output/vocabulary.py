@@ -11,7 +11,7 @@ MERGED = ['{"', '": ', '": {', '": {"', '"}', "}}", "}}\n", '"}}', "{}", "{}}", 
 
 
 class _Tokens:
-    """What llguidance asks of a tokenizer: control tokens, all bytes, and a few longer ones."""
+    """The tokenizer that llguidance needs: control tokens, all bytes, and a few longer ones."""
 
     eos_token_id = END
     bos_token_id = None

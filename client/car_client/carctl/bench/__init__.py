@@ -1,0 +1,1 @@
+"""`carctl bench`: rounds, their table and their chart."""

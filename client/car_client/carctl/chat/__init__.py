@@ -1,0 +1,1 @@
+"""`carctl chat`: its lines, its commands and the conversation that they keep."""

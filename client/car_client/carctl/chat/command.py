@@ -1,0 +1,163 @@
+"""`carctl chat`: a conversation on the terminal, and the commands that change it."""
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from car_client.carctl.chat.conversation import Conversation
+from car_client.carctl.failure import Unanswered, explain
+from car_client.carctl.request import add_request_arguments, add_system_argument, nearest, options_of
+from car_client.carctl.terminal.answer_writer import AnswerWriter
+from car_client.carctl.terminal.interrupt import on_interrupt
+from car_client.carctl.terminal.line_input import line_reader
+from car_client.carctl.terminal.text import dimmed
+from car_client.carctl.view.speed import speed
+from car_client.client import Client
+from car_client.errors import CardError, RequestCancelled
+from car_client.options import InferOptions
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    add_request_arguments(parser)
+    add_system_argument(parser)
+    parser.add_argument("--stats", action="store_true", help="print tokens and times after every answer")
+
+
+def run(client: Client, options: Namespace) -> None:
+    """Answer line by line until the end of the input."""
+    client.connect()
+    chat = Chat(client, Conversation(options.model, options.system_message), options_of(options), options.stats)
+    read = line_reader("> ", [f"/{name}" for name in COMMANDS])
+    if sys.stdin.isatty():
+        _note("Ctrl-C cancels an answer, Ctrl-D quits, /help lists the commands")
+    while (line := _line(read)) is not None:
+        chat.handle(line)
+    if chat.failure is not None and not sys.stdin.isatty():
+        raise Unanswered(chat.failure)
+
+
+class Chat:
+    """Answers lines and obeys the commands among them; an error is printed and the conversation goes on."""
+
+    def __init__(self, client: Client, conversation: Conversation, options: InferOptions, stats: bool) -> None:
+        self.client = client
+        self.conversation = conversation
+        self._options = options
+        self._stats = stats
+        self.failure: CardError | None = None  # the last one
+
+    def handle(self, line: str) -> None:
+        """Answer a line, or run the command that it holds."""
+        try:
+            if line.startswith("/") and not line.startswith("//"):
+                name, _, argument = line[1:].partition(" ")
+                if command := COMMANDS.get(name):
+                    _note(command.act(self, argument.strip()))
+                else:
+                    print(f"unknown command /{name}{nearest(name, COMMANDS)}; /help lists the commands")
+            elif line.strip():
+                self._answer(line.removeprefix("/") if line.startswith("//") else line)
+        except CardError as error:
+            self.failure = error
+            print(f"carctl: {explain(error)}", file=sys.stderr)
+
+    def _answer(self, question: str) -> None:
+        conversation, writer = self.conversation, AnswerWriter(sys.stdout)
+        members: InferOptions = {**self._options, **({"model": conversation.model} if conversation.model else {})}
+        stream = self.client.infer_stream(messages=conversation.with_question(question), **members)
+        text = ""
+        try:
+            with on_interrupt(stream.cancel), stream:
+                for chunk in stream:
+                    text += chunk.text
+                    writer.write(chunk)
+        except RequestCancelled:
+            pass
+        except KeyboardInterrupt:
+            # The second Ctrl-C: the daemon did not answer the cancellation.
+            self.client.close()
+        finally:
+            if writer.begun:
+                writer.end()
+        if text:
+            conversation.add(question, text)
+        if stream.answer is None:
+            _note("cancelled")
+        elif self._stats:
+            _note(speed(stream.answer))
+
+
+class ChatCommand(NamedTuple):
+    """A command of the chat: its argument, its line of help, and its action, which returns a note for the user."""
+
+    argument: str
+    summary: str
+    act: Callable[[Chat, str], str]
+
+
+def _line(read: Callable[[], str]) -> str | None:
+    """Return the next line, empty after Ctrl-C on a terminal, None at the end of the input."""
+    try:
+        return read()
+    except KeyboardInterrupt:
+        if not sys.stdin.isatty():
+            raise
+        return ""
+    except EOFError:
+        return None
+
+
+def _note(text: str) -> None:
+    if text:
+        print(dimmed(text, sys.stdout), flush=True)
+
+
+def _model(chat: Chat, name: str) -> str:
+    names = [model.name for model in chat.client.models()]
+    if not name:
+        return "  ".join(names)
+    if name not in names:
+        return f"unknown model {name!r}{nearest(name, names)}; /model lists them"
+    chat.conversation.model = name
+    return f"{name} answers from now on"
+
+
+def _system(chat: Chat, text: str) -> str:
+    chat.conversation.system = text or None
+    return "the system message is set" if text else "the system message is removed"
+
+
+def _reset(chat: Chat, _: str) -> str:
+    chat.conversation.reset()
+    return "the conversation is empty"
+
+
+def _save(chat: Chat, name: str) -> str:
+    if not name:
+        return "name the file: /save FILE"
+    try:
+        # Path.expanduser would raise for a user that does not exist.
+        turns = chat.conversation.save(Path(os.path.expanduser(name)))
+    except OSError as error:
+        return f"not saved: {(error.strerror or 'the file cannot be written').lower()}"
+    except ValueError:
+        return "not saved: the name holds a null byte"
+    return f"{turns} turns are in {name}"
+
+
+def _help(_: Chat, __: str) -> str:
+    lines = [f"/{name} {command.argument}".ljust(16) + command.summary for name, command in COMMANDS.items()]
+    return "\n".join([*lines, "//...".ljust(16) + "a question that begins with a slash"])
+
+
+COMMANDS = {
+    "model": ChatCommand("NAME", "answer with another model; without a name, list the models", _model),
+    "system": ChatCommand("TEXT", "set the system message; without a text, remove it", _system),
+    "reset": ChatCommand("", "forget the conversation", _reset),
+    "save": ChatCommand("FILE", "write the conversation as JSON to a new file", _save),
+    "help": ChatCommand("", "list the commands", _help),
+}

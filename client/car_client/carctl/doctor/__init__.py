@@ -1,0 +1,1 @@
+"""`carctl doctor`: checks of this machine and of the daemon."""

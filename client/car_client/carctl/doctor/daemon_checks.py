@@ -1,0 +1,107 @@
+"""Checks of what the daemon reports: its version, its models, their memory and their devices."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from car_client.carctl.doctor.check import CheckResult, Level
+from car_client.carctl.failure import explain
+from car_client.carctl.hub.folder import file_advice
+from car_client.client import Client
+from car_client.errors import CardError, RequestTimeout
+from car_client.results import Status
+from car_protocol import PROTOCOL, __version__
+
+_MIB = 1024**2
+_GPUS = ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128")
+_TIMEOUT_S = 5.0
+_LOGS = "look at `carctl service logs`"
+_STUCK = f"{_LOGS}; if it stays like this, restart the daemon"
+_OPEN = (
+    'load only model files that you trust: set sandbox = "strict", on a kernel with Landlock and seccomp (Linux 5.13)'
+)
+_BUILD = 'build it for the GPU (docs/operations.md, "GPU builds") and set gpu_layers = -1'
+
+
+def check_daemon(socket: Path, gpus: Iterable[str] = _GPUS, timeout_s: float = _TIMEOUT_S) -> list[CheckResult]:
+    """Read the daemon's status and check it."""
+    try:
+        with Client(socket, timeout=timeout_s, connect_timeout=0) as client:
+            status = client.status()
+    except RequestTimeout:
+        return [CheckResult("fail", "answer", f"no answer in {timeout_s:g} s", _STUCK)]
+    except CardError as error:
+        return [CheckResult("fail", "answer", explain(error), _LOGS)]
+    gpu = next((path for path in gpus if Path(path).exists()), None)
+    return [result for check in _CHECKS for result in check(status, gpu)]
+
+
+def _version(status: Status, _: str | None) -> Iterator[CheckResult]:
+    if status.protocol != PROTOCOL:
+        facts = f"the daemon speaks protocol {status.protocol}, carctl {PROTOCOL}"
+        yield CheckResult("fail", "version", facts, "upgrade the older one")
+    elif status.version != __version__:
+        facts = f"the daemon is {status.version}, carctl {__version__}"
+        yield CheckResult("warn", "version", facts, "restart the daemon after an upgrade")
+    else:
+        yield CheckResult("ok", "version", f"{__version__} on both sides")
+
+
+def _models(status: Status, _: str | None) -> Iterator[CheckResult]:
+    for model in status.models:
+        state = f"{model.name}, {model.state}"
+        if model.state == "failed":
+            reason = model.reason if model.reason is not None else "unknown"
+            yield CheckResult("fail", "model", f"{state}: {reason}", file_advice(model))
+        elif model.size_bytes is None:
+            level: Level = "fail" if model.default else "warn"
+            yield CheckResult(level, "model", f"{state}: no file {model.path}", file_advice(model))
+        else:
+            yield CheckResult("ok", "model", f"{state}: {model.path}, {_mib(model.size_bytes)}")
+
+
+def _memory(status: Status, _: str | None) -> Iterator[CheckResult]:
+    memory, inputs = status.memory, status.capacity.inputs or {}
+    free = f"{_mib(memory.available)} of {_mib(memory.total)} available"
+    if memory.pressure != "none":
+        yield CheckResult("warn", "memory", f"{free}, pressure {memory.pressure}", "end other programs")
+        return
+    for model in status.models:
+        if model.state != "ready" and (model.size_bytes or 0) > memory.available:
+            facts = f"{free}; {model.name} takes {_mib(model.size_bytes or 0)}"
+            yield CheckResult("warn", "memory", facts, "it does not fit now: end other programs or unload models")
+    kv_bytes = inputs.get("kv_bytes_per_sequence")
+    sequence = f", {kv_bytes / _MIB:.0f} MiB a sequence of {status.capacity.model}" if kv_bytes else ""
+    yield CheckResult("ok", "memory", free + sequence)
+
+
+def _device(status: Status, gpu: str | None) -> Iterator[CheckResult]:
+    for model in status.models:
+        if model.state != "ready":
+            continue
+        if model.device == "cpu" and gpu is not None:
+            yield CheckResult("warn", "device", f"{model.name} on the CPU beside {gpu}", _BUILD)
+        else:
+            yield CheckResult("ok", "device", f"{model.name} on {model.device}")
+
+
+def _sandbox(status: Status, _: str | None) -> Iterator[CheckResult]:
+    for model in status.models:
+        for engine in model.engines if model.state == "ready" else ():
+            if "seccomp" in engine.sandbox and any(each.startswith("landlock") for each in engine.sandbox):
+                yield CheckResult("ok", "sandbox", f"{model.name}: {', '.join(engine.sandbox)}")
+            else:
+                facts = f"{model.name}: {', '.join(engine.sandbox) or 'none'}"
+                yield CheckResult("warn", "sandbox", facts, _OPEN)
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:.0f} MiB"
+
+
+_CHECKS: tuple[Callable[[Status, str | None], Iterator[CheckResult]], ...] = (
+    _version,
+    _models,
+    _memory,
+    _device,
+    _sandbox,
+)

@@ -1,0 +1,85 @@
+"""Checks around the daemon: its socket, permissions, the listening user, and its service."""
+
+import os
+import socket as sockets
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from car_client.carctl.doctor.check import CheckResult
+from car_client.carctl.service.steps import Steps
+from car_client.carctl.service.systemd import SERVICE
+from car_client.carctl.service.units import LAUNCHD_LABEL
+from car_protocol.peer_credentials import peer_credentials
+
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_TIMEOUT_S = 5.0
+_JOIN = "ask an administrator for the socket's group, then log in again"
+_START = "start it with `card`, or `carctl service install` for good"
+
+
+def socket(path: Path) -> CheckResult:
+    """Check that the socket exists."""
+    try:
+        facts = path.stat()
+    except PermissionError:
+        return CheckResult("fail", "socket", f"{path}: this user may not enter its folder", _JOIN)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        return CheckResult("fail", "socket", f"{path}: {reason}", _START)
+    if not stat.S_ISSOCK(facts.st_mode):
+        return CheckResult("fail", "socket", f"{path} is not a socket", "remove it, or name another with --socket")
+    return CheckResult("ok", "socket", str(path))
+
+
+def permissions(path: Path) -> Iterator[CheckResult]:
+    """Check that no other user can replace the socket, and that this user may connect to it."""
+    try:
+        folder = path.parent.stat()
+    except OSError:
+        return
+    if folder.st_uid not in (0, os.getuid()):
+        yield CheckResult("fail", "folder", f"{path.parent} belongs to user {folder.st_uid}", "choose another --socket")
+    elif folder.st_mode & _OTHERS_MAY_WRITE and not folder.st_mode & stat.S_ISVTX:
+        yield CheckResult("fail", "folder", f"others may write to {path.parent}", f"chmod go-w {path.parent}")
+    else:
+        yield CheckResult("ok", "folder", f"{path.parent}, mode {stat.S_IMODE(folder.st_mode):03o}")
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        yield CheckResult("fail", "access", f"this user may not connect to {path}", _JOIN)
+
+
+def is_hidden(path: Path) -> bool:
+    """Return whether a folder that this user may not enter hides the path."""
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
+
+
+def peer(path: Path) -> CheckResult:
+    """Check the user that listens, which is the service manager's under one."""
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as connection:
+        connection.settimeout(_TIMEOUT_S)
+        try:
+            connection.connect(str(path))
+            uid, _ = peer_credentials(connection)
+        except OSError as error:
+            reason = os.strerror(error.errno or 0).lower() if error.errno else "no answer"
+            return CheckResult("fail", "daemon", f"no daemon answers: {reason}", _START)
+    if uid not in (0, os.getuid()):
+        return CheckResult("fail", "daemon", f"user {uid} answers", "name your own socket with --socket")
+    return CheckResult("ok", "daemon", f"user {uid} answers")
+
+
+def service(steps: Steps, *, system: bool) -> CheckResult:
+    """Check that a service manager runs the daemon."""
+    if sys.platform == "darwin":
+        running = steps.succeeds("launchctl", "print", f"gui/{os.getuid()}/{LAUNCHD_LABEL}")
+    else:
+        running = steps.succeeds("systemctl", *([] if system else ["--user"]), "--quiet", "is-active", SERVICE)
+    if running:
+        return CheckResult("ok", "service", "is running")
+    install = "carctl service install --system" if system else "carctl service install"
+    return CheckResult("warn", "service", "no service runs the daemon", f"`{install}` sets one up")

@@ -1,0 +1,1 @@
+"""`carctl models`: the table of models, and the page of one."""

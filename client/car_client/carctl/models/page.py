@@ -1,0 +1,128 @@
+"""A model as a page: its entry, its file's metadata, and how many sequences fit into memory."""
+
+from collections.abc import Iterator
+
+from msgspec.structs import asdict
+
+from car_client.carctl.hub.folder import file_advice
+from car_client.carctl.terminal.text import clipped, one_line, visible
+from car_client.carctl.terminal.units import bytes_text
+from car_client.results import ModelDetails
+from car_protocol.models import ArraySize, Estimate, ModelFile
+
+_INDENT = "  "
+# Formats of the weights, by llama.cpp's numbers.
+_FORMATS = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    19: "IQ2_XXS",
+    20: "IQ2_XS",
+    21: "Q2_K_S",
+    22: "IQ3_XS",
+    23: "IQ3_XXS",
+    24: "IQ1_S",
+    25: "IQ4_NL",
+    26: "IQ3_S",
+    27: "IQ3_M",
+    28: "IQ2_S",
+    29: "IQ2_M",
+    30: "IQ4_XS",
+    31: "IQ1_M",
+    32: "BF16",
+    36: "TQ1_0",
+    37: "TQ2_0",
+    38: "MXFP4_MOE",
+    39: "NVFP4",
+    40: "Q1_0",
+    41: "Q2_0",
+}
+
+
+def page(details: ModelDetails) -> Iterator[str]:
+    """Yield the page line by line."""
+    figures = _figures(details)
+    width = max(map(len, figures))
+    for name, figure in figures.items():
+        yield one_line(f"{name:<{width}}  {figure}")
+    if details.file is None:
+        return
+    yield from ("", "metadata")
+    width = max(map(len, details.file.metadata), default=0)
+    for key, value in details.file.metadata.items():
+        yield clipped(f"{_INDENT}{key:<{width}}  {_shown(value)}")
+    yield from ("", "chat template" if details.file.chat_template else "no chat template")
+    yield from (_INDENT + line for line in visible(details.file.chat_template or "").splitlines())
+
+
+def _figures(details: ModelDetails) -> dict[str, str]:
+    model = details.model
+    state = model.state if model.reason is None else f"{model.state}, {model.reason}"
+    if model.state == "ready":
+        state = f"ready on {model.device}, {model.capacity} at once, {model.context_tokens:,} tokens each"
+    shown = {"model": f"{model.name} (default)" if model.default else model.name, "state": state, "file": model.path}
+    if details.why is not None:
+        shown["but"] = f"{details.why}; {file_advice(model)}"
+    if file := details.file:
+        vocabulary = f", a vocabulary of {file.vocabulary:,}" if file.vocabulary is not None else ""
+        layers = f"{file.block_count} layers of {file.embedding_length:,}"
+        shown |= {"holds": _holds(file), "trained for": f"{file.context_length:,} tokens; {layers}{vocabulary}"}
+        if file.warnings:
+            shown["warnings"] = "; ".join(file.warnings)
+    if model.can:
+        shown["can"] = ", ".join(model.can)
+    if model.aliases:
+        shown["aliases"] = ", ".join(model.aliases)
+    given = {name: value for name, value in asdict(model.defaults).items() if value is not None}
+    if given:
+        shown["defaults"] = ", ".join(f"{name} {one_line(str(value))}" for name, value in given.items())
+    if model.adapters:
+        shown["adapters"] = ", ".join(model.adapters)
+    if estimate := details.estimate:
+        shown["takes"] = (
+            f"{bytes_text(estimate.weights_bytes)} weights, {bytes_text(estimate.other_bytes)} buffers, "
+            f"{bytes_text(estimate.kv_bytes_per_sequence)} for each sequence of {estimate.context_tokens:,} tokens"
+        )
+        shown["fits"] = _fits(estimate)
+    return shown
+
+
+def _holds(file: ModelFile) -> str:
+    weights = _FORMATS.get(file.file_type, f"type {file.file_type}") if file.file_type is not None else "unknown format"
+    parts = f", in {file.parts} files" if file.parts > 1 else ""
+    return f"{file.architecture or 'an unnamed architecture'}, {file.parameters:,} parameters, {weights}{parts}"
+
+
+def _fits(estimate: Estimate) -> str:
+    free = f"{bytes_text(estimate.free_bytes)} free"
+    if estimate.sequences is None:
+        return f"as far as the GPU's memory goes, which is not known here ({free} on the host)"
+    if estimate.sequences == 0:
+        return f"not into {free}"
+    more = f", {estimate.most_sequences} where `sequences` requests them"
+    return f"{estimate.sequences} sequences into {free}{more if estimate.most_sequences != estimate.sequences else ''}"
+
+
+def _shown(value: bool | int | float | str | ArraySize) -> str:
+    match value:
+        case ArraySize():
+            return f"{value.count:,} values"
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)

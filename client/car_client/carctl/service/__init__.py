@@ -1,0 +1,1 @@
+"""`carctl service`: card as a service under systemd or launchd."""

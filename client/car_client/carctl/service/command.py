@@ -1,0 +1,74 @@
+"""`carctl service`: installs and controls card under the service manager of this machine."""
+
+import shutil
+import sys
+import sysconfig
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from car_client.carctl.service.launchd import Agent
+from car_client.carctl.service.steps import ServiceError, Steps
+from car_client.carctl.service.systemd import SystemUnits, UserUnits
+from car_client.client import Client
+
+
+class Manager(Protocol):
+    """A service manager that can run the daemon."""
+
+    def install(self, card: Path) -> None:
+        """Install the service and start it; a second call changes nothing."""
+        ...
+
+    def uninstall(self) -> None:
+        """Stop the service and remove its files."""
+        ...
+
+    def status(self) -> None:
+        """Show the state of the service."""
+        ...
+
+    def logs(self, lines: int, *, follow: bool) -> None:
+        """Show the daemon's log."""
+        ...
+
+
+ACTIONS: dict[str, Callable[[Manager, Namespace], None]] = {
+    "install": lambda manager, _: manager.install(card_command()),
+    "uninstall": lambda manager, _: manager.uninstall(),
+    "status": lambda manager, _: manager.status(),
+    "logs": lambda manager, options: manager.logs(options.lines, follow=options.follow),
+}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("action", choices=list(ACTIONS), help="the step to take")
+    parser.add_argument("--system", action="store_true", default=SUPPRESS, help="of the machine in place of this user")
+    parser.add_argument("--gpu", action="store_true", help="let the system service use GPUs")
+    parser.add_argument("--dry-run", action="store_true", help="print the steps without taking them")
+    parser.add_argument("--lines", type=int, default=100, metavar="N", help="last lines of the log (default: 100)")
+    parser.add_argument("--follow", action="store_true", help="print new lines of the log until Ctrl-C")
+
+
+def run(_client: Client, options: Namespace) -> None:
+    """Take a step with the service manager of this platform; raises ServiceError."""
+    steps = Steps(dry_run=options.dry_run)
+    manager: Manager
+    if sys.platform != "darwin":
+        manager = SystemUnits(steps, gpu=options.gpu) if options.system else UserUnits(steps)
+    elif options.system:
+        raise ServiceError("there is no system service on macOS: leave --system out")
+    else:
+        manager = Agent(steps)
+    ACTIONS[options.action](manager, options)
+
+
+def card_command() -> Path:
+    """Return the absolute path of the `card` command of this installation; raises ServiceError."""
+    folders = (Path(sys.argv[0]).absolute().parent, Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
+    for found in (shutil.which("card", path=str(folder)) for folder in folders):
+        if found is not None:
+            return Path(found)
+    raise ServiceError("there is no card command beside this carctl: pip install 'card-daemon[daemon]'")

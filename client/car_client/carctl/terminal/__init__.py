@@ -1,0 +1,1 @@
+"""The terminal: keys, lines, screens, progress, and text that cannot control it."""

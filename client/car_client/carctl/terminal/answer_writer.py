@@ -1,0 +1,63 @@
+"""An answer as text: thinking dimmed on a terminal and left out of pipes, tool calls as JSON lines."""
+
+from typing import TextIO
+
+import msgspec
+
+from car_client.carctl.terminal.text import is_styled, visible
+from car_client.results import Answer, Chunk
+
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+
+
+class AnswerWriter:
+    """Writes an answer piece by piece, and ends it with exactly one line end."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+        self._terminal = output.isatty()
+        self._styled = is_styled(output)
+        self.begun = False  # whether any text was written
+        self._thinking = False  # whether the last text was thinking
+        self._line_ends = ""  # received and not written: they may be the last of the answer
+
+    def write(self, piece: Chunk | Answer) -> None:
+        """Write a piece at once, except for trailing line ends."""
+        if piece.reasoning and self._terminal:
+            self._switch(thinking=True)
+            self._put(piece.reasoning)
+        if piece.text:
+            self._switch(thinking=False)
+            self._put(piece.text)
+        for call in piece.tool_calls or ():
+            self._switch(thinking=False)
+            self._line_ends = "\n" if self.begun else ""
+            self._put(msgspec.json.encode(call).decode())
+        self._output.flush()
+
+    def end(self) -> None:
+        """Write the final line end."""
+        self._style(_PLAIN if self._thinking else "")
+        self._thinking = False
+        self._output.write("\n")
+        self._output.flush()
+
+    def _switch(self, *, thinking: bool) -> None:
+        if thinking == self._thinking:
+            return
+        self._style(_DIM if thinking else _PLAIN)
+        self._thinking = thinking
+        if self.begun:
+            self._line_ends = "\n\n"
+
+    def _put(self, text: str) -> None:
+        text = self._line_ends + (visible(text) if self._terminal else text)
+        body = text.rstrip("\n")
+        self._line_ends = text[len(body) :]
+        if body:
+            self.begun = True
+            self._output.write(body)
+
+    def _style(self, code: str) -> None:
+        if self._styled:
+            self._output.write(code)

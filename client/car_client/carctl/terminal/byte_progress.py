@@ -1,0 +1,110 @@
+"""Progress in bytes: a bar on a terminal, lines elsewhere."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from car_client.carctl.terminal.text import is_terminal, one_line
+from car_client.carctl.terminal.units import bytes_text
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+_STEP_PERCENT = 10
+
+
+class Progress(Protocol):
+    """Shows the progress of files, one after the other."""
+
+    def begin(self, name: str, done: int, size: int) -> None:
+        """Show a new file, of whose `size` bytes `done` are there."""
+        ...
+
+    def update(self, done: int) -> None:
+        """Show the number of bytes that are there."""
+        ...
+
+    def note(self, line: str) -> None:
+        """Show a line of text."""
+        ...
+
+
+class Lines:
+    """Prints a line for each file, and for each tenth of it."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+        self._name = ""
+        self._size = 0
+        self._shown = 0  # the last percentage that was printed
+
+    def begin(self, name: str, done: int, size: int) -> None:
+        """Print the name and the size."""
+        self._name, self._size, self._shown = name, size, self._percent(done, size)
+        already = f", {bytes_text(done)} of it here already" if done else ""
+        self.note(f"{name}: {bytes_text(size)}{already}")
+
+    def update(self, done: int) -> None:
+        """Print the percentage when another tenth is there."""
+        percent = self._percent(done, self._size)
+        if percent != self._shown:
+            self._shown = percent
+            self.note(f"{self._name}: {percent}%")
+
+    def note(self, line: str) -> None:
+        """Print a line at once."""
+        print(one_line(line), file=self._output, flush=True)
+
+    def _percent(self, done: int, size: int) -> int:
+        return 100 * done // max(1, size) // _STEP_PERCENT * _STEP_PERCENT
+
+
+class Bars:
+    """Draws a bar for each file, with its speed and remaining time."""
+
+    def __init__(self, rich: "RichProgress") -> None:
+        self._rich = rich
+        self._bar: TaskID | None = None  # of the current file
+
+    def begin(self, name: str, done: int, size: int) -> None:
+        """Draw another bar."""
+        self._bar = self._rich.add_task(one_line(name), total=size, completed=done)
+
+    def update(self, done: int) -> None:
+        """Move the bar."""
+        assert self._bar is not None
+        self._rich.update(self._bar, completed=done)
+
+    def note(self, line: str) -> None:
+        """Print a line above the bars."""
+        self._rich.console.print(one_line(line))
+
+
+@contextmanager
+def progress_on(output: TextIO) -> Iterator[Progress]:
+    """Yield bars if the output is a terminal and rich is installed, else lines."""
+    if not is_terminal(output):
+        yield Lines(output)
+        return
+    try:
+        rich = _rich(output)
+    except ModuleNotFoundError:
+        yield Lines(output)
+        return
+    with rich:
+        yield Bars(rich)
+
+
+def _rich(output: TextIO) -> "RichProgress":
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(file=output, markup=False, highlight=False, emoji=False),
+    )

@@ -1,0 +1,34 @@
+"""Results as JSON."""
+
+from typing import Any, TextIO, TypeVar
+
+import msgspec
+
+from car_client.client import Client
+from car_client.errors import ProtocolError
+
+T = TypeVar("T")
+
+
+def print_result(client: Client, method: str) -> None:
+    """Print a method's result as indented JSON."""
+    print_document(client.call(method))
+
+
+def print_document(document: Any) -> None:
+    """Print plain data as indented JSON."""
+    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def json_text(document: Any, output: TextIO) -> str:
+    """Return plain data or JSON text as JSON: indented for a terminal, in one line for everything else."""
+    text = msgspec.json.encode(document)
+    return msgspec.json.format(text, indent=2 if output.isatty() else -1).decode()
+
+
+def typed(document: Any, kind: type[T]) -> T:
+    """Return plain data from the daemon as a type; raises ProtocolError."""
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"the daemon sent JSON that is not a valid {kind.__name__}") from error

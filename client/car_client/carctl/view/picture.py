@@ -1,0 +1,116 @@
+"""The status as a picture for terminals, drawn with rich."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.cells import cell_len
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from car_client.carctl.terminal.text import Span, one_line
+from car_client.carctl.view.bars import gauge, sequence_bar
+from car_client.carctl.view.listing import Listing
+from car_client.carctl.view.status_figures import (
+    LABEL_WIDTH,
+    PRESSURE_STYLES,
+    address,
+    capacity_figures,
+    figures,
+    load,
+    queue_figures,
+    title,
+)
+from car_client.carctl.view.status_tables import callers_table, engines_table, sequences_table
+from car_client.results import Status
+
+# Columns that the figures beside a bar need.
+_BESIDE_BAR = 46
+_LONGEST_BAR = 64
+_SHORTEST_BAR = 8
+# From this width on two tables stand side by side.
+_WIDE = 120
+_BETWEEN_TABLES = 4
+_FEWEST_ROWS = 2
+# A shorter end of the socket's path is useless.
+_FEWEST_COLUMNS = 20
+
+
+def picture(status: Status, width: int, height: int) -> RenderableType:
+    """Return the status for a terminal of this size; tables are shortened where it is low."""
+    top = [*head(status, width), Text()]
+    engines = list(table_lines(engines_table(status.models, width), width))
+    # One line is left for the shell's prompt.
+    room = height - len(top) - len(engines) - 1
+    return Group(*top, *engines, *_tables(status, width, room))
+
+
+def head(status: Status, width: int) -> list[RenderableType]:
+    """Return the lines above the tables."""
+    bars = _bars(status, width)
+    lines = (_figure(label, bars.get(label), spans, width) for label, spans in figures(status).items())
+    return [_title(status, width), Text(), *lines]
+
+
+def short_head(status: Status, width: int) -> list[RenderableType]:
+    """Return title, capacity and queue, for a terminal that is too low for all lines."""
+    bars = _bars(status, width)
+    shown = {"capacity": capacity_figures(status), "queue": queue_figures(status)}
+    return [_title(status, width), *(_figure(label, bars[label], spans, width) for label, spans in shown.items())]
+
+
+def table_lines(listing: Listing, width: int) -> Iterator[Text]:
+    """Yield the lines of a table that fits the width."""
+    for line in listing.lines(width, cell_len):
+        yield fitted(_text(line), width)
+
+
+def fitted(line: Text, width: int) -> Text:
+    """Return one line, cut at the width."""
+    line.no_wrap = True
+    line.truncate(width, overflow="ellipsis")
+    return line
+
+
+def _text(spans: Iterable[Span]) -> Text:
+    return Text.assemble(*((one_line(span.text), span.style) for span in spans))
+
+
+def _title(status: Status, width: int) -> RenderableType:
+    left, right = _text(title(status)), _text([address(status)])
+    room = width - left.cell_len - 2
+    if room < _FEWEST_COLUMNS:
+        return fitted(left, width)
+    right.truncate(room, overflow="ellipsis")
+    return left.append(" " * (width - left.cell_len - right.cell_len)).append_text(right)
+
+
+def _bars(status: Status, width: int) -> dict[str, Text]:
+    columns = max(_SHORTEST_BAR, min(_LONGEST_BAR, width - LABEL_WIDTH - _BESIDE_BAR))
+    queue, memory = status.queue, status.memory
+    waiting, used = queue.latency_critical + queue.throughput, memory.total - memory.available
+    limit, style = status.capacity.queue_limit, "yellow" if queue.healthy else "bold red"
+    return {
+        "capacity": sequence_bar(load(status.capacity, status.sequences), columns),
+        "queue": gauge(waiting, limit, columns, style),
+        "memory": gauge(used, memory.total, columns, PRESSURE_STYLES[memory.pressure] or "blue"),
+    }
+
+
+def _figure(label: str, bar: Text | None, spans: Iterable[Span], width: int) -> Text:
+    line = Text(f"{label:<{LABEL_WIDTH}}", "dim")
+    shown = Text.assemble(line, bar, "  ", _text(spans)) if bar else Text.assemble(line, _text(spans))
+    return fitted(shown, width)
+
+
+def _tables(status: Status, width: int, room: int) -> Iterator[RenderableType]:
+    if width >= _WIDE:
+        requests = table_lines(sequences_table(status, room - 2), width)
+        clients = table_lines(callers_table(status), width)
+        side_by_side = Table.grid(padding=(0, _BETWEEN_TABLES))
+        side_by_side.add_row(Group(*requests), Group(*clients))
+        yield from (Text(), side_by_side)
+        return
+    clients_table = callers_table(status, max(_FEWEST_ROWS, (room - 4) // 2))
+    yield from (Text(), *table_lines(sequences_table(status, room - 4 - len(clients_table)), width))
+    if len(clients_table):
+        yield from (Text(), *table_lines(clients_table, width))

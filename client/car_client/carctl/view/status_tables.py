@@ -1,0 +1,112 @@
+"""The tables of a status: engines, running requests and clients."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from car_client.carctl.terminal.text import Span, shortened
+from car_client.carctl.terminal.units import bytes_text, duration, rate
+from car_client.carctl.view.listing import Listing
+from car_client.carctl.view.status_figures import PHASE_STYLES, STATE_STYLES
+from car_client.results import ConnectionStatus, ModelStatus, Status
+
+_FEWEST_ROWS = 2
+_MOST_ROWS = 5  # of clients
+
+
+class Caller(NamedTuple):
+    """The connections that share a label or, without one, a process."""
+
+    name: str
+    connections: int
+    in_flight: int
+    tokens_served: int
+
+
+def engines_table(models: Iterable[ModelStatus], width: int) -> Listing:
+    """Return the models with their engines; names are shortened to a sixth of the width."""
+    listing = Listing(
+        *("model", "state", "device", "sequences", "decode", "prefill", "memory", "restarts"),
+        spare=("restarts", "prefill", "device", "memory", "sequences", "state"),
+    )
+    for model in models:
+        name = Span(shortened(model.name, width // 6), "bold" if model.default else "")
+        state = Span(model.state, STATE_STYLES.get(model.state, "dim"))
+        for engine in model.engines:
+            listing.add(
+                name,
+                state,
+                Span(engine.device),
+                Span(str(engine.sequences)),
+                Span(f"{rate(engine.decode_tokens_per_s)}/s"),
+                Span(f"{rate(engine.prefill_tokens_per_s)}/s"),
+                Span(bytes_text(engine.rss_bytes)),
+                Span(str(engine.restarts), "red" if engine.restarts else "dim"),
+            )
+        if not model.engines:
+            listing.add(name, state)
+    return listing
+
+
+def sequences_table(status: Status, rows: int | None = None) -> Listing:
+    """Return the running requests, the oldest first; beyond `rows` and for other users the last row has counts."""
+    listing = Listing(
+        "running", "client", "phase", "prompt", "done", "age", spare=("prompt", "running", "phase", "age")
+    )
+    oldest_first = sorted(status.sequences, key=lambda sequence: -sequence.age_ms)
+    of_others = status.others.sequences if status.others else 0
+    if rows is not None and len(oldest_first) + bool(of_others) > rows:
+        shown = oldest_first[: max(_FEWEST_ROWS, rows) - 1]
+    else:
+        shown = oldest_first
+    for sequence in shown:
+        listing.add(
+            Span(shortened(sequence.model, 16)),
+            Span(shortened(sequence.client or f"connection {sequence.connection}", 20)),
+            Span(sequence.phase, PHASE_STYLES[sequence.phase]),
+            Span(f"{sequence.prompt_tokens:,}"),
+            Span(f"{sequence.done_tokens:,}"),
+            Span(duration(sequence.age_ms / 1000)),
+        )
+    counts = {"and {} more": len(oldest_first) - len(shown), "{} of other users": of_others}
+    if rest := ", ".join(text.format(count) for text, count in counts.items() if count):
+        listing.add(Span(""), Span(rest, "dim"))
+    elif not shown:
+        listing.add(Span("nothing", "dim"))
+    return listing
+
+
+def callers(connections: Sequence[ConnectionStatus]) -> list[Caller]:
+    """Return the other clients, the busiest first."""
+    groups: dict[str, list[ConnectionStatus]] = {}
+    for each in connections:
+        if each.pid != os.getpid():
+            groups.setdefault(each.client or f"pid {each.pid}", []).append(each)
+    found = [
+        Caller(name, len(group), sum(each.in_flight for each in group), sum(each.tokens_served for each in group))
+        for name, group in groups.items()
+    ]
+    return sorted(found, key=lambda caller: (-caller.in_flight, -caller.tokens_served, caller.name))
+
+
+def callers_table(status: Status, rows: int = _MOST_ROWS) -> Listing:
+    """Return five rows at most: the busiest clients, and the sums over those that the status does not list."""
+    listing = Listing("clients", "connections", "in flight", "tokens", spare=("connections", "tokens"))
+    sums = list(_sums(status))
+    for caller in callers(status.connections)[: max(1, min(rows, _MOST_ROWS) - len(sums))]:
+        listing.add(
+            Span(shortened(caller.name, 24)),
+            Span(str(caller.connections)),
+            Span(str(caller.in_flight)),
+            Span(f"{caller.tokens_served:,}"),
+        )
+    for cells in sums:
+        listing.add(*(Span(cell, "dim") for cell in cells))
+    return listing
+
+
+def _sums(status: Status) -> Iterator[tuple[str, ...]]:
+    if (more := status.more_connections) is not None:
+        yield "more", str(more.connections), str(more.in_flight), f"{more.tokens_served:,}"
+    if (others := status.others) is not None and others.connections:
+        yield "other users", str(others.connections), str(others.in_flight)

@@ -1,0 +1,1 @@
+"""The declaration of capacity, and the measured cost curve that it uses."""

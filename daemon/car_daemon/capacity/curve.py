@@ -1,0 +1,111 @@
+"""A measured cost curve: the seconds of a model's steps on this machine, and the file that keeps it."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from car_daemon.host.private_folder import PrivateFolder
+
+_Size = Annotated[int, Meta(ge=1)]
+_Seconds = Annotated[float, Meta(gt=0)]
+
+
+class Curve(Struct, frozen=True):
+    """Seconds of a decode by rows (one of each sequence) and of a prefill by tokens of one prompt."""
+
+    decode: dict[_Size, _Seconds]
+    prefill: dict[_Size, _Seconds]
+
+    def rates(self, sequences: int) -> list[float]:
+        """Return the tokens per second with 1, 2, ... sequences, between the measured ones in proportion."""
+        return [round(rows / self._seconds(rows), 3) for rows in range(1, sequences + 1)] if self.decode else []
+
+    def prompt_share(self, sequences: int) -> float:
+        """Return the cost of a prompt token, at the best chunk, in answer tokens; 1 where one of both is unknown."""
+        if not self.decode or not self.prefill:
+            return 1.0
+        prompt = min(seconds / tokens for tokens, seconds in self.prefill.items())
+        return round(min(1.0, prompt * sequences / self._seconds(sequences)), 4)
+
+    def _seconds(self, rows: int) -> float:
+        """Return the seconds of a decode; beyond the measured sizes a row costs as much as at the last."""
+        above = min((size for size in self.decode if size >= rows), default=None)
+        below = max((size for size in self.decode if size <= rows), default=None)
+        if above is None or below is None:
+            nearest = min(self.decode, key=lambda size: abs(size - rows))
+            return self.decode[nearest] * max(1.0, rows / nearest)
+        if above == below:
+            return self.decode[above]
+        part = (rows - below) / (above - below)
+        return self.decode[below] + part * (self.decode[above] - self.decode[below])
+
+
+class CurveIdentity(Struct, frozen=True):
+    """Everything that a curve depends on: with another value it is measured again."""
+
+    path: str
+    size_bytes: int
+    modified_ns: int
+    device: str
+    threads: int
+    packed: bool
+    library: str
+
+
+def identity_of(path: str, *, device: str, threads: int, packed: bool, library: str) -> CurveIdentity:
+    """Return the identity of a model file's curve."""
+    facts = os.stat(path)
+    return CurveIdentity(os.path.realpath(path), facts.st_size, facts.st_mtime_ns, device, threads, packed, library)
+
+
+class CurveFile:
+    """The file of one identity's curve; without a folder nothing is kept."""
+
+    def __init__(self, folder: Path | None, identity: CurveIdentity) -> None:
+        name = f"{hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:32]}.json"
+        self._path = folder / name if folder is not None else None
+
+    def remembered(self, measure: Callable[[], Curve]) -> Curve:
+        """Return the kept curve; measure and keep one where the file is missing or broken."""
+        if self._path is None:
+            return measure()
+        # In a folder of another user, or where nothing can be written, the next start measures again, for a second.
+        with (
+            contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError),
+            PrivateFolder(self._path.parent) as folder,
+        ):
+            return msgspec.json.decode(folder.read(self._path.name), type=Curve)
+        curve = measure()
+        with contextlib.suppress(OSError), PrivateFolder(self._path.parent) as folder:
+            folder.write(self._path.name, msgspec.json.encode(curve))
+        return curve
+
+    def forget(self) -> None:
+        """Remove the file, so that the next start measures."""
+        if self._path is not None:
+            # In a folder that cannot be written to the curve stays, and the next engine removes it again.
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+
+class CurveCheck:
+    """Removes a kept curve once the steps of this engine are far faster than it, and calls `warn`."""
+
+    def __init__(self, is_overrated: Callable[[], bool], file: CurveFile, warn: Callable[[], None]) -> None:
+        self._is_overrated = is_overrated
+        self._file = file
+        self._warn = warn
+        self._forgotten = False  # because one warning is enough
+
+    def look(self) -> None:
+        """Compare with the steps so far; cheap enough for every heartbeat."""
+        if not self._forgotten and self._is_overrated():
+            self._forgotten = True
+            self._file.forget()
+            self._warn()

@@ -1,0 +1,1 @@
+"""The configuration: flags, environment, file and defaults."""

@@ -1,0 +1,82 @@
+"""The configuration file on disk: TOML into tables; every error names the full key."""
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from car_daemon.config.tables import (
+    CapacityTable,
+    ConfigError,
+    ConfigFile,
+    DaemonTable,
+    FairnessTable,
+    MemoryTable,
+    MetricsTable,
+    ModelTable,
+    QueueTable,
+    SchedulerTable,
+)
+from car_daemon.host.pressure import PressureLimits
+from car_daemon.host.regular_file import read_regular
+
+T = TypeVar("T")
+# The part of msgspec's messages that names the key; an error without a key is one of the whole file.
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.([^`]+)`$")
+_FILE = "config"
+
+
+def read_config_file(path: Path) -> ConfigFile:
+    """Return the tables of a file; raises ConfigError."""
+    try:
+        data = tomllib.loads(read_regular(path).decode())
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}; give --config another file", _FILE) from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is not valid TOML: it nests too deeply; write its tables flat", _FILE) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}", _FILE) from error
+    _check_keys(data, path)
+    for name, table in _models(data).items():
+        # Checked one by one because msgspec's message leaves out the key of a dict.
+        _converted(table, ModelTable, path, f"models.{name}")
+    return _converted(data, ConfigFile, path, "")
+
+
+def _converted(data: object, kind: type[T], path: Path, place: str) -> T:
+    """Return a table as its struct; raises ConfigError with the full name of the key."""
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        at = _PATH.search(str(error))
+        key = ".".join(filter(None, (place, at[1] if at else ""))) or _FILE
+        raise ConfigError(f"{path}: {key}: {_PATH.sub('', str(error))}", key) from error
+
+
+def _models(data: dict[str, Any]) -> dict[str, Any]:
+    models = data.get("models")
+    return models if isinstance(models, dict) else {}
+
+
+def _check_keys(data: dict[str, Any], path: Path) -> None:
+    """Refuse unknown keys by their full name; the message suggests the nearest known key."""
+    tables = {"": (data, ConfigFile), "daemon.": (data.get("daemon"), DaemonTable)}
+    tables["capacity."] = (data.get("capacity"), CapacityTable)
+    tables["queue."] = (data.get("queue"), QueueTable)
+    tables["scheduler."] = (data.get("scheduler"), SchedulerTable)
+    tables["fairness."] = (data.get("fairness"), FairnessTable)
+    tables["memory."] = (data.get("memory"), MemoryTable)
+    tables["metrics."] = (data.get("metrics"), MetricsTable)
+    tables["pressure."] = (data.get("pressure"), PressureLimits)
+    for name, table in _models(data).items():
+        tables[f"models.{name}."] = (table, ModelTable)
+    for prefix, (table, kind) in tables.items():
+        known = kind.__struct_fields__
+        for key in table if isinstance(table, dict) else ():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+                message = f"{path}: unknown key {prefix}{key}: remove it, or write {prefix}{near}"
+                raise ConfigError(message, prefix + key)

@@ -1,0 +1,134 @@
+"""The tables of the configuration file: the keys of each, their ranges and their defaults."""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from car_daemon.host import event_log
+from car_daemon.host.devices import PATTERN
+from car_daemon.host.pressure import PressureLimits
+from car_daemon.ipc.types import Sandbox, Tags, ToolStyle
+from car_daemon.models.settings import MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS
+from car_daemon.scheduler.backlog import Overflow, QueueBounds
+from car_daemon.scheduler.scheduler import DEFAULT_AGE_AFTER_S
+from car_protocol.conversation import ReasoningMode
+from car_protocol.limits import Limits
+from car_protocol.sampling import Fraction, Temperature
+
+GUIDE = "guide"
+MAX_THREADS = 1024
+Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+# The kernel refuses a path that contains NUL.
+PathText = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]
+Device = Annotated[str, Meta(pattern=PATTERN)]
+Sequences = Annotated[int, Meta(ge=1, le=256)]
+DecidingPolicy = Literal["measured", "memory", "ram_tiers", "ram_per_8gb"]
+
+
+class ConfigError(Exception):
+    """The configuration is invalid; the message names the key and says what to do."""
+
+    def __init__(self, message: str, key: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[daemon]`."""
+
+    socket: PathText | None = None
+    log_level: event_log.Level = "info"
+    log_format: event_log.Format = "console"
+    allow_uids: list[Annotated[int, Meta(ge=0)]] = []
+    admin_uids: list[Annotated[int, Meta(ge=0)]] = []
+    drain_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 30.0
+    max_connections: Positive = Limits().max_connections
+    max_connections_per_uid: Positive = Limits().max_connections_per_uid
+    sandbox: Sandbox = "strict"
+
+
+class CapacityTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[capacity]`; `sequences` is the limit of the machine, and 0 is raised to 1."""
+
+    policy: DecidingPolicy = "measured"
+    sequences: Count | None = None
+    max_itl_ms: Positive = MAX_ITL_MS
+    reserve_bytes: Annotated[int, Meta(ge=0)] = 0
+
+
+class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[queue]`."""
+
+    limit: Positive = QueueBounds().limit
+    max_bytes: Positive = QueueBounds().max_bytes
+    overflow: Overflow = "block"
+
+
+class SchedulerTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[scheduler]`; the cells of parked requests are kept in up to `saved_bytes` of host memory."""
+
+    step_target_ms: Positive = STEP_TARGET_MS
+    age_after_s: Annotated[float, Meta(ge=0, le=86_400)] = DEFAULT_AGE_AFTER_S
+    saved_bytes: Annotated[int, Meta(ge=0)] = SAVED_BYTES
+
+
+class FairnessTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[fairness]`: the weight of each user by uid, 1 for the others."""
+
+    weights: dict[Annotated[str, Meta(pattern=r"\A[0-9]{1,10}\Z")], Annotated[float, Meta(ge=0.001, le=1000)]] = {}
+
+
+class MemoryTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[memory]`; without `budget_bytes` models may use the memory that is free."""
+
+    budget_bytes: Annotated[int, Meta(ge=1, le=2**62)] | None = None
+
+
+class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[metrics]`; without `listen` no metrics are served over HTTP. `name` is this machine's, beside localhost."""
+
+    listen: str | None = None
+    name: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,253}\Z")] | None = None
+
+
+class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[models.NAME]`; either `path` or `hf` names its file."""
+
+    path: PathText | None = None
+    hf: str | None = None
+    context_tokens: Positive | None = None
+    sequences: Sequences | None = None
+    threads: Annotated[int, Meta(ge=1, le=MAX_THREADS)] | None = None
+    gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
+    device: Device | list[Device] = []
+    replicas: Annotated[int, Meta(ge=1, le=16)] = 1
+    adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], PathText] = {}
+    projector: PathText | None = None
+    chat_template: PathText | None = None
+    tool_style: ToolStyle | None = None
+    thinking_tags: Tags | None = None
+    speculative: bool = False
+    aliases: list[Annotated[str, Meta(min_length=1, max_length=128)]] = []
+    default_max_tokens: Positive | UnsetType = UNSET
+    temperature: Temperature | UnsetType = UNSET
+    top_p: Fraction | UnsetType = UNSET
+    reasoning: ReasoningMode | UnsetType = UNSET
+    system: str | UnsetType = UNSET
+    keep_alive_s: Annotated[float, Meta(ge=0, le=31_536_000)] = 600.0
+    pinned: bool = False
+
+
+class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole TOML file."""
+
+    default_model: str = GUIDE
+    daemon: DaemonTable = field(default_factory=DaemonTable)
+    capacity: CapacityTable = field(default_factory=CapacityTable)
+    queue: QueueTable = field(default_factory=QueueTable)
+    scheduler: SchedulerTable = field(default_factory=SchedulerTable)
+    fairness: FairnessTable = field(default_factory=FairnessTable)
+    pressure: PressureLimits = field(default_factory=PressureLimits)
+    memory: MemoryTable = field(default_factory=MemoryTable)
+    metrics: MetricsTable = field(default_factory=MetricsTable)
+    models: dict[str, ModelTable] = {}

@@ -1,0 +1,1 @@
+"""One client's bytes: frames in, calls in flight, frames out."""

@@ -1,0 +1,197 @@
+"""One connected client: its transport, and the flow of frames in and out."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import cast
+
+from msgspec import Struct
+
+from car_daemon.connections.fair_queue import FairQueue
+from car_daemon.connections.hangup import HangupWatcher
+from car_daemon.connections.in_flight import RequestHandler, RequestsInFlight
+from car_daemon.connections.inbound import InboundBuffer
+from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
+from car_daemon.connections.outbound import OutboundBuffer
+from car_daemon.connections.subscriptions import Subscriptions
+from car_daemon.host.event_log import log
+from car_daemon.sockets.peer import Peer
+from car_daemon.telemetry import defects
+from car_protocol.envelope import Failure, Notification, decode_frame, encode_message
+from car_protocol.errors import RpcError
+from car_protocol.limits import Limits
+
+
+class ConnectionContext(Struct, frozen=True):
+    """The objects that all connections of a daemon use; `lost` is called with a connection that ended."""
+
+    handler: RequestHandler["Connection"]
+    limits: Limits
+    fair_queue: FairQueue
+    hangups: HangupWatcher
+    memory_limit: ClientMemoryLimit
+    lost: Callable[["Connection"], None]
+
+
+class Connection(asyncio.Protocol):
+    """Carries out frames in order, in fair turns with other connections; answers of a turn are written together."""
+
+    def __init__(self, number: int, peer: Peer, context: ConnectionContext) -> None:
+        def share(measure: Callable[[], int]) -> MemoryShare:
+            return MemoryShare(context.memory_limit, peer, measure, self._drop)
+
+        self.number = number
+        self.peer = peer
+        self.label: str | None = None  # the client's own name for itself
+        self._context = context
+        self._limits = context.limits
+        self._inbound = InboundBuffer(
+            self._limits, partial(self._end, "frame_timeout_ms", self._limits.frame_timeout_ms), share
+        )
+        self._outbound = OutboundBuffer(self._limits, share)
+        self.subscriptions = Subscriptions()
+        self.requests = RequestsInFlight(self, context.handler, self._limits.max_in_flight, self._outbound, share)
+        self._transport: asyncio.Transport | None = None  # None before it is made and once it is lost
+        self._descriptor = -1
+        self._paused = False  # whether reading waits for frames to be carried out
+        self._awaits_reader = False  # whether frames wait for the client to read its answers
+        self._half_closed = False  # whether the client closed its writing side
+
+    def __repr__(self) -> str:
+        return (
+            f"<Connection {self.number} uid={self.peer.uid} pid={self.peer.pid} in_flight={len(self.requests)}"
+            f" {self._inbound!r} {self._outbound!r}>"
+        )
+
+    # Called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        # uvloop's transports are not a subclass of asyncio's.
+        transport = cast(asyncio.Transport, transport)
+        self._transport = transport
+        self._descriptor = transport.get_extra_info("socket").fileno()
+        self._outbound.open(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Cut frames; the first is carried out at once, the others in turn."""
+        inbound = self._inbound
+        self._awaits_reader = self._awaits_reader or (self._outbound.blocked and self._outbound.full)
+        first = inbound.feed(data, in_turn=self._awaits_reader)
+        if inbound.full and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+        if first is not None or (inbound.overflowed and not inbound.frames):
+            # An answer that is given at once is written at once, not at the end of this turn of the loop.
+            self._outbound.corked = True
+            if self.work(first):
+                self._context.fair_queue.join(self)
+            self._outbound.flush()
+
+    def eof_received(self) -> bool:
+        """Finish what is in flight after a half-close; a full close after it cancels."""
+        self._half_closed = True
+        self._inbound.pause()
+        self.requests.on_answer = self._close_if_done
+        if self._inbound.frames or self.requests:
+            self._context.hangups.watch(self._descriptor, self.abort)
+        else:
+            self.close()
+        return True
+
+    def pause_writing(self) -> None:
+        """Defer output: the client does not read as fast as it is written to."""
+        self._outbound.block()
+
+    def resume_writing(self) -> None:
+        """Send the deferred output, and carry out the frames that waited for it: the client has read."""
+        self._outbound.unblock()
+        if self._awaits_reader and not self._outbound.full:
+            self._awaits_reader = False
+            if self.work():
+                self._context.fair_queue.join(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel all requests of the client."""
+        self._transport = None
+        self.subscriptions.end_status()
+        self._drop_buffers()
+        self._context.hangups.forget(self._descriptor)
+        self.requests.cancel_all()
+        self._context.lost(self)
+
+    # Called by the daemon.
+
+    def work(self, first: bytes | None = None) -> bool:
+        """Carry out `first` or the next frame; return True if more wait. After the last one read on, or end."""
+        inbound = self._inbound
+        if first is None and inbound.frames and self._outbound.full:
+            # Its answers would add to those that the client does not read.
+            self._awaits_reader = True
+            return False
+        frame = inbound.next_frame() if first is None else first
+        if frame is not None:
+            try:
+                self.requests.receive(decode_frame(frame))
+            except RpcError as error:
+                self.requests.refuse(error)
+            except Exception as error:  # noqa: BLE001 - a defect ends this connection, not the others
+                defects.report("connection.failed", error)
+                self.abort()
+        if self._transport is None or self._transport.is_closing():
+            inbound.drop()
+        elif inbound.frames:
+            return True
+        elif inbound.overflowed:
+            self._end("max_frame_bytes", self._limits.max_frame_bytes)
+        elif self._half_closed:
+            self._close_if_done()
+        elif self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+            inbound.resume()
+        return False
+
+    def notify(self, method: str, params: Struct) -> None:
+        """Send a notification."""
+        self._outbound.send(encode_message(Notification(method, params)))
+
+    def push(self, frame: bytes) -> None:
+        """Write an encoded notification now; one to a client that does not read is dropped."""
+        if not self._outbound.blocked:
+            self._outbound.send(frame)
+            self._outbound.flush()
+
+    def close(self) -> None:
+        """Write the remaining output, then close."""
+        self._outbound.close()
+        if self._transport is not None:
+            self._inbound.drop()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; the remaining output is dropped."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _close_if_done(self) -> None:
+        if not self.requests and not self._inbound.frames and not self._inbound.overflowed:
+            self.close()
+
+    def _end(self, limit: str, value: int) -> None:
+        """Cancel all requests, send one last error and close: frames after this point cannot be answered."""
+        self.requests.cancel_all()
+        error = RpcError("limit", limit=limit, value=value)
+        self._outbound.send(encode_message(Failure(None, error.as_object())))
+        self.close()
+
+    def _drop(self) -> None:
+        """End a connection whose buffers use too much memory."""
+        log.warning("connection.dropped", uid=self.peer.uid, pid=self.peer.pid)
+        self._drop_buffers()
+        self.abort()
+
+    def _drop_buffers(self) -> None:
+        self._inbound.drop()
+        self._outbound.discard()
+        self.requests.drop_batches()

@@ -1,0 +1,127 @@
+"""Requests of one connection that have no answer yet, each from its frame to its response."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Generic, Protocol, TypeVar
+
+from car_daemon.connections.batch import AddAnswer, Batches, refusal_in_batch
+from car_daemon.connections.call import RpcCall
+from car_daemon.connections.memory_share import Sharing
+from car_daemon.connections.outbound import OutboundBuffer
+from car_protocol.envelope import Batch, Call, Failure, Id, encode_message
+from car_protocol.errors import RpcError
+
+C = TypeVar("C", contravariant=True)
+
+
+class RequestHandler(Protocol[C]):
+    """Carries out the calls of all connections, which are of type `C`."""
+
+    def call(self, connection: C, request: Call, call: RpcCall) -> None:
+        """Carry out a request; `call` is ended now or later."""
+        ...
+
+    def notify(self, connection: C, notification: Call) -> None:
+        """Carry out a notification."""
+        ...
+
+    def waits(self, request: Call) -> bool:
+        """Return whether the request may be answered later than at once."""
+        ...
+
+    def refused(self, request: Call) -> None:
+        """Count a request that the connection itself refused."""
+        ...
+
+
+class RequestsInFlight(Generic[C]):
+    """The unanswered requests of one connection, each with an id of its own; at most `most` of them may wait."""
+
+    def __init__(
+        self, connection: C, handler: RequestHandler[C], most: int, outbound: OutboundBuffer, share: Sharing
+    ) -> None:
+        self._connection = connection
+        self._handler = handler
+        self._most = most
+        self._outbound = outbound
+        self._batches = Batches(self._send, share)
+        self._calls: dict[Id, RpcCall] = {}
+        self.tokens_served = 0  # in all answers so far
+        self.on_answer: Callable[[], None] | None = None  # called after every response or batch of responses, where set
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def receive(self, frame: Call | Batch) -> None:
+        """Carry out a frame: a request, a notification or a batch of both."""
+        if isinstance(frame, Batch):
+            self._receive_batch(frame)
+        elif frame.id is None:
+            self._handler.notify(self._connection, frame)
+        else:
+            self._begin(frame, frame.id, None)
+
+    def refuse(self, error: RpcError) -> None:
+        """Answer a frame that could not be decoded."""
+        self._send(encode_message(Failure(None, error.as_object())))
+
+    def cancel(self, request_id: Id) -> None:
+        """Cancel a request; unknown and finished ids are ignored."""
+        call = self._calls.get(request_id)
+        if call is not None:
+            call.cancel("cancelled")
+
+    def cancel_all(self) -> None:
+        """Cancel all requests."""
+        for call in list(self._calls.values()):
+            call.cancel("cancelled")
+
+    def drop_batches(self) -> None:
+        """Drop the answers of incomplete batches, also those to come, and the entries not carried out yet."""
+        self._batches.drop()
+
+    def _receive_batch(self, batch: Batch) -> None:
+        add = self._batches.begin(batch)
+        for entry in batch.entries:
+            if self._batches.dropped:
+                return
+            if isinstance(entry, RpcError):
+                add(None, encode_message(Failure(None, entry.as_object())))
+            elif entry.id is None:
+                self._handler.notify(self._connection, entry)
+            else:
+                self._begin(entry, entry.id, add)
+
+    def _begin(self, request: Call, request_id: Id, add: AddAnswer | None) -> None:
+        refusal = self._refusal(request, request_id, in_batch=add is not None)
+        if refusal is None:
+            call = RpcCall(request_id, len(request.params), partial(self._end, add), self._outbound)
+            self._calls[request_id] = call
+            self._handler.call(self._connection, request, call)
+        else:
+            self._handler.refused(request)
+            answer = encode_message(refusal)
+            if add is None:
+                self._send(answer)
+            else:
+                add(refusal.id, answer)
+
+    def _refusal(self, request: Call, request_id: Id, *, in_batch: bool) -> Failure | None:
+        if request_id in self._calls or request_id in self._batches.ids:
+            return Failure(None, RpcError("invalid_request", id=request_id).as_object())
+        if len(self._calls) >= self._most and self._handler.waits(request):
+            return Failure(request_id, RpcError("limit", limit="max_in_flight", value=self._most).as_object())
+        return refusal_in_batch(request) if in_batch else None
+
+    def _end(self, add: AddAnswer | None, call: RpcCall, frame: bytes) -> None:
+        del self._calls[call.id]
+        self.tokens_served += call.completion_tokens
+        if add is None:
+            self._send(frame)
+        else:
+            add(call.id, frame)
+
+    def _send(self, answer: bytes) -> None:
+        self._outbound.send(answer)
+        if self.on_answer is not None:
+            self.on_answer()

@@ -1,0 +1,73 @@
+"""The limit on memory that buffers use for all clients: received frames, unread output, answers of incomplete batches.
+
+Requests themselves do not count: the queue bounds them.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from car_daemon.sockets.peer import Peer
+from car_protocol.limits import MAX_CLIENT_BYTES
+
+
+class MemoryShare:
+    """The bytes of one buffer for a connection of `peer`, as `measure` returns them; `abandon` ends the connection."""
+
+    def __init__(
+        self, limit: "ClientMemoryLimit", peer: Peer, measure: Callable[[], int], abandon: Callable[[], None]
+    ) -> None:
+        self._limit = limit
+        self.peer = peer
+        self.measure = measure
+        self.abandon = abandon
+        self.size = 0  # in bytes, when last counted
+
+    def changed(self) -> None:
+        """Count the bytes again; where all shares exceed the limit a connection is ended."""
+        self._limit.changed(self)
+
+
+# Makes a share of one connection from the function that measures it.
+Sharing = Callable[[Callable[[], int]], MemoryShare]
+
+
+class ClientMemoryLimit:
+    """Bounds all shares together: beyond `most` bytes the user with the most loses a connection.
+
+    Each connected user keeps a floor: the server admits so few users that the one with the most is above it.
+    """
+
+    def __init__(self, most: int = MAX_CLIENT_BYTES) -> None:
+        self._most = most
+        self._shares: set[MemoryShare] = set()  # those that are not empty
+        self.total = 0  # of their bytes
+
+    def __repr__(self) -> str:
+        return f"<ClientMemoryLimit bytes={self.total} of={self._most} shares={len(self._shares)}>"
+
+    def changed(self, share: MemoryShare) -> None:
+        """Count a share again, and abandon the largest ones while all exceed the limit."""
+        self._count(share, share.measure())
+        if self.total > self._most:
+            # A client that reads reports again only once it has read everything.
+            for other in list(self._shares):
+                self._count(other, other.measure())
+        while self.total > self._most:
+            largest = self._largest()
+            self._count(largest, 0)
+            largest.abandon()
+
+    def _count(self, share: MemoryShare, size: int) -> None:
+        self.total += size - share.size
+        share.size = size
+        (self._shares.add if size else self._shares.discard)(share)
+
+    def _largest(self) -> MemoryShare:
+        """Return the largest share of the heaviest process of the heaviest user: many small ones add up."""
+        by_uid: Counter[int] = Counter()
+        by_peer: Counter[Peer] = Counter()
+        for share in self._shares:
+            by_uid[share.peer.uid] += share.size
+            by_peer[share.peer] += share.size
+        process = max(by_peer, key=lambda peer: (by_uid[peer.uid], by_peer[peer]))
+        return max((share for share in self._shares if share.peer == process), key=lambda share: share.size)

@@ -1,0 +1,146 @@
+"""All connections: admission of peers by user and number, and notifications to subscribers."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Container, Iterator
+from itertools import count
+
+from car_daemon.connections.admission import PeerAdmission
+from car_daemon.connections.connection import Connection, ConnectionContext
+from car_daemon.connections.fair_queue import FairQueue
+from car_daemon.connections.hangup import HangupWatcher
+from car_daemon.connections.in_flight import RequestHandler
+from car_daemon.connections.memory_share import ClientMemoryLimit
+from car_daemon.sockets.accept import Acceptor
+from car_daemon.sockets.peer import Peer, peer_of
+from car_protocol.capacity import Capacity
+from car_protocol.envelope import Failure, encode_message
+from car_protocol.errors import RpcError
+from car_protocol.limits import Limits
+from car_protocol.methods import CAPACITY_CHANGED
+
+# Bytes that a refused client has sent are read before its socket closes: else it reads a reset, not the error.
+_DRAIN_BYTES = 64 * 1024
+
+
+class Server:
+    """Accepts peers on a listening socket: root, the daemon's own user, `allow_uids` and `members`.
+
+    `on_change` is called when a connection begins or ends.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        allow_uids: list[int],
+        handler: RequestHandler[Connection],
+        fair_queue: FairQueue,
+        *,
+        members: Container[int] = (),
+        read_peer: Callable[[socket.socket], Peer] = peer_of,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.admission = PeerAdmission(limits, allow_uids, members)
+        self._read_peer = read_peer
+        self._on_change = on_change
+        self._numbers = count(1)
+        self._hangups = HangupWatcher()
+        self._context = ConnectionContext(handler, limits, fair_queue, self._hangups, ClientMemoryLimit(), self._forget)
+        self._acceptor = Acceptor(self._admit)
+        self._connections: dict[int, Connection] = {}  # by number
+        self._starting: set[asyncio.Task[None]] = set()
+        self._none_left = asyncio.Event()  # set when the last connection ends
+
+    def __repr__(self) -> str:
+        context = self._context
+        return f"<Server connections={len(self)} {context.fair_queue!r} {context.memory_limit!r}>"
+
+    def __len__(self) -> int:
+        """Return how many connections are open."""
+        return len(self._connections)
+
+    def __iter__(self) -> Iterator[Connection]:
+        """Yield the open connections."""
+        return iter(list(self._connections.values()))
+
+    def start(self, listener: socket.socket) -> None:
+        """Accept connections from now on."""
+        self._hangups.start()
+        self.listen(listener)
+
+    def listen(self, listener: socket.socket) -> None:
+        """Accept from this socket in place of the previous one; open connections stay."""
+        self._acceptor.start(listener)
+
+    def stop_listening(self) -> None:
+        """Stop accepting; open connections stay."""
+        self._acceptor.stop()
+
+    def capacity_changed(self, capacity: Capacity) -> None:
+        """Notify every connection that subscribed to this model."""
+        for connection in self:
+            if capacity.model in connection.subscriptions.models:
+                connection.notify(CAPACITY_CHANGED, capacity)
+
+    async def close(self, patience: float) -> None:
+        """Stop accepting, write the remaining output and close; after `patience` seconds the rest is dropped."""
+        self._acceptor.stop()
+        self._none_left.clear()
+        for connection in self:
+            connection.close()
+        if self._connections:
+            try:
+                await asyncio.wait_for(self._none_left.wait(), patience)
+            except TimeoutError:
+                for connection in self:
+                    connection.abort()
+        self._hangups.close()
+
+    def _admit(self, accepted: socket.socket) -> None:
+        """Connect a peer, or refuse it before a byte of it is read."""
+        try:
+            peer = self._read_peer(accepted)
+        except OSError:
+            # The peer has disconnected.
+            accepted.close()
+            return
+        refusal = self.admission.refusal(peer)
+        if refusal is not None:
+            _refuse(accepted, refusal)
+            return
+        connection = Connection(next(self._numbers), peer, self._context)
+        self._connections[connection.number] = connection
+        self.admission.joined(peer)
+        self._on_change()
+        task = asyncio.get_running_loop().create_task(self._start(accepted, connection))
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _start(self, accepted: socket.socket, connection: Connection) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
+        except BaseException as error:
+            accepted.close()
+            self._forget(connection)
+            if not isinstance(error, OSError):
+                raise
+
+    def _forget(self, connection: Connection) -> None:
+        if self._connections.pop(connection.number, None) is not None:
+            self.admission.left(connection.peer)
+            self._on_change()
+        if not self._connections:
+            self._none_left.set()
+
+
+def _refuse(accepted: socket.socket, refusal: RpcError) -> None:
+    """Close a connection; a permitted user is sent the reason."""
+    with accepted:
+        if refusal.reason == "not_permitted":
+            return
+        try:
+            accepted.send(encode_message(Failure(None, refusal.as_object())))
+            accepted.recv(_DRAIN_BYTES)
+        except OSError:
+            # The peer has disconnected, or has sent nothing yet.
+            return

@@ -1,0 +1,115 @@
+"""Moves of cells: between sequences, to host memory and back."""
+
+from typing import Protocol
+
+from car_daemon.engine.batching.saved_cells import SavedCells, SavedPrefix
+from car_daemon.engine.batching.sequence import Sequence
+
+# A prefix of fewer cells is not worth a place in host memory: it is computed again.
+WORTH_SAVING = 128
+
+
+class CellContext(Protocol):
+    """A context whose sequences can be cut, copied out and back in."""
+
+    def cut(self, number: int, start: int) -> None:
+        """Remove a sequence's cells from position `start` on."""
+        ...
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy the cells of a sequence to an empty one; the next decode copies the whole capacity of a sequence."""
+        ...
+
+    def attends_from(self, cells: int) -> int:
+        """Return the lowest position to which the token after this many cells attends."""
+        ...
+
+    def first_position(self, number: int) -> int:
+        """Return the lowest position in a sequence, -1 if it is empty."""
+        ...
+
+    def saved_from(self, number: int) -> int:
+        """Return the lowest position that saving a sequence would keep."""
+        ...
+
+    def saved_size(self, number: int) -> int:
+        """Return the bytes that saving a sequence takes."""
+        ...
+
+    def save(self, number: int) -> memoryview:
+        """Return a sequence's cells."""
+        ...
+
+    def restore(self, number: int, saved: memoryview) -> bool:
+        """Put cells into any empty sequence; False if llama.cpp refuses."""
+        ...
+
+
+class CellMover:
+    """Empty sequences, and give them the cells of others; counts reuse and evictions."""
+
+    def __init__(self, context: CellContext, saved: SavedCells) -> None:
+        self._context = context
+        self._saved = saved
+        self.counters = {"cache_hits": 0.0, "cached_tokens": 0.0, "evicted_sequences": 0.0}  # Since the start.
+
+    def continues(self, sequence: Sequence, tokens: int) -> bool:
+        """Whether a sequence, once cut to this many tokens, has all cells to which the next one attends."""
+        return self._context.first_position(sequence.number) <= self._context.attends_from(tokens)
+
+    def continues_saved(self, sequence: Sequence, tokens: int) -> bool:
+        """Whether this is true of the cells that saving the sequence now would keep."""
+        return self._context.saved_from(sequence.number) <= self._context.attends_from(tokens)
+
+    def cut(self, sequence: Sequence, tokens: int) -> None:
+        """Remove the cells after this many tokens."""
+        self._context.cut(sequence.number, tokens)
+
+    def empty(self, sequence: Sequence) -> None:
+        """Remove all cells, and forget the request."""
+        self._context.cut(sequence.number, 0)
+        sequence.clear()
+
+    def evict(self, sequence: Sequence) -> None:
+        """Empty an idle sequence; a long prefix moves to host memory."""
+        if sequence.cells:
+            self.counters["evicted_sequences"] += 1
+        self.save_if_worth(sequence)
+        self.empty(sequence)
+
+    def save(self, sequence: Sequence) -> SavedPrefix:
+        """Copy the cells of a sequence to host memory."""
+        assert sequence.prefix is not None
+        lowest = self._context.saved_from(sequence.number)
+        saved = SavedPrefix(sequence.prefix.cut(sequence.cells), self._context.save(sequence.number), lowest)
+        self._saved.keep(saved)
+        return saved
+
+    def save_if_worth(self, sequence: Sequence) -> None:
+        """Copy the cells of a sequence to host memory, if there are many and they fit."""
+        worth = sequence.prefix is not None and sequence.cells >= WORTH_SAVING
+        if worth and self._saved.fits(self._context.saved_size(sequence.number)):
+            self.save(sequence)
+
+    def restore(self, saved: SavedPrefix, sequence: Sequence, tokens: int) -> None:
+        """Continue a started sequence with saved cells; without any if llama.cpp refuses."""
+        if not self._context.restore(sequence.number, saved.cells):
+            sequence.reuse(0)
+            return
+        self._saved.touch(saved)
+        self._reuse(sequence, tokens)
+
+    def copy(self, source: Sequence, sequence: Sequence, tokens: int) -> None:
+        """Continue a started sequence with cells of another one."""
+        self._context.copy(source.number, sequence.number)
+        self._reuse(sequence, tokens)
+
+    def count(self, tokens: int) -> None:
+        """Count the cells that a request does not have to compute."""
+        self.counters["cache_hits"] += 1
+        self.counters["cached_tokens"] += tokens
+
+    def _reuse(self, sequence: Sequence, tokens: int) -> None:
+        self._context.cut(sequence.number, tokens)
+        sequence.reuse(tokens)
+        self.count(tokens)

@@ -1,0 +1,153 @@
+"""Prefill batches: the prompts to read next, and the number of their tokens."""
+
+from dataclasses import dataclass
+from itertools import chain, islice, takewhile
+
+from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.packing import WORTH_IT
+from car_daemon.engine.batching.sequence import Sequence, mean_cells
+from car_daemon.engine.batching.table import Demand, SequenceTable
+
+# Every waiting prompt after the first adds this part of the time for one, up to a maximum of this many times.
+_MORE_PER_PROMPT = 0.5
+_MOST_TIMES = 3
+# Prompts that come together are read in two halves where these cost at most this many times the whole.
+_MOST_FOR_HALVES = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`length` prompt tokens of one sequence, from its first uncommitted one."""
+
+    sequence: Sequence
+    length: int
+
+    @property
+    def completes(self) -> bool:
+        """Whether the prompt ends with this chunk, so that its last row needs logits."""
+        return self.length == self.sequence.remaining
+
+
+@dataclass(slots=True)
+class Round:
+    """Progress of the requests with one set of adapters through decodes and prefill batches."""
+
+    decoded: float | None = None  # Expected seconds of the last decode, while a prefill batch may follow it.
+    turns: int = 0  # Prefill batches; the oldest prompt and the shortest one lead them by turns.
+    waited: float = 0.0  # Seconds that requests with a first token have waited for prompts of others.
+    halved: int = 0  # Age of the youngest prompt of the last burst that was cut in half.
+
+    def next_lead(self, waiting: list[Sequence]) -> Sequence:
+        """Return the prompt that leads the next batch: the oldest, or the shortest, which must not wait for all."""
+        self.turns += 1
+        return waiting[0] if self.turns % 2 else _shortest(waiting)
+
+
+class PrefillPlanner:
+    """Choose the prefill batch between two decodes.
+
+    Prompts get the time that is left of the target after the decode before them. Prompts that come together while the
+    engine is idle are read in two halves before the first decode: half of them have their first token sooner, and the
+    others hardly later. Where prompts cannot share a batch (`batches_prompts` False) each is read alone.
+    """
+
+    def __init__(
+        self,
+        costs: StepCosts,
+        batch_tokens: int,
+        *,
+        step_target: float,
+        idle_target: float,
+        batches_prompts: bool,
+    ) -> None:
+        self._costs = costs
+        self._batch_tokens = batch_tokens
+        self._step_target = step_target
+        self._idle_target = idle_target
+        self._batches_prompts = batches_prompts
+
+    def chunks(self, table: SequenceTable, demand: Demand, current: Round, decoded: float | None) -> list[Chunk]:
+        """Return the chunks to prefill now, empty when it is time to decode.
+
+        `decoded` is the expected time of a decode just before, in seconds.
+        """
+        waiting = demand.prefilling
+        if not waiting:
+            return []
+        if not demand.decoding:
+            current.waited = 0.0
+            lead = current.next_lead(waiting)
+            chunks = self._batch(table, waiting, lead, self._idle_target, self._part(waiting, lead, current))
+            # The last tokens of a lone prompt go one by one where a second row costs more than the first.
+            tokens, cost = chunks[0].length, self._costs.decode.estimate
+            alone = len(waiting) == 1 and lead.images.at(lead.cells) is None
+            return [Chunk(lead, 1)] if alone and tokens * cost(1) < WORTH_IT * cost(tokens) else chunks
+        if decoded is not None:
+            seconds = self._seconds(decoded, len(waiting))
+            return self._batch(table, waiting, current.next_lead(waiting), seconds, len(waiting))
+        # Where no request has a token after its prompt in the cells, no answer pauses.
+        if all(sequence.remaining >= 0 for sequence in demand.decoding):
+            return self._opening(table, waiting, current)
+        return []
+
+    def _opening(self, table: SequenceTable, waiting: list[Sequence], current: Round) -> list[Chunk]:
+        """Return one more batch before requests with a first token continue, if it brings another first token."""
+        lead = _shortest(waiting)
+        seconds = self._seconds(0.0, len(waiting)) - current.waited
+        chunks = self._batch(table, waiting, lead, seconds, self._part(waiting, lead, current))
+        needed = self._batch_seconds([chunk.sequence for chunk in chunks], chunks[0].length)
+        if needed > seconds or chunks[0].length < lead.remaining:
+            return []
+        current.waited += needed
+        return chunks
+
+    def _part(self, waiting: list[Sequence], lead: Sequence, current: Round) -> int:
+        """Return how many prompts to read at once: half of a new burst where that costs little more, otherwise all."""
+        prompts, half, youngest = len(waiting), len(waiting) // 2, waiting[-1].order
+        if not half or youngest <= current.halved:
+            return prompts
+        cost = self._costs.prefill.estimate
+        halves, whole = 2 * cost(lead.stretch, lead.cells, half), cost(lead.stretch, lead.cells, prompts)
+        if halves > _MOST_FOR_HALVES * whole:
+            return prompts
+        current.halved = youngest
+        return half
+
+    def _seconds(self, decoded: float, prompts: int) -> float:
+        """Return the time for prompts, which grows with the number that waits, so that they do not queue up.
+
+        The step reaches its target, but prompts get at least as long as the decoders.
+        """
+        times = min(1 + _MORE_PER_PROMPT * (prompts - 1), _MOST_TIMES)
+        return max(times * self._step_target - decoded, times * decoded)
+
+    def _batch(
+        self, table: SequenceTable, waiting: list[Sequence], lead: Sequence, seconds: float, most: int
+    ) -> list[Chunk]:
+        """Return the lead's chunk, and equal ones of at most `most` prompts in all, within time and batch."""
+        length = self._costs.chunk_within(
+            seconds, lead.stretch, self._batch_tokens, lead.cells, target=self._step_target
+        )
+        if lead.images.at(lead.cells) is not None or not self._batches_prompts:
+            return [Chunk(lead, length)]
+
+        def fits(sequence: Sequence) -> bool:
+            return sequence in waiting and sequence.images.at(sequence.cells) is None and sequence.stretch >= length
+
+        # Neighbours of the lead that can prefill as many tokens: first above it, then below.
+        above = takewhile(fits, table.sequences[lead.number + 1 :])
+        below = takewhile(fits, reversed(table.sequences[: lead.number]))
+        group = [lead]
+        for sequence in islice(chain(above, below), most - 1):
+            longer = [*group, sequence]
+            if len(longer) * length > self._batch_tokens or self._batch_seconds(longer, length) > seconds:
+                break
+            group = longer
+        return [Chunk(sequence, length) for sequence in sorted(group, key=lambda sequence: sequence.number)]
+
+    def _batch_seconds(self, sequences: list[Sequence], length: int) -> float:
+        return self._costs.prefill.estimate(length, mean_cells(sequences), len(sequences))
+
+
+def _shortest(waiting: list[Sequence]) -> Sequence:
+    return min(waiting, key=lambda sequence: sequence.remaining)

@@ -1,0 +1,61 @@
+"""Calibration: a cost curve measured on a small context, before the real context is created."""
+
+from collections.abc import Callable
+
+from car_daemon.capacity.capacity import SequenceBytes
+from car_daemon.capacity.curve import Curve
+from car_daemon.engine.llama.context import LlamaContext
+from car_daemon.engine.llama.model import LlamaModel
+
+# The most decisive sizes first, because time may end before the last.
+_PLAN = (
+    *(("decode", 1), ("decode", 8), ("prefill", 16), ("decode", 16), ("prefill", 64)),
+    *(("decode", 4), ("decode", 2), ("decode", 32), ("prefill", 256)),
+)
+_CELLS = 256
+_REPEATS = 2
+_TOKEN = 0
+
+
+class Calibration:
+    """Measures on a context of up to 32 sequences of 256 cells; times in seconds of `clock`."""
+
+    def __init__(
+        self, model: LlamaModel, need: SequenceBytes, *, threads: int, memory_bytes: int, clock: Callable[[], float]
+    ) -> None:
+        affordable = memory_bytes // max(1, need.of(_CELLS))
+        most = max(size for kind, size in _PLAN if kind == "decode")
+        sequences = max(1, min(most, affordable, model.traits.most_sequences))
+        self._clock = clock
+        self._context = LlamaContext(model, sequences=sequences, context_tokens=_CELLS, threads=threads)
+
+    def measure(self, budget: float) -> Curve:
+        """Measure as many sizes as fit into about `budget` seconds, and free the context."""
+        seconds: dict[str, dict[int, float]] = {"decode": {}, "prefill": {}}
+        started = self._clock()
+        self._once("decode", 1)
+        for kind, size in _PLAN:
+            most = self._context.sequences if kind == "decode" else self._context.context_tokens
+            smaller = max((other for other in seconds[kind] if other <= size), default=None)
+            # An upper bound, because costs grow at most in proportion.
+            expected = seconds[kind][smaller] * size / smaller if smaller else 0.0
+            left = budget - (self._clock() - started)
+            if size <= most and expected * (_REPEATS + 1) <= left:
+                seconds[kind][size] = min(self._once(kind, size) for _ in range(_REPEATS + 1))
+        self._context.close()
+        return Curve(**seconds)
+
+    def _once(self, kind: str, size: int) -> float:
+        rows = range(size)
+        numbers = list(rows) if kind == "decode" else [0] * size
+        positions = [0] * size if kind == "decode" else list(rows)
+        outputs = [kind == "decode" or row == size - 1 for row in rows]
+        started = self._clock()
+        code = self._context.decode([_TOKEN] * size, positions, numbers, outputs)
+        self._context.synchronize()
+        seconds = self._clock() - started
+        if code != 0:
+            raise RuntimeError(f"llama_decode returned {code} in the calibration")
+        for number in set(numbers):
+            self._context.cut(number, 0)
+        return seconds

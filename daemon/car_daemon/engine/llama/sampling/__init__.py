@@ -1,0 +1,1 @@
+"""Sampling through llama.cpp: chains, candidates, adapters, log-probabilities."""

@@ -1,0 +1,65 @@
+"""The sampler of one request: its chain, its grammar and the number of its log-probabilities."""
+
+from typing import Any
+
+import numpy as np
+from llama_cpp import llama_cpp as binding
+from numpy.typing import NDArray
+
+from car_daemon.engine.grammar.constraint import Constraint
+from car_daemon.engine.llama.library import quick
+from car_daemon.engine.llama.sampling.candidates import Candidates
+
+Logits = NDArray[np.float32]
+accept = quick("llama_sampler_accept")
+
+
+class Sampler:
+    """Owns a chain; under a constraint it chooses freely first, and among the allowed tokens where that is refused.
+
+    `never` are the tokens that a greedy chain excludes; None where the chain is not greedy.
+    """
+
+    def __init__(
+        self,
+        chain: Any,
+        candidates: Candidates,
+        constraint: Constraint | None,
+        logprobs: int | None,
+        never: frozenset[int] | None,
+    ) -> None:
+        self.chain = chain
+        self.logprobs = logprobs
+        self.never = never
+        self._candidates = candidates
+        self._constraint = constraint
+        self.unconstrained = False  # inside a thought, which no grammar binds
+
+    @property
+    def bound(self) -> bool:
+        """True if a grammar binds the answer, perhaps after a thought."""
+        return self._constraint is not None
+
+    @property
+    def complete(self) -> bool:
+        """True if the grammar allows no further token."""
+        return self._constraint is not None and not self.unconstrained and self._constraint.complete
+
+    def choose(self, logits: Logits) -> int:
+        """Return and accept the next token that the constraint allows. Raises ConstraintError."""
+        assert self._constraint is not None
+        token = self._candidates.choose(self.chain, logits)
+        if self.unconstrained:
+            # A thought may be any text but not the end: the text that the grammar requires is still to come.
+            others = self._constraint.unfinished(token)
+            token = token if others is None else self._candidates.choose(self.chain, logits, others)
+        elif not self._constraint.advance(token):
+            token = self._candidates.choose(self.chain, logits, self._constraint.allowed())
+            self._constraint.advance(token)
+        accept(self.chain, token)
+        return token
+
+    def close(self) -> None:
+        """Free the chain and its samplers."""
+        binding.llama_sampler_free(self.chain)
+        self.chain = None

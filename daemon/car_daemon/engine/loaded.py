@@ -1,0 +1,117 @@
+"""The parts of one engine that its threads share: weights, capacity, context, vocabulary, projector."""
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.grammar.constraint import Constraints
+from car_daemon.engine.llama.context import LlamaContext
+from car_daemon.engine.llama.model import LlamaModel, ModelError
+from car_daemon.engine.llama.tokens import Vocabulary
+from car_daemon.engine.llama.vision import Pixels, Vision
+from car_daemon.engine.prompt.job_progress import JobProgress
+from car_daemon.engine.prompt.template import ChatTemplate, InvalidTemplate
+from car_daemon.engine.runner.threads import ThreadCount
+from car_daemon.engine.sizing import Size, size_of
+from car_daemon.host.devices import gpu_number
+from car_daemon.ipc.frames import FromEngine, Load, Warned
+
+
+class LoadedModel:
+    """One model, each part loaded when it is first needed; raises ModelError."""
+
+    def __init__(
+        self, load: Load, job: JobProgress, send: Callable[[FromEngine], None], progress: Callable[[float], None]
+    ) -> None:
+        self._load = load
+        self._job = job
+        self._send = send
+        self._progress = progress
+        self.no_template: str | None = None  # why the model's template cannot be used
+
+    @cached_property
+    def model(self) -> LlamaModel:
+        """The weights."""
+        load = self._load
+        return LlamaModel(
+            load.path,
+            gpu_layers=load.gpu_layers,
+            gpu=gpu_number(load.device),
+            packed=load.packed,
+            progress=self._progress,
+        )
+
+    @cached_property
+    def size(self) -> Size:
+        """The declared capacity; warns where configured figures are too high."""
+        return size_of(self._load, self.model, self._send)
+
+    @cached_property
+    def context(self) -> LlamaContext:
+        """The context of all generations."""
+        size = self.size
+        sequences, context_tokens = size.declared.sequences, size.declared.context_tokens
+        return LlamaContext(self.model, sequences=sequences, context_tokens=context_tokens, threads=size.threads)
+
+    @cached_property
+    def cuts_tails(self) -> bool:
+        """Whether the model's memory can drop a tail; a first decode proves that the context works."""
+        return self.context.can_cut_tails()
+
+    @cached_property
+    def costs(self) -> StepCosts:
+        """The costs of steps, which start with the measured ones."""
+        return StepCosts(self.size.curve.decode, self.size.curve.prefill, self.size.threads)
+
+    @cached_property
+    def threads(self) -> ThreadCount:
+        """The number of threads of every context of this model."""
+        count = ThreadCount(self.costs)
+        count.add(self.context.set_threads)
+        return count
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens of the model."""
+        return Vocabulary(self.model)
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        """Grammars over the vocabulary."""
+        return Constraints(self.vocabulary.pieces, self.vocabulary.ends, self.vocabulary.control)
+
+    @cached_property
+    def template(self) -> ChatTemplate | None:
+        """The configured chat template, else the model's own; None, with a warning, where that is not valid."""
+        path = self._load.chat_template
+        try:
+            source = self.model.chat_template if path is None else Path(path).read_text(encoding="utf-8")
+            if source is None:
+                return None
+            with self._job.doing(len(source)):
+                template = ChatTemplate(source, self.vocabulary, self._load.tool_style, self._load.thinking_tags)
+                template.try_out()
+        except (OSError, UnicodeDecodeError):
+            raise ModelError("the chat template cannot be read") from None
+        except InvalidTemplate as error:
+            self.no_template = f"the chat template is not valid Jinja: {error}"
+            if path is not None:
+                raise ModelError(self.no_template) from None
+            self._send(Warned("model.template_invalid", {"why": str(error)}))
+            return None
+        return template
+
+    @cached_property
+    def vision(self) -> tuple[Callable[[bytes], Pixels], Vision] | None:
+        """The decoder of image files and the projector; None without a projector, and with a warning without Pillow."""
+        load = self._load
+        if not load.projector:
+            return None
+        try:
+            # Pillow is an optional dependency that only models with a projector need.
+            from car_daemon.engine.images.decoder import decode
+        except ImportError:
+            self._send(Warned("images.pillow_missing", {}))
+            return None
+        return decode, Vision(load.projector, self.model, threads=self.size.threads, gpu=load.gpu_layers != 0)

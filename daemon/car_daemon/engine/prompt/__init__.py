@@ -1,0 +1,1 @@
+"""Prompts: conversations rendered, images placed, constraints compiled, texts turned into tokens."""

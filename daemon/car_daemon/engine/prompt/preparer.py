@@ -1,0 +1,185 @@
+"""Requests prepared in the tokenizer thread: prompts become tokens and are refused before they wait for a lease."""
+
+from array import array
+from collections.abc import Callable, Collection
+from typing import NamedTuple, NoReturn, Protocol
+
+from car_daemon.engine.prompt.constraints import OutputConstraints
+from car_daemon.engine.prompt.context_limit import ContextLimit
+from car_daemon.engine.prompt.conversation import Conversations, Prompt
+from car_daemon.engine.prompt.fill_prompt import FillTokens, Vocabulary, fill_prompt
+from car_daemon.engine.prompt.job_progress import JobProgress
+from car_daemon.engine.prompt.text_inputs import TextInputs
+from car_daemon.ipc.frames import (
+    Counted,
+    Detokenize,
+    FromEngine,
+    PlainText,
+    Prepare,
+    Prepared,
+    PrepareTexts,
+    Refused,
+    TokenIds,
+    Tokenize,
+)
+from car_daemon.ipc.inbox import Forgotten, Inbox
+from car_daemon.ipc.refusal import Refusal
+from car_daemon.telemetry.error_location import named
+from car_protocol.sampling import Sampling
+
+Job = Prepare | PrepareTexts | Tokenize | Detokenize
+
+
+class QueuedJob(NamedTuple):
+    """A job, and the bytes of the frame in which it came."""
+
+    job: Job
+    size: int
+
+
+class Tokenizer(Vocabulary, Protocol):
+    """The vocabulary of a model."""
+
+    @property
+    def fill(self) -> FillTokens | None:
+        """The tokens around a gap to fill; None for a model that fills none."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of tokens in the vocabulary."""
+        ...
+
+    def detokenize(self, tokens: list[int], *, special: bool) -> str:
+        """Write tokens out."""
+        ...
+
+
+class TokenizerThread:
+    """Answers jobs in the order of their arrival, except those that were forgotten."""
+
+    def __init__(
+        self,
+        answer: Callable[[Job], FromEngine],
+        inbox: Inbox[QueuedJob],
+        forgotten: Forgotten,
+        progress: JobProgress,
+        send: Callable[[FromEngine], None],
+    ) -> None:
+        self._answer = answer
+        self._inbox = inbox
+        self._progress = progress
+        self._forgotten = forgotten
+        self._send = send
+
+    def run(self) -> NoReturn:
+        """Work as long as the process lives."""
+        while True:
+            self.turn(self._inbox.receive(wait=True))
+
+    def turn(self, jobs: list[QueuedJob]) -> None:
+        """Answer the jobs that are still wanted, in order."""
+        for job, size in jobs:
+            if job.key in self._forgotten:
+                continue
+            with self._progress.doing(size, job.key):
+                answer = self._answer(job)
+            self._send(answer)
+        if self._inbox.empty:
+            self._forgotten.clear()
+
+
+class Preparer:
+    """Answers each Job; `warm` builds the expensive parts of samplers before the loop needs them."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        conversations: Conversations,
+        constraints: OutputConstraints,
+        texts: TextInputs,
+        limit: ContextLimit,
+        warm: Callable[[int, Sampling], None],
+        adapters: Collection[str],
+        *,
+        generates: bool,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._conversations = conversations
+        self._constraints = constraints
+        self._text_inputs = texts
+        self._limit = limit
+        self._warm = warm
+        self._adapters = adapters
+        self._generates = generates
+
+    def answer(self, job: Job) -> FromEngine:
+        """Do one job; return Refused for a job that cannot be done."""
+        try:
+            match job:
+                case Prepare():
+                    return self._prepare(job)
+                case PrepareTexts():
+                    inputs = self._text_inputs.of(job)
+                    packed = array("i", [token for each in inputs for token in each]).tobytes()
+                    return Prepared(job.key, packed, 1, lengths=[len(each) for each in inputs])
+                case Tokenize():
+                    tokens = self._tokenize(job)
+                    return Counted(job.key, len(tokens)) if job.count_only else TokenIds(job.key, tokens)
+                case Detokenize():
+                    self._check_vocabulary(job.tokens)
+                    return PlainText(job.key, self._tokenizer.detokenize(job.tokens, special=job.special))
+        except Refusal as refusal:
+            return Refused(job.key, refusal.reason, refusal.data)
+        except Exception as error:  # noqa: BLE001 - one prompt must not end the engine under all others
+            return Refused(job.key, "internal_error", {}, fault=named(error))
+
+    def _prepare(self, job: Prepare) -> Prepared:
+        if not self._generates:
+            raise Refusal("model_unavailable", lacks="generate")
+        if any(int(token) >= self._tokenizer.size for token in job.sampling.logit_bias):
+            raise Refusal("invalid_params", param="logit_bias")
+        if any(name not in self._adapters for name, _ in job.adapters):
+            raise Refusal("model_unavailable", lacks="adapter")
+        tokens, reading, images = self._prompt(job)
+        room = self._limit.tokens - len(tokens)
+        if room < 1:
+            raise self._limit.exceeded(len(tokens), job.max_tokens)
+        max_tokens = min(job.max_tokens or room, room)
+        constraint = self._constraints.of(job, reading)
+        self._warm(job.owner, job.sampling)
+        packed = array("i", tokens).tobytes()
+        ignored = self._constraints.ignored(job, constraint)
+        return Prepared(
+            job.key, packed, max_tokens, constraint, reading, images=list(images), owner=job.owner, ignored=ignored
+        )
+
+    def _prompt(self, job: Prepare) -> Prompt:
+        if job.tokens is not None:
+            self._check_vocabulary(job.tokens)
+            return Prompt(job.tokens)
+        if job.chat is not None:
+            return self._conversations.prompt(job.chat, job.max_tokens)
+        text = job.prompt or ""
+        self._limit.check_bytes(len(text.encode()) + len((job.suffix or "").encode()), job.max_tokens)
+        if job.suffix is not None:
+            if (fill := self._tokenizer.fill) is None:
+                raise Refusal("model_unavailable", lacks="fill")
+            return Prompt(fill_prompt(self._tokenizer, fill, text, job.suffix, parse_special=job.parse_special))
+        tokens = self._tokenizer.tokenize(text, add_special=True, parse_special=job.parse_special)
+        if not tokens and self._tokenizer.begin >= 0:
+            tokens = [self._tokenizer.begin]
+        if not tokens:
+            raise Refusal("invalid_params", param="prompt", why="the prompt is empty, and the model has no begin token")
+        return Prompt(tokens)
+
+    def _tokenize(self, job: Tokenize) -> list[int]:
+        if job.chat is not None:
+            return self._conversations.prompt(job.chat, None).tokens
+        text = job.text or ""
+        self._limit.check_bytes(len(text.encode()))
+        return self._tokenizer.tokenize(text, add_special=job.add_special, parse_special=job.parse_special)
+
+    def _check_vocabulary(self, tokens: list[int]) -> None:
+        if any(token >= self._tokenizer.size for token in tokens):
+            raise Refusal("invalid_params", param="tokens")

@@ -1,0 +1,1 @@
+"""The loop thread: commands, steps, running requests, parked requests."""

@@ -1,0 +1,46 @@
+"""The loop's inbox: commands of the daemon, and prompts that are about to come."""
+
+import time
+from collections.abc import Callable
+
+from car_daemon.engine.images.encoder import Encoded
+from car_daemon.ipc.frames import Halt, Park, Resume, Run, RunTexts, SetThreads
+from car_daemon.ipc.inbox import Inbox
+
+Command = Run | RunTexts | Encoded | Park | Resume | Halt | SetThreads
+# Requests that are sent together arrive within a millisecond; a first token takes some tens of them.
+_TIMEOUT_S = 0.003
+
+
+class Commands(Inbox[Command]):
+    """Commands in order; prompts that come together start together where the engine is idle."""
+
+    def __init__(self, timeout: float = _TIMEOUT_S, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._timeout = timeout
+        self._clock = clock
+        self._announced = 0  # Key of the newest request in preparation; written by the intake thread.
+        self._absent = 0  # Key of the newest announced request that did not come in time: it is not awaited again.
+
+    def announce(self, key: int) -> None:
+        """Note that a prompt is being prepared; younger requests have higher keys."""
+        self._announced = key
+
+    def gather(self, room: int) -> list[Command]:
+        """Block for a command, and below `room` requests shortly for announced ones; return all that came.
+
+        The first chunk of one prompt delays all others, so reading them together takes less time. Each announced
+        request is awaited once.
+        """
+        commands = self.receive(wait=True)
+        deadline = self._clock() + self._timeout
+        while True:
+            keys = [command.key for command in commands if isinstance(command, Run)]
+            announced = self._announced
+            if not 0 < len(keys) < room or announced <= max(*keys, self._absent):
+                return commands
+            left = deadline - self._clock()
+            if left <= 0:
+                self._absent = announced
+                return commands
+            commands += self.receive(wait=True, timeout=left)

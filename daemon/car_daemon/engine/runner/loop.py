@@ -1,0 +1,125 @@
+"""The loop thread: commands in, plan → decode → sample, one frame out a step."""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from car_daemon.engine.batching.planner import StepPlanner
+from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.images.encoder import Encoded
+from car_daemon.engine.runner.commands import Command, Commands
+from car_daemon.engine.runner.running import RunningRequests
+from car_daemon.engine.runner.stepper import Stepper
+from car_daemon.engine.runner.texts import Texts
+from car_daemon.ipc.frames import (
+    FromEngine,
+    Halt,
+    Park,
+    Parked,
+    RequestUpdate,
+    Resume,
+    Run,
+    RunTexts,
+    SetThreads,
+    StepDone,
+)
+
+
+class LoopProgress:
+    """The loop's part of a heartbeat; written by the loop, read by the intake thread."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.step_started: float | None = None
+
+
+class EngineLoop:
+    """Run all requests with a lease in every step."""
+
+    def __init__(
+        self,
+        *,
+        commands: Commands,
+        running: RunningRequests,
+        texts: Texts,
+        table: SequenceTable,
+        planner: StepPlanner,
+        stepper: Stepper,
+        set_threads: Callable[[int], None],
+        send: Callable[[FromEngine], None],
+    ) -> None:
+        self._commands = commands
+        self._running = running
+        self._texts = texts
+        self._table = table
+        self._planner = planner
+        self._stepper = stepper
+        self._phases = stepper.phases
+        self._set_threads = set_threads
+        self._send = send
+        self.progress = LoopProgress()
+
+    def __repr__(self) -> str:
+        return f"<EngineLoop step={self.progress.step} {self._table!r} {self._running!r}>"
+
+    @property
+    def counters(self) -> dict[str, float]:
+        """Totals of the steps and of the prefix cache so far, and the seconds of each phase."""
+        seconds = {f"{phase}_s": passed for phase, passed in self._phases.seconds.items()}
+        return {**self._stepper.counters, **self._running.counters, **seconds}
+
+    def run(self) -> NoReturn:
+        """Work as long as the process lives."""
+        while True:
+            self.turn(self.next_commands())
+
+    def next_commands(self) -> list[Command]:
+        """Return the commands that came; blocks for one while there is no work."""
+        if self._table.busy or self._texts.busy:
+            return self._commands.receive(wait=False)
+        return self._commands.gather(len(self._table.sequences))
+
+    def turn(self, commands: list[Command]) -> None:
+        """Apply commands, do one step and report it."""
+        self._phases.begin()
+        updates: list[RequestUpdate] = []
+        for command in commands:
+            updates += self._apply(command)
+        if commands:
+            self._running.supply_followers()
+        self._phases.end("intake")
+        if self._table.busy:
+            started = self._phases.now
+            self.progress.step += 1
+            self.progress.step_started = started
+            step = self._planner.plan(self._table, started)
+            self._phases.end("plan")
+            updates += self._running.advance(self._stepper.execute(step))
+            self._running.supply_followers()
+            self._texts.yield_to(self._phases.end("text") - started)
+            self.progress.step_started = None
+        if self._texts.busy and (self._texts.due or not self._table.busy):
+            updates += self._texts.step()
+            self._phases.end("embed")
+        if updates:
+            self._send(StepDone(self.progress.step, updates))
+            self._phases.end("send")
+
+    def _apply(self, command: Command) -> list[RequestUpdate]:
+        running, texts = self._running, self._texts
+        match command:
+            case Run():
+                return running.start(command)
+            case RunTexts():
+                return texts.start(command)
+            case Park(key):
+                if texts.park(key) or running.park(key):
+                    self._send(Parked(key))
+            case Resume(key):
+                return [] if texts.resume(key) else running.resume(key)
+            case Halt(key):
+                return texts.halt(key) or running.halt(key, deadline=command.deadline)
+            case Encoded():
+                return running.add_images(command)
+            case SetThreads(threads):
+                self._set_threads(threads)
+        return []

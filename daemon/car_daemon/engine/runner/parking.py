@@ -1,0 +1,74 @@
+"""Parked requests, and their cells in host memory as far as there is room."""
+
+from collections import abc
+from dataclasses import dataclass
+
+from car_daemon.engine.batching.cells import CellContext
+from car_daemon.engine.batching.prefix import Prefix
+from car_daemon.engine.batching.saved_cells import SavedCells
+from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.runner.generation import Generation
+from car_daemon.ipc.types import AdapterSet
+
+
+@dataclass(slots=True)
+class ParkedRequest:
+    """A request between two leases; `saved` is None if its cells have to be computed again."""
+
+    generation: Generation
+    prompt: abc.Sequence[int]
+    prefix: Prefix | None
+    adapters: AdapterSet
+    cells: int
+    next_token: int | None
+    saved: memoryview | None
+
+
+class ParkingLot:
+    """Parked requests by key; their cells have precedence in the memory for saved cells."""
+
+    def __init__(self, context: CellContext, saved_cells: SavedCells) -> None:
+        self._context = context
+        self._saved_cells = saved_cells
+        self._parked: dict[int, ParkedRequest] = {}
+
+    def __repr__(self) -> str:
+        saved = sum(parked.saved is not None for parked in self._parked.values())
+        return f"<ParkingLot parked={len(self._parked)} saved={saved}>"
+
+    def park(self, sequence: Sequence, generation: Generation) -> None:
+        """Keep a request; the caller empties its sequence."""
+        saved = None
+        size = self._context.saved_size(sequence.number)
+        # Logits that wait for their turn cannot be saved, so such a request is computed again.
+        if not sequence.awaiting_turn and self._saved_cells.pin(size):
+            saved = self._context.save(sequence.number)
+            assert len(saved) == size
+        self._parked[generation.key] = ParkedRequest(
+            generation=generation,
+            prompt=sequence.prompt,
+            prefix=sequence.prefix,
+            adapters=sequence.adapters,
+            cells=sequence.cells,
+            next_token=sequence.next_token,
+            saved=saved,
+        )
+
+    def pop(self, key: int) -> ParkedRequest | None:
+        """Remove and return a parked request."""
+        parked = self._parked.pop(key, None)
+        if parked is not None and parked.saved is not None:
+            self._saved_cells.unpin(len(parked.saved))
+        return parked
+
+    def restore(self, parked: ParkedRequest, sequence: Sequence) -> None:
+        """Put a request back into a sequence that was started with its prompt."""
+        history = parked.generation.history
+        if parked.saved is not None and self._context.restore(sequence.number, parked.saved):
+            sequence.cells, sequence.next_token = parked.cells, parked.next_token
+        elif history:
+            # Its cells are computed again as a prompt: all sampled tokens but the one that comes next.
+            sequence.prompt = [*parked.prompt[: parked.generation.prompt_tokens], *history[:-1]]
+        if history and sequence.next_token is None:
+            sequence.known_token = history[-1]
+        sequence.prefix = parked.prefix

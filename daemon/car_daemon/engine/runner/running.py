@@ -1,0 +1,215 @@
+"""Running requests: started, parked, resumed and halted by commands, advanced by the outcome of steps."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from car_daemon.engine.batching.prefix_cache import PrefixCache
+from car_daemon.engine.batching.prompt_lookup import PromptLookup
+from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.grammar.constraint import ConstraintError
+from car_daemon.engine.images.encoder import AwaitedImages, Encoded
+from car_daemon.engine.output.reader import Output
+from car_daemon.engine.runner.generation import NOTHING, Generation, RequestSampler, Vocabulary
+from car_daemon.engine.runner.parking import ParkingLot
+from car_daemon.engine.runner.sampling_turns import SampledToken, SamplingTurns
+from car_daemon.engine.runner.stepper import Outcome
+from car_daemon.engine.runner.texts import NO_SEQUENCE
+from car_daemon.ipc.frames import End, Fault, RequestUpdate, Run
+from car_daemon.ipc.types import AdapterSet
+from car_protocol.answer import Usage
+
+
+class Samplers(Protocol):
+    """Builds the sampler of one request."""
+
+    def build(self, run: Run, prompt: list[int]) -> RequestSampler:
+        """Return a sampler, which is closed once. Raises ConstraintError."""
+        ...
+
+
+class RunningRequests:
+    """The generation of every busy sequence, and the parked ones.
+
+    A request that does not bind a grammar may guess tokens if the engine `speculates`.
+    """
+
+    def __init__(
+        self,
+        *,
+        samplers: Samplers,
+        vocabulary: Vocabulary,
+        cache: PrefixCache,
+        sampling: SamplingTurns,
+        images: AwaitedImages,
+        parking: ParkingLot,
+        speculates: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self._samplers = samplers
+        self._vocabulary = vocabulary
+        self._cache = cache
+        self._sampling = sampling
+        self._images = images
+        self._parking = parking
+        self._speculates = speculates
+        self._clock = clock
+        self._generations: dict[int, Generation] = {}  # By sequence number.
+        self._sequences: dict[int, Sequence] = {}  # By request key.
+
+    def __repr__(self) -> str:
+        tokens = sum(len(generation.history) for generation in self._generations.values())
+        return f"<RunningRequests running={len(self._generations)} tokens={tokens} {self._parking!r}>"
+
+    @property
+    def counters(self) -> dict[str, float]:
+        """Totals of the prefix cache since the start."""
+        return self._cache.counters
+
+    def sequence_of(self, key: int) -> Sequence | None:
+        """Return the sequence of a running request."""
+        return self._sequences.get(key)
+
+    def start(self, run: Run) -> list[RequestUpdate]:
+        """Start a request; returns its end if that is impossible."""
+        prompt = memoryview(run.prepared.tokens).cast("i").tolist()
+        try:
+            sampler = self._samplers.build(run, prompt)
+        except ConstraintError:
+            # It compiled when the request was prepared, and has become too complex for the library since.
+            end = End(None, None, Usage(len(prompt), 0, 0), 0.0, 0.0, "constraint")
+            return [RequestUpdate(run.key, NO_SEQUENCE, "", 0, 0, end=end)]
+        generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock())
+        sequence = self._seat(generation, prompt, run.options.namespace, run.options.adapters)
+        if sequence is None:
+            return [self._unseated(generation)]
+        if self._speculates and not sampler.bound:
+            sequence.lookup = PromptLookup(prompt)
+        self._images.request(run.key, generation.owner, generation.images, sequence)
+        return []
+
+    def park(self, key: int) -> bool:
+        """Park a request and free its sequence; False if it does not run."""
+        sequence = self._sequences.get(key)
+        if sequence is None:
+            return False
+        generation, _ = self._unseat(sequence)
+        self._parking.park(sequence, generation)
+        self._cache.discard(sequence)
+        return True
+
+    def resume(self, key: int) -> list[RequestUpdate]:
+        """Resume a parked request; returns its end if no sequence is idle."""
+        parked = self._parking.pop(key)
+        if parked is None:
+            return []
+        generation = parked.generation
+        sequence = self._seat(generation, list(parked.prompt), None, parked.adapters)
+        if sequence is None:
+            return [self._unseated(generation)]
+        self._parking.restore(parked, sequence)
+        self._images.request(key, generation.owner, generation.images, sequence)
+        return []
+
+    def halt(self, key: int, *, deadline: bool) -> list[RequestUpdate]:
+        """End a running or parked request; empty if the key is unknown."""
+        sequence = self._sequences.get(key)
+        if sequence is not None:
+            generation = self._generations[sequence.number]
+            return [self._end(sequence, generation.finish("deadline") if deadline else NOTHING)]
+        parked = self._parking.pop(key)
+        if parked is None:
+            return []
+        generation = parked.generation
+        output = generation.finish("deadline") if deadline else NOTHING
+        generation.sampler.close()
+        end = generation.end(self._clock())
+        return [RequestUpdate(key, NO_SEQUENCE, output.text, 0, parked.cells, generation.extras(output), end)]
+
+    def add_images(self, encoded: Encoded) -> list[RequestUpdate]:
+        """Give a request its encoded images; returns its end if they could not be encoded."""
+        sequence = self._sequences.get(encoded.key)
+        if sequence is None or not sequence.images.awaited:
+            return []
+        if encoded.fault is not None:
+            return [self._end(sequence, NOTHING, fault=encoded.fault)]
+        self._images.deliver(encoded, sequence)
+        return []
+
+    def supply_followers(self) -> None:
+        """Continue requests that wait for cells of others, where these are there or will not come."""
+        self._cache.supply_followers()
+
+    def advance(self, outcome: Outcome) -> list[RequestUpdate]:
+        """Apply the outcome of a step; return the updates of all requests in it."""
+        now = self._clock()
+        updates: list[RequestUpdate] = []
+        for chunk in outcome.prefilled:
+            if chunk.sequence.remaining:
+                generation = self._generations[chunk.sequence.number]
+                done = min(chunk.sequence.cells, generation.prompt_tokens)
+                cached = _count_cached(chunk.sequence, generation)
+                updates.append(RequestUpdate(generation.key, chunk.sequence.number, "", 0, done, cached=cached))
+        # A guess can bring several tokens, of which one may end the request.
+        updates += [self._push(token, now) for token in outcome.sampled if token.sequence.number in self._generations]
+        updates += [self._end(sequence, NOTHING, fault="decode") for sequence in outcome.lost]
+        updates += [self._end(sequence, NOTHING, fault="constraint") for sequence in outcome.refused]
+        return updates
+
+    def _seat(
+        self, generation: Generation, prompt: list[int], namespace: str | None, adapters: AdapterSet
+    ) -> Sequence | None:
+        """Start a prompt in an idle sequence; None if there is none."""
+        sequence = self._cache.start(prompt, namespace, adapters)
+        if sequence is not None:
+            self._generations[sequence.number] = generation
+            self._sequences[generation.key] = sequence
+            self._sampling.join(sequence, generation.sampler)
+        return sequence
+
+    def _unseat(self, sequence: Sequence) -> tuple[Generation, int]:
+        """Separate a request from its sequence; return it, and its cached cells that were not reported yet."""
+        generation = self._generations.pop(sequence.number)
+        del self._sequences[generation.key]
+        self._images.cancel(generation.key)
+        self._sampling.leave(sequence)
+        return generation, _count_cached(sequence, generation)
+
+    def _unseated(self, generation: Generation) -> RequestUpdate:
+        """End a request without a sequence: the gate leased more than this engine declared."""
+        generation.sampler.close()
+        end = generation.end(self._clock(), fault="lease")
+        return RequestUpdate(generation.key, NO_SEQUENCE, "", 0, 0, end=end)
+
+    def _push(self, sampled: SampledToken, now: float) -> RequestUpdate:
+        sequence = sampled.sequence
+        generation = self._generations[sequence.number]
+        output = generation.push(sampled.token, now)
+        if generation.finish_reason is not None:
+            return self._end(sequence, output, sampled)
+        extra = generation.extras(output, sampled.token, sampled.logprob)
+        cached = _count_cached(sequence, generation) if sequence.cached else 0
+        prompt_tokens = generation.prompt_tokens
+        return RequestUpdate(generation.key, sequence.number, output.text, 1, prompt_tokens, extra, cached=cached)
+
+    def _end(
+        self, sequence: Sequence, output: Output, sampled: SampledToken | None = None, *, fault: Fault | None = None
+    ) -> RequestUpdate:
+        """End a request with its last output and token; its cells stay for others, unless the decode failed."""
+        generation, cached = self._unseat(sequence)
+        end = generation.end(self._clock(), fault=fault)
+        done = min(sequence.cells, generation.prompt_tokens)
+        if fault == "decode":
+            self._cache.discard(sequence)
+        else:
+            self._cache.retire(sequence, generation.history)
+        generation.sampler.close()
+        count, token, logprob = (1, sampled.token, sampled.logprob) if sampled is not None else (0, None, None)
+        extra = generation.extras(output, token, logprob)
+        return RequestUpdate(generation.key, sequence.number, output.text, count, done, extra, end, cached)
+
+
+def _count_cached(sequence: Sequence, generation: Generation) -> int:
+    """Return the cells that the request did not have to compute since the last call."""
+    cached, sequence.cached = sequence.cached, 0
+    generation.cached_tokens += cached
+    return cached

@@ -1,0 +1,141 @@
+"""One life of an engine: its process from launch to end, its frames and its health."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from car_daemon.engines.health_check import Hang, HealthCheck, HealthLimits
+from car_daemon.engines.link import Engine, Launcher
+from car_daemon.host.event_log import log
+from car_daemon.host.timers import Timer
+from car_daemon.ipc.frames import FromEngine, Heartbeat, Load, LoadFailed, Loading, Quit, Ready, Warned
+from car_daemon.ipc.types import ENGINE_FAILED
+from car_daemon.models.entry import ModelEntry
+from car_daemon.models.replica import Replica
+
+
+class EngineListener(Protocol):
+    """Receiver of the frames and the ends of all engines."""
+
+    def engine_ready(self, entry: ModelEntry, engine: int, link: Engine, ready: Ready) -> None:
+        """Serve the model with this engine from now on."""
+        ...
+
+    def frame_received(self, engine: int, message: FromEngine) -> None:
+        """Handle a frame about a request."""
+        ...
+
+    def engine_lost(self, engine: int, suspect: int | None = None) -> None:
+        """Go on without this engine; `suspect` is the key of the request that it hung at, None where none is known."""
+        ...
+
+    def replica_failed(self, entry: ModelEntry) -> None:
+        """Answer the requests that only this replica of the model could have served; others may be up."""
+        ...
+
+
+class LoadListener(Protocol):
+    """Receiver of the outcome of a load."""
+
+    def loaded(self, number: int, link: Engine, ready: Ready) -> None:
+        """Serve the replica with this engine."""
+        ...
+
+    def load_failed(self, reason: str) -> None:
+        """Mark the replica failed: the engine cannot load its model."""
+        ...
+
+
+class EngineLife:
+    """One engine process of a replica; a process that hangs is killed, because it would keep its requests for ever."""
+
+    def __init__(
+        self,
+        number: int,
+        entry: ModelEntry,
+        replica: Replica,
+        policy: LoadListener,
+        listener: EngineListener,
+        *,
+        limits: HealthLimits,
+        clock: Callable[[], float],
+    ) -> None:
+        self.number = number
+        self._entry = entry
+        self._replica = replica
+        self._policy = policy
+        self._listener = listener
+        self._limits = limits
+        self._clock = clock
+        self._health = HealthCheck(limits, clock())
+        self._engine: Engine | None = None
+        self.fault: str | None = None  # why the daemon ended its link
+        self._loss_due = False  # a process was launched, and its loss not yet reported
+        self.hang: Hang | None = None  # for which it was killed
+        self.defect: str | None = None  # of one of its threads, which ended it
+        self._next_look = Timer(self._look)
+
+    def __repr__(self) -> str:
+        pid = None if self._engine is None else self._engine.pid
+        return f"<EngineLife {self.number} of {self._entry.name} on {self._replica.device} pid={pid}>"
+
+    async def run(self, launch: Launcher, load: Load) -> int:
+        """Launch the process, have it load the model, and return its exit status once its loss was reported."""
+        self._engine = engine = await launch(self._receive)
+        self._loss_due = True
+        self._health = HealthCheck(self._limits, self._clock())
+        self._replica.launched(self.number, engine.pid)
+        engine.send(load)
+        self._look()
+        try:
+            status = await engine.wait()
+        finally:
+            self._next_look.cancel()
+            self.fault = engine.fault
+        self._report_loss()
+        return status
+
+    async def end(self) -> None:
+        """Stop the process and report its loss, where that has not happened."""
+        if self._engine is not None:
+            await self._engine.stop()
+        self._report_loss()
+
+    def _report_loss(self) -> None:
+        """Report the loss once; a listener that raises is notified again by the next call."""
+        self._engine = None
+        if self._loss_due:
+            self._replica.lost()
+            self._listener.engine_lost(self.number, None if self.hang is None else self.hang.key)
+            self._loss_due = False
+
+    def _look(self) -> None:
+        hang = self._health.look(self._clock())
+        if hang is None:
+            self._next_look.arm(self._limits.look_every_s)
+        elif self._engine is not None:
+            self.hang = hang
+            log.error("engine.stuck", model=self._entry.name, engine=self.number, why=hang.why)
+            self._engine.kill()
+
+    def _receive(self, message: FromEngine) -> None:
+        match message:
+            case Heartbeat():
+                now = self._clock()
+                self._health.beat(message, now)
+                self._replica.counters.update(now, message.counters)
+            case Loading():
+                self._replica.advance(message.done)
+            case Ready():
+                assert self._engine is not None
+                self._health.ready(message, self._clock())
+                self._policy.loaded(self.number, self._engine, message)
+            case LoadFailed():
+                assert self._engine is not None
+                self._engine.send(Quit())
+                self._policy.load_failed(message.reason)
+            case Warned():
+                if message.event == ENGINE_FAILED:
+                    self.defect = f"{message.facts['thread']}: {message.facts['fault']}"
+                log.warning(message.event, model=self._entry.name, **message.facts)
+            case _:
+                self._listener.frame_received(self.number, message)

@@ -1,0 +1,217 @@
+"""The daemon's side of an engine process: its launch, frames in both directions, and its end."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, cast
+
+from msgspec import DecodeError, Struct
+
+from car_daemon.ipc.codec import FrameReader, FrameTooLong, decode_from_engine, encode_frame
+from car_daemon.ipc.frames import FromEngine
+from car_daemon.telemetry import defects
+from car_daemon.telemetry.error_location import named
+
+_KILL_AFTER_S = 1.0
+# More descriptors than uvloop opens at once for a process.
+_LAUNCH_DESCRIPTORS = 12
+# Names that an engine needs: of its drivers and libraries, and of where they keep their files.
+_PASSED_ON = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME"})
+_PASSED_PREFIXES = (
+    *("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "HSA_", "GGML_", "LLAMA_", "GOMP_", "OMP_", "KMP_", "VK_", "SYCL_"),
+    *("LC_", "PYTHON", "COVERAGE_", "COV_CORE_"),
+)
+_ENVIRONMENT = {
+    # Because llama.cpp's assertion handler would fork a debugger before the process can die.
+    "GGML_NO_BACKTRACE": "1",
+    # Threads that wait for each other yield their core to other programs soon: docs/decisions/0007.
+    "GOMP_SPINCOUNT": "2500",
+    # The working directory, which may be any, is not a folder of modules.
+    "PYTHONSAFEPATH": "1",
+}
+
+
+class Engine(Protocol):
+    """A connected engine process."""
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        ...
+
+    @property
+    def fault(self) -> str | None:
+        """The reason why the daemon ended the link; None while it is up, and where the engine ended it."""
+        ...
+
+    def send(self, message: Struct) -> None:
+        """Send one frame."""
+        ...
+
+    async def wait(self) -> int:
+        """Return the exit status, or the signal that ended it as a negative number, once all frames were received."""
+        ...
+
+    def kill(self) -> None:
+        """Send SIGKILL; `wait` returns then."""
+        ...
+
+    async def stop(self) -> None:
+        """End the process, by SIGKILL after a second."""
+        ...
+
+
+# Starts an engine that passes its frames to a function.
+Launcher = Callable[[Callable[[FromEngine], None]], Awaitable[Engine]]
+
+
+class EngineLink(asyncio.Protocol):
+    """The daemon's end of an engine's socket; calls `receive` for every frame in order.
+
+    A frame that is too long, undecodable or at the wrong time ends the link, because a hostile model file may control
+    the process.
+    """
+
+    def __init__(self, receive: Callable[[FromEngine], None]) -> None:
+        self._receive = receive
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self.closed = asyncio.Event()
+        self.fault: str | None = None  # why the daemon ended the link
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        # The cast is needed because uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on the frames that are complete."""
+        try:
+            for body in self._reader.feed(data):
+                self._receive(decode_from_engine(body))
+        except FrameTooLong as error:
+            self._end(str(error))
+        except (DecodeError, UnicodeDecodeError):
+            # The message may quote the frame.
+            self._end("a frame of the engine cannot be decoded")
+        except Exception as error:  # noqa: BLE001 - a defect, or a frame at the wrong time: it ends this engine alone
+            defects.report("engine.frame_failed", error)
+            self._end(f"a frame of the engine failed: {named(error)}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the engine closed its end, or died."""
+        self.closed.set()
+
+    def send(self, message: Struct) -> None:
+        """Send one frame; it is dropped once the engine is gone."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(encode_frame(message))
+
+    def _end(self, fault: str) -> None:
+        """Drop the bytes that are buffered and close the link at once."""
+        self.fault = fault
+        self._reader = FrameReader()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def close(self) -> None:
+        """Close the daemon's end; an engine without a daemon exits by itself."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class EngineChild:
+    """A spawned engine process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, link: EngineLink) -> None:
+        self._process = process
+        self._link = link
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def fault(self) -> str | None:
+        """The reason why the daemon ended the link; None where it did not."""
+        return self._link.fault
+
+    def send(self, message: Struct) -> None:
+        """Send one frame."""
+        self._link.send(message)
+
+    async def wait(self) -> int:
+        """Return the process's status once it is gone and its last frame was received."""
+        await self._link.closed.wait()
+        if self._link.fault is not None:
+            self.kill()
+        return await self._process.wait()
+
+    def kill(self) -> None:
+        """Kill the process, where it is still there."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def stop(self) -> None:
+        """Close the link, which ends the process; kill it where that takes more than a second."""
+        self._link.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), _KILL_AFTER_S)
+        except TimeoutError:
+            self.kill()
+            await self._process.wait()
+
+
+async def launch(receive: Callable[[FromEngine], None], stderr: int | None = None) -> Engine:
+    """Spawn an engine process (never a fork of this one) and connect to it.
+
+    `stderr` is its standard error, that of the daemon by default; raises OSError.
+    """
+    _require_descriptors()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    try:
+        with theirs:
+            process = await _spawn(theirs, stderr)
+        try:
+            _, link = await asyncio.get_running_loop().create_unix_connection(lambda: EngineLink(receive), sock=ours)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            raise
+        return EngineChild(process, link)
+    except BaseException:
+        ours.close()
+        raise
+
+
+def _require_descriptors() -> None:
+    """Raise OSError where too few are free, because a launch that fails halfway would leak some of them."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(_LAUNCH_DESCRIPTORS):
+            stack.enter_context(open(os.devnull, "rb"))
+
+
+def passed_on(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that an engine gets; others may be keys and tokens of the user."""
+    return {name: value for name, value in env.items() if name in _PASSED_ON or name.startswith(_PASSED_PREFIXES)}
+
+
+async def _spawn(theirs: socket.socket, stderr: int | None) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "car_daemon.engine",
+        str(theirs.fileno()),
+        pass_fds=(theirs.fileno(),),
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=stderr,
+        env=_ENVIRONMENT | passed_on(os.environ),
+        # Because the daemon alone handles a Ctrl-C in its terminal.
+        start_new_session=True,
+    )

@@ -1,0 +1,33 @@
+"""All engines of one model: started together, ended together."""
+
+import asyncio
+from collections.abc import Callable
+
+from car_daemon.models.entry import ModelEntry
+from car_daemon.models.replica import Replica, Supervisor
+
+
+class ReplicaSet:
+    """A supervisor for each replica of a model, made by `supervise`."""
+
+    def __init__(self, entry: ModelEntry, supervise: Callable[[ModelEntry, Replica], Supervisor]) -> None:
+        self._entry = entry
+        self._supervise = supervise
+        # A replica that is started again keeps its supervisor, which counts the deaths of its engines.
+        self._supervisors: dict[Replica, Supervisor] = {}
+
+    def __repr__(self) -> str:
+        return f"<ReplicaSet of {self._entry.name}: {list(self._supervisors.values())}>"
+
+    def start(self) -> None:
+        """Load the model as it is configured now."""
+        replicas = self._entry.renew()
+        self._supervisors = {
+            each: self._supervisors.get(each) or self._supervise(self._entry, each) for each in replicas
+        }
+        for supervisor in self._supervisors.values():
+            supervisor.start()
+
+    async def stop(self) -> None:
+        """End all engines."""
+        await asyncio.gather(*(supervisor.stop() for supervisor in self._supervisors.values()))

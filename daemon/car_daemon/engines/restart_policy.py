@@ -1,0 +1,67 @@
+"""Decisions between two lives of an engine: restart it after a backoff, or give its model up for a while."""
+
+import signal
+
+from msgspec import Struct
+
+from car_daemon.engines.circuit_breaker import CircuitBreaker, CircuitLimits
+
+# The signals that end native code at a forbidden instruction, access or failed assertion.
+_CRASHES = {-number for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)}
+
+
+class RestartLimits(Struct, frozen=True, kw_only=True):
+    """The deaths an engine may have, and the backoff after the first in seconds, which doubles with each one."""
+
+    circuit: CircuitLimits = CircuitLimits()
+    first_backoff_s: float = 0.1
+
+
+class RestartPolicy:
+    """Backoff, circuit and packing of one replica's engines; `now` is the caller's clock in seconds."""
+
+    def __init__(self, limits: RestartLimits) -> None:
+        self._limits = limits
+        self._circuit = CircuitBreaker(limits.circuit)
+        self._backoff_s = limits.first_backoff_s
+        self.packed = True  # whether the next engine may pack the weights for these cores
+        self._load_causes: set[tuple[str, bool]] = set()  # of deaths since the last load, each with its packing
+
+    def __repr__(self) -> str:
+        return f"<RestartPolicy backoff_s={self._backoff_s:g} packed={self.packed} {self._circuit!r}>"
+
+    @property
+    def cool_down_s(self) -> float:
+        """Seconds before a model that was given up is tried again."""
+        return self._limits.circuit.cool_down_s
+
+    def ready(self) -> None:
+        """Count a load that succeeded: the backoff begins anew, and a trial closes the circuit."""
+        self._circuit.ready()
+        self._load_causes.clear()
+        self._backoff_s = self._limits.first_backoff_s
+
+    def died_loading(self, status: int, cause: str | None) -> bool:
+        """Return whether a load died of this cause before: another try would end in the same way.
+
+        A crash is a cause too; it toggles packing, since packed weights crash on some CPUs.
+        """
+        if cause is None and status in _CRASHES:
+            cause = f"signal {-status}"
+        repeated = (cause, self.packed) in self._load_causes
+        if cause is not None:
+            self._load_causes.add((cause, self.packed))
+        if status in _CRASHES:
+            self.packed = not self.packed
+        return repeated
+
+    def died(self, now: float) -> float | str:
+        """Return the seconds before the next life, or why the model is given up for `cool_down_s`."""
+        if (reason := self._circuit.died(now)) is not None:
+            return reason
+        backoff, self._backoff_s = self._backoff_s, 2 * self._backoff_s
+        return backoff
+
+    def try_again(self) -> None:
+        """Let one engine try after the cool-down."""
+        self._circuit.try_again()

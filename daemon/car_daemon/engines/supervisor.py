@@ -1,0 +1,248 @@
+"""Supervision of one replica's engine over all its lives: checked files, restarts, failure and retry."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from car_daemon.engines.health_check import HealthLimits
+from car_daemon.engines.life import EngineLife, EngineListener
+from car_daemon.engines.link import Engine, Launcher
+from car_daemon.engines.restart_policy import RestartLimits, RestartPolicy
+from car_daemon.gguf.invalid import InvalidModel, Reason
+from car_daemon.host.event_log import log
+from car_daemon.ipc.frames import Load, Ready
+from car_daemon.models.entry import ModelEntry
+from car_daemon.models.replica import Replica
+from car_daemon.models.settings import ModelSettings
+from car_daemon.models.split_files import check_files
+from car_daemon.telemetry import defects
+from car_protocol.errors import REASONS
+
+if TYPE_CHECKING:
+    from car_daemon.gguf.validation import Facts
+
+UNSUPERVISED = REASONS["internal_error"].message
+
+
+class SupervisionLimits(Struct, frozen=True, kw_only=True):
+    """When an engine counts as stuck, and how its lives follow each other."""
+
+    health: HealthLimits = HealthLimits()
+    restarts: RestartLimits = RestartLimits()
+
+
+class EngineSupervisor:
+    """Keeps the engine of one replica up; each of its lives has a number that no other engine of the daemon has.
+
+    `check` returns the facts of the model's files; raises InvalidModel for files that must not reach an engine.
+    """
+
+    def __init__(
+        self,
+        entry: ModelEntry,
+        replica: Replica,
+        launch: Launcher,
+        listener: EngineListener,
+        *,
+        numbers: Iterator[int],
+        clock: Callable[[], float],
+        limits: SupervisionLimits | None = None,
+        check: Callable[[ModelSettings], Sequence["Facts"]] = check_files,
+    ) -> None:
+        self._entry = entry
+        self._replica = replica
+        self._launch = launch
+        self._listener = listener
+        self._numbers = numbers
+        self._clock = clock
+        self._limits = limits or SupervisionLimits()
+        self._check = check
+        self._restarts = RestartPolicy(self._limits.restarts)
+        self._task: asyncio.Task[None] | None = None
+        self._life: EngineLife | None = None  # the present one, or the last
+        self._warnings: list[str] = []  # parts of the files that only an engine can judge
+
+    def __repr__(self) -> str:
+        return f"<EngineSupervisor of {self._entry.name}: {self._replica!r} {self._life!r} {self._restarts!r}>"
+
+    def start(self) -> None:
+        """Load the model, and load it again whenever its engine dies."""
+        self._replica.become("loading")
+        self._task = asyncio.create_task(self._supervise(), name=f"supervisor {self._entry.name}")
+
+    async def stop(self) -> None:
+        """End the engine; it is not started again until `start`."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        await self._end_life()
+        self._replica.retire()
+
+    # Reports of the present life.
+
+    def loaded(self, number: int, link: Engine, ready: Ready) -> None:
+        """Have the replica served, unless its model drains: then it goes as soon as the other replicas are idle."""
+        self._restarts.ready()
+        if self._entry.state == "draining":
+            return
+        log.info(
+            "capacity.declared",
+            model=self._entry.name,
+            engine=number,
+            capacity=ready.sequences,
+            policy=ready.policy,
+            context_tokens=ready.context_tokens,
+            device=ready.device,
+            **ready.inputs,
+        )
+        self._replica.become("ready", ready=ready)
+        self._listener.engine_ready(self._entry, number, link, ready)
+
+    def load_failed(self, reason: str, **facts: str | None) -> None:
+        """Mark the replica failed and have the requests answered that only it could have served."""
+        reason = "; ".join([reason, *self._warnings])
+        log.error("model.failed", model=self._entry.name, device=self._replica.device, reason=reason, **facts)
+        self._replica.become("failed", reason=reason)
+        self._listener.replica_failed(self._entry)
+
+    # One life after the other.
+
+    async def _supervise(self) -> None:
+        """Run the lives; a defect in here ends the engine and answers its requests, whichever of the steps fail too."""
+        try:
+            await self._run_lives()
+        except Exception as error:  # noqa: BLE001 - the task is not awaited
+            defects.report("supervisor.failed", error, model=self._entry.name)
+            try:
+                # The stack calls back in reverse order, and each callback whichever of the others raise.
+                async with AsyncExitStack() as stack:
+                    stack.callback(self._listener.replica_failed, self._entry)
+                    stack.push_async_callback(self._end_life)
+                    stack.callback(self._replica.become, "failed", reason=UNSUPERVISED)
+            except Exception as another:  # noqa: BLE001 - nothing is left to do
+                defects.report("supervisor.failed", another, model=self._entry.name)
+            self._life = None
+
+    async def _run_lives(self) -> None:
+        """Run engines one after the other until the model cannot be served, or drains."""
+        while True:
+            ending = await self._run_life()
+            if self._replica.state != "failed":
+                backoff_s = self._restarts.died(self._clock())
+                if isinstance(backoff_s, str):
+                    self.load_failed(f"{backoff_s}; the last one {ending}")
+                else:
+                    self._replica.restart()
+                    restarts = self._replica.restarts
+                    log.warning("engine.restarts", model=self._entry.name, restarts=restarts, after_s=backoff_s)
+                    await asyncio.sleep(backoff_s)
+            if self._replica.state == "failed":
+                if self._is_missed():
+                    await asyncio.sleep(self._restarts.cool_down_s)
+                if not self._is_missed():
+                    return
+                self._restarts.try_again()
+                self._replica.restart()
+            if self._entry.state == "draining":
+                # The replica goes as soon as the other ones are idle.
+                return
+
+    def _is_missed(self) -> bool:
+        """Return whether the replica served and its model is kept up: the default one, or one that others serve."""
+        return self._replica.served and (self._entry.default or bool(self._entry.serving))
+
+    async def _run_life(self) -> str:
+        """Run one engine process to its end, for files that may be loaded; return how it ended."""
+        self._entry.refresh(self._replica)
+        self._warnings = []
+        try:
+            facts = await asyncio.to_thread(self._check, self._entry.settings)
+            self._warnings = [warning for part in facts for warning in part.warnings]
+            if self._warnings:
+                log.warning("model.unknown_parts", model=self._entry.name, warnings=self._warnings)
+            self._life = life = EngineLife(
+                next(self._numbers),
+                self._entry,
+                self._replica,
+                self,
+                self._listener,
+                limits=self._limits.health,
+                clock=self._clock,
+            )
+            status = await life.run(self._launch, load_of(self._entry, self._replica, packed=self._restarts.packed))
+        except InvalidModel as invalid:
+            missing = invalid.reason is Reason.NOT_DOWNLOADED
+            self.load_failed(str(invalid), **({"run": self._entry.settings.pull} if missing else {}))
+            return "was not started"
+        except Exception as error:  # noqa: BLE001 - no process, no descriptor, a figure too large for a frame: a death
+            log.error("engine.launch_failed", model=self._entry.name, error=type(error).__name__)
+            await self._end_life()
+            return f"did not start: {type(error).__name__}"
+        hang = None if life.hang is None else life.hang.why
+        why = life.fault or hang
+        log.warning(
+            "engine.ended",
+            model=self._entry.name,
+            engine=life.number,
+            status=status,
+            **({} if why is None else {"why": why}),
+        )
+        ending = ending_of(status, why)
+        if self._replica.state == "loading":
+            self._died_loading(life, status, ending)
+        return ending
+
+    def _died_loading(self, life: EngineLife, status: int, ending: str) -> None:
+        """Fail the load where an earlier one died alike; else the next engine tries, perhaps packing otherwise."""
+        cause = life.defect if life.hang is None else life.hang.part
+        packed = self._restarts.packed
+        if self._restarts.died_loading(status, cause):
+            self.load_failed(f"two loads died in the same way; the last one {ending}")
+        elif packed and not self._restarts.packed:
+            log.warning("engine.unpacked", model=self._entry.name, device=self._replica.device)
+
+    async def _end_life(self) -> None:
+        if self._life is not None:
+            await self._life.end()
+
+
+def ending_of(status: int, why: str | None) -> str:
+    """Return how an engine ended: by the daemon and why, its exit status or its signal."""
+    if why is not None:
+        return f"was ended by the daemon: {why}"
+    if status >= 0:
+        return f"exited with status {status}"
+    return f"was ended by signal {-status} ({signal.strsignal(-status)})"
+
+
+def load_of(entry: ModelEntry, replica: Replica, *, packed: bool) -> Load:
+    """Return the frame that has an engine load a replica of a model as it is configured."""
+    settings = entry.settings
+    return Load(
+        path=str(settings.path),
+        context_tokens=settings.context_tokens,
+        sequences=settings.sequences,
+        policy=settings.policy,
+        max_itl_ms=settings.max_itl_ms,
+        reserve_bytes=settings.reserve_bytes,
+        saved_bytes=settings.saved_bytes,
+        step_target_ms=settings.step_target_ms,
+        curves=str(settings.curves) if settings.curves else None,
+        threads=settings.threads,
+        device=replica.device,
+        gpu_layers=settings.layers_on(replica.device),
+        packed=packed,
+        adapters={name: str(path) for name, path in settings.adapters.items()},
+        projector=None if settings.projector is None else str(settings.projector),
+        chat_template=None if settings.chat_template is None else str(settings.chat_template),
+        tool_style=settings.tool_style,
+        thinking_tags=settings.thinking_tags,
+        speculative=settings.speculative,
+        budget_bytes=entry.budget_bytes,
+        sandbox=settings.sandbox,
+    )

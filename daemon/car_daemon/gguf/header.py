@@ -1,0 +1,118 @@
+"""The header of a GGUF file: its keys with their values and the places of its tensors, without their data."""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from car_daemon.gguf.bounded_reader import BoundedReader
+from car_daemon.gguf.invalid import Reason, refuse
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_KEY_BYTES = 512
+_TENSOR_NAME_BYTES = 63
+_TEXT_BYTES = 1024
+_DIMENSIONS = 4
+# The least bytes of one key with its value, and of one tensor; the most keys and tensors that llama.cpp, which compares
+# each with each, reads in seconds.
+_KEY_LEAST, _KEYS = 14, 1 << 14
+_TENSOR_LEAST, _TENSORS = 33, 1 << 16
+
+# The `struct` code of each value type, by GGUF's number.
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+_PRINTABLE = frozenset(range(0x20, 0x7F))
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Values of one type, a `struct` code or "s", from a position in the file."""
+
+    code: str
+    count: int
+    start: int
+
+
+Value = int | float | bool | str | Array
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor: its shape, GGML's number of its type, its offset in the data."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Everything before the tensors' data; `end` is its size in bytes."""
+
+    values: Mapping[str, Value]
+    tensors: tuple[TensorInfo, ...]
+    end: int
+
+
+def read_header(reader: BoundedReader, longer: Mapping[str, int] = MappingProxyType({})) -> Header:
+    """Read a header from the start of a file; raises InvalidModel.
+
+    Texts are cut to 1,024 bytes, those of the keys in `longer` to its lengths.
+    """
+    refuse(Reason.NOT_GGUF, when=reader.left < len(_MAGIC) or reader.read(len(_MAGIC)) != _MAGIC)
+    version = reader.number("I")
+    swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
+    refuse(Reason.BYTE_ORDER, when=swapped in _VERSIONS)
+    refuse(Reason.VERSION, f"{version}; 2 and 3 are", when=version not in _VERSIONS)
+    tensor_count, key_count = reader.number("Q"), reader.number("Q")
+    refuse(Reason.COUNTS, when=tensor_count * _TENSOR_LEAST + key_count * _KEY_LEAST > reader.left)
+    large = f"it has {key_count} keys and {tensor_count} tensors, at most {_KEYS} and {_TENSORS} are read"
+    refuse(Reason.TOO_LARGE, large, when=tensor_count > _TENSORS or key_count > _KEYS)
+    values: dict[str, Value] = {}
+    for _ in range(key_count):
+        key = _read_name(reader, _KEY_BYTES, Reason.KEY)
+        refuse(Reason.KEY_TWICE, when=key in values)
+        values[key] = _read_value(reader, longer.get(key, _TEXT_BYTES))
+    tensors: list[TensorInfo] = []
+    for _ in range(tensor_count):
+        name = _read_name(reader, _TENSOR_NAME_BYTES, Reason.TENSOR_NAME)
+        dimensions = reader.number("I")
+        refuse(Reason.SHAPE, when=not 1 <= dimensions <= _DIMENSIONS)
+        shape = tuple(reader.number("Q") for _ in range(dimensions))
+        tensors.append(TensorInfo(name, shape, reader.number("I"), reader.number("Q")))
+    refuse(Reason.TENSOR_TWICE, when=len({tensor.name for tensor in tensors}) < tensor_count)
+    return Header(values, tuple(tensors), reader.position)
+
+
+def _read_name(reader: BoundedReader, longest: int, reason: Reason) -> str:
+    name = reader.text(longest + 1)
+    refuse(reason, when=not 0 < len(name) <= longest or not _PRINTABLE.issuperset(name))
+    return name.decode("ascii")
+
+
+def _read_value(reader: BoundedReader, longest: int) -> Value:
+    type = reader.number("I")
+    if type == _ARRAY:
+        return _read_array(reader)
+    if type == _STRING:
+        return reader.text(longest).decode("utf-8", "replace")
+    refuse(Reason.VALUE_TYPE, when=type not in _NUMBERS)
+    (number,) = reader.numbers(_NUMBERS[type], 1)
+    refuse(Reason.VALUE, when=type == _BOOL and number > 1)
+    return bool(number) if type == _BOOL else number
+
+
+def _read_array(reader: BoundedReader) -> Array:
+    type, count = reader.number("I"), reader.number("Q")
+    refuse(Reason.NESTED, when=type == _ARRAY)
+    refuse(Reason.VALUE_TYPE, when=type != _STRING and type not in _NUMBERS)
+    start, code = reader.position, _NUMBERS.get(type, "s")
+    width = struct.calcsize("Q" if type == _STRING else code)
+    refuse(Reason.COUNTS, when=count * width > reader.left)
+    if type == _STRING:
+        reader.skip_strings(count)
+    else:
+        reader.skip(count * width)
+    return Array(code, count, start)

@@ -1,0 +1,142 @@
+"""The sizes that a model file declares for its architecture, and their bounds."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from car_daemon.gguf.bounded_reader import BoundedReader
+from car_daemon.gguf.header import Array, Header, Value
+from car_daemon.gguf.invalid import Reason, refuse
+
+_LAYERS = 512
+_F32_BYTES = 4
+# The tokens before the last one that RWKV models keep of each layer.
+_SHIFTS = 2
+# The least and the most of each; llama.cpp aborts with more layers or experts than its tables have places.
+_BOUNDS = {
+    "context_length": (1, (1 << 31) - 1),
+    "embedding_length": (1, 1 << 20),
+    "block_count": (1, _LAYERS),
+    "feed_forward_length": (0, 1 << 24),
+    "vocab_size": (1, 1 << 20),
+    "attention.head_count": (0, 1 << 16),
+    "attention.head_count_kv": (0, 1 << 16),
+    "attention.key_length": (0, 1 << 16),
+    "attention.value_length": (0, 1 << 16),
+    "rope.dimension_count": (0, 1 << 16),
+    "ssm.inner_size": (0, 1 << 20),
+    "ssm.state_size": (0, 1 << 16),
+    "ssm.conv_kernel": (0, 1 << 16),
+    "ssm.group_count": (0, 1 << 16),
+    "wkv.head_size": (0, 1 << 16),
+    "shortconv.l_cache": (0, 1 << 16),
+    "expert_count": (0, 1024),
+    "expert_used_count": (0, 1024),
+    "expert_group_count": (0, 1024),
+    "expert_group_used_count": (0, 1024),
+}
+_EPSILONS = ("attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "attention.group_norm_epsilon")
+_WITHIN_BLOCKS = ("nextn_predict_layers", "posnet.block_count", "convnext.block_count")
+_ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
+
+
+class Attention(NamedTuple):
+    """KV heads of each layer, and the numbers in one head's key and value."""
+
+    kv_heads: tuple[int, ...]
+    key_length: int
+    value_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperparameters:
+    """The keys that begin with the architecture's name; all methods raise InvalidModel for values of a wrong type."""
+
+    header: Header
+    reader: BoundedReader
+    architecture: str
+
+    def value(self, name: str) -> Value | None:
+        """Return one value unchanged."""
+        return self.header.values.get(f"{self.architecture}.{name}")
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """Return one integer, or an array of them with one for each layer; empty where the key is missing."""
+        value = self.value(name)
+        if value is None:
+            return ()
+        numbers: tuple[Value, ...] = (value,)
+        if isinstance(value, Array):
+            figures = f"{name} is an array of {value.count} values, at most {_LAYERS} numbers are read"
+            refuse(Reason.HYPERPARAMETER, figures, when=value.code == "s" or value.count > _LAYERS)
+            self.reader.go_to(value.start)
+            numbers = self.reader.numbers(value.code, value.count)
+        wholes = tuple(number for number in numbers if type(number) is int)
+        refuse(Reason.HYPERPARAMETER, f"{name} is not an integer", when=not wholes or len(wholes) < len(numbers))
+        return wholes
+
+    def most(self, name: str) -> int:
+        """Return the largest of the numbers, 0 where there are none."""
+        return max(self.numbers(name), default=0)
+
+    def attention(self) -> Attention:
+        """Return the sizes of the KV cache's rows; no KV heads where no layer attends."""
+        heads = self.most("attention.head_count")
+        if not heads:
+            return Attention((), 0, 0)
+        shared = self.numbers("attention.head_count_kv") or self.numbers("attention.head_count")
+        width = self.most("embedding_length") // heads
+        keys, values = self.most("attention.key_length") or width, self.most("attention.value_length") or width
+        return Attention(_for_each(shared, self.most("block_count")), keys, values)
+
+    def state_bytes(self) -> int:
+        """Return the bytes of a sequence's states in 32-bit floats, as if all layers kept them."""
+        inner, state, conv = (self.most(f"ssm.{name}") for name in ("inner_size", "state_size", "conv_kernel"))
+        width, head = self.most("embedding_length"), self.most("wkv.head_size")
+        scanned = inner * state + max(0, conv - 1) * (inner + 2 * self.most("ssm.group_count") * state)
+        shifted = width * (head + _SHIFTS) if head else 0
+        convolved = width * max(0, self.most("shortconv.l_cache") - 1)
+        return self.most("block_count") * (scanned + shifted + convolved) * _F32_BYTES
+
+    def check(self) -> None:
+        """Raise InvalidModel where a size is out of its bounds, or two of them disagree."""
+        for name, (least, most) in _BOUNDS.items():
+            for number in self.numbers(name):
+                figures = f"{name} is {number}, {least} to {most} are allowed"
+                refuse(Reason.HYPERPARAMETER, figures, when=not least <= number <= most)
+        for name in _EPSILONS:
+            value = self.value(name)
+            is_fraction = isinstance(value, float) and 0 <= value <= 1
+            figures = f"{name} is not between 0 and 1"
+            refuse(Reason.HYPERPARAMETER, figures, when=value is not None and not is_fraction)
+        blocks = self.most("block_count")
+        for name in _WITHIN_BLOCKS:
+            figures = f"{name} is {self.most(name)}, block_count is {blocks}"
+            refuse(Reason.HYPERPARAMETER, figures, when=self.most(name) > blocks)
+        refuse(Reason.ROPE, when=self.value("rope.scaling.type") not in (None, *_ROPE_SCALINGS))
+        self._check_heads()
+        self._check_experts()
+
+    def _check_heads(self) -> None:
+        """Refuse heads that the heads of keys do not divide, and attention without heads."""
+        heads, shared = self.numbers("attention.head_count"), self.numbers("attention.head_count_kv")
+        attends = any(tensor.name.startswith("blk.") and ".attn_q" in tensor.name for tensor in self.header.tensors)
+        refuse(Reason.HEADS, when=attends and self.value("block_count") is not None and not any(heads))
+        layers = max(len(heads), len(shared))
+        if len(heads) in (1, layers) and len(shared) in (1, layers):
+            for many, few in zip(_for_each(heads, layers), _for_each(shared, layers), strict=True):
+                refuse(Reason.HEADS, f"{many} heads, {few} of keys", when=few > 0 and many % few != 0)
+
+    def _check_experts(self) -> None:
+        experts, used = self.most("expert_count"), self.most("expert_used_count")
+        groups, chosen = self.most("expert_group_count"), self.most("expert_group_used_count")
+        if experts <= 1 and self.architecture.startswith("hunyuan"):
+            # Because dense models of this family declare one expert.
+            return
+        figures = f"{used} of {experts} used, in {chosen} of {groups} groups"
+        refuse(Reason.EXPERTS, figures, when=used > experts or (used == 0) != (experts == 0))
+        refuse(Reason.EXPERTS, figures, when=groups > 0 and groups >= experts)
+        refuse(Reason.EXPERTS, figures, when=groups > 1 and (experts % groups != 0 or not 0 < chosen < groups))
+
+
+def _for_each(numbers: tuple[int, ...], layers: int) -> tuple[int, ...]:
+    return numbers * layers if len(numbers) == 1 else numbers

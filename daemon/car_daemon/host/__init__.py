@@ -1,0 +1,1 @@
+"""The operating system, read: memory, cores, devices, files, limits and timers."""

@@ -1,0 +1,246 @@
+"""Linux's own means to confine a process: prctl, Landlock and seccomp, through ctypes.
+
+The packages for it are a development release (landlock) or need a C library (pyseccomp); these are a few system calls.
+Both sandboxes bind the thread that enters them and the threads that it starts later; `filter_system_calls` binds all.
+"""
+
+import contextlib
+import ctypes
+import os
+import platform
+import struct
+import sys
+from collections.abc import Iterable
+from enum import IntFlag
+from typing import NamedTuple
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_NO_NEW_PRIVS = 38
+
+# Landlock: the same numbers on all architectures.
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_RULESET_VERSION = 1
+_RULE_PATH_BENEATH = 1
+_BIND_TCP, _CONNECT_TCP = 1, 2
+_SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
+_NETWORK_ABI, _SCOPE_ABI = 4, 6
+
+
+class Access(IntFlag):
+    """Rights of Landlock on files and folders."""
+
+    EXECUTE = 1 << 0
+    WRITE_FILE = 1 << 1
+    READ_FILE = 1 << 2
+    READ_DIR = 1 << 3
+    REMOVE_DIR = 1 << 4
+    REMOVE_FILE = 1 << 5
+    MAKE_CHAR = 1 << 6
+    MAKE_DIR = 1 << 7
+    MAKE_REG = 1 << 8
+    MAKE_SOCK = 1 << 9
+    MAKE_FIFO = 1 << 10
+    MAKE_BLOCK = 1 << 11
+    MAKE_SYM = 1 << 12
+    REFER = 1 << 13
+    TRUNCATE = 1 << 14
+    IOCTL_DEV = 1 << 15
+
+
+READ = Access.READ_FILE | Access.READ_DIR
+USE_DEVICE = READ | Access.WRITE_FILE | Access.IOCTL_DEV
+WRITE = (
+    READ | Access.WRITE_FILE | Access.TRUNCATE | Access.MAKE_REG | Access.MAKE_DIR
+    | Access.REMOVE_FILE | Access.REMOVE_DIR
+)  # fmt: skip
+# The rights that a path which is not a folder may have.
+_OF_FILES = Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
+# The number of rights that each version of Landlock knows, from the first on.
+_RIGHTS = (13, 14, 15, 15, 16)
+
+
+class PathRule(NamedTuple):
+    """A path, and what may be done to it and all beneath it."""
+
+    path: str
+    access: Access
+
+
+class _RulesetAttributes(ctypes.Structure):
+    _fields_ = [
+        ("handled_access_fs", ctypes.c_uint64),
+        ("handled_access_net", ctypes.c_uint64),
+        ("scoped", ctypes.c_uint64),
+    ]
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32)]
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+
+def give_up_privileges() -> bool:
+    """Gain no privilege by executing a program, for good; False where the kernel does not support it."""
+    return _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def hide_memory() -> bool:
+    """Let no other process of this user read this one's memory; False where the kernel does not support it."""
+    return _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def landlock_abi() -> int:
+    """Return the version of Landlock that the kernel supports; 0 for none."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, _system_call(_CREATE_RULESET, None, 0, _RULESET_VERSION))
+
+
+def restrict_files(rules: Iterable[PathRule]) -> int:
+    """Allow this thread and its later ones these accesses alone, no TCP, and no signals to the outside.
+
+    Returns the version of Landlock in force, 0 where the kernel has none; paths that do not exist are left out. Needs
+    `give_up_privileges`.
+    """
+    abi = landlock_abi()
+    if abi == 0:
+        return 0
+    handled = Access((1 << _RIGHTS[min(abi, len(_RIGHTS)) - 1]) - 1)
+    attributes = _RulesetAttributes(
+        handled,
+        _BIND_TCP | _CONNECT_TCP if abi >= _NETWORK_ABI else 0,
+        _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if abi >= _SCOPE_ABI else 0,
+    )
+    ruleset = _system_call(_CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0)
+    if ruleset < 0:
+        return 0
+    try:
+        for rule in rules:
+            _allow(ruleset, rule, handled)
+        return abi if _system_call(_RESTRICT_SELF, ruleset, 0) == 0 else 0
+    finally:
+        os.close(ruleset)
+
+
+def _allow(ruleset: int, rule: PathRule, handled: Access) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            access = rule.access & handled
+            if not os.path.isdir(rule.path):
+                access &= _OF_FILES
+            beneath = _PathBeneath(access, descriptor)
+            _system_call(_ADD_RULE, ruleset, _RULE_PATH_BENEATH, ctypes.byref(beneath), 0)
+        finally:
+            os.close(descriptor)
+
+
+# seccomp: classic BPF over `struct seccomp_data`.
+_LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_AT_NUMBER, _AT_ARCHITECTURE, _AT_FIRST_ARGUMENT = 0, 4, 16
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_EPERM, _ENOSYS = 1, 38
+_SET_MODE_FILTER, _FLAG_ALL_THREADS = 1, 1
+_CLONE_THREAD = 0x00010000
+# System calls of another calling convention, beyond which no number of this one lies.
+_X32_BIT = 0x40000000
+
+
+class _Architecture(NamedTuple):
+    audit: int
+    seccomp: int
+    clone: int
+    clone3: int
+    denied: tuple[int, ...]
+
+
+# pidfd_getfd, process_madvise, io_uring_setup, _enter and _register, open_tree, move_mount, fsopen to fspick,
+# mount_setattr: the same numbers on all architectures
+_NEW = (438, 440, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442)
+_ARCHITECTURES = {
+    "x86_64": _Architecture(
+        0xC000003E, 317, 56, 435,
+        (
+            41, 42, 43, 49, 50, 53, 288,  # socket, connect, accept, bind, listen, socketpair, accept4
+            57, 58, 59, 322,  # fork, vfork, execve, execveat
+            101, 310, 311, 312,  # ptrace, process_vm_readv, process_vm_writev, kcmp
+            248, 249, 250, 323, 321, 298,  # add_key, request_key, keyctl, userfaultfd, bpf, perf_event_open
+            165, 166, 155, 161, 272, 308, 304,  # mount, umount2, pivot_root, chroot, unshare, setns, open_by_handle_at
+            175, 313, 176, 246, 320, 169,  # init_module, finit_module, delete_module, kexec_load and _file, reboot
+            *_NEW,
+        ),
+    ),
+    "aarch64": _Architecture(
+        0xC00000B7, 277, 220, 435,
+        (
+            198, 203, 202, 200, 201, 199, 242,  # socket, connect, accept, bind, listen, socketpair, accept4
+            221, 281,  # execve, execveat
+            117, 270, 271, 272,  # ptrace, process_vm_readv, process_vm_writev, kcmp
+            217, 218, 219, 282, 280, 241,  # add_key, request_key, keyctl, userfaultfd, bpf, perf_event_open
+            40, 39, 41, 51, 97, 268, 265,  # mount, umount2, pivot_root, chroot, unshare, setns, open_by_handle_at
+            105, 273, 106, 104, 294, 142,  # init_module, finit_module, delete_module, kexec_load and _file, reboot
+            *_NEW,
+        ),
+    ),
+}  # fmt: skip
+
+
+def filter_system_calls() -> bool:
+    """Refuse all threads of this process the system calls that reach other processes, the network or the kernel.
+
+    Returns False where the kernel or this architecture does not support it. Needs `give_up_privileges`.
+    """
+    architecture = _ARCHITECTURES.get(platform.machine())
+    if sys.platform != "linux" or architecture is None:
+        return False
+    code = _program(architecture)
+    program = _Program(len(code) // 8, code)
+    return _system_call(architecture.seccomp, _SET_MODE_FILTER, _FLAG_ALL_THREADS, ctypes.byref(program)) == 0
+
+
+def _program(architecture: _Architecture) -> bytes:
+    """Return the filter.
+
+    A fork is a clone without the flag of threads; clone3 is absent, because it has its flags in memory.
+    """
+    deny, absent, allow = (_RETURN, 0, 0, _ERRNO | _EPERM), (_RETURN, 0, 0, _ERRNO | _ENOSYS), (_RETURN, 0, 0, _ALLOW)
+    code = [
+        (_LOAD_WORD, 0, 0, _AT_ARCHITECTURE),
+        (_JUMP_EQUAL, 1, 0, architecture.audit),
+        deny,
+        (_LOAD_WORD, 0, 0, _AT_NUMBER),
+        (_JUMP_AT_LEAST, 0, 1, _X32_BIT),
+        deny,
+        (_JUMP_EQUAL, 0, 1, architecture.clone3),
+        absent,
+        (_JUMP_EQUAL, 0, 4, architecture.clone),
+        (_LOAD_WORD, 0, 0, _AT_FIRST_ARGUMENT),
+        (_JUMP_ANY_BIT, 1, 0, _CLONE_THREAD),
+        deny,
+        allow,
+    ]
+    for number in architecture.denied:
+        code += [(_JUMP_EQUAL, 0, 1, number), deny]
+    return b"".join(struct.pack("=HBBI", *step) for step in [*code, allow])
+
+
+def _prctl(option: int, value: int) -> bool:
+    if sys.platform != "linux":
+        return False
+    return int(_libc().prctl(option, ctypes.c_ulong(value), *[ctypes.c_ulong(0)] * 3)) == 0
+
+
+def _system_call(number: int, *arguments: object) -> int:
+    """Make a system call; return -1 where it fails."""
+    libc = _libc()
+    libc.syscall.restype = ctypes.c_long
+    wide = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
+    return int(libc.syscall(ctypes.c_long(number), *wide))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

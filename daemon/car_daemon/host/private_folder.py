@@ -1,0 +1,76 @@
+"""A folder that only this user can write to, whatever the umask, and its files."""
+
+import contextlib
+import errno
+import os
+import stat
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from car_daemon.host.regular_file import read_bounded
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_FOLDER_MODE = 0o700
+_FILE_MODE = 0o600
+
+
+class PrivateFolder:
+    """A folder, made where it is missing with its parents, as a context; raises OSError where it is another user's.
+
+    Neither the folder nor a file in it may be a link. A folder of this user that others may write to is closed to them;
+    files that others may have planted meanwhile are not read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        missing = [folder for folder in (self._path, *self._path.parents) if not folder.exists()]
+        for folder in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(_FOLDER_MODE)
+        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            facts = os.fstat(self._descriptor)
+            _check_owner(facts)
+            if facts.st_mode & _OTHERS_WRITE:
+                os.fchmod(self._descriptor, _FOLDER_MODE)
+        except OSError:
+            os.close(self._descriptor)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file of this user that others cannot write to; raises OSError, also for any other."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        with open(os.open(name, flags, dir_fd=self._descriptor), "rb") as file:
+            facts = os.fstat(file.fileno())
+            _check_owner(facts)
+            if facts.st_mode & _OTHERS_WRITE or not stat.S_ISREG(facts.st_mode):
+                raise OSError(errno.EPERM, "others can write to the file")
+            return read_bounded(file)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace a file in one step; raises OSError."""
+        draft = f"{name}.{os.getpid()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        try:
+            with open(os.open(draft, flags, _FILE_MODE, dir_fd=self._descriptor), "wb") as file:
+                file.write(data)
+            os.replace(draft, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(draft, dir_fd=self._descriptor)
+            raise
+
+
+def _check_owner(facts: os.stat_result) -> None:
+    if facts.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "it belongs to another user")

@@ -1,0 +1,52 @@
+"""Encoding of frames: a 4-byte length, then one msgpack Struct."""
+
+import msgspec
+from msgspec import Struct
+
+from car_daemon.ipc.frames import FromEngine, ToEngine
+
+# Because a length is a claim of the other process: the longest frames in use have 40 MiB, the tokens of 8 MiB of text.
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+_LENGTH_BYTES = 4
+
+_encode = msgspec.msgpack.Encoder().encode
+decode_to_engine = msgspec.msgpack.Decoder(ToEngine).decode
+decode_from_engine = msgspec.msgpack.Decoder(FromEngine).decode
+
+
+def encode_frame(message: Struct) -> bytes:
+    """Return the message with its length in front."""
+    body = _encode(message)
+    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
+
+
+class FrameTooLong(Exception):
+    """A frame announces more bytes than a reader accepts; the message has both numbers."""
+
+
+class FrameReader:
+    """Cut length-prefixed frames of at most `max_bytes` from a byte stream of any chunking."""
+
+    def __init__(self, max_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = bytearray()  # bytes of the unfinished frame
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the bodies of the frames that `data` completes; raises FrameTooLong before the frame is buffered."""
+        buffer = self._buffer
+        buffer += data
+        bodies = []
+        start = 0
+        while len(buffer) - start >= _LENGTH_BYTES:
+            body = start + _LENGTH_BYTES
+            length = int.from_bytes(buffer[start:body], "little")
+            if length > self._max_bytes:
+                raise FrameTooLong(f"a frame announces {length:,} bytes, the limit is {self._max_bytes:,}")
+            end = body + length
+            if len(buffer) < end:
+                break
+            with memoryview(buffer) as view:
+                bodies.append(bytes(view[body:end]))
+            start = end
+        del buffer[:start]
+        return bodies

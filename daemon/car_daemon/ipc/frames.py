@@ -1,0 +1,363 @@
+"""Frames between the daemon and an engine."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from car_daemon.ipc.types import AdapterSet, ParameterKind, Sandbox, Tags, ToolStyle
+from car_protocol.answer import FinishReason, Logprob, Usage
+from car_protocol.capacity import Policy
+from car_protocol.conversation import Message, ReasoningMode, Tool, ToolCall, ToolChoice
+from car_protocol.sampling import Sampling
+
+TOKEN_BYTES = 4  # of an int32 token
+
+
+class Load(Struct, frozen=True, tag=True, kw_only=True):
+    """First frame to an engine: the model, how to decide capacity, where cost curves are kept.
+
+    `budget_bytes` bounds the memory that counts as free; `packed` lets weights be repacked for the cores.
+    """
+
+    path: str
+    context_tokens: int | None
+    sequences: int | None
+    policy: Policy
+    max_itl_ms: int
+    reserve_bytes: int
+    saved_bytes: int
+    step_target_ms: int
+    curves: str | None
+    threads: int | None
+    gpu_layers: int
+    packed: bool = True
+    device: str = "cpu"
+    adapters: dict[str, str] = {}
+    projector: str | None = None
+    chat_template: str | None = None
+    tool_style: ToolStyle | None = None
+    thinking_tags: Tags | None = None
+    speculative: bool = False
+    budget_bytes: int | None = None
+    sandbox: Sandbox = "strict"
+
+
+class Chat(Struct, frozen=True, kw_only=True):
+    """Input of a chat template; `tools` is empty where calls are not allowed.
+
+    With `continue_last` the prompt ends where the text of the last message does.
+    """
+
+    messages: list[Message]
+    tools: list[Tool] = []
+    tool_choice: ToolChoice = "auto"
+    template_args: dict[str, Any] = {}
+    reasoning: ReasoningMode = "auto"
+    continue_last: bool = False
+
+
+class Prepare(Struct, frozen=True, tag=True, kw_only=True):
+    """Turn a prompt into tokens, compile its grammar and check that all of it fits the model.
+
+    Nothing that is built for `owner`, the client's uid, is used for another: saved time would tell one user of another.
+    """
+
+    key: int
+    owner: int
+    prompt: str | None
+    suffix: str | None = None  # the text after the gap that the answer fills
+    tokens: list[int] | None
+    chat: Chat | None
+    parse_special: bool
+    max_tokens: int | None
+    sampling: Sampling
+    grammar: str | None
+    json_schema: dict[str, Any] | None
+    lenient: bool = False  # keywords of the schema that are not supported are left out
+    adapters: AdapterSet = ()
+
+
+class PrepareTexts(Struct, frozen=True, tag=True):
+    """Tokenize texts to embed, or with a query to rank."""
+
+    key: int
+    texts: list[str]
+    query: str | None
+
+
+class ImageSlot(Struct, frozen=True, array_like=True):
+    """An image in a prompt: its first position, its number of positions, and its file."""
+
+    start: int
+    count: int
+    data: bytes
+
+
+class Reading(Struct, frozen=True, array_like=True):
+    """The syntax of a model's answers.
+
+    Tags of reasoning, whether the answer starts inside it, the style of tool calls, control tokens to write out,
+    whether reasoning stays in the text, the tools with the kinds of their parameters (None: calls are text), and the
+    part of a message's header that the prompt ends with.
+    """
+
+    thinking: Tags | None = None
+    inside: bool = False
+    tools: ToolStyle | None = None
+    markers: tuple[str, ...] = ()
+    keep: bool = False
+    functions: dict[str, dict[str, ParameterKind]] | None = None
+    begun: str = ""
+
+
+class Prepared(Struct, frozen=True, tag=True):
+    """A request that can run: int32 tokens, its grammar (empty: none), how to read its answer, the texts' lengths.
+
+    `Run` and `RunTexts` carry it back unchanged.
+    """
+
+    key: int
+    tokens: bytes
+    max_tokens: int
+    constraint: str = ""
+    reading: Reading = Reading()
+    lengths: list[int] = []
+    images: list[ImageSlot] = []
+    owner: int = 0  # as in Prepare
+    ignored: list[str] = []  # places of a schema's keywords that its grammar leaves out
+
+
+class GenerationOptions(Struct, frozen=True, kw_only=True):
+    """A request's options for its answer; without a namespace it neither uses nor leaves cached cells."""
+
+    sampling: Sampling
+    seed: int
+    stop: list[str] = []
+    return_tokens: bool = False
+    logprobs: int | None = None
+    namespace: str | None = None
+    adapters: AdapterSet = ()
+
+
+class Run(Struct, frozen=True, tag=True):
+    """Run a prepared request, which has a lease."""
+
+    prepared: Prepared
+    options: GenerationOptions
+
+    @property
+    def key(self) -> int:
+        """The request's key."""
+        return self.prepared.key
+
+
+class RunTexts(Struct, frozen=True, tag=True):
+    """Embed or rank prepared texts, which have a lease."""
+
+    prepared: Prepared
+    normalize: bool
+
+    @property
+    def key(self) -> int:
+        """The request's key."""
+        return self.prepared.key
+
+
+class Park(Struct, frozen=True, tag=True):
+    """Park a running request at the next step boundary and free its sequence."""
+
+    key: int
+
+
+class Resume(Struct, frozen=True, tag=True):
+    """Resume a parked request, which has a lease again."""
+
+    key: int
+
+
+class Halt(Struct, frozen=True, tag=True):
+    """End a running or parked request at the next step boundary: cancelled, or at its deadline with its text so far."""
+
+    key: int
+    deadline: bool
+
+
+class Forget(Struct, frozen=True, tag=True):
+    """Skip the preparation of a request that was cancelled; has no reply."""
+
+    key: int
+
+
+class SetThreads(Struct, frozen=True, tag=True):
+    """Compute with this number of threads from the next step on; the other cores are for other engines."""
+
+    threads: int
+
+
+class Tokenize(Struct, frozen=True, tag=True):
+    """Cut a text, or the prompt of a chat, into tokens; the reply to `count_only` is Counted."""
+
+    key: int
+    text: str | None
+    add_special: bool
+    parse_special: bool
+    chat: Chat | None = None
+    count_only: bool = False
+
+
+class Detokenize(Struct, frozen=True, tag=True):
+    """Write tokens out as text."""
+
+    key: int
+    tokens: list[int]
+    special: bool
+
+
+class Quit(Struct, frozen=True, tag=True):
+    """End the process; running work is dropped."""
+
+
+class Loading(Struct, frozen=True, tag=True):
+    """Progress of a load: the fraction of the weights that is loaded, 0 to 1."""
+
+    done: float
+
+
+class Ready(Struct, frozen=True, tag=True, kw_only=True):
+    """A first decode succeeded: the engine's declared capacity, facts about its model, and how it is confined."""
+
+    sequences: int
+    policy: Policy
+    context_tokens: int
+    kv_bytes: int
+    device: str
+    threads: int = 1
+    rates: list[float] = []  # tokens per second with 1, 2, ... sequences; empty where no costs were measured
+    prompt_share: float = 1.0  # the cost of a prompt token in answer tokens
+    can: list[str]
+    inputs: dict[str, float]
+    sandbox: list[str] = []
+
+
+class LoadFailed(Struct, frozen=True, tag=True):
+    """The model cannot be served; `reason` is a fixed text."""
+
+    reason: str
+
+
+class Refused(Struct, frozen=True, tag=True):
+    """A request that cannot run: reason and data as in the error table; `fault` is the engine's own error, logged."""
+
+    key: int
+    reason: str
+    data: dict[str, Any]
+    fault: str | None = None
+
+
+class TokenIds(Struct, frozen=True, tag=True):
+    """Reply to Tokenize."""
+
+    key: int
+    tokens: list[int]
+
+
+class Counted(Struct, frozen=True, tag=True):
+    """Reply to Tokenize with `count_only`."""
+
+    key: int
+    count: int
+
+
+class PlainText(Struct, frozen=True, tag=True):
+    """Reply to Detokenize."""
+
+    key: int
+    text: str
+
+
+# Causes of a failed request: the first four are failures of the engine, the others lie in the request.
+Fault = Literal["decode", "embedder", "projector", "lease", "constraint", "image"]
+
+
+class End(Struct, frozen=True, array_like=True):
+    """End of a request; `reason` is None where it was cancelled, or failed because of `fault`."""
+
+    reason: FinishReason | None
+    stop: str | None
+    usage: Usage
+    prefill_ms: float
+    decode_ms: float
+    fault: Fault | None = None
+
+
+class Extra(Struct, frozen=True, array_like=True):
+    """Results of a step beside text; most requests have none."""
+
+    tokens: list[int] = []
+    logprobs: list[Logprob] = []
+    reasoning: str = ""
+    tool_calls: list[ToolCall] = []
+    vectors: list[list[float]] = []
+
+
+class RequestUpdate(Struct, frozen=True, array_like=True):
+    """Results of one step for one request.
+
+    Its text, the number of tokens sampled, the prompt tokens done so far, and how many cells it did not have to compute
+    since its last update.
+    """
+
+    key: int
+    sequence: int
+    text: str
+    sampled: int
+    prompt_done: int
+    extra: Extra | None = None
+    end: End | None = None
+    cached: int = 0
+
+
+class Parked(Struct, frozen=True, tag=True):
+    """A request was parked; its sequence is free."""
+
+    key: int
+
+
+class StepDone(Struct, frozen=True, tag=True):
+    """Updates of all requests of one step."""
+
+    step: int
+    updates: list[RequestUpdate]
+
+
+class RunningJob(Struct, frozen=True, array_like=True):
+    """The job at which the tokenizer thread is: its age, the size of its input, its request.
+
+    Without a key it is the chat template's, which a load compiles and tries.
+    """
+
+    age_ms: float
+    input_bytes: int
+    key: int | None = None
+
+
+class Heartbeat(Struct, frozen=True, tag=True):
+    """Sent every second: the loop's step number, the age of the running step in ms, and the running job."""
+
+    step: int
+    step_age_ms: float
+    counters: dict[str, float]
+    job: RunningJob | None = None
+
+
+class Warned(Struct, frozen=True, tag=True):
+    """An entry for the daemon's log: a fixed event name and facts."""
+
+    event: str
+    facts: dict[str, Any]
+
+
+Work = Prepare | PrepareTexts | Tokenize | Detokenize | Forget | Run | RunTexts | Park | Resume | Halt
+ToEngine = Load | SetThreads | Work | Quit
+Report = Prepared | Refused | TokenIds | Counted | PlainText | StepDone | Parked
+FromEngine = Loading | Ready | LoadFailed | Heartbeat | Warned | Report

@@ -1,0 +1,1 @@
+"""The daemon over its life: assembly, start, reload, drain, readiness."""

@@ -1,0 +1,347 @@
+"""The daemon's parts and their connections: each is made when the first other part needs it."""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from functools import cached_property
+from itertools import count
+from typing import NamedTuple, Protocol
+
+from car_daemon.config.settings import Config
+from car_daemon.connections.fair_queue import FairQueue
+from car_daemon.connections.server import Server
+from car_daemon.engines.cores_watch import CoresWatch
+from car_daemon.engines.link import Launcher, launch
+from car_daemon.engines.replica_set import ReplicaSet
+from car_daemon.engines.supervisor import EngineSupervisor, SupervisionLimits
+from car_daemon.host.cores import read_cores
+from car_daemon.host.event_log import log
+from car_daemon.host.memory import MemorySource, read_memory
+from car_daemon.host.process_limits import within_descriptors
+from car_daemon.host.timers import Idleness, LoopLag
+from car_daemon.host.ttl_cache import TtlCache
+from car_daemon.lifecycle.drain import Drain
+from car_daemon.lifecycle.model_events import Dependents, ModelEvents
+from car_daemon.lifecycle.pressure_watch import PressureWatch
+from car_daemon.lifecycle.readiness import Health, ServiceReport
+from car_daemon.lifecycle.reload import Reload
+from car_daemon.lifecycle.sd_notify import Notifier
+from car_daemon.methods.admin import Administration
+from car_daemon.methods.capacity_report import CapacityReport
+from car_daemon.methods.dispatch import Dispatch
+from car_daemon.methods.inference import InferenceMethods
+from car_daemon.methods.model_report import ModelReport
+from car_daemon.methods.models import Inspections, ModelMethods
+from car_daemon.methods.status import StatusMethods
+from car_daemon.methods.status_report import StatusReport
+from car_daemon.methods.user_view import UserView
+from car_daemon.models.entry import ModelEntry
+from car_daemon.models.keep_alive import KeepAlive
+from car_daemon.models.manager import ModelManager
+from car_daemon.models.memory_budget import MemoryBudget
+from car_daemon.models.memory_estimate import read_memory_estimate
+from car_daemon.models.pool import ModelPool
+from car_daemon.models.replica import Replica
+from car_daemon.requests.answer import Responder
+from car_daemon.requests.decision_log import sink_at
+from car_daemon.requests.inference import Inference
+from car_daemon.scheduler.actions import Decisions
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.scheduler import Scheduler
+from car_daemon.sockets.activation import ActivatedSocket
+from car_daemon.sockets.loopback import LoopbackPort, MetricsSocket
+from car_daemon.sockets.own_socket import OwnSocket
+from car_daemon.sockets.peer import Peer, SocketGroup, peer_of
+from car_daemon.sockets.socket_watch import SocketWatch
+from car_daemon.telemetry.metrics import Metrics
+from car_daemon.telemetry.metrics_server import MetricsServer
+
+
+class Sockets(NamedTuple):
+    """The listening sockets: for clients, and for readers of metrics where they are served."""
+
+    clients: OwnSocket | ActivatedSocket
+    metrics: MetricsSocket | None = None
+
+
+class Seams(NamedTuple):
+    """Everything outside the process that a test replaces."""
+
+    launcher: Launcher = launch
+    memory: MemorySource = read_memory
+    limits: SupervisionLimits | None = None
+    notifier: Notifier = Notifier()
+    read_peer: Callable[[socket.socket], Peer] = peer_of
+    clock: Callable[[], float] = time.monotonic
+
+
+class Control(Protocol):
+    """The daemon's own verbs, which methods and idleness call."""
+
+    config: Config
+
+    def stop(self) -> None:
+        """Begin to stop."""
+        ...
+
+    def reload(self) -> None:
+        """Read the configuration again; raises ConfigError."""
+        ...
+
+    def begin_drain(self, patience_s: float | None = None, responder: Responder | None = None) -> None:
+        """Admit nothing more; refuse in `patience_s` seconds the requests that are not done."""
+        ...
+
+
+class Assembly:
+    """The parts of one daemon."""
+
+    def __init__(self, config: Config, sockets: Sockets, seams: Seams, control: Control) -> None:
+        self._config = config
+        self._sockets = sockets
+        self._seams = seams
+        self._control = control
+        self._clock = seams.clock
+        self._limits = within_descriptors(config.limits)
+        self._engine_numbers = count(1)
+
+    # Requests.
+
+    @cached_property
+    def scheduler(self) -> Scheduler:
+        """Decides which request runs."""
+        config = self._config
+        decisions = Decisions(sink_at(config.log_level))
+        gate = Gate(config.machine_limit, decisions)
+        return Scheduler(gate, config.queue, age_after=config.age_after_s, weights=config.weights, decisions=decisions)
+
+    @cached_property
+    def inference(self) -> Inference:
+        """Requests from accepted to answered."""
+        events = self.model_events
+        return Inference(
+            self.scheduler, self.pool, clock=self._clock, arrived=events.work_arrived, left=events.work_left
+        )
+
+    @cached_property
+    def drain(self) -> Drain:
+        """The end of all requests."""
+        return Drain(self.inference, self.scheduler)
+
+    # Models and engines.
+
+    @cached_property
+    def model_events(self) -> ModelEvents:
+        """Passes changes of models on."""
+        return ModelEvents(lambda: self._dependents, self._control.stop)
+
+    @cached_property
+    def pool(self) -> ModelPool:
+        """All models by name."""
+        config, events = self._config, self.model_events
+        return ModelPool(config.models, config.default_model, on_change=events.changed, on_progress=events.advanced)
+
+    @cached_property
+    def manager(self) -> ModelManager:
+        """Decides which models are in memory."""
+        return ModelManager(
+            lambda entry: ReplicaSet(entry, self._supervisor),
+            self.inference.work,
+            MemoryBudget(self._config.budget_bytes, self._seams.memory),
+            measure=read_memory_estimate,
+            clock=self._clock,
+            awaited=self.model_methods.is_awaited,
+        )
+
+    @cached_property
+    def keep_alive(self) -> KeepAlive:
+        """Unloads models that are idle."""
+        return KeepAlive(self.manager.eviction, lambda: self.scheduler.gate.pressure, clock=self._clock)
+
+    @cached_property
+    def pressure(self) -> PressureWatch:
+        """Watches memory."""
+        gate, changed = self.scheduler.gate, self.model_events.pressure_changed
+        return PressureWatch(gate, self._config.pressure, self._seams.memory, changed, clock=self._clock)
+
+    @cached_property
+    def cores(self) -> CoresWatch:
+        """Watches the cores that other programs use."""
+        changed = self.inference.events.cores_taken
+        return CoresWatch(read_cores, lambda: [os.getpid(), *self.pool.engine_pids], changed, clock=self._clock)
+
+    def _supervisor(self, entry: ModelEntry, replica: Replica) -> EngineSupervisor:
+        return EngineSupervisor(
+            entry,
+            replica,
+            self._seams.launcher,
+            self.inference.events,
+            numbers=self._engine_numbers,
+            clock=self._clock,
+            limits=self._seams.limits,
+        )
+
+    @cached_property
+    def _dependents(self) -> Dependents:
+        return Dependents(
+            self.pool,
+            self.manager,
+            self.inference,
+            self.model_methods,
+            self.keep_alive,
+            self.service,
+            self.idleness,
+            self.server,
+            self.capacity,
+            self.drain,
+        )
+
+    # Reports.
+
+    @cached_property
+    def lag(self) -> LoopLag:
+        """Measures the event loop's delay."""
+        return LoopLag()
+
+    @cached_property
+    def capacity(self) -> CapacityReport:
+        """Capacity objects, and `inference/capacity`."""
+        return CapacityReport(self.scheduler, self.pool, self._limits)
+
+    @cached_property
+    def _models(self) -> ModelReport:
+        return ModelReport(self.pool, self.scheduler.gate, self._admins)
+
+    @cached_property
+    def status(self) -> StatusReport:
+        """Status objects."""
+        return StatusReport(
+            self.inference,
+            self._models,
+            self.capacity,
+            loop_lag_ms=lambda: self.lag.milliseconds,
+            socket=os.fsencode(self._sockets.clients.path).decode(errors="backslashreplace"),
+            read_memory=self._seams.memory,
+            clock=self._clock,
+        )
+
+    @cached_property
+    def user_view(self) -> UserView:
+        """The status for one user."""
+        return UserView(self.status, connections=lambda: self.server, admins=self._admins, clock=self._clock)
+
+    @cached_property
+    def _metrics(self) -> Metrics:
+        return Metrics(lambda: self.status.common(admin=False), lambda: len(self.server), self.inference.latencies)
+
+    @cached_property
+    def metrics_server(self) -> MetricsServer:
+        """Serves metrics over HTTP."""
+        address = self._config.metrics
+        return MetricsServer(
+            TtlCache(self._metrics.page, self._clock),
+            name=address.name if isinstance(address, LoopbackPort) else None,
+            read_peer=self._seams.read_peer,
+        )
+
+    @cached_property
+    def service(self) -> ServiceReport:
+        """Notifies the service manager."""
+        health = Health(self.pool.default, lambda: self.lag.milliseconds, self._clock)
+        return ServiceReport(self._seams.notifier, self.pool.default, health.fault)
+
+    # Methods and connections.
+
+    def _admins(self) -> set[int]:
+        return {0, os.getuid(), *self._control.config.admin_uids}
+
+    @cached_property
+    def _fair_queue(self) -> FairQueue:
+        return FairQueue()
+
+    @cached_property
+    def _administration(self) -> Administration:
+        return Administration(
+            drain=self._control.begin_drain,
+            reload=self._control.reload,
+            admins=self._admins,
+            connections=lambda: self.server,
+        )
+
+    @cached_property
+    def model_methods(self) -> ModelMethods:
+        """`models/load`, `models/unload`."""
+        return ModelMethods(
+            self.pool,
+            lambda: self.manager,
+            describe=self._models.of,
+            permit=self._administration.permit,
+            draining=lambda: self.scheduler.draining,
+        )
+
+    @cached_property
+    def inspections(self) -> Inspections:
+        """`models/list`, `models/show`."""
+        free_for = lambda entry: self.manager.budget.free_for(entry)  # noqa: E731 - the manager is made later
+        return Inspections(self.pool, describe=self._models.of, free_for=free_for, abilities=self._models.abilities)
+
+    @cached_property
+    def dispatch(self) -> Dispatch:
+        """The table of methods."""
+        families = (
+            InferenceMethods(self.inference, self.pool),
+            self.capacity,
+            StatusMethods(self.user_view, self._metrics, self._fair_queue),
+            self._administration,
+            self.model_methods,
+            self.inspections,
+        )
+        handlers = {name: handler for family in families for name, handler in family.table().items()}
+        return Dispatch(handlers, self.scheduler.totals.refuse)
+
+    @cached_property
+    def server(self) -> Server:
+        """All connections."""
+        clients = self._sockets.clients
+        return Server(
+            self._limits,
+            self._config.allow_uids,
+            self.dispatch,
+            self._fair_queue,
+            members=SocketGroup(clients.path) if isinstance(clients, ActivatedSocket) else (),
+            read_peer=self._seams.read_peer,
+            on_change=lambda: self.idleness.changed(),
+        )
+
+    @cached_property
+    def idleness(self) -> Idleness:
+        """Ends a daemon without clients after the time given by `--exit-idle`."""
+        in_use = lambda: len(self.server) > 0 or self.pool.default.state == "loading"  # noqa: E731 - read at each change
+        return Idleness(self._config.exit_idle_s, in_use, self._end_idle)
+
+    @cached_property
+    def socket_watches(self) -> list[SocketWatch]:
+        """Watches of the sockets' paths; sockets of a service manager and ports have none."""
+        listeners = ((self._sockets.clients, self.server.listen), (self._sockets.metrics, self.metrics_server.listen))
+        return [SocketWatch(each, listen) for each, listen in listeners if isinstance(each, OwnSocket)]
+
+    @cached_property
+    def reload(self) -> Reload:
+        """Hands each part its settings of another configuration."""
+        return Reload(
+            self.scheduler,
+            self.pool,
+            self.inference,
+            self.capacity,
+            self.server,
+            self.pressure,
+            self.manager.budget,
+            self._sockets.clients,
+        )
+
+    def _end_idle(self) -> None:
+        log.info("daemon.idle", seconds=self._config.exit_idle_s)
+        # Clients that connect from now on wait in the socket's backlog for the next daemon.
+        self.server.stop_listening()
+        self._control.stop()

@@ -1,0 +1,111 @@
+"""The daemon's reports to a service manager: readiness, progress of the load, and the watchdog's pings."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from car_daemon.host.event_log import log
+from car_daemon.host.timers import Periodic
+from car_daemon.lifecycle.sd_notify import Notifier
+from car_daemon.models.entry import ModelEntry
+
+_PERIOD_S = 5.0
+# Several pings fall into the watchdog's timeout, so that one left out for a moment's lag has no effect.
+_PINGS = 4
+_EXTENSION_S = 60.0
+_MOST_LAG_MS = 1000.0
+_MOST_SILENCE_S = 10.0
+
+
+class Health:
+    """The daemon's health: its event loop is on time, and every engine that serves `model` sent a recent heartbeat."""
+
+    def __init__(self, model: ModelEntry, loop_lag_ms: Callable[[], float], clock: Callable[[], float]) -> None:
+        self._model = model
+        self._loop_lag_ms = loop_lag_ms
+        self._clock = clock
+
+    def fault(self) -> str | None:
+        """Return the fault, None without one; a model between two engines is healthy."""
+        if self._loop_lag_ms() >= _MOST_LAG_MS:
+            return "the event loop is late"
+        beats = [replica.counters.at for replica in self._model.serving if replica.counters.at]
+        if self._model.state == "ready" and beats and self._clock() - min(beats) > _MOST_SILENCE_S:
+            return "no heartbeat of the engine"
+        return None
+
+
+class ServiceReport:
+    """Sends READY once the default model has decoded; pings while `fault` returns None."""
+
+    def __init__(self, notifier: Notifier, model: ModelEntry, fault: Callable[[], str | None]) -> None:
+        self._notifier = notifier
+        self._model = model
+        self._fault = fault
+        self._pings = Periodic(min(_PERIOD_S, (notifier.watchdog_s or math.inf) / _PINGS), self._ping)
+        self._ready = False  # READY was sent
+        self._stopping = False
+        self._status = ""  # sent last
+        self._silent = False  # the last ping was left out
+
+    def start(self) -> None:
+        """Begin to report, in the running event loop."""
+        self._pings.start()
+        self._ping()
+
+    def stop(self) -> None:
+        """End the pings."""
+        self._pings.stop()
+
+    def changed(self) -> None:
+        """Report the default model's state if it changed."""
+        if self._stopping:
+            return
+        if self._model.state == "ready" and not self._ready:
+            self._ready = True
+            self._notifier.ready()
+        model = self._model
+        if model.state == "loading":
+            self._report(f"loading {model.name}: {model.progress:.0%}")
+        elif model.state == "ready":
+            sequences = sum(replica.ready.sequences for replica in model.serving if replica.ready is not None)
+            self._report(f"serving {model.name} on {model.device}, {sequences} at once")
+        else:
+            self._report(f"{model.name}: {model.state}")
+
+    @contextmanager
+    def reloading(self) -> Iterator[None]:
+        """Report a reload for the length of a block, also where the block raises."""
+        # Left out before the first READY, because the manager waits for that.
+        if not self._ready:
+            yield
+            return
+        self._notifier.reloading()
+        try:
+            yield
+        finally:
+            self._notifier.ready()
+
+    def draining(self, seconds: float) -> None:
+        """Report that the daemon stops within `seconds`."""
+        self._stopping = True
+        self._notifier.stopping()
+        self._notifier.extend(seconds)
+        self._report("draining")
+
+    def _ping(self) -> None:
+        self.changed()
+        if not (self._ready or self._stopping):
+            self._notifier.extend(_EXTENSION_S)
+        fault = self._fault()
+        if fault is None:
+            self._notifier.alive()
+        elif not self._silent:
+            log.warning("watchdog.held_back", why=fault)
+        self._silent = fault is not None
+
+    def _report(self, status: str) -> None:
+        """Send a line, which contains no path and no words of clients, if it is new."""
+        if status != self._status:
+            self._status = status
+            self._notifier.status(status)

@@ -1,0 +1,81 @@
+"""Another configuration while the daemon runs: each part gets its settings, fixed keys are reported."""
+
+from collections.abc import Callable
+
+from msgspec import structs
+
+from car_daemon.config.settings import Config
+from car_daemon.connections.server import Server
+from car_daemon.lifecycle.pressure_watch import PressureWatch
+from car_daemon.methods.capacity_report import CapacityReport
+from car_daemon.models.memory_budget import MemoryBudget
+from car_daemon.models.pool import ModelPool
+from car_daemon.requests.decision_log import sink_at
+from car_daemon.requests.inference import Inference
+from car_daemon.scheduler.scheduler import Scheduler
+from car_daemon.sockets.activation import ActivatedSocket
+from car_daemon.sockets.own_socket import OwnSocket
+from car_daemon.telemetry import logs
+
+# Settings that only a new daemon can change, by key.
+_FIXED: dict[str, Callable[[Config], object]] = {
+    "default_model": lambda config: config.default_model,
+    "daemon.socket": lambda config: config.socket,
+    "daemon.max_connections": lambda config: config.limits.max_connections,
+    "daemon.max_connections_per_uid": lambda config: config.limits.max_connections_per_uid,
+    "daemon.sandbox": lambda config: config.sandbox,
+    "metrics.listen": lambda config: config.metrics,
+}
+
+
+def needs_restart(old: Config, new: Config) -> list[str]:
+    """Return the changed keys that take effect with the next daemon only."""
+    fixed = [key for key, value in _FIXED.items() if value(old) != value(new)]
+    return [*fixed, *(f"models.{name}" for name in sorted(old.models.keys() - new.models.keys()))]
+
+
+class Reload:
+    """Hands each owner its part of a configuration."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pool: ModelPool,
+        inference: Inference,
+        capacity: CapacityReport,
+        server: Server,
+        pressure: PressureWatch,
+        budget: MemoryBudget,
+        listening: OwnSocket | ActivatedSocket,
+    ) -> None:
+        self._scheduler = scheduler
+        self._pool = pool
+        self._inference = inference
+        self._capacity = capacity
+        self._server = server
+        self._pressure = pressure
+        self._budget = budget
+        self._socket = listening
+
+    def apply(self, config: Config) -> None:
+        """Apply every setting that can change now; models get theirs at their next load."""
+        logs.configure(config.log_level, config.log_format)
+        self._scheduler.decisions.sink = sink_at(config.log_level)
+        self._server.admission.allow(config.allow_uids)
+        if isinstance(self._socket, OwnSocket):
+            self._socket.set_shared(shared=bool(config.allow_uids))
+        self._pool.configure(config.models)
+        self._budget.budget_bytes = config.budget_bytes
+        self._pressure.limit(config.pressure)
+        reported = self._capacity.limits, self._scheduler.gate.machine_limit
+        bounds = config.queue
+        self._scheduler.backlog.bounds = bounds
+        self._scheduler.waiting.age_after = config.age_after_s
+        self._scheduler.set_weights(config.weights)
+        self._capacity.limits = structs.replace(
+            self._capacity.limits, queue_limit=bounds.limit, queue_max_bytes=bounds.max_bytes
+        )
+        self._scheduler.gate.machine_limit = config.machine_limit
+        if reported != (self._capacity.limits, config.machine_limit):
+            self._pool.capacity_changed()
+        self._inference.allocate()

@@ -1,0 +1,77 @@
+"""Calls to handlers, by the table of methods."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from car_daemon.connections.call import RpcCall
+from car_daemon.telemetry import defects
+from car_daemon.telemetry.logs import trace_facts
+from car_protocol.envelope import Call
+from car_protocol.errors import RpcError
+from car_protocol.infer import CancelParams
+from car_protocol.methods import METHODS
+from car_protocol.params import decode_params
+from car_protocol.trace import trace_of
+
+if TYPE_CHECKING:
+    from car_daemon.connections.connection import Connection
+
+# A handler returns the result, or None where it ends the call later.
+Handler = Callable[["Connection", RpcCall, Any], Struct | dict[str, Any] | None]
+CANCEL = "$/cancelRequest"
+
+
+class Dispatch:
+    """Decodes params by the method table and calls the method's handler; errors become answers here.
+
+    `count_refused` is called for inference that was refused before the scheduler received it.
+    """
+
+    def __init__(self, handlers: dict[str, Handler], count_refused: Callable[[], None]) -> None:
+        if handlers.keys() != METHODS.keys():
+            raise ValueError(f"handlers and methods differ: {sorted(handlers.keys() ^ METHODS.keys())}")
+        self._handlers = handlers
+        self._count_refused = count_refused
+
+    def call(self, connection: "Connection", request: Call, call: RpcCall) -> None:
+        """Carry out a request; `call` is ended now or later."""
+        method = METHODS.get(request.method)
+        if method is None:
+            call.error(RpcError("method_not_found"))
+            return
+        try:
+            params = decode_params(method.params, request.params)
+            if params.meta:
+                call.trace = trace_of(params.meta)
+            result = self._handlers[request.method](connection, call, params)
+            if result is not None:
+                call.result(result)
+        except RpcError as error:
+            self.refused(request)
+            call.error(error)
+        except Exception as error:  # noqa: BLE001 - one failed call must not end the daemon
+            # The text of an exception and its traceback may contain input, so that only its place is logged.
+            defects.report("call.failed", error, method=request.method, **trace_facts(call.trace))
+            call.error(RpcError("internal_error"))
+
+    def waits(self, request: Call) -> bool:
+        """Return whether the request may be answered later than at once."""
+        method = METHODS.get(request.method)
+        return method is not None and method.waits
+
+    def refused(self, request: Call) -> None:
+        """Count a request that was refused before the scheduler received it."""
+        method = METHODS.get(request.method)
+        if method is not None and method.infers:
+            self._count_refused()
+
+    def notify(self, connection: "Connection", notification: Call) -> None:
+        """Carry out a notification: a cancellation; all others, and unreadable params, are ignored."""
+        if notification.method == CANCEL:
+            try:
+                params = decode_params(CancelParams, notification.params)
+            except RpcError:
+                return
+            connection.requests.cancel(params.id)

@@ -1,0 +1,77 @@
+"""Methods that run on models: generation, embedding and tokenization."""
+
+from functools import partial
+
+from car_daemon.connections.call import RpcCall, Work
+from car_daemon.connections.connection import Connection
+from car_daemon.methods.dispatch import CANCEL, Handler
+from car_daemon.models.pool import ModelPool
+from car_daemon.requests.answer import Origin
+from car_daemon.requests.defaults import with_defaults
+from car_daemon.requests.inference import Inference
+from car_protocol.embed import EmbedParams, RerankParams
+from car_protocol.infer import CancelParams, Empty, InferParams
+from car_protocol.text import DetokenizeParams, TokenizeParams
+
+
+class InferenceMethods:
+    """Handlers that submit work for a connection and cancel it."""
+
+    def __init__(self, inference: Inference, pool: ModelPool) -> None:
+        self._inference = inference
+        self._pool = pool
+
+    def table(self) -> dict[str, Handler]:
+        """Return the handlers by method."""
+        return {
+            "infer": partial(self.infer, streams=False),
+            "infer_stream": partial(self.infer, streams=True),
+            CANCEL: self.cancel,
+            "embed": self.embed,
+            "rerank": self.embed,
+            "tokenize": self.tokenize,
+            "detokenize": self.detokenize,
+        }
+
+    def infer(self, connection: Connection, call: RpcCall, params: InferParams, *, streams: bool) -> None:
+        """Submit a request for generation; its answer comes in one piece unless it streams."""
+        connection.label = params.client or connection.label
+        origin = _origin(connection, call, params.client)
+        key = self._inference.infer(params, origin, call, size=call.size, streams=streams)
+        self._pausable(call, key)
+
+    def embed(self, connection: Connection, call: RpcCall, params: EmbedParams | RerankParams) -> None:
+        """Submit texts to embed or to rank."""
+        key = self._inference.embed(params, _origin(connection, call, None), call, size=call.size)
+        self._pausable(call, key)
+
+    def cancel(self, connection: Connection, _call: RpcCall, params: CancelParams) -> Empty:
+        """Cancel a request of this connection; unknown and ended ids are ignored."""
+        connection.requests.cancel(params.id)
+        return Empty()
+
+    def tokenize(self, connection: Connection, call: RpcCall, params: TokenizeParams) -> None:
+        """Submit a text or a conversation to cut into tokens."""
+        entry, tokenization = self._pool.servable(params.model), self._inference.tokenization
+        params = with_defaults(params, entry.configured.defaults)
+        key = tokenization.tokenize(entry.name, params, call, uid=connection.peer.uid, size=call.size)
+        call.work = Work(lambda reason: tokenization.cancel(key, reason))
+
+    def detokenize(self, connection: Connection, call: RpcCall, params: DetokenizeParams) -> None:
+        """Submit tokens to write out as text."""
+        entry, tokenization = self._pool.servable(params.model), self._inference.tokenization
+        key = tokenization.detokenize(entry.name, params, call, uid=connection.peer.uid, size=call.size)
+        call.work = Work(lambda reason: tokenization.cancel(key, reason))
+
+    def _pausable(self, call: RpcCall, key: int) -> None:
+        inference = self._inference
+        call.work = Work(
+            cancel=lambda reason: inference.cancel(key, reason),
+            pause=lambda: inference.pause(key),
+            unpause=lambda: inference.unpause(key),
+        )
+
+
+def _origin(connection: Connection, call: RpcCall, client: str | None) -> Origin:
+    peer = connection.peer
+    return Origin(peer.uid, peer.pid, connection.number, call.id, client, call.trace)

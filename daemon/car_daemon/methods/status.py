@@ -1,0 +1,51 @@
+"""Methods that describe the daemon: status, metrics and the contract."""
+
+from functools import cache
+from typing import Any
+
+from car_daemon.connections.call import RpcCall
+from car_daemon.connections.connection import Connection
+from car_daemon.connections.fair_queue import FairQueue
+from car_daemon.methods.dispatch import Handler
+from car_daemon.methods.status_feed import StatusFeed
+from car_daemon.methods.user_view import UserView
+from car_daemon.telemetry.metrics import Metrics
+from car_protocol.infer import NoParams
+from car_protocol.openrpc import describe
+from car_protocol.status import Status, StatusParams
+from car_protocol.text import Text
+
+
+class StatusMethods:
+    """Handlers that describe the daemon and its contract."""
+
+    def __init__(self, view: UserView, metrics: Metrics, fair_queue: FairQueue) -> None:
+        self._view = view
+        self._metrics = metrics
+        self._feed = StatusFeed(fair_queue, view.encoder)
+
+    def table(self) -> dict[str, Handler]:
+        """Return the handlers by method."""
+        return {"daemon/status": self.status, "daemon/metrics": self.metrics, "rpc.discover": self.discover}
+
+    def status(self, connection: Connection, _call: RpcCall, params: StatusParams) -> Status:
+        """Return the status; start or end the connection's subscription."""
+        if params.subscribe is True:
+            self._feed.add(connection, params.interval_ms / 1000)
+            connection.subscriptions.end_status = lambda: self._feed.remove(connection)
+        elif params.subscribe is False:
+            connection.subscriptions.end_status()
+        return self._view.status(connection.peer.uid)
+
+    def metrics(self, _connection: Connection, _call: RpcCall, _params: NoParams) -> Text:
+        """Return the metrics in Prometheus' text format."""
+        return Text(self._metrics.text())
+
+    def discover(self, _connection: Connection, _call: RpcCall, _params: NoParams) -> dict[str, Any]:
+        """Return the contract as an OpenRPC document."""
+        return _openrpc()
+
+
+@cache
+def _openrpc() -> dict[str, Any]:
+    return describe()

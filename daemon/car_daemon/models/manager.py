@@ -1,0 +1,146 @@
+"""Loading and unloading of models: on request, to free memory for another one, and after idle time."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from car_daemon.host.event_log import log
+from car_daemon.models.condition_waiters import ConditionWaiters
+from car_daemon.models.entry import ModelEntry
+from car_daemon.models.eviction import GIVE_WAY_S, Eviction, Requests
+from car_daemon.models.memory_budget import MemoryBudget
+from car_daemon.models.memory_estimate import MemoryEstimate
+from car_daemon.models.replica import Supervisor
+from car_daemon.models.settings import ModelSettings
+
+_FAULT = "the daemon failed to load the model; model.failed in its log has the error"
+
+
+class Work(Requests, Protocol):
+    """The requests of models, and the engines' part of them."""
+
+    def engaged(self, model: str) -> bool:
+        """Return whether the engines of a model have anything to do."""
+        ...
+
+    def close(self, model: str) -> None:
+        """Send nothing new to the engines of a model."""
+        ...
+
+
+class ModelManager:
+    """Runs at most one load and one unloading of each model, shared by all that wait for it."""
+
+    def __init__(
+        self,
+        replica_set: Callable[[ModelEntry], Supervisor],
+        work: Work,
+        budget: MemoryBudget,
+        *,
+        measure: Callable[[ModelSettings], MemoryEstimate],
+        clock: Callable[[], float],
+        awaited: Callable[[ModelEntry], bool] = lambda _: False,
+        give_way_s: float = GIVE_WAY_S,
+    ) -> None:
+        self._new_replica_set = replica_set
+        self._work = work
+        self.budget = budget
+        self._measure = measure
+        self._is_awaited: Callable[[ModelEntry], bool] = lambda entry: work.busy(entry.name) or awaited(entry)
+        self._waiters = ConditionWaiters()
+        self._turn = asyncio.Lock()  # models get memory one after the other, in the order of their loads
+        self._replica_sets: dict[ModelEntry, Supervisor] = {}
+        self._loads: dict[ModelEntry, asyncio.Task[None]] = {}
+        self._unloads: dict[ModelEntry, asyncio.Task[None]] = {}
+        self.eviction = Eviction(
+            budget,
+            work,
+            self._waiters,
+            unload=self.unload,
+            unloading=self._unloads,
+            is_awaited=self._is_awaited,
+            give_way_s=give_way_s,
+            clock=clock,
+        )
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        moving = f"{len(self._loads)} loading, {len(self._unloads)} unloading"
+        return f"<ModelManager {moving}, {self._waiters!r}, {self.budget!r}>"
+
+    # Events.
+
+    def changed(self, entry: ModelEntry) -> None:
+        """Resume the waiters whose conditions are true after a model changed its state."""
+        if entry.state == "failed" and not entry.default:
+            self.budget.leave(entry)
+        self._waiters.changed()
+
+    # Commands.
+
+    def load(self, entry: ModelEntry) -> None:
+        """Begin to load a model; does nothing while it loads, is served or is being unloaded."""
+        if entry.state in ("unloaded", "failed") and entry not in self._unloads and not self._stopped:
+            entry.become("loading")
+            self.eviction.loads(entry)
+            self._loads[entry] = asyncio.create_task(self._load(entry), name=f"load {entry.name}")
+
+    def unload(self, entry: ModelEntry) -> asyncio.Task[None]:
+        """Unload a model once its engines have finished; requests that come meanwhile wait for the next load."""
+        if entry not in self._unloads:
+            self._unloads[entry] = asyncio.create_task(self._unload(entry), name=f"unload {entry.name}")
+        return self._unloads[entry]
+
+    async def stop(self) -> None:
+        """End all engines; nothing is loaded from now on."""
+        self._stopped = True
+        tasks = [*self._loads.values(), *self._unloads.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(replica_set.stop() for replica_set in self._replica_sets.values()))
+
+    # Loading.
+
+    async def _load(self, entry: ModelEntry) -> None:
+        try:
+            await self._replica_set_of(entry).stop()
+            async with self._turn:
+                try:
+                    entry.estimate = await asyncio.to_thread(self._measure, entry.configured)
+                except Exception:  # noqa: BLE001 - the supervisor reads the same files and reports what is wrong
+                    entry.estimate = None
+                if await self.eviction.make_room(entry):
+                    self.budget.enter(entry)
+                    self._replica_set_of(entry).start()
+        except Exception as error:  # noqa: BLE001 - a model must not be `loading` for ever
+            log.error("model.failed", model=entry.name, error=type(error).__name__)
+            entry.become("failed", reason=_FAULT)
+            self._work.model_failed(entry)
+        finally:
+            self._loads.pop(entry, None)
+
+    def _replica_set_of(self, entry: ModelEntry) -> Supervisor:
+        if entry not in self._replica_sets:
+            self._replica_sets[entry] = self._new_replica_set(entry)
+        return self._replica_sets[entry]
+
+    # Unloading.
+
+    async def _unload(self, entry: ModelEntry) -> None:
+        try:
+            await self._waiters.until(lambda: entry.state != "loading" or not self._work.busy(entry.name))
+            if (loading := self._loads.get(entry)) is not None:
+                loading.cancel()
+                await asyncio.wait([loading])
+            if entry.state == "ready":
+                self._work.close(entry.name)
+                entry.become("draining")
+                await self._waiters.until(lambda: entry.state != "draining" or not self._work.engaged(entry.name))
+            await self._replica_set_of(entry).stop()
+            self.budget.leave(entry)
+        finally:
+            del self._unloads[entry]
+        entry.become("unloaded")
+        if self._is_awaited(entry):
+            self.load(entry)

@@ -1,0 +1,54 @@
+"""The configuration of a model's load."""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from car_daemon.host.devices import CPU, GPU
+from car_daemon.ipc.types import Sandbox, Tags, ToolStyle
+from car_protocol.capacity import Policy
+from car_protocol.models import Defaults
+
+# The defaults.
+MAX_ITL_MS = 150
+SAVED_BYTES = 512 * 1024 * 1024
+STEP_TARGET_MS = 120
+
+
+class ModelSettings(Struct, frozen=True):
+    """The options of a load; None leaves the choice to the engine. `pull` is the command that downloads the file."""
+
+    path: Path
+    pull: str | None = None
+    context_tokens: int | None = None
+    sequences: int | None = None
+    policy: Policy = "measured"
+    max_itl_ms: int = MAX_ITL_MS
+    reserve_bytes: int = 0
+    saved_bytes: int = SAVED_BYTES
+    step_target_ms: int = STEP_TARGET_MS
+    curves: Path | None = None
+    threads: int | None = None
+    gpu_layers: int = 0
+    devices: tuple[str, ...] = ()
+    replicas: int = 1
+    adapters: dict[str, Path] = {}
+    projector: Path | None = None
+    chat_template: Path | None = None
+    tool_style: ToolStyle | None = None
+    thinking_tags: Tags | None = None
+    speculative: bool = False
+    keep_alive_s: float = 600.0
+    pinned: bool = False
+    defaults: Defaults = Defaults()
+    aliases: tuple[str, ...] = ()
+    sandbox: Sandbox = "strict"
+
+    @property
+    def places(self) -> list[str]:
+        """The device of each replica."""
+        return list(self.devices or (GPU if self.gpu_layers else CPU,)) * self.replicas
+
+    def layers_on(self, device: str) -> int:
+        """Return the number of layers that a replica keeps on a device; -1 is all of them."""
+        return 0 if device == CPU else self.gpu_layers

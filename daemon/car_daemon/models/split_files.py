@@ -1,0 +1,52 @@
+"""The check of all files of a model: the parts of a split one, its adapters, projector and chat template."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from car_daemon.gguf.invalid import InvalidModel, Reason
+
+if TYPE_CHECKING:
+    from car_daemon.gguf.validation import Facts
+    from car_daemon.models.settings import ModelSettings
+
+# llama.cpp finds the later parts by this form of the name only.
+_FIRST = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
+
+
+def check_files(settings: "ModelSettings") -> "list[Facts]":
+    """Return the facts of the model's own files after a check of all files; raises InvalidModel."""
+    from car_daemon.gguf.validation import check_adapter, check_projector, check_regular
+
+    if settings.pull is not None and not os.path.isfile(settings.path):
+        raise InvalidModel(Reason.NOT_DOWNLOADED)
+    facts = check_model(settings.path)
+    for name, path in settings.adapters.items():
+        _check_beside(f"the adapter {name}", check_adapter, path)
+    if settings.projector is not None:
+        _check_beside("the projector", check_projector, settings.projector)
+    if settings.chat_template is not None:
+        _check_beside("the chat template", check_regular, settings.chat_template)
+    return facts
+
+
+def _check_beside(role: str, check: Callable[[Path], None], path: Path) -> None:
+    try:
+        check(path)
+    except InvalidModel as invalid:
+        raise InvalidModel(invalid.reason, invalid.detail, role=role) from None
+
+
+def check_model(path: Path) -> "list[Facts]":
+    """Return the facts of all files of a model; raises InvalidModel."""
+    # Imported here because a daemon answers its first request some milliseconds sooner without it.
+    from car_daemon.gguf.validation import check
+
+    first = check(path)
+    name = _FIRST.fullmatch(path.name)
+    if name is None:
+        return [first]
+    others = (path.with_name(f"{name[1]}-{number:05}-of-{name[2]}.gguf") for number in range(2, first.parts + 1))
+    return [first, *(check(other) for other in others)]

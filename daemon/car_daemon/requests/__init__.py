@@ -1,0 +1,1 @@
+"""Requests from accepted to answered: frames to engines, answers to clients."""

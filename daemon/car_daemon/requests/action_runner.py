@@ -1,0 +1,101 @@
+"""The runner of scheduler actions: it sends frames to engines and answers to clients."""
+
+from collections.abc import Callable
+
+from car_daemon.engines.registry import EngineRegistry
+from car_daemon.host.event_log import log
+from car_daemon.ipc import frames
+from car_daemon.requests.answer import PendingAnswer
+from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
+from car_daemon.scheduler.request import Request
+from car_daemon.scheduler.scheduler import Scheduler
+from car_daemon.telemetry import defects
+from car_daemon.telemetry.logs import trace_facts
+
+_SLOW_WAIT_S = 0.1
+
+
+class ActionRunner:
+    """Owner of the pending answers; calls `answered` with the model of each request after its terminal answer."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        engines: EngineRegistry,
+        *,
+        clock: Callable[[], float],
+        answered: Callable[[str], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._engines = engines
+        self._clock = clock
+        self._answered = answered
+        self.answers: dict[int, PendingAnswer] = {}  # by the request's key
+        self._divided_at = 0  # the gate's `busy_changes` when the cores were divided last
+
+    def __repr__(self) -> str:
+        return f"<ActionRunner {len(self.answers)} pending answers>"
+
+    def do(self, actions: list[Action]) -> None:
+        """Carry out actions in order; a request that no frame can hold is refused as an internal error."""
+        for action in actions:
+            try:
+                self._carry_out(action)
+            except Exception as error:
+                if not isinstance(action, Prepare | Run):
+                    raise
+                # Left alone, the request would keep its place in the queue for ever.
+                defects.report("request.unsendable", error)
+                key, now = action.request.key, self._clock()
+                actions += self._scheduler.refused(key, action.engine, "internal_error", {}, now)
+        gate = self._scheduler.gate
+        if gate.busy_changes != self._divided_at:
+            self._divided_at = gate.busy_changes
+            self._engines.divide_cores(gate.busy_engines())
+
+    def _carry_out(self, action: Action) -> None:
+        send, answers = self._engines.send, self.answers
+        match action:
+            case Prepare(request, engine):
+                send(engine, answers[request.key].as_prepare())
+            case Run(request, engine):
+                send(engine, answers[request.key].as_run())
+                self._log_wait(request)
+            case Park(key, engine):
+                send(engine, frames.Park(key))
+            case Resume(key, engine):
+                send(engine, frames.Resume(key))
+            case Halt(key, engine, deadline):
+                send(engine, frames.Halt(key, deadline))
+            case Progress(request, position, eta_ms):
+                answers[request.key].queued(position, eta_ms)
+            case Complete(request):
+                self._complete(answers.pop(request.key))
+                self._answered(request.model)
+            case Fail(request, reason, data):
+                if request.leased_at is None:
+                    send(request.engine, frames.Forget(request.key))
+                answers.pop(request.key).fail(reason, data)
+                self._answered(request.model)
+
+    def _complete(self, answer: PendingAnswer) -> None:
+        """Send a terminal response; an answer that its engine left incomplete is an internal error."""
+        try:
+            answer.complete()
+        except Exception as error:  # noqa: BLE001 - the request would never be answered
+            defects.report("request.incomplete", error)
+            answer.fail("internal_error", {})
+
+    def _log_wait(self, request: Request) -> None:
+        assert request.leased_at is not None
+        waited = request.leased_at - request.spec.arrived
+        if waited >= _SLOW_WAIT_S:
+            gate = self._scheduler.gate
+            log.info(
+                "request.waited",
+                model=request.model,
+                waited_ms=round(waited * 1000),
+                capacity=gate.capacity(request.model),
+                available=gate.available(request.model),
+                **trace_facts(self.answers[request.key].origin.trace),
+            )

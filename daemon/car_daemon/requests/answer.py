@@ -1,0 +1,91 @@
+"""Contracts of every request that needs a lease: its origin, its responder and its pending answer."""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from car_daemon.ipc import frames
+from car_daemon.scheduler.request import Failure, Request
+from car_protocol.answer import Progress
+from car_protocol.envelope import Id
+from car_protocol.errors import RpcError
+from car_protocol.trace import Trace
+
+
+class Responder(Protocol):
+    """Receiver of an answer; exactly one of `result` and `error` is called, once."""
+
+    @property
+    def chunks(self) -> int:
+        """Chunks that the client gets of the pieces sent so far; several pieces may be merged into one."""
+        ...
+
+    def chunk(self, text: str, extra: frames.Extra | None) -> None:
+        """Send one piece of a stream."""
+        ...
+
+    def progress(self, params: Progress) -> None:
+        """Send the request's progress."""
+        ...
+
+    def result(self, result: Struct) -> None:
+        """Send the terminal response."""
+        ...
+
+    def error(self, error: RpcError) -> None:
+        """Send the terminal error."""
+        ...
+
+
+class Origin(Struct, frozen=True):
+    """Origin of a request: uid, pid, connection, the client's own id and label, and its trace."""
+
+    uid: int
+    pid: int
+    connection: int
+    id: Id
+    client: str | None
+    trace: Trace | None
+
+
+class PendingAnswer(Protocol):
+    """A request and its answer in the making, until the terminal response or error."""
+
+    request: Request
+    origin: Origin
+    sequence: int | None  # in its engine, once a step advanced it
+    prompt_tokens: int  # 0 until it is prepared
+    namespace: str | None  # of the cached cells that it may use; None: none
+
+    @property
+    def failure(self) -> Failure | None:
+        """The error that its engine ended it with."""
+        ...
+
+    def as_prepare(self) -> frames.ToEngine:
+        """Return the frame that prepares the request."""
+        ...
+
+    def prepared(self, message: frames.Prepared) -> None:
+        """Keep the prepared form, so that an engine's death costs a waiting request nothing."""
+        ...
+
+    def as_run(self) -> frames.ToEngine:
+        """Return the frame that runs the request from its beginning."""
+        ...
+
+    def add(self, update: frames.RequestUpdate) -> None:
+        """Add the output of one step."""
+        ...
+
+    def queued(self, position: int, eta_ms: int | None) -> None:
+        """Send the request's position in the queue."""
+        ...
+
+    def complete(self) -> None:
+        """Send the terminal response."""
+        ...
+
+    def fail(self, reason: str, data: dict[str, object]) -> None:
+        """Send the terminal error."""
+        ...

@@ -1,0 +1,74 @@
+"""The pending answer to `embed` and `rerank`, which is sent in one piece."""
+
+from car_daemon.ipc import frames
+from car_daemon.requests.answer import Origin, Responder
+from car_daemon.scheduler.request import Failure, Request
+from car_protocol.embed import Embeddings, EmbedParams, Ranked, Ranking, RerankParams
+from car_protocol.errors import RpcError
+
+
+class EmbeddingAnswer:
+    """Texts of a request and their vectors or scores."""
+
+    def __init__(
+        self, request: Request, params: EmbedParams | RerankParams, origin: Origin, responder: Responder
+    ) -> None:
+        self.request = request
+        self.origin = origin
+        self.namespace: str | None = None  # embeddings use no cached cells
+        self.prompt_tokens = 0  # of all texts
+        self.sequence: int | None = None
+        self._params = params
+        self._responder = responder
+        self._prepared = frames.Prepared(request.key, b"", 0)
+        self._end: frames.End | None = None
+        self._vectors: list[list[float]] = []
+
+    def __repr__(self) -> str:
+        return f"<EmbeddingAnswer to {self.request!r}>"
+
+    @property
+    def failure(self) -> Failure | None:
+        """The error that the engine ended it with."""
+        return Failure("internal_error", {}) if self._end is not None and self._end.fault is not None else None
+
+    def as_prepare(self) -> frames.PrepareTexts:
+        """Return the frame that cuts the texts into tokens."""
+        params = self._params
+        if isinstance(params, EmbedParams):
+            return frames.PrepareTexts(self.request.key, params.input, None)
+        return frames.PrepareTexts(self.request.key, params.documents, params.query)
+
+    def prepared(self, message: frames.Prepared) -> None:
+        """Keep the prepared form."""
+        self._prepared = message
+        self.prompt_tokens = len(message.tokens) // frames.TOKEN_BYTES
+
+    def as_run(self) -> frames.RunTexts:
+        """Return the frame that runs the request."""
+        normalize = isinstance(self._params, EmbedParams) and self._params.normalize
+        return frames.RunTexts(self._prepared, normalize)
+
+    def add(self, update: frames.RequestUpdate) -> None:
+        """Keep the vectors, which come with the end."""
+        self._end = update.end
+        if update.extra is not None:
+            self._vectors = update.extra.vectors
+
+    def queued(self, position: int, eta_ms: int | None) -> None:
+        """Send nothing: these methods have no progress notifications."""
+
+    def complete(self) -> None:
+        """Send the terminal response."""
+        assert self._end is not None
+        params, model, usage = self._params, self.request.model, self._end.usage
+        if isinstance(params, EmbedParams):
+            self._responder.result(Embeddings(self._vectors, model, usage))
+            return
+        ranked = [Ranked(index, vector[0]) for index, vector in enumerate(self._vectors)]
+        ranked.sort(key=lambda each: -each.score)
+        self._responder.result(Ranking(ranked[: params.top_n], model, usage))
+
+    def fail(self, reason: str, data: dict[str, object]) -> None:
+        """Send the terminal error."""
+        self._responder.error(RpcError(reason, started=False, **data))

@@ -1,0 +1,133 @@
+"""Events of engines, passed on to answers, tokenization and the scheduler."""
+
+from collections.abc import Callable
+
+from car_daemon.engines.link import Engine
+from car_daemon.engines.registry import EngineRegistry
+from car_daemon.host.event_log import log
+from car_daemon.ipc import frames
+from car_daemon.models.entry import ModelEntry
+from car_daemon.requests.action_runner import ActionRunner
+from car_daemon.requests.answer import PendingAnswer
+from car_daemon.requests.model_work import ModelWork
+from car_daemon.requests.tokenization import Tokenization
+from car_daemon.scheduler.request import Prompt
+from car_daemon.scheduler.routing.replicas import EngineOffer
+from car_daemon.scheduler.routing.router import blocks_of
+from car_daemon.scheduler.scheduler import Scheduler
+from car_protocol.envelope import Failure, encode_message
+from car_protocol.errors import RpcError
+
+
+class EngineEvents:
+    """Events that supervisors report; `engine` is an engine's number.
+
+    A frame counts for requests that this engine has: an engine that a hostile model file controls ends its own alone.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        engines: EngineRegistry,
+        runner: ActionRunner,
+        tokenization: Tokenization,
+        work: ModelWork,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        self._scheduler = scheduler
+        self._engines = engines
+        self._runner = runner
+        self._tokenization = tokenization
+        self._work = work
+        self._clock = clock
+
+    def engine_ready(self, entry: ModelEntry, engine: int, link: Engine, ready: frames.Ready) -> None:
+        """Serve the model's requests with this engine from now on."""
+        self._work.refuse_other_devices(entry)
+        self._engines.joined(engine, link, ready)
+        self._tokenization.engine_ready(entry.name, engine, link)
+        offer = EngineOffer(
+            model=entry.name,
+            sequences=ready.sequences,
+            device=ready.device,
+            context_tokens=ready.context_tokens,
+            rates=tuple(ready.rates),
+            prompt_share=ready.prompt_share,
+        )
+        self._runner.do(self._scheduler.engine_ready(engine, offer, self._clock()))
+
+    def frame_received(self, engine: int, message: frames.FromEngine) -> None:
+        """Pass on a frame about requests."""
+        match message:
+            case frames.StepDone():
+                self._step_done(engine, message)
+            case frames.Prepared():
+                self._prepared(engine, message)
+            case frames.Parked():
+                self._runner.do(self._scheduler.parked(message.key, engine, self._clock()))
+            case frames.Refused():
+                self._refused(engine, message)
+            case frames.TokenIds() | frames.Counted() | frames.PlainText():
+                self._tokenization.answered(engine, message)
+
+    def engine_lost(self, engine: int, suspect: int | None = None) -> None:
+        """Go on without an engine: its requests run again or are answered."""
+        self._engines.left(engine)
+        self._tokenization.engine_lost(engine, suspect)
+        self._runner.do(self._scheduler.engine_lost(engine, self._clock(), suspect))
+
+    def replica_failed(self, entry: ModelEntry) -> None:
+        """Refuse the requests that only this replica could have served."""
+        if entry.state == "failed":
+            self._work.model_failed(entry)
+        else:
+            self._work.refuse_other_devices(entry)
+
+    def cores_taken(self, cores: int) -> None:
+        """Leave this number of cores to other programs."""
+        self._engines.leave_cores(cores, self._scheduler.gate.busy_engines())
+
+    def _step_done(self, engine: int, step: frames.StepDone) -> None:
+        now = self._clock()
+        for update in step.updates:
+            answer = self._answer_by(engine, update.key)
+            if answer is not None:
+                answer.add(update)
+                self._scheduler.advanced(update.key, update.prompt_done, update.sampled, now, update.cached)
+            if update.end is not None:
+                failure = answer.failure if answer is not None and update.end.fault is not None else None
+                if failure is not None and failure.reason == "internal_error":
+                    log.error("request.failed", engine=engine, fault=update.end.fault)
+                self._runner.do(self._scheduler.ended(update.key, engine, now, failure))
+
+    def _answer_by(self, engine: int, key: int) -> PendingAnswer | None:
+        """Return the pending answer of a request that an engine has."""
+        answer = self._runner.answers.get(key)
+        return answer if answer is not None and answer.request.engine == engine else None
+
+    def _prepared(self, engine: int, message: frames.Prepared) -> None:
+        answer = self._answer_by(engine, message.key)
+        if answer is None:
+            return
+        answer.prepared(message)
+        blocks: tuple[int, ...] = ()
+        # A router needs these only where it has a choice and cached cells may be used.
+        if answer.namespace is not None and self._scheduler.gate.replicas(answer.request.model) > 1:
+            blocks = blocks_of(message.tokens, answer.namespace)
+        prompt = Prompt(answer.prompt_tokens, message.max_tokens, blocks)
+        self._runner.do(self._scheduler.prepared(message.key, prompt, self._clock()))
+
+    def _refused(self, engine: int, message: frames.Refused) -> None:
+        if message.fault is not None:
+            log.error("request.failed", engine=engine, fault=message.fault)
+        try:
+            error = RpcError(message.reason, started=False, **message.data)
+            encode_message(Failure(None, error.as_object()))
+        except (KeyError, TypeError, ValueError):
+            # Its reason or data cannot be sent to a client.
+            error = RpcError("internal_error")
+        foreign = message.key in self._runner.answers and self._answer_by(engine, message.key) is None
+        if not self._tokenization.refused(engine, message.key, error) and not foreign:
+            now = self._clock()
+            self._runner.do(self._scheduler.refused(message.key, engine, error.reason, error.data, now))

@@ -1,0 +1,210 @@
+"""The pending answer to `infer` and `infer_stream`: text, logprobs, tool calls and timings."""
+
+import os
+from collections.abc import Callable
+
+from msgspec import UNSET, structs
+
+from car_daemon.ipc import frames
+from car_daemon.ipc.types import DAMAGED_IMAGE, TOO_COMPLEX
+from car_daemon.requests.answer import Origin, Responder
+from car_daemon.requests.chat import chat_of
+from car_daemon.scheduler.request import Failure, Request, RequestSpec
+from car_daemon.telemetry.latencies import Latencies, TokenClock
+from car_protocol.answer import Answer, Progress, Timings, Usage
+from car_protocol.errors import RpcError
+from car_protocol.infer import InferParams
+from car_protocol.sampling import Sampling
+
+_MAX_SEED = 2**32 - 1
+
+
+def request_of(params: InferParams, origin: Origin, key: int, model: str, *, size: int, now: float) -> Request:
+    """Return the scheduler's request for `params`, which came `now` in a frame of `size` bytes."""
+    spec = RequestSpec(
+        key=key,
+        model=model,
+        arrived=now,
+        client=(origin.uid, params.client if params.client is not None else origin.pid),
+        process=origin.pid,
+        size=size,
+        priority=params.priority,
+        wait=params.wait,
+        queue=params.queue,
+        supersede=None if params.supersede is None else (origin.connection, params.supersede),
+        progress=params.progress,
+        device=params.device,
+        session=None if params.session is None else (origin.uid, params.session),
+        timeout=params.timeout_ms and params.timeout_ms / 1000,
+        queue_timeout=params.queue_timeout_ms and params.queue_timeout_ms / 1000,
+    )
+    return Request(spec)
+
+
+class GenerationAnswer:
+    """A request's options and the answer so far; times in seconds of `clock`."""
+
+    def __init__(
+        self,
+        request: Request,
+        params: InferParams,
+        origin: Origin,
+        responder: Responder,
+        *,
+        streams: bool,
+        latencies: Latencies,
+        clock: Callable[[], float],
+    ) -> None:
+        self.request = request
+        self.origin = origin
+        self.prompt_tokens = 0  # until it is prepared
+        self.sequence: int | None = None
+        self._params = params
+        self._responder = responder
+        self._streams = streams
+        self._latencies = latencies
+        self._clock = clock
+        self._options = _options(params, origin)
+        self.namespace = self._options.namespace
+        self._prepared = frames.Prepared(request.key, b"", 0)
+        self._tokens = TokenClock(latencies, request.spec.arrived, clock)
+        self._texts: list[str] = []  # the pieces of an answer that does not stream
+        self._extras: list[frames.Extra] = []
+        self._end: frames.End | None = None
+
+    def __repr__(self) -> str:
+        return f"<GenerationAnswer to {self.request!r}, {self.request.produced} tokens>"
+
+    @property
+    def failure(self) -> Failure | None:
+        """The error that its engine ended it with."""
+        match self._end and self._end.fault:
+            case None:
+                return None
+            case "image":
+                return Failure("invalid_params", {"param": "messages", "why": DAMAGED_IMAGE})
+            case "constraint":
+                bound_by = [name for name in ("grammar", "json_schema") if getattr(self._params, name) is not None]
+                return Failure("invalid_params", {"param": [*bound_by, "tools"][0], "why": TOO_COMPLEX})
+            case _:
+                return Failure("internal_error", {})
+
+    def as_prepare(self) -> frames.Prepare:
+        """Return the frame that prepares the prompt."""
+        params = self._params
+        return frames.Prepare(
+            key=self.request.key,
+            owner=self.origin.uid,
+            prompt=params.prompt,
+            suffix=params.suffix,
+            tokens=params.tokens,
+            chat=chat_of(params),
+            parse_special=params.parse_special,
+            max_tokens=params.max_tokens,
+            sampling=self._options.sampling,
+            grammar=params.grammar,
+            json_schema=params.json_schema,
+            lenient=params.lenient,
+            adapters=tuple((each.name, each.scale) for each in params.lora),
+        )
+
+    def prepared(self, message: frames.Prepared) -> None:
+        """Keep the prepared form, so that an engine's death costs a waiting request nothing."""
+        self._prepared = message
+        self.prompt_tokens = len(message.tokens) // frames.TOKEN_BYTES
+
+    def as_run(self) -> frames.Run:
+        """Return the frame that runs the request from its beginning; the output of a dead engine is dropped."""
+        request = self.request
+        if request.retried:
+            self._texts.clear()
+            self._extras.clear()
+            self._tokens = TokenClock(self._latencies, request.spec.arrived, self._clock)
+        assert request.leased_at is not None
+        self._latencies.queued.observe(request.leased_at - request.spec.arrived)
+        return frames.Run(self._prepared, self._options)
+
+    def add(self, update: frames.RequestUpdate) -> None:
+        """Add the output of one step; a stream sends it at once."""
+        self.sequence = update.sequence
+        self._end = update.end
+        if self._params.progress and self._tokens.first_at is None and (update.sampled or update.end is None):
+            done, total = update.prompt_done, self.prompt_tokens
+            self._responder.progress(Progress(self.origin.id, "prefill", done=done, total=total))
+        if update.sampled:
+            self._tokens.token()
+        if not self._streams:
+            self._texts.append(update.text)
+            if update.extra is not None:
+                self._extras.append(update.extra)
+        elif update.text or update.extra is not None:
+            self.request.sent = True
+            self._responder.chunk(update.text, update.extra)
+
+    def queued(self, position: int, eta_ms: int | None) -> None:
+        """Send the request's position in the queue."""
+        self._responder.progress(Progress(self.origin.id, "queued", position=position, eta_ms=eta_ms))
+
+    def complete(self) -> None:
+        """Send the terminal response."""
+        request, now = self.request, self._clock()
+        leased = request.leased_at if request.leased_at is not None else now
+        first = self._tokens.first_at if self._tokens.first_at is not None else now
+        end = self._end
+        if end is None:
+            # Cut off at its deadline, because its engine died or hangs.
+            usage = Usage(self.prompt_tokens, 0, request.produced)
+            end = frames.End("deadline", None, usage, _ms(first - leased), _ms(now - first))
+        assert end.reason is not None
+        answer = Answer(
+            finish_reason=end.reason,
+            stop=end.stop if end.stop is not None else UNSET,
+            model=request.model,
+            seed=self._options.seed,
+            usage=end.usage,
+            ignored=self._prepared.ignored if self._params.lenient else UNSET,
+            timings=Timings(
+                queue_ms=_ms(leased - request.spec.arrived),
+                prefill_ms=round(end.prefill_ms, 3),
+                ttft_ms=_ms(first - request.spec.arrived),
+                decode_ms=round(end.decode_ms, 3),
+                total_ms=_ms(now - request.spec.arrived),
+            ),
+        )
+        if self._streams:
+            answer = structs.replace(answer, chunks=self._responder.chunks)
+        else:
+            extras, params = self._extras, self._params
+            answer = structs.replace(
+                answer,
+                text="".join(self._texts),
+                reasoning="".join(extra.reasoning for extra in extras) or UNSET,
+                tool_calls=[call for extra in extras for call in extra.tool_calls] or UNSET,
+                tokens=[token for extra in extras for token in extra.tokens] if params.return_tokens else UNSET,
+                logprobs=UNSET if params.logprobs is None else [each for extra in extras for each in extra.logprobs],
+            )
+        self._responder.result(answer)
+
+    def fail(self, reason: str, data: dict[str, object]) -> None:
+        """Send the terminal error."""
+        if reason == "cancelled" and self._streams:
+            data = {**data, "chunks": self._responder.chunks}
+        self._responder.error(RpcError(reason, started=self._tokens.first_at is not None, **data))
+
+
+def _options(params: InferParams, origin: Origin) -> frames.GenerationOptions:
+    sampling = {name: getattr(params, name) for name in Sampling.__struct_fields__}
+    return frames.GenerationOptions(
+        sampling=Sampling(**{name: value for name, value in sampling.items() if value is not UNSET}),
+        seed=params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little") % _MAX_SEED,
+        stop=params.stop,
+        return_tokens=params.return_tokens,
+        logprobs=params.logprobs,
+        namespace=f"{origin.uid}:{params.session or ''}" if params.cache_prompt else None,
+        # Adapters that change something, in the order that makes equal sets equal.
+        adapters=tuple(sorted((each.name, each.scale) for each in params.lora if each.scale)),
+    )
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)

@@ -1,0 +1,139 @@
+"""Submission and cancellation of requests."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import count
+
+from car_daemon.engines.registry import EngineRegistry
+from car_daemon.host.event_log import log
+from car_daemon.host.timers import Deadlines
+from car_daemon.models.entry import ModelEntry
+from car_daemon.models.pool import ModelPool
+from car_daemon.requests.action_runner import ActionRunner
+from car_daemon.requests.answer import Origin, PendingAnswer, Responder
+from car_daemon.requests.defaults import with_defaults
+from car_daemon.requests.embedding import EmbeddingAnswer
+from car_daemon.requests.engine_events import EngineEvents
+from car_daemon.requests.generation import GenerationAnswer, request_of
+from car_daemon.requests.model_work import ModelWork
+from car_daemon.requests.tokenization import Tokenization
+from car_daemon.scheduler.actions import Fail
+from car_daemon.scheduler.request import Request, RequestSpec
+from car_daemon.scheduler.scheduler import Scheduler
+from car_daemon.telemetry.latencies import Latencies
+from car_daemon.telemetry.logs import trace_facts
+from car_protocol.embed import EmbedParams, RerankParams
+from car_protocol.errors import RpcError
+from car_protocol.infer import InferParams
+
+
+class Inference:
+    """Requests from submission to answer.
+
+    Calls `arrived` for every model that gets work, and `left` whenever work of a model ends.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pool: ModelPool,
+        *,
+        clock: Callable[[], float],
+        arrived: Callable[[ModelEntry], None],
+        left: Callable[[str], None],
+    ) -> None:
+        self.scheduler = scheduler
+        self._pool = pool
+        self._clock = clock
+        self._arrived = arrived
+        self._keys = count(1)
+        self._deadlines = Deadlines(scheduler.next_deadline, self._expire, clock)
+        self.tokenization = Tokenization(
+            self._keys,
+            max_bytes=lambda: scheduler.backlog.bounds.max_bytes,
+            draining=lambda: scheduler.draining,
+            arrived=lambda model: arrived(pool.named(model)),
+            left=left,
+        )
+        engines = EngineRegistry()
+        self.runner = ActionRunner(scheduler, engines, clock=clock, answered=left)
+        self.work = ModelWork(scheduler, self.runner, self.tokenization, clock=clock)
+        self.events = EngineEvents(scheduler, engines, self.runner, self.tokenization, self.work, clock=clock)
+        self.latencies: defaultdict[str, Latencies] = defaultdict(Latencies)  # by model
+
+    def __repr__(self) -> str:
+        return f"<Inference {len(self.runner.answers)} answers, {len(self.tokenization.jobs)} tokenizations>"
+
+    @property
+    def idle(self) -> bool:
+        """True while no request and no tokenization lacks its answer."""
+        return not self.runner.answers and not self.tokenization.jobs
+
+    def infer(self, params: InferParams, origin: Origin, responder: Responder, *, size: int, streams: bool) -> int:
+        """Submit a request of `size` bytes; return the key that cancels it. Raises RpcError `model_unavailable`."""
+        entry = self._pool.servable(params.model)
+        if params.device is not None and not entry.is_on(params.device):
+            raise RpcError("model_unavailable", lacks="device")
+        params = with_defaults(params, entry.configured.defaults)
+        now = self._clock()
+        request = request_of(params, origin, next(self._keys), entry.name, size=size, now=now)
+        latencies = self.latencies[entry.name]
+        answer = GenerationAnswer(
+            request, params, origin, responder, streams=streams, latencies=latencies, clock=self._clock
+        )
+        return self._submit(entry, answer, now)
+
+    def embed(self, params: EmbedParams | RerankParams, origin: Origin, responder: Responder, *, size: int) -> int:
+        """Submit texts to embed or to rank; return the key that cancels them. Raises RpcError `model_unavailable`."""
+        entry = self._pool.servable(params.model)
+        now = self._clock()
+        spec = RequestSpec(
+            key=next(self._keys),
+            model=entry.name,
+            arrived=now,
+            client=(origin.uid, origin.pid),
+            process=origin.pid,
+            size=size,
+        )
+        return self._submit(entry, EmbeddingAnswer(Request(spec), params, origin, responder), now)
+
+    def cancel(self, key: int, reason: str = "cancelled") -> None:
+        """End a request in any state; unknown and ended ones are ignored."""
+        if (answer := self.runner.answers.get(key)) is not None:
+            log.debug("request.cancelled", key=key, model=answer.request.model, why=reason)
+        self.runner.do(self.scheduler.cancel(key, self._clock(), reason))
+
+    def pause(self, key: int) -> None:
+        """Park a request until `unpause`."""
+        self.runner.do(self.scheduler.pause(key, self._clock()))
+
+    def unpause(self, key: int) -> None:
+        """Let a paused request resume in its turn."""
+        self.runner.do(self.scheduler.unpause(key, self._clock()))
+
+    def allocate(self) -> None:
+        """Start the requests that may run after a change of capacity."""
+        self.runner.do(self.scheduler.allocate(self._clock()))
+
+    def refuse_all(self, reason: str) -> None:
+        """Answer all requests and tokenizations with an error."""
+        self.tokenization.refuse_all(reason)
+        self.runner.do(self.scheduler.refuse_all(reason, self._clock()))
+
+    def _submit(self, entry: ModelEntry, answer: PendingAnswer, now: float) -> int:
+        request = answer.request
+        self.runner.answers[request.key] = answer
+        self.runner.do(self.scheduler.submit(request, now))
+        if request.limited and (expires_at := request.expires_at) is not None:
+            self._deadlines.add(expires_at)
+        if request.key in self.runner.answers:
+            self._arrived(entry)
+        return request.key
+
+    def _expire(self) -> None:
+        actions = self.scheduler.expire(self._clock())
+        for request in (action.request for action in actions if isinstance(action, Fail)):
+            assert request.limit is not None
+            facts = trace_facts(self.runner.answers[request.key].origin.trace)
+            log.warning("request.timed_out", model=request.model, limit_ms=round(request.limit * 1000), **facts)
+        self.runner.do(actions)

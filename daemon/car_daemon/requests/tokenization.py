@@ -1,0 +1,169 @@
+"""`tokenize` and `detokenize`: calls that need an engine but no lease."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from car_daemon.engines.link import Engine
+from car_daemon.host.event_log import log
+from car_daemon.ipc import frames
+from car_daemon.requests.answer import Responder
+from car_daemon.requests.chat import chat_of
+from car_daemon.requests.job_table import Job, JobTable
+from car_daemon.scheduler.recovery import QUARANTINED
+from car_protocol.errors import RpcError
+from car_protocol.limits import QUEUE_MAX_BYTES
+from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens
+
+
+class JobEngines:
+    """The engines that are up, by model: each job is sent to one of its model, or waits for one."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, dict[int, Engine]] = {}  # by model and number
+
+    def joined(self, model: str, engine: int, link: Engine, waiting: Iterable[Job]) -> None:
+        """Add an engine, and send it the jobs of its model that wait."""
+        self._links.setdefault(model, {})[engine] = link
+        self.send_all(waiting)
+
+    def left(self, engine: int) -> None:
+        """Forget an engine."""
+        for links in self._links.values():
+            links.pop(engine, None)
+
+    def close(self, model: str) -> None:
+        """Let later jobs wait for another engine of the model."""
+        self._links.pop(model, None)
+
+    def send(self, job: Job) -> None:
+        """Send a job to an engine of its model; without one it waits."""
+        links = self._links.get(job.model)
+        if links:
+            job.engine, link = next(iter(links.items()))
+            link.send(job.message)
+
+    def send_all(self, jobs: Iterable[Job]) -> None:
+        """Send the jobs that no engine has."""
+        for job in jobs:
+            if job.engine is None:
+                self.send(job)
+
+
+class Tokenization:
+    """Calls of at most `max_bytes`, or one of each user; calls for a model that loads wait for its engine.
+
+    Calls `arrived` with the model of each new call and `left` with that of each closed one.
+    """
+
+    def __init__(
+        self,
+        keys: Iterator[int],
+        *,
+        max_bytes: Callable[[], int] = lambda: QUEUE_MAX_BYTES,
+        draining: Callable[[], bool] = lambda: False,
+        arrived: Callable[[str], None] = lambda _: None,
+        left: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._keys = keys
+        self._draining = draining
+        self._arrived = arrived
+        self.jobs = JobTable(max_bytes, left)
+        self.engines = JobEngines()
+
+    def tokenize(self, model: str, params: TokenizeParams, responder: Responder, *, uid: int = 0, size: int = 0) -> int:
+        """Tokenize a text or a conversation; return the key that cancels it. Raises RpcError `draining` or `limit`."""
+        key = next(self._keys)
+        message = frames.Tokenize(
+            key, params.text, params.add_special, params.parse_special, chat_of(params), params.count_only
+        )
+        return self._submit(Job(model, message, uid, size, responder))
+
+    def detokenize(
+        self, model: str, params: DetokenizeParams, responder: Responder, *, uid: int = 0, size: int = 0
+    ) -> int:
+        """Write tokens out as text; return the key that cancels it. Raises RpcError `draining` or `limit`."""
+        message = frames.Detokenize(next(self._keys), params.tokens, params.special)
+        return self._submit(Job(model, message, uid, size, responder))
+
+    def cancel(self, key: int, reason: str = "cancelled") -> None:
+        """Answer a call with an error; it counts until its engine is done with it. Unknown keys are ignored."""
+        job = self.jobs.job(key)
+        if job is None or job.responder is None:
+            return
+        if job.engine is None:
+            self.jobs.close(key)
+        responder, job.responder = job.responder, None
+        responder.error(RpcError(reason))
+
+    def refuse_all(self, reason: str) -> None:
+        """Answer all open calls with an error."""
+        for key in self.jobs.keys:
+            self.cancel(key, reason)
+
+    # Events of engines.
+
+    def answered(self, engine: int, message: frames.TokenIds | frames.Counted | frames.PlainText) -> None:
+        """Send an engine's answer to a call that it has, unless that was cancelled."""
+        job = self.jobs.close_by(engine, message.key)
+        if job is not None and job.responder is not None:
+            job.responder.result(_result_of(message))
+
+    def refused(self, engine: int, key: int, error: RpcError) -> bool:
+        """Send an engine's refusal of a call that it has; return False if it has none of this key."""
+        job = self.jobs.close_by(engine, key)
+        if job is not None and job.responder is not None:
+            job.responder.error(error)
+        return job is not None
+
+    def engine_ready(self, model: str, engine: int, link: Engine) -> None:
+        """Send an engine the calls that wait for its model."""
+        self.engines.joined(model, engine, link, self.jobs.of_model(model))
+
+    def engine_lost(self, engine: int, suspect: int | None = None) -> None:
+        """Send a dead engine's calls to another engine; one present at two deaths may have caused them: refuse it.
+
+        A `suspect` is the key of the one call or request that the engine hung at.
+        """
+        self.engines.left(engine)
+        lost = self.jobs.of_engine(engine)
+        for job in lost:
+            job.engine = None
+            job.deaths += suspect is None or job.message.key == suspect
+        quarantined = [job.message.key for job in lost if job.responder is None or job.deaths > 1]
+        for key in quarantined:
+            log.debug("tokenization.quarantined", key=key, engine=engine)
+        self._fail(quarantined, "engine_lost", QUARANTINED)
+        for model in {job.model for job in lost}:
+            self.engines.send_all(self.jobs.of_model(model))
+
+    def model_failed(self, model: str, data: dict[str, Any] | None = None) -> None:
+        """Refuse all calls of a model that cannot be served."""
+        self._fail([job.message.key for job in self.jobs.of_model(model)], "model_unavailable", data or {})
+
+    def _submit(self, job: Job) -> int:
+        if self._draining():
+            raise RpcError("draining")
+        self.jobs.add(job)
+        try:
+            self.engines.send(job)
+        except Exception:
+            self.jobs.close(job.message.key)
+            raise
+        self._arrived(job.model)
+        return job.message.key
+
+    def _fail(self, keys: list[int], reason: str, data: dict[str, Any]) -> None:
+        for key in keys:
+            job = self.jobs.close(key)
+            if job is not None and job.responder is not None:
+                job.responder.error(RpcError(reason, **data))
+
+
+def _result_of(message: frames.TokenIds | frames.Counted | frames.PlainText) -> Tokens | Text:
+    match message:
+        case frames.TokenIds(tokens=tokens):
+            return Tokens(tokens=tokens, count=len(tokens))
+        case frames.Counted(count=count):
+            return Tokens(count=count)
+        case frames.PlainText(text=text):
+            return Text(text)

@@ -1,0 +1,61 @@
+"""Allocation: leases for waiters, room for requests held back, parkings, and positions."""
+
+from car_daemon.scheduler.actions import Action, Resume, Run
+from car_daemon.scheduler.admission import Admission
+from car_daemon.scheduler.books import Books
+from car_daemon.scheduler.eta import Positions
+from car_daemon.scheduler.request import Request, State
+
+
+class Allocator:
+    """Gives free sequences to waiters after every event."""
+
+    def __init__(self, books: Books, admission: Admission) -> None:
+        self._books = books
+        self._positions = Positions(books.waiting, books.rate, books.gate)
+        self._admission = admission
+
+    def allocate(self, now: float, prepared: Request | None = None) -> list[Action]:
+        """Lease free sequences, let in requests held back, park for urgent waiters, report positions.
+
+        A request that was `prepared` now begins to wait, or gets its lease at once where nothing waits.
+        """
+        books = self._books
+        waiting, actions = books.waiting, list[Action]()
+        if prepared is not None:
+            engine = waiting.lease_at_once(prepared, books.gate, now)
+            if engine is not None:
+                actions.append(self._start(prepared, engine, now))
+            else:
+                books.table.assign(prepared, None)
+                waiting.add(prepared, now)
+        if waiting.requests:
+            actions += [self._start(*lease, now) for lease in waiting.leases(books.gate, now)]
+        if books.backlog.held_back:
+            actions += self._admission.let_in()
+        if waiting.touched:
+            if waiting.requests:
+                actions += books.parkings.plan()
+                actions += self._positions.plan(now)
+            waiting.planned()
+        return actions
+
+    def _start(self, request: Request, engine: int, now: float) -> Action:
+        books = self._books
+        parked = request.state is State.PARKED
+        books.backlog.leave(request)
+        request.move(State.RUNNING)
+        books.table.assign(request, engine)
+        if request.leased_at is None:
+            request.leased_at = now
+            if request.limited:
+                books.table.limit(request)
+        books.parkings.started(request)
+        if books.decisions.sink is not None:
+            aged = "aged, " if books.waiting.aged(request, now) else ""
+            why = f"{aged}waited {now - request.waits_since:.3f} s, {len(books.waiting.requests)} still wait"
+            books.decisions.sink("resume" if parked else "lease", request, why)
+        if parked:
+            return Resume(request.key, engine)
+        books.charging.started(request, books.gate.prompt_share(engine))
+        return Run(request, engine)

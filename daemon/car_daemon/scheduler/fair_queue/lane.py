@@ -1,0 +1,143 @@
+"""One queue of waiting requests, ordered by user, process and label."""
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from car_daemon.scheduler.fair_queue.tree import Account, Branch, Path
+
+_SLACK = 8  # outdated keys that are never worth a rebuild
+
+
+class Target(NamedTuple):
+    """The engines that may run a request: of a model, on a device or on any, and the one that parked it or any."""
+
+    model: str
+    device: str | None
+    engine: int | None
+
+
+class Lane:
+    """The waiting requests of one class and one target; every operation is O(log n) amortised."""
+
+    def __init__(self, rank: int, target: Target, root: Account) -> None:
+        self.rank = rank  # of its class: the lower, the more urgent
+        self.target = target
+        self.root = Branch(None, root, "")
+        self.leaves: dict[int, Branch] = {}  # of the waiting requests, by key
+
+    def __repr__(self) -> str:
+        return f"<Lane {self.rank} {self.target}: {len(self.leaves)} waiting>"
+
+    def __len__(self) -> int:
+        return len(self.leaves)
+
+    def add(self, key: int, path: Path, weight: float) -> None:
+        """Add a request; `weight` is of its user."""
+        user, process, label = path
+        leaf = self.root.child(user, weight).child(process).child(label, leaf=True)
+        heappush(leaf.keys, key)
+        if len(leaf.keys) > 2 * leaf.waiting + _SLACK:
+            leaf.keys = [each for each in set(leaf.keys) if each == key or self.leaves.get(each) is leaf]
+            heapify(leaf.keys)
+        self.leaves[key] = leaf
+        branch, parent = leaf, leaf.parent
+        while parent is not None:
+            if not branch.waiting:
+                branch.begin_to_wait()
+            branch.waiting += 1
+            branch, parent = parent, parent.parent
+        branch.waiting += 1
+        leaf.account.add_waiting()
+
+    def first(self) -> int:
+        """Return the key of the request that is served next; the lane is not empty."""
+        return self._first_of(self.root.first())
+
+    def first_of(self, uid: int) -> int | None:
+        """Return the key of a user's request that is served next; None where the user has none."""
+        user = self.root.children.get(uid)
+        return None if user is None or not user.waiting else self._first_of(user)
+
+    def take(self, key: int) -> Branch:
+        """Remove a request that gets a lease and return its leaf, for `Branch.returned`."""
+        leaf = self._served(key)
+        branch: Branch | None = leaf
+        while branch is not None:
+            branch.waiting -= 1
+            branch.leases += 1
+            branch = branch.parent
+        leaf.account.remove_waiting()
+        leaf.account.count_lease(1)
+        return leaf
+
+    def remove(self, key: int, *, served: bool = False) -> None:
+        """Remove a request that gets no lease here; the clocks move on if it was its turn."""
+        leaf = self._served(key) if served else self.leaves.pop(key)
+        branch: Branch | None = leaf
+        while branch is not None:
+            branch.waiting -= 1
+            branch = branch.parent
+        leaf.account.remove_waiting()
+        leaf.leave()
+
+    def _first_of(self, user: Branch) -> int:
+        leaf = user.first().first()
+        while self.leaves.get(leaf.keys[0]) is not leaf:
+            heappop(leaf.keys)
+        return leaf.keys[0]
+
+    def _served(self, key: int) -> Branch:
+        """Move the clocks of all levels to a request's virtual times, and forget its place."""
+        leaf = self.leaves.pop(key)
+        branch, parent = leaf, leaf.parent
+        while parent is not None:
+            parent.serve(branch.account.served + branch.offset)
+            if (time := branch.account.time) > parent.account.clock:
+                parent.account.clock = time
+            branch, parent = parent, parent.parent
+        return leaf
+
+    def order(self, cost: Callable[[int], float]) -> Iterator[int]:
+        """Yield the keys in the order in which they are served if each costs what `cost` returns."""
+        if self.leaves:
+            yield from _order(self.root, self.leaves, cost)
+
+
+def _order(branch: Branch, leaves: dict[int, Branch], cost: Callable[[int], float]) -> Iterator[int]:
+    if branch.keys:
+        yield from (key for key in _ascending(branch.keys) if leaves.get(key) is branch)
+        return
+    # Nodes of the heap's tree by index, opened in order, and children that were found, by virtual time: so a few
+    # requests of many cost little.
+    frontier: list[tuple[float, int, int, Branch | None, Iterator[int] | None]] = [
+        (branch.heap[0][0], -1, 0, None, None)
+    ]
+    while frontier:
+        time, number, index, child, keys = heappop(frontier)
+        if child is None:
+            entry, _, found = branch.heap[index]
+            for below in (2 * index + 1, 2 * index + 2):
+                if below < len(branch.heap):
+                    heappush(frontier, (branch.heap[below][0], -1, below, None, None))
+            if found.waiting and entry == found.entry:
+                heappush(frontier, (found.time, found.number, 0, found, _order(found, leaves, cost)))
+            continue
+        assert keys is not None
+        key = next(keys, None)
+        if key is not None:
+            yield key
+            heappush(frontier, (time + cost(key) / child.account.weight, number, 0, child, keys))
+
+
+def _ascending(heap: list[int]) -> Iterator[int]:
+    """Yield the different numbers of a heap in order; a few of many cost little."""
+    frontier, last = [(heap[0], 0)], None
+    while frontier:
+        key, index = heappop(frontier)
+        for below in (2 * index + 1, 2 * index + 2):
+            if below < len(heap):
+                heappush(frontier, (heap[below], below))
+        if key != last:
+            yield key
+        last = key

@@ -1,0 +1,1 @@
+"""The choice of an engine among the replicas of a model."""

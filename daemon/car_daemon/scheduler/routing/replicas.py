@@ -1,0 +1,170 @@
+"""The engines of one model, with their leases counted as they come and go."""
+
+from msgspec import Struct, field
+
+from car_daemon.host.devices import is_on
+from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
+from car_daemon.scheduler.request import Request
+
+
+class EngineOffer(Struct, frozen=True):
+    """An engine's declaration: sequences of one model, on one device, each of `context_tokens`.
+
+    `rates` are its tokens per second with 1, 2, ... running sequences, empty where they were not measured; a prompt
+    token takes as long as `prompt_share` answer tokens.
+    """
+
+    model: str
+    sequences: int
+    device: str = "cpu"
+    context_tokens: int = 2**31
+    rates: tuple[float, ...] = ()
+    prompt_share: float = 1.0
+
+    def burden(self, leased: int) -> float:
+        """Return the seconds of a token with one more sequence; the part of its sequences where no rates are known."""
+        if not self.rates:
+            return (leased + 1) / self.sequences
+        return (leased + 1) / self.rates[min(leased, len(self.rates) - 1)]
+
+
+class Engine(Struct, eq=False):
+    """One engine: its offer and its leases."""
+
+    number: int
+    offer: EngineOffer
+    sessions: int  # that it ran last
+    leased: set[int] = field(default_factory=set)  # keys of the requests that have a lease
+    closed: bool = False  # it prepares no new requests
+
+    @property
+    def free(self) -> int:
+        """Sequences without a lease."""
+        return max(0, self.offer.sequences - len(self.leased))
+
+
+class _Group:
+    """The engines of a model on one device with sequences of one length."""
+
+    def __init__(self) -> None:
+        self.free = 0  # sequences without a lease
+        self.engines = 0
+        self.by_burden: LazyHeap[tuple[float, int, int], int] = LazyHeap()  # engines with a free sequence
+
+
+class Replicas:
+    """The engines of one model that are up; they are ranked while there are several."""
+
+    def __init__(self) -> None:
+        self.engines: dict[int, Engine] = {}  # by number
+        self.declared = 0  # sequences
+        self.leased = 0
+        self._groups: dict[tuple[str, int], _Group] = {}  # by device and context tokens
+        self._preparing: LazyHeap[tuple[int, int, int], int] = LazyHeap()  # open engines, the next to prepare first
+
+    def __repr__(self) -> str:
+        return f"<Replicas {len(self.engines)}, {self.leased}/{self.declared} leased>"
+
+    def add(self, engine: Engine) -> None:
+        """Add an engine without leases."""
+        offer = engine.offer
+        self.engines[engine.number] = engine
+        self.declared += offer.sequences
+        group = self._groups.setdefault((offer.device, offer.context_tokens), _Group())
+        group.engines += 1
+        group.free += engine.free
+        for each in self.engines.values() if len(self.engines) == 2 else (engine,):
+            self.rank(each)
+
+    def remove(self, engine: Engine) -> None:
+        """Remove an engine and its leases."""
+        place = engine.offer.device, engine.offer.context_tokens
+        group = self._groups[place]
+        del self.engines[engine.number]
+        self.declared -= engine.offer.sequences
+        self.leased -= len(engine.leased)
+        group.engines -= 1
+        group.free -= engine.free
+        group.by_burden.discard(engine.number)
+        self._preparing.discard(engine.number)
+        if not group.engines:
+            del self._groups[place]
+
+    def lease(self, engine: Engine, key: int) -> None:
+        """Count a lease of a free sequence."""
+        engine.leased.add(key)
+        self._count(engine, 1)
+
+    def release(self, engine: Engine, key: int) -> None:
+        """Count the end of a lease."""
+        engine.leased.remove(key)
+        self._count(engine, -1)
+
+    def close(self) -> None:
+        """Let the engines that are up prepare no new requests."""
+        for engine in self.engines.values():
+            engine.closed = True
+            self._preparing.discard(engine.number)
+
+    def preparer(self) -> int | None:
+        """Return the open engine of the shortest context with the fewest leases; None while none is open."""
+        if len(self.engines) == 1:
+            (engine,) = self.engines.values()
+            return None if engine.closed else engine.number
+        return self._preparing.first()
+
+    def free_on(self, device: str) -> int:
+        """Return the free sequences on a device."""
+        return sum(group.free for (place, _), group in self._groups.items() if is_on(place, device))
+
+    def free_for(self, request: Request) -> int:
+        """Return the free sequences of the engines that a request may run on."""
+        return sum(self._groups[place].free for place in self._places(request))
+
+    def least_burdened(self, request: Request) -> int | None:
+        """Return the engine with a free sequence that gives a request most tokens per second."""
+        if len(self.engines) == 1:
+            (engine,) = self.engines.values()
+            device = request.spec.device
+            return engine.number if engine.free and (device is None or is_on(engine.offer.device, device)) else None
+        heaps = [self._groups[place].by_burden for place in self._places(request)]
+        ranks = [(rank, heap) for heap in heaps if (rank := heap.least()) is not None]
+        return min(ranks, key=lambda each: each[0])[1].first() if ranks else None
+
+    def suits(self, request: Request, engine: Engine) -> bool:
+        """Return True if a request may run on an engine: on its device, and where no longer sequences are needed."""
+        offer = engine.offer
+        return is_on(offer.device, request.spec.device) and self._fits(request, offer.context_tokens)
+
+    def serves(self, device: str | None) -> bool:
+        """Return True if an engine is up on a device, or on any."""
+        return any(is_on(place, device) for place, _ in self._groups)
+
+    def rank(self, engine: Engine) -> None:
+        """Rank an engine among several by its leases; of equal ones the one with fewer sessions goes first."""
+        if len(self.engines) == 1:
+            return
+        offer, leased = engine.offer, len(engine.leased)
+        heap = self._groups[offer.device, offer.context_tokens].by_burden
+        if leased < offer.sequences:
+            heap.set(engine.number, (offer.burden(leased), engine.sessions, engine.number))
+        else:
+            heap.discard(engine.number)
+        if not engine.closed:
+            self._preparing.set(engine.number, (offer.context_tokens, leased, -engine.number))
+
+    def _count(self, engine: Engine, change: int) -> None:
+        self.leased += change
+        self._groups[engine.offer.device, engine.offer.context_tokens].free -= change
+        self.rank(engine)
+
+    def _places(self, request: Request) -> list[tuple[str, int]]:
+        device = request.spec.device
+        return [place for place in self._groups if is_on(place[0], device) and self._fits(request, place[1])]
+
+    def _fits(self, request: Request, context_tokens: int) -> bool:
+        """Return True if a request fits such sequences, or its model has no longer ones where it may run."""
+        if request.prompt.tokens + request.prompt.max_tokens <= context_tokens:
+            return True
+        device = request.spec.device
+        return context_tokens == max(tokens for place, tokens in self._groups if is_on(place, device))

@@ -1,0 +1,63 @@
+"""Accepts connections from a listening socket, as many as there are descriptors for."""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+
+from car_daemon.host.event_log import log
+from car_daemon.host.timers import Timer
+
+# Connections accepted in one turn of the event loop, so that other work is not kept waiting.
+_MOST_PER_TURN = 64
+
+
+class Acceptor:
+    """Passes accepted sockets, non-blocking, to `accepted`; where descriptors run out it pauses for `pause_s` seconds.
+
+    New connections wait in the kernel's queue meanwhile; the event loops' own servers would drop them.
+    """
+
+    def __init__(self, accepted: Callable[[socket.socket], None], *, pause_s: float = 0.2) -> None:
+        self._accepted = accepted
+        self._pause_s = pause_s
+        self._resume = Timer(self._listen)
+        self._listener: socket.socket | None = None
+        self._short = False  # whether the last attempt found no descriptor
+
+    def start(self, listener: socket.socket) -> None:
+        """Accept from this socket from now on, in place of the one before."""
+        self.stop()
+        self._listener = listener
+        self._listen()
+
+    def stop(self) -> None:
+        """Stop accepting."""
+        self._resume.cancel()
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener = None
+
+    def _listen(self) -> None:
+        assert self._listener is not None
+        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_MOST_PER_TURN):
+            try:
+                connection, _ = listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if not self._short:
+                    log.warning("accept.paused", why=errno.errorcode.get(error.errno or 0, "unknown"))
+                self._short = True
+                asyncio.get_running_loop().remove_reader(listener)
+                self._resume.arm(self._pause_s)
+                return
+            self._short = False
+            connection.setblocking(False)
+            self._accepted(connection)
+            if self._listener is not listener:
+                # The callback stopped accepting, or replaced the listener.
+                return

@@ -1,0 +1,104 @@
+"""A listening socket that the service manager (systemd, launchd) made and keeps: served here, never removed."""
+
+import errno
+import os
+import socket
+import sys
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from car_daemon.sockets.directory import BadAddress
+
+# The first descriptor of sd_listen_fds(3).
+_FIRST_DESCRIPTOR = 3
+# The name in the units and in the property list.
+SOCKET_NAME = "rpc"
+_VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
+_MOST_DIGITS = 6
+# launchd's answers to a process that it did not start, and to one whose property list names no such socket.
+_NOT_ACTIVATED = (errno.ENOENT, errno.ESRCH)
+
+
+class ActivatedSocket:
+    """A listening socket of the service manager; clients queue on it while no daemon runs."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        listener.setblocking(False)
+        self.listener = listener
+        address = listener.getsockname()
+        # An abstract address begins with a NUL and has no path.
+        self.path = Path(address if isinstance(address, str) else "@" + address[1:].decode(errors="backslashreplace"))
+
+    def close(self) -> None:
+        """Close this process's descriptor; the socket lives on with its owner."""
+        self.listener.close()
+
+
+def activated_socket() -> ActivatedSocket | None:
+    """Return the socket that the service manager passed, None where it passed none; raises BadAddress if unusable."""
+    descriptors = systemd_descriptors(os.environ)
+    if not descriptors and sys.platform == "darwin":
+        import ctypes  # slow to import, and needed on macOS only
+
+        descriptors = launchd_descriptors(SOCKET_NAME, ctypes.CDLL(None))
+    return adopt(descriptors) if descriptors else None
+
+
+def systemd_descriptors(env: MutableMapping[str, str], first: int = _FIRST_DESCRIPTOR) -> list[int]:
+    """Return the descriptors that systemd passed to this process, and remove their variables from `env`.
+
+    Raises BadAddress where their number is unreadable.
+    """
+    count, process, _ = (env.pop(name, "") for name in _VARIABLES)
+    if process != str(os.getpid()):
+        return []
+    if not (count.isascii() and count.isdigit() and len(count) <= _MOST_DIGITS):
+        raise BadAddress("LISTEN_FDS is not a number: the service manager passed no usable socket")
+    return list(range(first, first + int(count)))
+
+
+def launchd_descriptors(name: str, library: Any) -> list[int]:
+    """Return the descriptors that launchd keeps under a name for this process; empty where it did not start it.
+
+    `library` is the C library; raises BadAddress.
+    """
+    import ctypes  # slow to import, and needed on macOS only
+
+    descriptors = ctypes.POINTER(ctypes.c_int)()
+    count = ctypes.c_size_t()
+    code = library.launch_activate_socket(name.encode(), ctypes.pointer(descriptors), ctypes.pointer(count))
+    if code in _NOT_ACTIVATED:
+        return []
+    if code:
+        raise BadAddress(f"launchd passes no socket named {name}: {os.strerror(code)}")
+    try:
+        return descriptors[: count.value]
+    finally:
+        library.free(descriptors)
+
+
+def adopt(descriptors: list[int]) -> ActivatedSocket:
+    """Return the socket of the only descriptor; raises BadAddress for several, and for an unusable one."""
+    if len(descriptors) != 1:
+        raise BadAddress(f"the service manager passed {len(descriptors)} sockets: card serves one, named {SOCKET_NAME}")
+    (descriptor,) = descriptors
+    try:
+        os.set_inheritable(descriptor, False)
+        listener = socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise BadAddress(f"descriptor {descriptor} is not a socket: {os.strerror(error.errno or 0)}") from error
+    missing = next((kind for fits, kind in _REQUIRED if not fits(listener)), None)
+    if missing is not None:
+        listener.close()
+        raise BadAddress(
+            f"descriptor {descriptor} is not a {missing}: see ListenStream= and Accept=no in the socket unit"
+        )
+    return ActivatedSocket(listener)
+
+
+_REQUIRED: list[tuple[Callable[[socket.socket], bool], str]] = [
+    (lambda given: given.family == socket.AF_UNIX, "Unix socket"),
+    (lambda given: given.type == socket.SOCK_STREAM, "stream socket"),
+    (lambda given: bool(given.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)), "listening socket"),
+]

@@ -1,0 +1,1 @@
+"""Logs, metrics, latencies and defects; they never contain a prompt, an answer or an id."""

@@ -1,0 +1,124 @@
+"""Metrics as Prometheus text, with names and units by its conventions."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from car_daemon.ipc.types import PHASES
+from car_daemon.telemetry.latencies import BOUNDS, Histogram, Latencies
+from car_protocol.status import Status
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+# Gauges of a model's engines: the name without its prefix, the help text, and the member of the status.
+_ENGINE_GAUGES = (
+    ("engine_resident_memory_bytes", "Memory of the engine process.", "rss_bytes"),
+    ("kv_cache_bytes_used", "KV cache used by running requests.", "kv_bytes_used"),
+    ("kv_cache_bytes_capacity", "KV cache of all sequences.", "kv_bytes_capacity"),
+    ("engine_utilisation_ratio", "Fraction of the time that the engine computes.", "utilisation"),
+    ("decode_tokens_per_second", "Tokens sampled a second, lately.", "decode_tokens_per_s"),
+    ("prefill_tokens_per_second", "Prompt tokens computed a second, lately.", "prefill_tokens_per_s"),
+)
+_ENGINE_COUNTERS = (
+    ("engine_restarts", "Engines started in place of a dead one.", "restarts"),
+    ("prefix_cache_hits", "Requests that found a part of their prompt in the cache.", "cache_hits"),
+    ("prefix_cache_tokens", "Prompt tokens found in the cache.", "cached_tokens"),
+    ("evicted_sequences", "Cached prefixes evicted from their sequence.", "evicted_sequences"),
+)
+_HISTOGRAMS = (
+    ("queue_seconds", "Time from arrival to a lease.", "queued"),
+    ("time_to_first_token_seconds", "Time from arrival to the first token.", "first_token"),
+    ("inter_token_seconds", "Time between two tokens of one answer.", "between_tokens"),
+)
+_BUCKETS = (*map(str, BOUNDS), "+Inf")
+
+
+class Metrics:
+    """Text from a status, the number of connections and the latencies of every model."""
+
+    def __init__(
+        self, describe: Callable[[], Status], connections: Callable[[], int], latencies: Mapping[str, Latencies]
+    ) -> None:
+        self._describe = describe
+        self._connections = connections
+        self._latencies = latencies
+
+    def text(self) -> str:
+        """Return the metrics in Prometheus' text format."""
+        # Imported late, because the import is expensive and a daemon without scrapes never needs it.
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry()
+        registry.register(_Collector(self._describe(), self._connections(), self._latencies))
+        return generate_latest(registry).decode()
+
+    def page(self) -> tuple[str, str]:
+        """Return content type and text, for HTTP."""
+        from prometheus_client import CONTENT_TYPE_LATEST
+
+        return CONTENT_TYPE_LATEST, self.text()
+
+
+class _Collector:
+    """Metric families of one status."""
+
+    def __init__(self, status: Status, connections: int, latencies: Mapping[str, Latencies]) -> None:
+        self._status = status
+        self._connections = connections
+        self._latencies = latencies
+
+    def collect(self) -> Iterator["Metric"]:
+        """Yield all families."""
+        yield from self._requests()
+        yield from self._engines()
+        yield from self._waits()
+
+    def _requests(self) -> Iterator["Metric"]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        totals, queue = self._status.totals, self._status.queue
+        requests = CounterMetricFamily("card_requests", "Requests by outcome.", labels=["outcome"])
+        for outcome in ("completed", "failed", "cancelled", "rejected"):
+            requests.add_metric([outcome], getattr(totals, outcome))
+        yield requests
+        yield GaugeMetricFamily("card_requests_in_flight", "Requests without an answer yet.", totals.in_flight)
+        waiting = GaugeMetricFamily("card_queue_requests", "Waiting requests by class.", labels=["class"])
+        waiting.add_metric(["latency_critical"], queue.latency_critical)
+        waiting.add_metric(["throughput"], queue.throughput)
+        yield waiting
+        yield GaugeMetricFamily("card_connections", "Open connections.", self._connections)
+        yield GaugeMetricFamily(
+            "card_event_loop_lag_seconds", "Lag of the daemon's event loop.", self._status.loop_lag_ms / 1000
+        )
+
+    def _engines(self) -> Iterator["Metric"]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        capacity = GaugeMetricFamily("card_capacity_sequences", "Requests that may run at once now.", labels=["model"])
+        for model in self._status.models:
+            capacity.add_metric([model.name], model.capacity)
+        yield capacity
+        yield GaugeMetricFamily("card_sequences_in_use", "Sequences leased now.", self._status.capacity.machine.in_use)
+        for kind, table in ((GaugeMetricFamily, _ENGINE_GAUGES), (CounterMetricFamily, _ENGINE_COUNTERS)):
+            for name, meaning, member in table:
+                family = kind(f"card_{name}", meaning, labels=["model"])
+                for model in self._status.models:
+                    family.add_metric([model.name], float(sum(getattr(each, member) for each in model.engines)))
+                yield family
+        seconds = CounterMetricFamily("card_engine_seconds", "Duration of steps by phase.", labels=["model", "phase"])
+        for model in self._status.models:
+            for phase in PHASES:
+                seconds.add_metric([model.name, phase], sum(engine.seconds[phase] for engine in model.engines))
+        yield seconds
+
+    def _waits(self) -> Iterator["Metric"]:
+        from prometheus_client.core import HistogramMetricFamily
+
+        for name, meaning, member in _HISTOGRAMS:
+            family = HistogramMetricFamily(f"card_{name}", meaning, labels=["model"])
+            for model, latencies in self._latencies.items():
+                histogram: Histogram = getattr(latencies, member)
+                buckets = list(zip(_BUCKETS, map(float, accumulate(histogram.counts)), strict=True))
+                family.add_metric([model], buckets=buckets, sum_value=histogram.sum)
+            yield family

@@ -1,0 +1,185 @@
+"""`carctl doctor`: what it finds, and what it says to do about it."""
+
+import os
+import socket
+import subprocess
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from car_client.carctl.doctor import command, daemon_checks, environment_checks
+from car_client.carctl.doctor.check import CheckResult
+from car_client.carctl.doctor.command import examine
+from car_client.carctl.service.steps import Steps
+from car_protocol.errors import RpcError
+from tests.client.carctl.command import carctl
+from tests.client.fake_daemon import FakeDaemon
+
+NO_GPU: tuple[str, ...] = ()
+
+
+def lines(done: "subprocess.CompletedProcess[bytes]") -> dict[str, str]:
+    """Return the last level of each check."""
+    return {line.split()[1]: line.split()[0] for line in done.stdout.decode().splitlines()}
+
+
+def found(daemon: FakeDaemon, what: str, gpus: tuple[str, ...] = NO_GPU) -> list[CheckResult]:
+    """Return what is found of one kind."""
+    return [result for result in daemon_checks.check_daemon(daemon.path, gpus) if result.subject == what]
+
+
+def test_all_is_well_with_a_daemon_that_serves(daemon: FakeDaemon) -> None:
+    done = carctl("--socket", daemon.path, "doctor")
+    assert (done.returncode, done.stderr) == (0, b"")
+    levels = lines(done)
+    assert set(levels) == {"socket", "folder", "daemon", "version", "model", "memory", "device", "sandbox", "service"}
+    assert {level for what, level in levels.items() if what not in ("service", "device")} == {"ok"}
+
+
+def test_without_a_daemon_the_doctor_says_how_to_start_one(path: Path) -> None:
+    done = carctl("--socket", path, "doctor")
+    assert done.returncode == 1
+    assert f"fail socket      {path}: no such file or directory; start it with `card`".encode() in done.stdout
+    assert b"checks failed" in done.stderr
+
+
+def test_a_socket_on_which_nobody_listens_is_found(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stale:
+        stale.bind(str(path))
+    done = carctl("--socket", path, "doctor")
+    assert done.returncode == 1
+    assert b"fail daemon      no daemon answers: connection refused" in done.stdout
+
+
+def test_a_file_in_the_sockets_place_is_found(path: Path) -> None:
+    path.touch()
+    assert environment_checks.socket(path).level == "fail"
+
+
+def test_a_folder_that_others_may_write_to_is_found(path: Path) -> None:
+    path.parent.chmod(0o777)
+    (folder,) = environment_checks.permissions(path)
+    assert (folder.level, folder.advice) == ("fail", f"chmod go-w {path.parent}")
+    path.parent.chmod(0o1777)
+    (folder,) = environment_checks.permissions(path)
+    assert folder.level == "ok"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_a_daemon_of_another_user_is_not_to_be_trusted(path: Path) -> None:
+    path.parent.chmod(0o1777)
+    os.seteuid(65534)
+    try:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        listener.listen()
+    finally:
+        os.seteuid(0)
+    with listener:
+        assert environment_checks.peer(path) == CheckResult(
+            "fail", "daemon", "user 65534 answers", "name your own socket with --socket"
+        )
+
+
+Change = Callable[[dict[str, Any]], Any]
+CASES: list[tuple[Change, str, str, str]] = [
+    (lambda s: s.update(version="0.0.9"), "version", "warn", "restart the daemon"),
+    (lambda s: s.update(protocol="2"), "version", "fail", "upgrade the older one"),
+    (lambda s: s["models"][0].update(state="failed", reason="no tensors"), "model", "fail", "complete GGUF"),
+    (lambda s: s["models"][0].update(state="unloaded", size_bytes=None), "model", "fail", "correct its path"),
+    (lambda s: s["memory"].update(pressure="critical"), "memory", "warn", "end other programs"),
+    (lambda s: s["models"][0].update(state="loading", size_bytes=2**50), "memory", "warn", "does not fit"),
+]
+
+
+@pytest.mark.parametrize(("change", "what", "level", "advice"), CASES)
+def test_each_ill_has_a_line_that_says_how_to_mend_it(
+    daemon: FakeDaemon, change: Change, what: str, level: str, advice: str
+) -> None:
+    change(daemon.answers["daemon/status"])
+    result = found(daemon, what)[0]
+    assert result.level == level
+    assert advice in result.advice
+
+
+def test_a_model_on_the_cpu_beside_a_gpu_is_worth_a_word(daemon: FakeDaemon) -> None:
+    assert found(daemon, "device", ("/dev/null",))[0].level == "warn"
+    assert found(daemon, "device")[0].level == "ok"
+
+
+@pytest.mark.parametrize("sandbox", [[], ["no new privileges", "landlock 7"], ["no new privileges", "seccomp"]])
+def test_an_engine_that_is_not_confined_is_worth_a_word(daemon: FakeDaemon, sandbox: list[str]) -> None:
+    assert found(daemon, "sandbox")[0].level == "ok"
+    daemon.answers["daemon/status"]["models"][0]["engines"][0]["sandbox"] = sandbox
+    (result,) = found(daemon, "sandbox")
+    assert (result.level, result.facts) == ("warn", f"guide: {', '.join(sandbox) or 'none'}")
+
+
+def test_memory_names_what_is_free_and_what_a_sequence_takes(daemon: FakeDaemon) -> None:
+    (memory,) = found(daemon, "memory")
+    assert memory.facts == "12288 MiB of 16384 MiB available, 32 MiB a sequence of guide"
+
+
+def test_a_daemon_that_answers_with_an_error_is_found(daemon: FakeDaemon) -> None:
+    daemon.answers["daemon/status"] = RpcError("draining")
+    (result,) = daemon_checks.check_daemon(daemon.path)
+    assert (result.level, result.subject) == ("fail", "answer")
+
+
+def test_a_daemon_that_is_stuck_is_found(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stuck:
+        stuck.bind(str(path))
+        stuck.listen()
+        (result,) = daemon_checks.check_daemon(path, timeout_s=0.05)
+    assert (result.level, result.subject, result.facts) == ("fail", "answer", "no answer in 0.05 s")
+    assert "restart the daemon" in result.advice
+
+
+def test_every_check_is_told_before_the_next_begins(daemon: FakeDaemon) -> None:
+    found = examine(Namespace(system=False, socket=daemon.path))
+    assert [next(found).subject for _ in range(3)] == ["socket", "folder", "daemon"]
+    assert daemon.calls == []
+    assert next(found).subject == "version"
+
+
+@contextmanager
+def locked_out(folder: Path) -> Iterator[None]:
+    """Be a user who may not enter a folder."""
+    folder.chmod(0)
+    if root := os.geteuid() == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o700)
+
+
+def test_a_folder_that_this_user_may_not_enter_is_found(daemon: FakeDaemon) -> None:
+    with locked_out(daemon.path.parent):
+        found = list(examine(Namespace(system=False, socket=daemon.path)))
+    assert found[0] == CheckResult(
+        "fail",
+        "socket",
+        f"{daemon.path}: this user may not enter its folder",
+        "ask an administrator for the socket's group, then log in again",
+    )
+    assert [result.subject for result in found] == ["socket", "folder", "service"]
+
+
+def test_what_may_not_be_looked_at_is_examined_where_nothing_else_is(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "usable_paths", lambda _: [Path("/none"), daemon.path])
+    with locked_out(daemon.path.parent):
+        assert str(daemon.path) in next(examine(Namespace(system=False, socket=None))).facts
+
+
+@pytest.mark.parametrize(("code", "level"), [(0, "ok"), (3, "warn")])
+def test_a_service_that_keeps_the_daemon_is_looked_for(code: int, level: str) -> None:
+    assert environment_checks.service(Steps(lambda _command, _quiet: code), system=False).level == level

@@ -1,0 +1,117 @@
+"""The client as its users see it: the pair of clients, the docstrings of all methods, the texts of all members."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import car_client
+from car_client import AsyncClient, AsyncStatusWatch, AsyncStream, Client, InferOptions, StatusWatch, Stream, options
+from tools.protocol_docs.client_texts import SOURCES, rewritten, text_of
+
+PAIRS = [(Client, AsyncClient), (Stream, AsyncStream), (StatusWatch, AsyncStatusWatch)]
+# An iterator of statuses is read with other descriptors in a loop without asyncio only.
+BLOCKING_ALONE = {"take", "wait"}
+# These end things here and raise nothing.
+RAISES_NOTHING = {"close", "aclose", "cancel", "wait"}
+SECTION = re.compile(r"^        (Args|Raises):$", re.MULTILINE)
+
+
+def public(kind: type[object]) -> dict[str, Any]:
+    """Return the public methods that a class defines."""
+    methods = inspect.getmembers(kind, inspect.isfunction)
+    return {name: method for name, method in methods if name == "__init__" or not name.startswith("_")}
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    """Yield every public method of the package's classes but the iterators' constructors."""
+    for pair in PAIRS:
+        for kind in pair:
+            for name, method in public(kind).items():
+                if name != "__init__" or kind in PAIRS[0]:
+                    yield f"{kind.__name__}.{name}", method
+
+
+METHODS = dict(documented())
+
+
+def arguments(method: Any) -> list[str]:
+    """Return the names of a method's parameters beside self."""
+    return [name for name in inspect.signature(method).parameters if name != "self"]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0].__name__)
+def test_both_clients_have_the_same_methods(pair: tuple[type[object], type[object]]) -> None:
+    blocking, of_asyncio = (set(public(kind)) for kind in pair)
+    assert {"aclose" if name == "close" else name for name in blocking} - of_asyncio <= BLOCKING_ALONE
+    assert of_asyncio - blocking == {"aclose"}
+
+
+@pytest.mark.parametrize("name", sorted(set(public(Client)) - {"__init__", "close"}))
+def test_a_method_takes_the_same_on_both_clients_and_says_the_same(name: str) -> None:
+    blocking, of_asyncio = getattr(Client, name), getattr(AsyncClient, name)
+    parameters, others = (inspect.signature(method).parameters for method in (blocking, of_asyncio))
+    assert parameters == others
+    sections = [(inspect.getdoc(method) or "").partition("\n\n")[2] for method in (blocking, of_asyncio)]
+    assert sections[0] == sections[1]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_public_method_says_what_it_takes_and_raises(name: str) -> None:
+    text = METHODS[name].__doc__ or ""
+    sections = SECTION.findall(text)
+    assert ("Args" in sections) == bool(arguments(METHODS[name]))
+    for argument in arguments(METHODS[name]):
+        assert re.search(rf"^            \**{argument}: \S", text, re.MULTILINE), argument
+    assert ("Raises" in sections) == (name.rpartition(".")[2] not in RAISES_NOTHING)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_raised_errors_are_exported(name: str) -> None:
+    _, _, raises = (METHODS[name].__doc__ or "").partition("Raises:\n")
+    for error in re.findall(r"^            (\w+):", raises, re.MULTILINE):
+        assert issubclass(getattr(car_client, error), car_client.CardError)
+        assert error in car_client.__all__
+
+
+@pytest.mark.parametrize("name", car_client.__all__)
+def test_every_exported_class_is_documented(name: str) -> None:
+    exported = getattr(car_client, name)
+    assert not isinstance(exported, type) or exported.__doc__
+
+
+def texts() -> dict[str, str]:
+    """Return the texts of the options as they stand in the source."""
+    tree = ast.parse(Path(options.__file__).read_text(encoding="utf-8"))
+    (kind,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == InferOptions.__name__)
+    found = {}
+    for member, after in zip(kind.body, kind.body[1:], strict=False):
+        if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name) and isinstance(after, ast.Expr):
+            found[member.target.id] = " ".join(ast.literal_eval(after.value).split())
+    return found
+
+
+def test_every_option_has_a_text_and_it_is_the_protocols() -> None:
+    kind = SOURCES[Path(options.__file__).resolve()]["InferOptions"]
+    found = texts()
+    assert found.keys() == InferOptions.__annotations__.keys()
+    del found["traceparent"]
+    assert found == {name: text_of(name, kind) for name in found}
+    assert all(found.values())
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_texts_of_members_are_those_of_the_definitions(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert rewritten(source, SOURCES[path]) == source, "the definitions changed: `make docs` writes the texts again"
+
+
+def test_a_text_is_replaced_added_and_left_alone() -> None:
+    source = 'class A:\n    id: int\n    """Old."""\n    seq: int = 0\n    own: int\n    """Ours."""\n'
+    kind = msgspec.defstruct("A", [("id", int), ("seq", int, 0)])
+    assert rewritten(source, {"A": kind}) == 'class A:\n    id: int\n    seq: int = 0\n    own: int\n    """Ours."""\n'

@@ -1,0 +1,92 @@
+"""The client's result types say what the protocol's definitions say, in plain types."""
+
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+
+from car_client import results
+from car_protocol import answer, capacity, models, status
+from tests.client import samples
+
+PAIRS: dict[type[msgspec.Struct], type[msgspec.Struct]] = {
+    results.Answer: answer.Answer,
+    results.Chunk: answer.Chunk,
+    results.Capacity: capacity.Capacity,
+    results.Defaults: models.Defaults,
+    results.Model: models.Model,
+    results.ModelDetails: models.ModelDetails,
+    results.ModelStatus: status.ModelStatus,
+    results.SequenceStatus: status.SequenceStatus,
+    results.ConnectionStatus: status.ConnectionStatus,
+    results.Status: status.Status,
+}
+WIRE = {wire: plain for plain, wire in PAIRS.items()}
+
+
+def plain(hint: Any) -> Any:
+    """Return the client's type for one of the wire's."""
+    if get_origin(hint) in (Union, UnionType):
+        members = [plain(member) for member in get_args(hint)]
+        return Union[tuple(members)]  # noqa: UP007 - built from a list
+    if get_origin(hint) is list:
+        return list[plain(get_args(hint)[0])]  # type: ignore[misc]  # built at run time
+    return type(None) if hint is msgspec.UnsetType else WIRE.get(hint, hint)
+
+
+def members(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the types of an object's members."""
+    return get_type_hints(kind)
+
+
+def test_every_result_type_is_compared() -> None:
+    own = {kind for kind in vars(results).values() if getattr(kind, "__module__", "") == results.__name__}
+    assert {kind for kind in own if isinstance(kind, type)} == set(PAIRS)
+
+
+@pytest.mark.parametrize(("kind", "wire"), PAIRS.items(), ids=lambda kind: kind.__name__)
+def test_members_and_types_are_the_protocols(kind: type[msgspec.Struct], wire: type[msgspec.Struct]) -> None:
+    expected = {name: plain(hint) for name, hint in members(wire).items()}
+    if kind is results.Answer:
+        expected["text"] = str
+    assert members(kind) == expected
+    assert kind.__struct_fields__ == wire.__struct_fields__
+
+
+@pytest.mark.parametrize(("kind", "wire"), PAIRS.items(), ids=lambda kind: kind.__name__)
+def test_members_that_the_daemon_may_leave_out_are_none_or_empty(
+    kind: type[msgspec.Struct], wire: type[msgspec.Struct]
+) -> None:
+    optional = {field.name for field in msgspec.structs.fields(wire) if field.default is msgspec.UNSET}
+    defaults = {field.name: field.default for field in msgspec.structs.fields(kind) if not field.required}
+    assert defaults == {name: "" if (kind, name) == (results.Answer, "text") else None for name in optional}
+
+
+def test_a_result_is_encoded_as_it_came() -> None:
+    came = samples.busy_status()
+    status = msgspec.convert(came, results.Status)
+    assert status.sequences[0].client == "editor"
+    assert status.capacity.reason is None
+    assert msgspec.to_builtins(status) == came
+
+
+def test_a_streams_answer_has_the_contents_of_its_chunks() -> None:
+    ended = msgspec.convert(samples.ANSWER | {"chunks": 2}, results.Answer)
+    call = {"id": "a", "function": {"name": "f", "arguments": "{}"}, "type": "function"}
+    pieces: list[dict[str, Any]] = [
+        {"text": "", "reasoning": "hm", "tokens": [1]},
+        {"text": "a", "tokens": [2, 3]},
+        {"text": "b", "tool_calls": [call]},
+    ]
+    chunks = [msgspec.convert({"id": 1, "seq": seq} | piece, results.Chunk) for seq, piece in enumerate(pieces)]
+    answer = results.joined(ended, chunks)
+    assert (answer.text, answer.reasoning, answer.tokens, answer.logprobs) == ("ab", "hm", [1, 2, 3], None)
+    assert answer.tool_calls is not None
+    assert answer.tool_calls[0].function.name == "f"
+    assert (answer.finish_reason, answer.chunks) == ("stop", 2)
+
+
+def test_a_stream_without_chunks_has_an_empty_text() -> None:
+    answer = results.joined(msgspec.convert(samples.ANSWER, results.Answer), [])
+    assert (answer.text, answer.reasoning, answer.tool_calls) == ("", None, None)

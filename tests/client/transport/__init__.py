@@ -1,0 +1,1 @@
+"""The connections under the clients."""

@@ -1,0 +1,305 @@
+"""Expected costs of steps, and the prompt tokens that fit a time."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from car_daemon.engine.batching.costs import CHUNKS, StepCosts
+
+SIZES = st.integers(1, 600)
+SECONDS = st.floats(0.0001, 10.0)
+
+
+def test_nothing_seen_yet_costs_more_with_every_row() -> None:
+    curve = StepCosts().decode
+    estimates = [curve.estimate(size) for size in range(1, 20)]
+    assert estimates == sorted(estimates)
+    assert estimates[0] > 0
+
+
+def test_the_first_observation_is_believed() -> None:
+    curve = StepCosts().decode
+    curve.observe(4, 0.2)
+    assert curve.estimate(4) == 0.2
+
+
+def test_later_observations_move_the_estimate_by_a_part() -> None:
+    curve = StepCosts().decode
+    curve.observe(4, 0.2)
+    curve.observe(4, 0.3)
+    assert curve.estimate(4) == pytest.approx(0.22)
+
+
+def test_between_two_sizes_the_estimate_is_between_theirs() -> None:
+    curve = StepCosts().decode
+    curve.observe(4, 0.2)
+    curve.observe(8, 0.6)
+    assert curve.estimate(6) == pytest.approx(0.4)
+
+
+def test_below_the_smallest_size_seen_the_estimate_is_its_own() -> None:
+    curve = StepCosts().decode
+    curve.observe(8, 0.6)
+    assert curve.estimate(1) == 0.6
+
+
+def test_beyond_the_largest_size_seen_the_estimate_grows_by_the_slope() -> None:
+    curve = StepCosts().prefill
+    curve.observe(16, 0.1)
+    assert curve.estimate(32) == pytest.approx(0.2)
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.tuples(SIZES, SECONDS)), SIZES)
+def test_an_estimate_is_never_below_all_that_was_seen(seen: list[tuple[int, float]], size: int) -> None:
+    curve = StepCosts().decode
+    for known, seconds in seen:
+        curve.observe(known, seconds)
+    assert curve.estimate(size) >= min((seconds for _, seconds in seen), default=0.0) * 0.999
+
+
+def chunk(costs: StepCosts, seconds: float, remaining: int, most: int, depth: int = 0, target: float = 100.0) -> int:
+    return costs.chunk_within(seconds, remaining, most, depth, target=target)
+
+
+def prefill_costs(seconds_a_token: float) -> StepCosts:
+    costs = StepCosts()
+    for size in (1, 512):
+        costs.prefill.observe(size, seconds_a_token * size)
+    return costs
+
+
+def test_a_rest_that_fits_the_time_is_taken_whole() -> None:
+    assert chunk(prefill_costs(0.001), 0.1, 77, 512) == 77
+
+
+@pytest.mark.parametrize(
+    ("seconds", "length"), [(0.017, 16), (0.047, 32), (0.063, 48), (0.1, 96), (0.3, 256), (9.0, 512)]
+)
+def test_a_chunk_is_the_largest_quantum_that_fits_the_time(seconds: float, length: int) -> None:
+    assert chunk(prefill_costs(0.001), seconds, 4000, 512) == length
+
+
+def test_without_any_time_a_chunk_is_the_smallest_quantum() -> None:
+    assert chunk(prefill_costs(0.001), 0.0, 4000, 512) == 16
+
+
+def test_a_batch_below_the_smallest_quantum_bounds_the_chunk() -> None:
+    assert chunk(prefill_costs(0.001), 0.0, 4000, 8) == 8
+    assert chunk(prefill_costs(0.001), 9.0, 4000, 8) == 8
+
+
+def test_a_rest_below_the_smallest_quantum_is_taken_whole_without_any_time() -> None:
+    assert chunk(prefill_costs(0.001), 0.0, 5, 512) == 5
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.lists(st.tuples(SIZES, SECONDS), max_size=6), SECONDS, st.integers(1, 9000), st.integers(1, 512))
+def test_a_chunk_is_a_quantum_or_the_rest_and_within_the_batch(
+    seen: list[tuple[int, float]], seconds: float, remaining: int, most: int
+) -> None:
+    costs = StepCosts()
+    for size, cost in seen:
+        costs.prefill.observe(size, cost)
+    length = chunk(costs, seconds, remaining, most)
+    assert 1 <= length <= min(remaining, most)
+    assert length in (*CHUNKS, remaining) or length == most < CHUNKS[0]
+    assert length >= min(CHUNKS[0], remaining, most)
+
+
+def test_what_was_measured_before_is_known_from_the_start() -> None:
+    costs = StepCosts({1: 0.01, 8: 0.03}, {16: 0.02})
+    assert (costs.decode.estimate(8), costs.prefill.estimate(16)) == (0.03, 0.02)
+
+
+def test_a_stall_of_the_machine_does_not_make_a_size_expensive_for_ever() -> None:
+    costs = StepCosts({1: 0.01, 8: 0.03}, {16: 0.02, 64: 0.05})
+    costs.prefill.observe(128, 7.0)
+    assert costs.prefill.estimate(128) <= 0.2
+    costs.prefill.observe(64, 7.0)
+    assert costs.prefill.estimate(64) <= 0.061
+
+
+def test_a_chunk_deep_in_a_prompt_costs_more_and_the_begin_of_the_next_one_does_not() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06, 256: 0.25})
+    for depth in range(256, 4096, 16):
+        costs.prefill.observe(16, 0.02 + 16 * depth * 2e-6, depth)
+    assert costs.prefill.estimate(16, 4000) == pytest.approx(0.02 + 16 * 4000 * 2e-6, rel=0.05)
+    assert costs.prefill.estimate(64, 0) == 0.06
+    assert chunk(costs, 0.06, 1000, 512, depth=0) == 64
+    assert chunk(costs, 0.06, 1000, 512, depth=1000) == 16
+
+
+def test_a_smallest_chunk_that_takes_longer_than_target_for_its_depth_is_halved() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06})
+    costs.prefill.observe(16, 0.2, 4000)
+    assert chunk(costs, 0.03, 1000, 512, depth=4000, target=0.15) == 8
+    assert chunk(costs, 0.03, 1000, 512, depth=4000, target=0.25) == 16
+    assert chunk(costs, 0.03, 1000, 512, depth=4000, target=0.08) == 4
+    assert chunk(costs, 0.03, 1000, 512, depth=4000, target=0.06) == 2
+    assert chunk(costs, 0.03, 1000, 512, depth=40000, target=0.06) == 2
+    assert chunk(costs, 0.03, 1000, 512, depth=100, target=0.15) == 16
+    assert chunk(costs, 0.01, 1000, 512, depth=100, target=0.015) == 16
+
+
+def test_a_smallest_chunk_is_not_halved_where_most_of_it_is_not_for_its_depth() -> None:
+    costs = StepCosts(prefill={16: 0.02})
+    costs.prefill.observe(16, 0.038, 1000)
+    assert chunk(costs, 0.0, 1000, 512, depth=1000, target=0.015) == 16
+    assert chunk(costs, 0.0, 1000, 512, depth=1200, target=0.015) == 8
+
+
+def test_half_a_smallest_chunk_is_halved_again_by_what_itself_costs() -> None:
+    costs = StepCosts(prefill={8: 0.01, 16: 0.02})
+    costs.prefill.observe(16, 0.06, 1000)
+    assert chunk(costs, 0.0, 1000, 512, depth=1000, target=0.0) == 4
+
+
+def test_a_smallest_chunk_is_not_halved_where_it_fits_into_the_time() -> None:
+    costs = StepCosts(prefill={8: 0.01, 16: 0.02})
+    costs.prefill.observe(16, 0.2, 4000)
+    assert chunk(costs, 0.10, 1000, 512, depth=4000, target=0.015) == 8
+    assert chunk(costs, 0.06, 1000, 512, depth=4000, target=0.015) == 4
+
+
+def test_a_stall_that_made_the_smallest_chunks_look_expensive_is_corrected_by_them() -> None:
+    costs = StepCosts(prefill={16: 0.02})
+    costs.prefill.observe(16, 0.6, 300)
+    assert chunk(costs, 0.08, 1000, 512, depth=400, target=0.12) == 2
+    costs.prefill.observe(2, 0.02, 400)
+    assert costs.prefill.estimate(16, 400) == pytest.approx(0.02 + 16 * 0.01)
+    costs.prefill.observe(2, 0.9, 400)
+    assert costs.prefill.estimate(16, 400) == pytest.approx(0.02 + 16 * 0.01)
+
+
+def test_what_depth_costs_is_learned_for_every_size_by_itself() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06, 256: 0.25})
+    costs.prefill.observe(16, 0.10, 2000)
+    costs.prefill.observe(64, 0.22, 2000)
+    assert costs.prefill.estimate(16, 2000) == pytest.approx(0.10)
+    assert costs.prefill.estimate(64, 2000) == pytest.approx(0.22)
+
+
+def test_a_chunk_just_below_a_size_says_nothing_of_what_that_size_costs_at_depth() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06, 256: 0.25})
+    costs.prefill.observe(64, 0.36, 2000)
+    for _ in range(20):
+        costs.prefill.observe(63, 0.55, 2000)
+    assert costs.prefill.estimate(64, 2000) == pytest.approx(0.36)
+    assert costs.prefill.estimate(60, 2000) == pytest.approx(0.55 * 60 / 63, rel=0.05)
+
+
+def test_the_last_tokens_of_a_prompt_do_not_make_the_smallest_chunk_look_cheap_at_depth() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06})
+    costs.prefill.observe(16, 0.107, 2000)
+    for _ in range(20):
+        costs.prefill.observe(1, 0.014, 2000)
+        costs.prefill.observe(2, 0.028, 2000)
+        costs.prefill.observe(4, 0.037, 2000)
+    assert costs.prefill.estimate(16, 2000) == pytest.approx(0.107)
+
+
+def test_halves_that_look_cheap_are_taken_to_cost_half_of_what_the_whole_did() -> None:
+    costs = StepCosts(prefill={16: 0.02, 32: 0.04, 64: 0.06})
+    costs.prefill.observe(16, 0.019, 256)
+    for depth in range(272, 2000, 32):
+        costs.prefill.observe(32, 0.04 + 32 * depth * 2.5e-6, depth)
+    assert costs.prefill.estimate(32, 2000) == pytest.approx(0.2, rel=0.05)
+    assert costs.prefill.estimate(16, 2000) == pytest.approx(0.1, rel=0.05)
+    assert chunk(costs, 0.075, 1000, 512, depth=2000) == 16
+
+
+def test_chunks_of_several_prompts_cost_what_their_length_does_at_depth_and_not_what_so_many_tokens_of_one_do() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06, 96: 0.09})
+    costs.prefill.observe(96, 0.45, 2000)
+    costs.prefill.observe(48, 0.75, 2000, prompts=2)
+    assert costs.prefill.estimate(96, 2000) == pytest.approx(0.45)
+    assert costs.prefill.estimate(48, 2000, prompts=2) == pytest.approx(0.75)
+    assert costs.prefill.estimate(48, 2000) == pytest.approx(0.75 / 2, rel=0.05)
+
+
+def test_a_size_never_seen_at_depth_costs_as_its_nearest_for_each_token_and_cell_and_more_below_a_tile() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06, 256: 0.25})
+    costs.prefill.observe(64, 0.22, 2000)
+    assert costs.prefill.estimate(256, 2000) == pytest.approx(4 * (0.06 + 0.16))
+    costs.prefill.observe(128, 0.43, 2000)
+    assert costs.prefill.estimate(256, 2000) == pytest.approx(2 * 0.43)
+    assert costs.prefill.estimate(16, 2000) == pytest.approx(0.02 + 1.5 * 0.16 / 4)
+    costs.prefill.observe(24, 0.13, 2000)
+    assert costs.prefill.estimate(48, 2000) == pytest.approx(0.253, rel=0.01)
+
+
+def test_deep_in_a_prompt_a_tile_may_take_longer_than_there_is_time_where_a_token_of_it_costs_far_less() -> None:
+    costs = StepCosts(prefill={16: 0.014, 64: 0.036, 256: 0.14})
+    costs.prefill.observe(24, 0.081, 1000)
+    costs.prefill.observe(64, 0.125, 1000)
+    assert chunk(costs, 0.1, 1000, 512, depth=1000, target=0.12) == 64
+    assert chunk(costs, 0.06, 1000, 512, depth=1000, target=0.12) < 24
+    assert chunk(costs, 0.1, 60, 512, depth=1000, target=0.12) == 24
+    assert chunk(costs, 0.1, 1000, 32, depth=1000, target=0.12) == 24
+    for _ in range(30):
+        costs.prefill.observe(24, 0.055, 1000)
+    assert chunk(costs, 0.1, 1000, 512, depth=1000, target=0.12) == 32
+
+
+def test_a_chunk_never_costs_more_than_its_halves() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.9})
+    assert costs.prefill.estimate(32) == pytest.approx(0.04)
+    assert costs.prefill.estimate(64) == pytest.approx(0.08)
+
+
+def test_where_the_machine_was_busy_while_it_was_measured_all_sizes_move_with_what_is_observed() -> None:
+    costs = StepCosts({1: 0.080, 8: 0.250, 32: 0.600}, {16: 0.300, 64: 0.800})
+    for _ in range(60):
+        costs.decode.observe(1, 0.008)
+        costs.prefill.observe(16, 0.030)
+    assert costs.decode.estimate(8) == pytest.approx(0.025, rel=0.01)
+    assert costs.prefill.estimate(64) == pytest.approx(0.080, rel=0.01)
+    for _ in range(60):
+        costs.decode.observe(8, 0.050)
+    # Observed sizes stay; the others follow the nearest observed one.
+    assert costs.decode.estimate(1) == pytest.approx(0.008, rel=0.01)
+    assert costs.decode.estimate(32) == pytest.approx(0.120, rel=0.01)
+
+
+def test_of_decoders_less_than_was_known_counts_for_more_than_more() -> None:
+    costs = StepCosts({8: 0.080}, {64: 0.080})
+    costs.decode.observe(8, 0.020)
+    costs.prefill.observe(64, 0.020)
+    assert (costs.decode.estimate(8), costs.prefill.estimate(64)) == pytest.approx((0.050, 0.068))
+    costs.decode.observe(8, 0.100)
+    assert costs.decode.estimate(8) == pytest.approx(0.060)
+
+
+def test_only_what_was_observed_counts_as_seen() -> None:
+    costs = StepCosts({8: 0.080})
+    assert costs.decode.seen(8) == 0
+    costs.decode.observe(8, 0.080)
+    assert costs.decode.seen(8) == 1
+
+
+def test_what_is_learned_with_fewer_threads_is_kept_apart() -> None:
+    costs = StepCosts({1: 0.010, 8: 0.040}, {16: 0.030}, threads=4)
+    costs.decode.observe(8, 0.040)
+    costs.set_threads(2)
+    assert (costs.decode.estimate(8), costs.prefill.estimate(16)) == pytest.approx((0.080, 0.060))
+    for _ in range(60):
+        costs.decode.observe(8, 0.050)
+        costs.prefill.observe(16, 0.040)
+    costs.set_threads(4)
+    assert (costs.decode.estimate(8), costs.prefill.estimate(16)) == pytest.approx((0.040, 0.030))
+    costs.set_threads(2)
+    assert (costs.decode.estimate(8), costs.prefill.estimate(16)) == pytest.approx((0.050, 0.040), rel=0.01)
+
+
+def test_fewer_threads_that_cost_less_than_was_thought_do_not_make_the_measured_curve_wrong() -> None:
+    costs = StepCosts({1: 0.010}, {}, threads=8)
+    costs.set_threads(2)
+    for _ in range(100):
+        costs.decode.observe(1, 0.011)
+    assert not costs.overrated
+    costs.set_threads(8)
+    assert not costs.overrated
+    for _ in range(100):
+        costs.decode.observe(1, 0.004)
+    assert costs.overrated

@@ -1,0 +1,133 @@
+"""Prompts that an idle loop awaits before it begins."""
+
+import socket
+import threading
+
+import pytest
+
+from car_daemon.engine.process import EngineProcess
+from car_daemon.engine.runner.commands import Command, Commands
+from car_daemon.ipc.codec import encode_frame
+from car_daemon.ipc.frames import Halt, Prepare, Run
+from car_protocol.sampling import Sampling
+from tests.daemon.engine.fakes import FakeContext, FakeEngine, run_command
+
+ROOM = 4
+# A wait of this length fails the test by its timeout.
+LONG_S = 1000.0
+
+
+def test_a_lone_prompt_starts_at_once() -> None:
+    commands = Commands(LONG_S)
+    commands.announce(1)
+    commands.put(command(1))
+    assert commands.gather(ROOM) == [command(1)]
+
+
+def test_a_prompt_waits_for_others_in_preparation() -> None:
+    commands = commands_that_come(command(2), command(3))
+    for key in (1, 2, 3):
+        commands.announce(key)
+    commands.put(command(1))
+    assert commands.gather(ROOM) == [command(1), command(2), command(3)]
+
+
+def test_a_prompt_does_not_wait_for_others_without_a_sequence() -> None:
+    commands = Commands(LONG_S)
+    commands.announce(3)
+    commands.put(command(1))
+    commands.put(command(2))
+    assert commands.gather(2) == [command(1), command(2)]
+
+
+def test_a_command_that_is_not_a_prompt_starts_at_once() -> None:
+    commands = Commands(LONG_S)
+    commands.announce(2)
+    commands.put(Halt(1, deadline=False))
+    assert commands.gather(ROOM) == [Halt(1, deadline=False)]
+
+
+def test_other_commands_that_come_meanwhile_are_kept_in_order() -> None:
+    commands = commands_that_come(Halt(1, deadline=False), command(2))
+    commands.announce(2)
+    commands.put(command(1))
+    assert commands.gather(ROOM) == [command(1), Halt(1, deadline=False), command(2)]
+
+
+def test_a_prompt_that_never_came_is_waited_for_only_once() -> None:
+    commands = Commands(0.01)
+    commands.announce(2)
+    commands.put(command(1))
+    commands.gather(ROOM)
+    commands = patient(commands)
+    commands.put(command(1))
+    assert commands.gather(ROOM) == [command(1)]
+
+
+def test_an_engine_announces_the_prompts_that_it_prepares() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = EngineProcess(theirs)
+        process._handle(encode_frame(prepare(1)) + encode_frame(prepare(2)))
+        commands = process._commands
+        commands.put(command(1))
+        late = threading.Timer(0, commands.put, [command(2)])
+        late.start()
+        assert patient(commands).gather(ROOM) == [command(1), command(2)]
+        late.join()
+
+
+def test_an_idle_loop_starts_prompts_together_that_were_sent_together() -> None:
+    commands = commands_that_come(command(2))
+    for key in (1, 2):
+        commands.announce(key)
+    commands.put(command(1))
+    engine = FakeEngine(FakeContext(), commands=commands)
+    engine.loop.turn(engine.loop.next_commands())
+    assert [engine.number_of(1), engine.number_of(2)] == [0, 1]
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.01])
+def test_the_wait_for_a_prompt_that_never_comes_is_short(timeout: float) -> None:
+    commands = Commands(timeout)
+    commands.announce(2)
+    commands.put(command(1))
+    assert commands.gather(ROOM) == [command(1)]
+
+
+def commands_that_come(*to_come: Command) -> Commands:
+    """Return an inbox where these commands come while the loop waits for them."""
+    left = list(to_come)
+
+    def clock() -> float:
+        # Read once after the first prompt came, and before each wait for another.
+        if left:
+            commands.put(left.pop(0))
+        return 0.0
+
+    commands = Commands(LONG_S, clock)
+    return commands
+
+
+def patient(commands: Commands) -> Commands:
+    commands._timeout = LONG_S
+    return commands
+
+
+def prepare(key: int) -> Prepare:
+    return Prepare(
+        key=key,
+        owner=1000,
+        prompt="Hi",
+        tokens=None,
+        chat=None,
+        parse_special=False,
+        max_tokens=None,
+        sampling=Sampling(),
+        grammar=None,
+        json_schema=None,
+    )
+
+
+def command(key: int) -> Run:
+    return run_command(key, [5, 6, 7])

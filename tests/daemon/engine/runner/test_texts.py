@@ -1,0 +1,64 @@
+"""Texts to embed: turns of requests, and failures."""
+
+from array import array
+from collections.abc import Callable
+
+from car_daemon.engine.runner.texts import CannotEmbed, Texts
+from car_daemon.ipc.frames import Prepared, RequestUpdate, RunTexts
+from tests.daemon.engine.fakes import FakeClock, FakeEmbedder
+
+
+def texts_of(open_embedder: Callable[[], FakeEmbedder] = FakeEmbedder) -> Texts:
+    return Texts(open_embedder, FakeClock(0.001))
+
+
+def command(key: int, *texts: list[int]) -> RunTexts:
+    tokens = array("i", [token for text in texts for token in text]).tobytes()
+    return RunTexts(Prepared(key, tokens, 1, lengths=[len(text) for text in texts]), normalize=False)
+
+
+def ends(texts: Texts) -> list[RequestUpdate]:
+    updates = []
+    while texts.busy:
+        updates += texts.step()
+    return updates
+
+
+def vectors(update: RequestUpdate) -> list[list[float]] | None:
+    return update.extra.vectors if update.extra else None
+
+
+def fault(update: RequestUpdate) -> str | None:
+    assert update.end is not None
+    return update.end.fault
+
+
+def test_requests_take_turns_by_the_batch() -> None:
+    texts = texts_of()
+    assert texts.start(command(1, [1], [2], [3])) == texts.start(command(2, [4, 4])) == []
+    first, second = ends(texts)
+    assert (first.key, vectors(first)) == (2, [[2.0, 4.0]])
+    assert (second.key, vectors(second)) == (1, [[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
+
+
+def test_a_batch_that_fails_ends_its_request_alone() -> None:
+    texts = texts_of()
+    texts.start(command(1, [13]))
+    texts.start(command(2, [4]))
+    assert [(update.key, fault(update)) for update in ends(texts)] == [(1, "embedder"), (2, None)]
+
+
+def test_an_embedder_that_does_not_open_fails_the_request_and_nothing_else() -> None:
+    tries = iter((CannotEmbed(), FakeEmbedder()))
+
+    def open_embedder() -> FakeEmbedder:
+        tried = next(tries)
+        if isinstance(tried, CannotEmbed):
+            raise tried
+        return tried
+
+    texts = texts_of(open_embedder)
+    (failed,) = texts.start(command(1, [1]))
+    assert (failed.key, fault(failed), vectors(failed), texts.busy) == (1, "embedder", None, False)
+    assert texts.start(command(2, [1])) == []
+    assert [(update.key, fault(update)) for update in ends(texts)] == [(2, None)]

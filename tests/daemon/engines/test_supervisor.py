@@ -1,0 +1,457 @@
+"""An engine over its lives: restarts, hangs, the circuit, and files that must not reach an engine."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from car_daemon.engines.circuit_breaker import CircuitLimits
+from car_daemon.engines.health_check import HealthLimits
+from car_daemon.engines.link import Engine
+from car_daemon.engines.restart_policy import RestartLimits
+from car_daemon.engines.supervisor import UNSUPERVISED, EngineSupervisor, SupervisionLimits
+from car_daemon.gguf.invalid import InvalidModel, Reason
+from car_daemon.gguf.validation import Facts, check
+from car_daemon.ipc.frames import FromEngine, Heartbeat, Load, LoadFailed, Quit, Ready, RunningJob, Warned
+from car_daemon.models.entry import ModelEntry
+from car_daemon.models.replica import Replica
+from car_daemon.models.settings import ModelSettings
+from car_daemon.models.split_files import check_files
+from tests.daemon.captured_log import capture_logs
+from tests.daemon.gguf.files import Gguf, tensor
+from tests.daemon.links import ready_of
+
+READY = ready_of(kv_bytes=1)
+LIMITS = SupervisionLimits(
+    health=HealthLimits(silence_s=0.01, look_every_s=0.001),
+    restarts=RestartLimits(circuit=CircuitLimits(deaths=3, cool_down_s=0.001), first_backoff_s=0.0),
+)
+Check = Callable[[ModelSettings], list[Facts]]
+SAME_WAY = "two loads died in the same way; the last one "
+NEVER_LOADED = "the engine died 3 times before the model was loaded; the last one "
+
+
+class FakeEngine:
+    """An engine that obeys the test; `on_load` is called once it was sent its model to load."""
+
+    pid = 4242
+    fault: str | None = None
+
+    def __init__(self, receive: Callable[[FromEngine], None], on_load: Callable[["FakeEngine"], None]) -> None:
+        self.receive = receive
+        self._on_load = on_load
+        self.sent: list[Struct] = []
+        self.killed = False
+        self._status = 0
+        self._gone = asyncio.Event()
+
+    def send(self, message: Struct) -> None:
+        self.sent.append(message)
+        if isinstance(message, Load):
+            self._on_load(self)
+        if isinstance(message, Quit):
+            self.die()
+
+    async def wait(self) -> int:
+        await self._gone.wait()
+        return self._status
+
+    def die(self, status: int = 0) -> None:
+        self._status = status
+        self._gone.set()
+
+    def kill(self) -> None:
+        self.killed = True
+        self.die()
+
+    async def stop(self) -> None:
+        self.die()
+
+
+class World:
+    """One model, its engines in order, and the events that its listener received."""
+
+    def __init__(self, check: Check, refuse_launch: bool) -> None:
+        self.now = 0.0
+        self.clock: Callable[[], float] = lambda: self.now
+        self.events: list[str] = []
+        self.suspects: list[int | None] = []  # the requests at which lost engines hung
+        self.engines: asyncio.Queue[FakeEngine] = asyncio.Queue()
+        self.changed = asyncio.Event()
+        self._refuse_launch = refuse_launch
+        self.entry = ModelEntry("m", ModelSettings(Path("m")), default=True, on_change=lambda _: self.changed.set())
+        self.replica = self.entry.replicas[0]
+        self.supervisor = EngineSupervisor(
+            self.entry,
+            self.replica,
+            self.launch,
+            self,
+            numbers=count(1),
+            clock=lambda: self.clock(),
+            limits=LIMITS,
+            check=check,
+        )
+
+    async def launch(self, receive: Callable[[FromEngine], None]) -> Engine:
+        if self._refuse_launch:
+            raise OSError("no process")
+        return FakeEngine(receive, self.engines.put_nowait)
+
+    async def next_engine(self) -> FakeEngine:
+        return await self.engines.get()
+
+    async def becomes(self, state: str) -> None:
+        while self.entry.state != state:
+            self.changed.clear()
+            await self.changed.wait()
+
+    def engine_ready(self, entry: ModelEntry, engine: int, link: Engine, ready: Ready) -> None:
+        self.events.append("ready")
+
+    def frame_received(self, engine: int, message: FromEngine) -> None:
+        self.events.append("frame")
+
+    def engine_lost(self, engine: int, suspect: int | None = None) -> None:
+        self.events.append("lost")
+        self.suspects.append(suspect)
+
+    def replica_failed(self, entry: ModelEntry) -> None:
+        self.events.append("failed")
+
+
+@asynccontextmanager
+async def supervised(check: Check = lambda _: [], *, refuse_launch: bool = False) -> AsyncIterator[World]:
+    """A supervisor at work; every wait has a limit."""
+    world = World(check, refuse_launch)
+    async with asyncio.timeout(10):
+        world.supervisor.start()
+        yield world
+        await world.supervisor.stop()
+
+
+async def test_an_engine_that_died_is_followed_by_another() -> None:
+    async with supervised() as world:
+        first = await world.next_engine()
+        first.receive(READY)
+        first.die()
+        second = await world.next_engine()
+        assert isinstance(second.sent[0], Load)
+        assert (world.entry.state, world.replica.restarts, world.events) == ("loading", 1, ["ready", "lost"])
+
+
+@pytest.mark.parametrize(
+    ("status", "packed"), [(-signal.SIGSEGV, [False, True]), (-signal.SIGKILL, [True, True]), (1, [True, True])]
+)
+async def test_an_engine_that_crashed_while_it_loaded_is_followed_by_one_that_packs_otherwise(
+    status: int, packed: list[bool]
+) -> None:
+    async with supervised() as world:
+        engine = await world.next_engine()
+        for expected in packed:
+            engine.die(status)
+            engine = await world.next_engine()
+            assert [load.packed for load in engine.sent if isinstance(load, Load)] == [expected]
+
+
+async def test_an_engine_that_crashed_at_work_is_followed_by_one_with_packed_weights() -> None:
+    async with supervised() as world:
+        first = await world.next_engine()
+        first.receive(READY)
+        first.die(-signal.SIGSEGV)
+        second = await world.next_engine()
+        assert [load.packed for load in second.sent if isinstance(load, Load)] == [True]
+
+
+async def test_a_supervisor_that_was_stopped_reports_the_loss_of_its_engine_and_may_start_another() -> None:
+    async with supervised() as world:
+        (await world.next_engine()).receive(READY)
+        await world.supervisor.stop()
+        assert (world.events, world.replica.pid) == (["ready", "lost"], None)
+        world.entry.become("unloaded")
+        world.supervisor.start()
+        (await world.next_engine()).receive(READY)
+        assert world.entry.state == "ready"
+
+
+async def test_a_model_that_is_not_the_default_one_and_failed_waits_for_a_request() -> None:
+    async with supervised() as world:
+        world.entry.default = False
+        (await world.next_engine()).receive(READY)
+        await world.supervisor.stop()
+        world.supervisor.start()
+        (await world.next_engine()).receive(LoadFailed("a fixed text"))
+        await asyncio.sleep(0.01)  # nothing announces what does not happen
+        assert (world.entry.state, world.engines.empty()) == ("failed", True)
+
+
+async def test_a_replica_that_failed_is_not_tried_again_once_the_rest_of_its_model_failed_too() -> None:
+    async with supervised() as world:
+        world.entry.default = False
+        other = Replica("cpu", lambda: None, lambda: None)
+        world.entry.replicas.append(other)
+        other.become("ready", ready=READY)
+        for _ in range(LIMITS.restarts.circuit.deaths):
+            engine = await world.next_engine()
+            engine.receive(READY)
+            engine.die()
+        while world.replica.state != "failed":
+            world.changed.clear()
+            await world.changed.wait()
+        other.become("failed", reason="a fixed text")
+        task = world.supervisor._task
+        assert task is not None
+        await task
+        assert world.engines.empty()
+
+
+async def test_a_replica_that_becomes_ready_while_its_model_drains_is_not_used() -> None:
+    async with supervised() as world:
+        engine = await world.next_engine()
+        world.entry.become("draining")
+        engine.receive(READY)
+        assert (world.events, world.replica.ready, world.entry.state) == ([], None, "draining")
+
+
+async def test_an_engine_without_heartbeats_is_killed_and_replaced() -> None:
+    async with supervised() as world:
+        first = await world.next_engine()
+        first.receive(READY)
+        for step in range(20):
+            world.now += 0.001
+            first.receive(Heartbeat(step, 0.0, {}))
+            await asyncio.sleep(0.001)
+        assert not first.killed
+        while not first.killed:
+            world.now += 0.001
+            await asyncio.sleep(0.001)
+        assert (await world.next_engine()) is not first
+
+
+async def test_an_engine_whose_step_does_not_end_is_killed_and_replaced() -> None:
+    async with supervised() as world:
+        first = await world.next_engine()
+        first.receive(READY)
+        first.receive(Heartbeat(7, 10_500.0, {}))
+        await world.next_engine()
+        assert first.killed
+        assert world.events == ["ready", "lost"]
+
+
+async def test_an_engine_that_hangs_at_a_request_is_killed_and_its_loss_names_the_request() -> None:
+    async with supervised() as world:
+        first = await world.next_engine()
+        first.receive(READY)
+        first.receive(Heartbeat(7, 0.0, {}, RunningJob(5_500.0, 100, 3)))
+        await world.next_engine()
+        assert (first.killed, world.events, world.suspects) == (True, ["ready", "lost"], [3])
+
+
+async def test_a_load_whose_chat_template_does_not_end_is_tried_twice_and_no_more() -> None:
+    async with supervised() as world:
+        for _ in range(2):
+            engine = await world.next_engine()
+            engine.receive(Heartbeat(0, 0.0, {}, RunningJob(5_500.0, 100)))
+        await world.becomes("failed")
+        assert world.entry.reason == (
+            "two loads died in the same way; the last one was ended by the daemon: "
+            "the chat template has been tried for 5.5 s, the limit is 5 s"
+        )
+        assert world.engines.empty()
+
+
+async def test_a_load_that_met_the_same_defect_twice_is_not_tried_again() -> None:
+    async with supervised() as world:
+        for _ in range(2):
+            engine = await world.next_engine()
+            engine.receive(Warned("engine.failed", {"thread": "loader", "fault": "MemoryError at x:1"}))
+            engine.die(1)
+        await world.becomes("failed")
+        assert world.entry.reason == "two loads died in the same way; the last one exited with status 1"
+
+
+async def test_a_model_whose_engine_dies_too_often_fails_and_is_tried_again_after_a_while() -> None:
+    async with supervised() as world:
+        for _ in range(3):
+            engine = await world.next_engine()
+            engine.receive(READY)
+            engine.die()
+        await world.becomes("failed")
+        assert (world.entry.reason, world.events[-1]) == (
+            "the engine died 3 times within 30 s; the last one exited with status 0",
+            "failed",
+        )
+        trial = await world.next_engine()
+        assert (world.entry.state, world.entry.reason) == ("loading", None)
+        trial.receive(READY)
+        assert world.entry.state == "ready"
+
+
+async def test_a_trial_that_dies_fails_the_model_again_at_once() -> None:
+    async with supervised() as world:
+        for _ in range(3):
+            engine = await world.next_engine()
+            engine.receive(READY)
+            engine.die()
+        (await world.next_engine()).die()
+        await world.becomes("failed")
+        assert world.events.count("failed") == 2
+
+
+async def test_a_model_that_was_never_loaded_is_not_tried_for_ever() -> None:
+    async with supervised() as world:
+        for _ in range(3):
+            (await world.next_engine()).die()
+        await world.becomes("failed")
+        reason = NEVER_LOADED + "exited with status 0"
+        assert (world.entry.reason, world.events) == (reason, ["lost", "lost", "lost", "failed"])
+
+
+async def test_an_engine_whose_link_the_daemon_ended_counts_as_one_that_died_for_that_reason() -> None:
+    fault = "a frame announces 4,294,967,295 bytes, the limit is 67,108,864"
+    with capture_logs() as logs:
+        async with supervised() as world:
+            for _ in range(3):
+                engine = await world.next_engine()
+                engine.fault = fault
+                engine.die(-signal.SIGKILL)
+            await world.becomes("failed")
+            assert world.entry.reason == NEVER_LOADED + f"was ended by the daemon: {fault}"
+    assert [entry["why"] for entry in logs if entry["event"] == "engine.ended"] == [fault] * 3
+
+
+async def test_an_engine_that_cannot_even_be_started_counts_as_one_that_died() -> None:
+    async with supervised(refuse_launch=True) as world:
+        await world.becomes("failed")
+        assert (world.entry.reason, world.replica.restarts) == (NEVER_LOADED + "did not start: OSError", 2)
+
+
+async def test_an_engine_that_could_not_load_its_model_is_sent_quit() -> None:
+    async with supervised() as world:
+        engine = await world.next_engine()
+        engine.receive(LoadFailed("a fixed text"))
+        assert (world.entry.state, world.entry.reason) == ("failed", "a fixed text")
+        assert isinstance(engine.sent[-1], Quit)
+
+
+async def test_a_model_that_was_served_and_cannot_be_loaded_any_more_is_tried_again_after_a_while() -> None:
+    async with supervised() as world:
+        first = await world.next_engine()
+        first.receive(READY)
+        first.die()
+        (await world.next_engine()).receive(LoadFailed("a fixed text"))
+        assert (world.entry.state, world.entry.reason) == ("failed", "a fixed text")
+        (await world.next_engine()).receive(READY)
+        assert world.entry.state == "ready"
+
+
+async def test_an_invalid_file_does_not_reach_an_engine() -> None:
+    def refuse(settings: ModelSettings) -> list[Facts]:
+        raise InvalidModel(Reason.OVERLAP)
+
+    async with supervised(refuse) as world:
+        await world.becomes("failed")
+        assert (world.entry.reason, world.events, world.engines.empty()) == ("tensors overlap", ["failed"], True)
+
+
+async def test_a_file_that_was_not_downloaded_is_logged_with_the_command_that_downloads_it(tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+    with capture_logs() as logs:
+        async with supervised(check_files) as world:
+            await world.supervisor.stop()
+            world.entry.configured = ModelSettings(file, pull="carctl models pull hf:o/r/m.gguf")
+            world.supervisor.start()
+            await world.becomes("failed")
+            assert (world.entry.reason, world.engines.empty()) == ("the file has not been downloaded", True)
+            assert not world.entry.may_try_again
+            file.touch()
+            assert world.entry.may_try_again
+    (failed,) = [each for each in logs if each.get("run")]
+    assert (failed["event"], failed["run"]) == ("model.failed", "carctl models pull hf:o/r/m.gguf")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RecursionError(), OSError()])
+async def test_a_check_that_fails_in_another_way_counts_as_a_death(error: Exception) -> None:
+    def fail(settings: ModelSettings) -> list[Facts]:
+        raise error
+
+    async with supervised(fail) as world:
+        await world.becomes("failed")
+        assert world.entry.reason == NEVER_LOADED + f"did not start: {type(error).__name__}"
+
+
+@pytest.mark.parametrize("fails", ["engine_lost", "replica_failed"])
+async def test_a_defect_of_the_supervisor_is_reported_and_everything_is_answered(fails: str) -> None:
+    def fail(*_: object) -> float:
+        raise ValueError("a defect")
+
+    with capture_logs() as logs:
+        async with supervised() as world:
+            engine = await world.next_engine()
+            engine.receive(READY)
+            world.clock = fail
+            setattr(world, fails, fail)
+            engine.die()
+            while world.entry.reason != UNSUPERVISED:
+                world.changed.clear()
+                await world.changed.wait()
+            await asyncio.sleep(0)
+    assert world.entry.state == "failed"
+    assert ("lost" in world.events) == (fails != "engine_lost")
+    assert {entry["error"] for entry in logs if entry["event"] == "supervisor.failed"} >= {"ValueError"}
+    assert ("failed" in world.events) == (fails != "replica_failed")
+
+
+async def test_a_listener_that_fails_at_a_death_is_notified_of_it_again() -> None:
+    async with supervised() as world:
+        engine = await world.next_engine()
+        engine.receive(READY)
+        events, lost = world.engine_lost, []
+
+        def fail_once(number: int, suspect: int | None) -> None:
+            lost.append(number)
+            if len(lost) == 1:
+                raise ValueError("a defect")
+            events(number, suspect)
+
+        setattr(world, "engine_lost", fail_once)  # noqa: B010 - mypy takes it for a method
+        engine.die()
+        await world.next_engine()
+    assert lost[:2] == [lost[0]] * 2
+
+
+def strange(tmp_path: Path) -> list[Facts]:
+    """Return the facts of a file with a tensor of an unknown type."""
+    return [check(Gguf(tensors=[tensor("t", (8,), 77)]).write(tmp_path / "m.gguf"))]
+
+
+async def test_an_engine_tries_an_unknown_tensor_type_and_its_refusal_names_the_type(tmp_path: Path) -> None:
+    facts = strange(tmp_path)
+    with capture_logs() as logs:
+        async with supervised(lambda _: facts) as world:
+            (await world.next_engine()).receive(LoadFailed("a fixed text"))
+            assert world.entry.reason == "a fixed text; tensor type 77 is unknown to this version (1 of 1 tensors)"
+    assert [each["warnings"] for each in logs if each["event"] == "model.unknown_parts"] == [list(facts[0].warnings)]
+
+
+async def test_an_engine_that_dies_of_an_unknown_tensor_type_fails_its_model_with_how_it_died(tmp_path: Path) -> None:
+    facts = strange(tmp_path)
+    async with supervised(lambda _: facts) as world:
+        for _ in range(3):
+            (await world.next_engine()).die(-signal.SIGABRT)
+        await world.becomes("failed")
+        ending = (
+            SAME_WAY + "was ended by signal 6 (Aborted); tensor type 77 is unknown to this version (1 of 1 tensors)"
+        )
+        assert world.entry.reason == ending
+
+
+async def test_an_engine_that_serves_an_unknown_tensor_type_is_served(tmp_path: Path) -> None:
+    facts = strange(tmp_path)
+    async with supervised(lambda _: facts) as world:
+        (await world.next_engine()).receive(READY)
+        assert (world.entry.state, world.entry.reason) == ("ready", None)

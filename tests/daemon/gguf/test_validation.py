@@ -1,0 +1,207 @@
+"""Refusals with their reasons, and the time and memory that a check needs."""
+
+import errno
+import os
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from car_daemon.gguf.hyperparameters import Attention
+from car_daemon.gguf.invalid import InvalidModel, Reason
+from car_daemon.gguf.validation import Facts, check
+from car_daemon.guide import PATH
+from tests.daemon.gguf.faults import FAULTS, UNUSUAL
+from tests.daemon.gguf.files import F32, I32, Gguf, model, numbers, strings, tensor, u32
+from tests.daemon.gguf.mutations import mutate
+
+GUIDE_HEADER = 30_857
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(("data", "reason"), [fault[1:] for fault in FAULTS], ids=[fault[0] for fault in FAULTS])
+def test_a_fault_is_refused_with_its_fixed_text(tmp_path: Path, data: bytes, reason: Reason) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(data)
+    with pytest.raises(InvalidModel) as refused:
+        check(path)
+    assert refused.value.reason is reason
+    assert str(refused.value).startswith(reason.value)
+
+
+@pytest.mark.parametrize("file", [file[1] for file in UNUSUAL], ids=[file[0] for file in UNUSUAL])
+def test_an_unusual_file_is_valid(tmp_path: Path, file: Gguf) -> None:
+    check(file.write(tmp_path / "model.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (
+            model(llama__block_count=u32(513)),
+            "a size of the model is impossible: block_count is 513, 1 to 512 are allowed",
+        ),
+        (
+            model(llama__attention__head_count_kv=u32(3)),
+            "the numbers of attention heads disagree: 4 heads, 3 of keys",
+        ),
+        (
+            Gguf(version=(4).to_bytes(4, "little")),
+            "this GGUF version is not supported: 4; 2 and 3 are",
+        ),
+        (
+            model(tokenizer__ggml__bos_token_id=u32(4)),
+            "a special token is not in the vocabulary: it is 4 of 4",
+        ),
+    ],
+)
+def test_a_refusal_has_the_figure_and_the_limit(tmp_path: Path, file: Gguf, message: str) -> None:
+    with pytest.raises(InvalidModel) as refused:
+        check(file.write(tmp_path / "model.gguf"))
+    assert str(refused.value) == message
+
+
+def test_an_unknown_tensor_type_is_a_warning_and_extends_to_the_next_tensor(tmp_path: Path) -> None:
+    types = [tensor("a", (32,), 77), tensor("b", (32,), 0, 512), tensor("c", (8,), 77, 640)]
+    facts = check(Gguf(tensors=types).write(tmp_path / "model.gguf"))
+    assert facts.warnings == ("tensor type 77 is unknown to this version (2 of 3 tensors)",)
+    assert facts.tensor_bytes == 1024
+
+
+def test_every_reason_about_content_has_a_fault() -> None:
+    elsewhere = {
+        Reason.NOT_DOWNLOADED,
+        Reason.UNREADABLE,
+        Reason.NOT_A_FILE,
+        Reason.TOO_LARGE,
+        Reason.NO_ADAPTER,
+        Reason.NO_PROJECTOR,
+    }
+    assert {fault[2] for fault in FAULTS} == set(Reason) - elsewhere
+
+
+def test_the_facts_of_the_built_in_model() -> None:
+    assert check(PATH) == Facts(
+        architecture="llama",
+        tensor_bytes=1_049_088,
+        parameters=984_192,
+        file_type=7,
+        vocabulary=1024,
+        context_length=4096,
+        embedding_length=128,
+        block_count=4,
+        attention=Attention((4, 4, 4, 4), 32, 32),
+        state_bytes=0,
+        most_tokens=None,
+        parts=1,
+        warnings=(),
+    )
+
+
+@pytest.mark.parametrize("type", ["f16", "q8_0", "q4_0"])
+def test_a_generated_model_is_valid(tmp_path: Path, type: str) -> None:
+    pytest.importorskip("gguf")
+    from tools.random_model import generate
+
+    generate(tmp_path / "model.gguf", preset="tiny", type=type)
+    assert check(tmp_path / "model.gguf").vocabulary == 512
+
+
+def a_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def a_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def nothing(path: Path) -> None:
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (a_directory, Reason.NOT_A_FILE),
+        (a_fifo, Reason.NOT_A_FILE),
+        (a_device, Reason.NOT_A_FILE),
+        (nothing, Reason.UNREADABLE),
+    ],
+)
+@pytest.mark.timeout(5)
+def test_a_path_that_is_not_a_regular_file_is_refused_at_once(
+    tmp_path: Path, make: Callable[[Path], None], reason: Reason
+) -> None:
+    make(tmp_path / "model.gguf")
+    with pytest.raises(InvalidModel) as refused:
+        check(tmp_path / "model.gguf")
+    assert refused.value.reason is reason
+
+
+def test_a_path_with_a_zero_byte_is_refused() -> None:
+    with pytest.raises(InvalidModel):
+        check(Path("a\0b"))
+
+
+@pytest.mark.slow
+def test_a_large_vocabulary_is_checked_quickly(tmp_path: Path) -> None:
+    count = 150_000
+    words = strings(*(f"token {number}" for number in range(count)))
+    merges = strings(*(f"to ken{number}" for number in range(count)))
+    file = model(
+        tokenizer__ggml__tokens=words,
+        tokenizer__ggml__merges=merges,
+        tokenizer__ggml__scores=numbers(F32, *range(count)),
+        tokenizer__ggml__token_type=numbers(I32, *range(count)),
+    )
+    path = file.write(tmp_path / "model.gguf")
+    # The best of three, in processor time: other work on the machine must not fail this.
+    assert min(seconds(path) for _ in range(3)) < 0.5
+
+
+def seconds(path: Path) -> float:
+    """Return how much processor time a check takes."""
+    started = time.process_time()
+    check(path)
+    return time.process_time() - started
+
+
+def verdict(path: Path) -> Facts | Reason:
+    """Return what a check returns or raises; any other exception is an error."""
+    try:
+        return check(path)
+    except InvalidModel as invalid:
+        return invalid.reason
+
+
+@pytest.mark.slow
+def test_damaged_models_are_valid_or_refused_in_little_time_and_memory(tmp_path: Path) -> None:
+    data, path = PATH.read_bytes(), tmp_path / "model.gguf"
+    verdicts = []
+    for seed in range(100):
+        path.write_bytes(mutate(data, GUIDE_HEADER, seed))
+        tracemalloc.start()
+        started = time.process_time()
+        verdicts.append(verdict(path))
+        elapsed = time.process_time() - started
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert elapsed < 1, seed
+        assert peak < 4 * MIB, seed
+    assert len(set(verdicts)) > 5
+
+
+@pytest.mark.parametrize("shortage", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_shortage_is_not_a_fault_of_the_file(monkeypatch: pytest.MonkeyPatch, shortage: int) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(shortage, "short of something")
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(OSError, match="short of something"):
+        check(PATH)

@@ -1,0 +1,182 @@
+"""Requests between the methods and the engines."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from msgspec import Struct
+from msgspec.msgpack import Ext
+
+from car_daemon.ipc.codec import encode_frame
+from car_daemon.ipc.frames import End, Fault, FromEngine, Prepare, Prepared, Refused, RequestUpdate, StepDone
+from car_daemon.models.pool import ModelPool
+from car_daemon.models.settings import ModelSettings
+from car_daemon.requests.answer import Origin, Responder
+from car_daemon.requests.inference import Inference
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.scheduler import Scheduler
+from car_protocol.answer import Usage
+from car_protocol.errors import RpcError
+from car_protocol.infer import InferParams
+from car_protocol.params import decode_params
+from tests.daemon.captured_log import capture_logs
+from tests.daemon.links import Link, ready_of
+
+READY = ready_of(context_tokens=512, kv_bytes=1)
+ORIGIN = Origin(0, 1, 1, "a", None, None)
+
+
+class EncodingLink(Link):
+    """An engine whose frames are encoded; where it is `broken` none holds a prompt to prepare."""
+
+    def __init__(self, *, broken: bool) -> None:
+        super().__init__()
+        self._broken = broken
+
+    def send(self, message: Struct) -> None:
+        if self._broken and isinstance(message, Prepare):
+            raise OverflowError("no frame holds it")
+        assert encode_frame(message)
+        super().send(message)
+
+
+class Errors:
+    """The errors that a client got."""
+
+    chunks = 0
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def error(self, error: RpcError) -> None:
+        self.reasons.append(error.reason)
+
+
+def serving(link: Link) -> tuple[Inference, Scheduler]:
+    scheduler = Scheduler(Gate())
+    pool = ModelPool({"m": ModelSettings(Path("m"))}, "m", on_change=lambda _: None, on_progress=lambda _: None)
+    inference = Inference(scheduler, pool, clock=lambda: 0.0, arrived=lambda _: None, left=lambda _: None)
+    pool.default.replicas[0].become("ready", ready=READY)
+    inference.events.engine_ready(pool.default, 1, link, READY)
+    return inference, scheduler
+
+
+def test_a_request_that_no_frame_holds_is_answered_and_forgotten() -> None:
+    errors = Errors()
+    inference, scheduler = serving(EncodingLink(broken=True))
+    inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
+    assert errors.reasons == ["internal_error"]
+    assert (len(scheduler.requests), len(scheduler.backlog), inference.runner.answers) == (0, 0, {})
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**64), 2**64 - 1])
+def test_schemas_with_integers_of_more_than_64_bits_reach_the_engine(number: int) -> None:
+    link, errors = EncodingLink(broken=False), Errors()
+    inference, _ = serving(link)
+    params = decode_params(InferParams, b'{"prompt":"a","json_schema":{"minimum":%d}}' % number)
+    inference.infer(params, ORIGIN, cast(Responder, errors), size=1, streams=False)
+    assert (len(link.sent), errors.reasons) == (1, [])
+
+
+def test_a_request_is_prepared_for_the_user_who_sent_it() -> None:
+    link = EncodingLink(broken=False)
+    inference, _ = serving(link)
+    origin = Origin(1234, 1, 1, "a", None, None)
+    inference.infer(InferParams(prompt="a"), origin, cast(Responder, Errors()), size=1, streams=False)
+    assert [message.owner for message in link.sent if isinstance(message, Prepare)] == [1234]
+
+
+def test_the_log_says_what_an_engine_failed_with() -> None:
+    link, errors = EncodingLink(broken=False), Errors()
+    inference, _ = serving(link)
+    key = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
+    fault = "KeyError at car_daemon.engine.prompt:3"
+    with capture_logs() as logs:
+        inference.events.frame_received(1, Refused(key, "internal_error", {}, fault=fault))
+    assert errors.reasons == ["internal_error"]
+    said = {"event": "request.failed", "log_level": "error", "engine": 1}
+    assert logs == [{**said, "fault": fault}]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        lambda key: Refused(key, "invalid_params", {}),
+        lambda key: StepDone(
+            1, [RequestUpdate(key, 0, "forged", 1, 1, end=End("stop", None, Usage(1, 0, 0), 0.0, 0.0))]
+        ),
+        lambda key: Prepared(key, bytes(4), 1),
+    ],
+    ids=["refused", "step", "prepared"],
+)
+def test_an_engine_has_no_say_in_requests_of_another(frame: Callable[[int], FromEngine]) -> None:
+    link, errors = EncodingLink(broken=False), Errors()
+    inference, scheduler = serving(link)
+    key = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
+    before = repr(scheduler.requests[key])
+    inference.events.frame_received(2, frame(key))
+    assert (errors.reasons, repr(scheduler.requests[key])) == ([], before)
+
+
+@pytest.mark.parametrize(
+    ("reason", "data"),
+    [("no reason", {}), ("limit", {"started": 1}), ("limit", {"reason": 1}), ("limit", {"a": Ext(1, b"")})],
+)
+def test_a_refusal_that_cannot_be_sent_is_an_internal_error(reason: str, data: dict[str, Any]) -> None:
+    errors = Errors()
+    inference, scheduler = serving(EncodingLink(broken=False))
+    key = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
+    inference.events.frame_received(1, Refused(key, reason, data))
+    assert (errors.reasons, len(scheduler.requests)) == (["internal_error"], 0)
+
+
+def test_a_cancellation_is_a_debug_event_without_the_clients_own_id_and_label() -> None:
+    link, errors = EncodingLink(broken=False), Errors()
+    inference, _ = serving(link)
+    origin = Origin(0, 1, 1, "canary-id", "canary-label", None)
+    key = inference.infer(InferParams(prompt="canary-text"), origin, cast(Responder, errors), size=1, streams=False)
+    with capture_logs() as logs:
+        inference.cancel(key)
+        inference.cancel(key)
+    assert logs == [{"event": "request.cancelled", "log_level": "debug", "key": key, "model": "m", "why": "cancelled"}]
+    assert errors.reasons == ["cancelled"]
+
+
+@pytest.mark.parametrize(("fault", "logged"), [("decode", ["decode"]), ("lease", ["lease"]), ("image", [])])
+def test_the_log_says_what_went_wrong_under_a_request_but_not_what_is_wrong_with_it(
+    fault: Fault, logged: list[str]
+) -> None:
+    errors = Errors()
+    inference, _ = serving(EncodingLink(broken=False))
+    key = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
+    inference.events.frame_received(1, Prepared(key, bytes(4), 1))
+    end = End(None, None, Usage(1, 0, 0), 0.0, 0.0, fault)
+    with capture_logs() as logs:
+        inference.events.frame_received(1, StepDone(1, [RequestUpdate(key, 0, "", 0, 0, end=end)]))
+    assert errors.reasons == ["internal_error" if logged else "invalid_params"]
+    assert [entry["fault"] for entry in logs if entry["event"] == "request.failed"] == logged
+
+
+class Unanswerable(Errors):
+    """A client whose answer fails."""
+
+    def error(self, error: RpcError) -> None:
+        raise ValueError("a defect")
+
+
+async def test_a_deadline_that_fails_leaves_those_after_it() -> None:
+    pool = ModelPool({"m": ModelSettings(Path("m"))}, "m", on_change=lambda _: None, on_progress=lambda _: None)
+    loop = asyncio.get_running_loop()
+    failed, ended = asyncio.Event(), asyncio.Event()
+    loop.set_exception_handler(lambda _loop, _context: failed.set())
+    inference = Inference(Scheduler(Gate()), pool, clock=loop.time, arrived=lambda _: None, left=lambda _: ended.set())
+    errors = Errors()
+    replies = (Unanswerable(), errors)
+    params = InferParams(prompt="a", timeout_ms=10)
+    inference.infer(params, ORIGIN, cast(Responder, replies[0]), size=1, streams=False)
+    await asyncio.wait_for(failed.wait(), 10)
+    inference.infer(params, ORIGIN, cast(Responder, replies[1]), size=1, streams=False)
+    await asyncio.wait_for(ended.wait(), 10)
+    assert errors.reasons == ["deadline_exceeded"]

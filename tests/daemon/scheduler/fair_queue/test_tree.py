@@ -1,0 +1,83 @@
+"""A lease where nothing waits, beside the same lease by way of the queue."""
+
+from collections.abc import Callable
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from car_daemon.scheduler.fair_queue.lane import Lane, Target
+from car_daemon.scheduler.fair_queue.tree import Account, Branch, Path
+
+PATHS: list[Path] = [(user, process, label) for user in (1, 2) for process in (1, 2) for label in ("a", "b")]
+Lease = Callable[[Lane, Path], Branch]
+
+
+def at_once(lane: Lane, path: Path) -> Branch:
+    """Lease without a wait."""
+    return lane.root.lease(path, 1.0)
+
+
+def by_the_queue(lane: Lane, path: Path) -> Branch:
+    """Lease to the only request that waits."""
+    lane.add(1, path, 1.0)
+    assert lane.first() == 1
+    return lane.take(1)
+
+
+class Replay:
+    """A queue and its accounts, and what is done to them."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.root = Account(None, "")
+        self.lane = Lane(0, Target("m", None, None), self.root)
+        self.lease = lease
+        self.leaves: list[Branch] = []
+
+    def do(self, path: Path, tokens: int, ends: int | None) -> None:
+        """Lease to a path, charge it, and let one of the leases end."""
+        leaf = self.lease(self.lane, path)
+        leaf.account.hold(None)
+        leaf.account.charge(tokens)
+        self.leaves.append(leaf)
+        if ends is not None and ends < len(self.leaves):
+            ended = self.leaves.pop(ends)
+            ended.returned()
+            ended.account.refund(tokens / 2)
+            ended.account.let_go()
+
+    def state(self) -> tuple[object, object, list[int]]:
+        """Return what the accounts and branches hold, and the order in which new requests would be served."""
+        for key, path in enumerate(PATHS):
+            self.lane.add(key, path, 1.0)
+        before = _accounts(self.root), _branches(self.lane.root)
+        order = []
+        while len(self.lane):
+            order.append(self.lane.first())
+            self.lane.remove(order[-1], served=True)
+        return *before, order
+
+
+def _accounts(account: Account) -> object:
+    children = {name: _accounts(child) for name, child in account.children.items()}
+    facts = account.served, account.clock, account.offset, account.waiting, account.leases, account.several
+    return (*facts, account.refs, children)
+
+
+def _branches(branch: Branch) -> object:
+    children = {name: _branches(child) for name, child in branch.children.items()}
+    return branch.clock, branch.offset, branch.retired_at, branch.waiting, branch.leases, children
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(PATHS), st.integers(1, 100), st.none() | st.integers(0, 3)), max_size=12)
+
+
+@settings(derandomize=True, deadline=None)
+@given(STEPS)
+def test_a_lease_at_once_leaves_the_tree_as_a_lease_by_the_queue_does(
+    steps: list[tuple[Path, int, int | None]],
+) -> None:
+    direct, queued = Replay(at_once), Replay(by_the_queue)
+    for step in steps:
+        direct.do(*step)
+        queued.do(*step)
+    assert direct.state() == queued.state()
