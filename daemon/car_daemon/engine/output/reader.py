@@ -49,8 +49,8 @@ class OutputReader:
         return self._read(text, ended=False)
 
     def finish(self, *, cut: bool = False) -> Output:
-        """Return the undecided rest, after the last token; the beginning of a call is dropped if it was `cut`."""
-        return self._read(self._decoder.decode(b"", final=True), ended=True, cut=cut)
+        """Return the undecided rest; if the answer was `cut`, without the beginning of a call or of a character."""
+        return self._read(self._decoder.decode(b"", final=not cut), ended=True, cut=cut)
 
     @property
     def thinking(self) -> bool:

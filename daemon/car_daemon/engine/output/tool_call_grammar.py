@@ -34,6 +34,7 @@ class _Writer:
         self._family = family
         self._token_of = token_of
         self._rules: dict[str, str] = {}  # by their names
+        self._ends: dict[str, str] = {}  # names of the rules of texts, by the texts' ends
         longest_first = sorted(family.markers, key=len, reverse=True)
         tokens = [marker for marker in longest_first if token_of(marker) is not None]
         self._tokens = re.compile("(" + "|".join(map(re.escape, tokens)) + ")") if tokens else None
@@ -139,7 +140,7 @@ class _Writer:
             self._rules["text"] = r"/(?s:.*)/"
             return f"text {written}"
         # Lazy: the text ends where a reader finds its end.
-        name = f"text_{len(close)}_{abs(hash(close)) % 10**9}"
+        name = self._ends.setdefault(close, f"text_{len(self._ends)}")
         self._rules[f"{name}[lazy]"] = rf"/(?s:.*){re.escape(close).replace('/', chr(92) + '/')}/"
         return name
 

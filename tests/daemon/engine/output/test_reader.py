@@ -54,6 +54,12 @@ def test_a_character_that_never_ends_comes_out_as_a_replacement() -> None:
     assert answer.push(b"a\xe2\x82").text + answer.finish().text == "a\ufffd"
 
 
+@pytest.mark.parametrize("stops", [[], ["END"]])
+def test_a_character_that_the_bound_cut_off_is_dropped(stops: list[str]) -> None:
+    answer = OutputReader(stops, None, None)
+    assert answer.push(b"a\xe2\x82").text + answer.finish(cut=True).text == "a"
+
+
 def test_bytes_that_are_no_text_come_out_as_replacements() -> None:
     assert OutputReader([], None, None).push(b"a\xffb").text == "a\ufffdb"
 

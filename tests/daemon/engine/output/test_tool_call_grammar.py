@@ -1,6 +1,9 @@
 """Forced tool calls: a grammar allows nothing else, and what it allows is read back as those calls."""
 
 import json
+import os
+import subprocess
+import sys
 from typing import Any
 
 import jsonschema
@@ -139,6 +142,28 @@ def test_a_model_does_not_invent_arguments() -> None:
     grammar = tool_call_grammar("llama3", [Function("f", "", parameters)], one=True, token_of=TEXT.token_of)
     assert TEXT.accepts(grammar, '{"name": "f", "parameters": {"n": 1}}')
     assert not TEXT.accepts(grammar, '{"name": "f", "parameters": {"n": 1, "b": 2}}')
+
+
+def test_a_grammar_is_the_same_in_every_process() -> None:
+    # Compiled grammars are cached by their texts.
+    program = (
+        "from car_daemon.engine.output.tool_call_grammar import tool_call_grammar as grammar\n"
+        "from car_protocol.conversation import Function\n"
+        "texts = {'properties': {key: {'type': 'string'} for key in 'abc'}}\n"
+        "for style in ('qwen3_coder', 'minimax_m3'):\n"
+        "    print(grammar(style, [Function('f', '', texts)], one=True, token_of=lambda _: None))\n"
+    )
+    written = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert written[0] == written[1] != ""
 
 
 def test_many_functions_make_a_sound_grammar() -> None:
