@@ -25,7 +25,7 @@ install: .venv/installed ## .venv with all of it; builds llama.cpp once
 
 # llama-cpp-python is built from source here, which takes some minutes the first time; pip keeps the wheel.
 .venv/installed: .venv/engineless
-	$(PIP_INSTALL) --editable ".[daemon,terminal,hub,images]" --group test --group lint
+	$(PIP_INSTALL) --editable ".[daemon,terminal,hub,images,http]" --group test --group lint --group door
 	$(BIN)/python -m tools.try_llama || { test $$? -gt 128 && $(MAKE) rebuild; }
 	touch $@
 

@@ -120,7 +120,7 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole TOML file."""
+    """The whole TOML file; `[http]` is read by card-http alone."""
 
     default_model: str = GUIDE
     daemon: DaemonTable = field(default_factory=DaemonTable)
@@ -131,4 +131,5 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     pressure: PressureLimits = field(default_factory=PressureLimits)
     memory: MemoryTable = field(default_factory=MemoryTable)
     metrics: MetricsTable = field(default_factory=MetricsTable)
+    http: dict[str, object] = {}
     models: dict[str, ModelTable] = {}

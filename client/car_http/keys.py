@@ -1,0 +1,175 @@
+"""The keys of the loopback ports: a file that only this user may read, one `NAME KEY` a line."""
+
+import contextlib
+import fcntl
+import hmac
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+# A key with this name labels nothing: its requests carry the labels of their clients.
+DEFAULT_NAME = "default"
+FILE_NAME = "http-keys"
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+_SECRET = re.compile(r"[\x21-\x7e]{16,512}", re.ASCII)
+_SECRET_BYTES = 32
+_OTHERS_MAY = 0o077
+_MOST_BYTES = 256 * 1024
+
+
+class KeysError(Exception):
+    """The file of keys cannot be used; the message says what to do."""
+
+
+class Key(Struct, frozen=True):
+    """A key and its name; the name is card's label of the requests that carry the key."""
+
+    name: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"<Key {self.name}>"
+
+    @property
+    def label(self) -> str | None:
+        """The label of its requests; None for the default key."""
+        return None if self.name == DEFAULT_NAME else self.name
+
+
+def keys_path(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the path of this user's keys, beside card.toml."""
+    return Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "car" / FILE_NAME
+
+
+def read_keys(path: Path) -> list[Key]:
+    """Return the keys of a file, none where it does not exist; raises KeysError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise KeysError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
+    with open(descriptor, "rb") as file:
+        _check(path, os.fstat(descriptor))
+        return _parsed(path, file.read(_MOST_BYTES))
+
+
+def ensure_keys(path: Path) -> list[Key]:
+    """Return the keys of a file; the first one, named `default`, is made where there is none. Raises KeysError."""
+    return read_keys(path) or [add_key(path, DEFAULT_NAME)]
+
+
+def add_key(path: Path, name: str) -> Key:
+    """Make a key and append it to the file; return the present key where the name has one. Raises KeysError."""
+    if not _NAME.fullmatch(name):
+        raise KeysError(f"{name!r} cannot name a key: give up to 64 letters, digits, `_`, `.` and `-`")
+    with _locked(path):
+        keys = read_keys(path)
+        present = next((key for key in keys if key.name == name), None)
+        if present is not None:
+            return present
+        key = Key(name, f"card-{secrets.token_urlsafe(_SECRET_BYTES)}")
+        _write(path, [*keys, key])
+        return key
+
+
+def remove_key(path: Path, name: str) -> bool:
+    """Remove a key from the file; return whether it was there. Raises KeysError."""
+    with _locked(path):
+        keys = read_keys(path)
+        rest = [key for key in keys if key.name != name]
+        if len(rest) < len(keys):
+            _write(path, rest)
+        return len(rest) < len(keys)
+
+
+def holder(keys: Sequence[Key], given: str) -> Key | None:
+    """Return the key that a request carries; the time depends on neither the place nor the length of a common start."""
+    found = None
+    for key in keys:
+        if hmac.compare_digest(key.secret.encode(), given.encode(errors="surrogateescape")):
+            found = key
+    return found
+
+
+class KeyRing:
+    """The keys of a file, read again after each change of it; a file that cannot be used admits no key."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: tuple[int, int, int] | None = None  # inode, size and time of the version that was read
+        self._keys: list[Key] = []
+
+    def keys(self) -> list[Key]:
+        """Return the keys; raises KeysError."""
+        try:
+            facts = self.path.lstat()
+            seen = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        except OSError:
+            seen = None
+        if seen is None or seen != self._seen:
+            self._seen, self._keys = None, []
+            self._keys = read_keys(self.path)
+            self._seen = seen
+        return self._keys
+
+
+def _check(path: Path, facts: os.stat_result) -> None:
+    if not stat.S_ISREG(facts.st_mode):
+        raise KeysError(f"{path} is not a regular file: remove it, and a new key is made")
+    if facts.st_uid != os.getuid():
+        raise KeysError(f"{path} belongs to another user: remove it, or set [http] keys to another path")
+    if facts.st_mode & _OTHERS_MAY:
+        raise KeysError(f"other users may read {path}: run chmod 600 on it, and replace its keys")
+    if facts.st_size > _MOST_BYTES:
+        raise KeysError(f"{path} has {facts.st_size} bytes, at most {_MOST_BYTES} are read: remove keys from it")
+
+
+def _parsed(path: Path, data: bytes) -> list[Key]:
+    keys = []
+    for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, _, secret = line.strip().partition(" ")
+        if not (_NAME.fullmatch(name) and _SECRET.fullmatch(secret.strip())):
+            raise KeysError(f"{path}: line {number} is not `NAME KEY` with a key of 16 to 512 visible characters")
+        keys.append(Key(name, secret.strip()))
+    return keys
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock beside the file: two programs that add keys at once both succeed. Raises KeysError."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        descriptor = os.open(path.with_name(path.name + ".lock"), flags, 0o600)
+    except OSError as error:
+        raise KeysError(f"cannot write beside {path}: {os.strerror(error.errno or 0)}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write(path: Path, keys: Sequence[Key]) -> None:
+    """Replace the file at once: a reader finds the old keys or the new ones."""
+    beside = path.with_name(path.name + ".new")
+    text = "# Keys of card-http, a name and a key a line; only this user may read this file.\n"
+    text += "".join(f"{key.name} {key.secret}\n" for key in keys)
+    try:
+        beside.unlink(missing_ok=True)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        beside.replace(path)
+    except OSError as error:
+        raise KeysError(f"cannot write {path}: {os.strerror(error.errno or 0)}") from error

@@ -1,0 +1,108 @@
+"""The settings of the door: flags over the table `[http]` of the user's card.toml over defaults."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from car_http.addresses import Address, Loopback, default_socket, read_address
+from car_http.keys import keys_path
+
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
+HostName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,253}\Z")]
+Origin = Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9+.-]*://[^\s/*]+\Z")]
+
+
+class SettingsError(Exception):
+    """The settings cannot be used; the message names the key and says what to do."""
+
+
+class HttpTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[http]`; `listen` adds addresses to the Unix socket, `keys` is the path of the file of keys."""
+
+    listen: str | list[str] = []
+    hosts: list[HostName] = []
+    origins: list[Origin] = []
+    keys: Annotated[str, Meta(pattern=r"\A[^\x00]+\Z")] | None = None
+    no_key: bool = False
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """The settings in force; `no_key` serves the loopback ports without a key."""
+
+    addresses: tuple[Address, ...]
+    hosts: frozenset[str]
+    origins: frozenset[str]
+    keys: Path
+    no_key: bool
+
+    @property
+    def ports(self) -> tuple[Loopback, ...]:
+        """The loopback ports among the addresses."""
+        return tuple(each for each in self.addresses if isinstance(each, Loopback))
+
+    @property
+    def socket(self) -> Path:
+        """The Unix socket among the addresses."""
+        return next(each for each in self.addresses if isinstance(each, Path))
+
+
+def config_path(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the path of the user's card.toml, which need not exist."""
+    return Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "car" / "card.toml"
+
+
+def load_settings(
+    listen: Sequence[str] = (), *, config: Path | None = None, no_key: bool = False, env: Mapping[str, str] = os.environ
+) -> Settings:
+    """Return the settings; `listen` and `no_key` are the flags. Raises SettingsError."""
+    path = config or config_path(env)
+    table = _read_table(path, must_exist=config is not None)
+    configured = [table.listen] if isinstance(table.listen, str) else table.listen
+    addresses = [_address(text, "--listen") for text in listen]
+    addresses = addresses or [_address(text, f"{path}: http.listen") for text in configured]
+    if not any(isinstance(each, Path) for each in addresses):
+        addresses.insert(0, default_socket(env))
+    return Settings(
+        addresses=tuple(dict.fromkeys(addresses)),
+        hosts=frozenset(name.lower() for name in table.hosts),
+        origins=frozenset(table.origins),
+        keys=Path(table.keys).expanduser() if table.keys else keys_path(env),
+        no_key=no_key or table.no_key,
+    )
+
+
+def _address(text: str, place: str) -> Address:
+    try:
+        return read_address(text)
+    except ValueError as error:
+        raise SettingsError(f"{place}: {error}") from error
+
+
+def _read_table(path: Path, *, must_exist: bool) -> HttpTable:
+    try:
+        data = tomllib.loads(path.read_bytes().decode())
+    except FileNotFoundError as error:
+        if must_exist:
+            raise SettingsError(f"there is no file {path}: give --config another one") from error
+        return HttpTable()
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror}; give --config another file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}") from error
+    return _converted(data.get("http", {}), path)
+
+
+def _converted(table: Any, path: Path) -> HttpTable:
+    try:
+        return msgspec.convert(table, HttpTable)
+    except msgspec.ValidationError as error:
+        found = _PATH.search(str(error))
+        key = ".".join(filter(None, ("http", found[1] if found else "")))
+        known = ", ".join(HttpTable.__struct_fields__)
+        raise SettingsError(f"{path}: {key}: {_PATH.sub('', str(error))}; [http] has {known}") from error

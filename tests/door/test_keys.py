@@ -1,0 +1,108 @@
+"""Keys: made once, named, private, and compared in constant time."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from car_http.keys import Key, KeyRing, KeysError, add_key, ensure_keys, holder, read_keys, remove_key
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The path of the keys, in a folder that does not exist yet."""
+    return tmp_path / "car" / "http-keys"
+
+
+def test_the_first_start_makes_one_key_that_only_this_user_may_read(path: Path) -> None:
+    (key,) = ensure_keys(path)
+    assert key.name == "default"
+    assert key.label is None
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert ensure_keys(path) == [key]
+
+
+def test_named_keys_are_told_apart_and_label_their_requests(path: Path) -> None:
+    first, second = ensure_keys(path)[0], add_key(path, "obsidian")
+    assert second.label == "obsidian"
+    keys = read_keys(path)
+    assert holder(keys, second.secret) == second
+    assert holder(keys, first.secret) == first
+    for wrong in ("", first.secret[:-1], first.secret + "x", "\udcff"):
+        assert holder(keys, wrong) is None
+    assert add_key(path, "obsidian") == second
+
+
+def test_a_removed_key_admits_nothing_from_then_on(path: Path) -> None:
+    ring = KeyRing(path)
+    key = add_key(path, "zed")
+    assert ring.keys() == [key]
+    assert remove_key(path, "zed")
+    assert not remove_key(path, "zed")
+    assert ring.keys() == []
+
+
+def test_a_key_is_never_part_of_its_repr(path: Path) -> None:
+    key = add_key(path, "zed")
+    assert key.secret not in f"{key!r} {[key]}"
+
+
+def test_a_file_that_others_may_read_is_refused(path: Path) -> None:
+    ensure_keys(path)
+    path.chmod(0o640)
+    with pytest.raises(KeysError, match="chmod 600"):
+        read_keys(path)
+
+
+@pytest.mark.parametrize("text", ["default short\n", "default\n", "a b " + "x" * 20 + "\n", "\0\n"])
+def test_a_malformed_line_is_named(path: Path, text: str) -> None:
+    path.parent.mkdir()
+    path.write_text("# keys\n" + text)
+    path.chmod(0o600)
+    with pytest.raises(KeysError, match="line 2"):
+        read_keys(path)
+
+
+def test_a_link_in_place_of_the_file_is_refused(path: Path, tmp_path: Path) -> None:
+    path.parent.mkdir()
+    target = tmp_path / "target"
+    target.write_text("default " + "x" * 20)
+    target.chmod(0o600)
+    path.symlink_to(target)
+    with pytest.raises(KeysError, match="cannot read"):
+        read_keys(path)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 65, "a/b", "ä"])
+def test_a_name_that_is_not_a_label_is_refused(path: Path, name: str) -> None:
+    with pytest.raises(KeysError, match="cannot name a key"):
+        add_key(path, name)
+
+
+def test_keys_added_at_once_are_all_kept(path: Path) -> None:
+    names = [f"app{number}" for number in range(12)]
+    threads = [threading.Thread(target=add_key, args=(path, name)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(key.name for key in read_keys(path)) == sorted(names)
+
+
+def test_a_changed_file_is_read_again_without_a_restart(path: Path) -> None:
+    ring = KeyRing(path)
+    assert ring.keys() == []
+    key = add_key(path, "one")
+    assert ring.keys() == [key]
+    os.chmod(path, 0o644)
+    # A change of permissions alone changes neither size nor time of the file: the next version is read.
+    path.write_text(f"one {key.secret}\n\n")
+    with pytest.raises(KeysError):
+        ring.keys()
+
+
+def test_comparing_takes_every_key(path: Path) -> None:
+    twice = [Key("a", "s" * 20), Key("b", "s" * 20)]
+    assert holder(twice, "s" * 20) == twice[-1]
