@@ -21,7 +21,9 @@ FAST := tests/test_*.py tests/protocol tests/daemon tests/tools --ignore tests/d
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# The bytecode, because Python may be told to leave none (PYTHONDONTWRITEBYTECODE): each start would then compile.
 install: .venv/installed ## .venv with all of it; builds llama.cpp once
+	@$(BIN)/python -m compileall -q protocol client daemon
 
 # llama-cpp-python is built from source here, which takes some minutes the first time; pip keeps the wheel.
 .venv/installed: .venv/engineless

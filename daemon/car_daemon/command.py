@@ -14,7 +14,7 @@ import uvloop
 from car_daemon.config.settings import Config, Flags, load_config
 from car_daemon.config.tables import MAX_THREADS, ConfigError
 from car_daemon.engines.link import launch
-from car_daemon.host import event_log, kernel_sandbox
+from car_daemon.host import event_log
 from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon
 from car_daemon.lifecycle.sd_notify import Notifier
@@ -73,8 +73,7 @@ def _serve(
 ) -> int:
     if config.sandbox == "strict":
         # Before the first thread, because each thread gains privileges by itself.
-        kernel_sandbox.give_up_privileges()
-        kernel_sandbox.hide_memory()
+        _confine()
     defects.install()
     defects.dump_stacks_on_signal()
     logs.standard_error.detach()
@@ -93,6 +92,14 @@ def _serve(
         if not event_log.log.is_configured:
             logs.configure(config.log_level, config.log_format)
         logs.standard_error.attach()
+
+
+def _confine() -> None:
+    # Imported here because ctypes and the kernel's tables take 3 ms, which only a strict start needs.
+    from car_daemon.host import kernel_sandbox
+
+    kernel_sandbox.give_up_privileges()
+    kernel_sandbox.hide_memory()
 
 
 async def _run(
