@@ -5,20 +5,29 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from car_daemon.capacity.curve import Curve
+from car_daemon.ipc.types import KvType
 from car_protocol.capacity import Policy
 
 # llama.cpp's own bound on sequences of one context.
 MAX_SEQUENCES = 256
 _MOST_MEASURED = 32
 _MOST_BY_MEMORY = 8
-_DEFAULT_CONTEXT = 8192
-_LEAST_CONTEXT = 2048
+# The shortest context that an engine chooses by itself.
+LEAST_CONTEXT = 2048
 # llama.cpp rounds the cells of a stream up to a multiple of this.
 _CELLS = 256
-_F16_BYTES = 2
-# The KV cache's fraction of the free memory: by policy, and for an explicit figure.
+# Bytes of a block of numbers in the KV cache, and the numbers in it.
+_BLOCKS: dict[KvType, tuple[int, int]] = {"f16": (2, 1), "q8_0": (34, 32), "q4_0": (18, 32)}
+# The attention mask of a batch: 512 rows of 16-bit floats, as long as a sequence.
+_MASK_BYTES_PER_TOKEN = 512 * 2
+# The KV cache's fraction of the free memory: by policy, for a number of sequences of any length, for explicit figures.
 _FRACTION = 0.25
+_NUMBER_FRACTION = 0.5
 _EXPLICIT_FRACTION = 0.9
+# A default context leaves room for this many sequences.
+_LEAST_NUMBER = 2
+# Offers of longer or more sequences are a factor of four apart.
+_OFFERS = 4
 # The fewest sequences that reach this fraction of the best measured throughput are declared.
 _NEARLY_BEST = 0.9
 # Tiers count in GB, because a machine sold with 16 GB shows a little less than 16 GiB, and more than 16 GB.
@@ -34,17 +43,30 @@ class SequenceBytes(Struct, frozen=True):
     states: int = 0
 
     @classmethod
-    def attending(cls, kv_heads: Iterable[int], key_length: int, value_length: int, states: int = 0) -> "SequenceBytes":
-        """Return the bytes of a sequence in a KV cache of 16-bit floats; `kv_heads` are the KV heads of each layer."""
-        return cls(sum(kv_heads) * (key_length + value_length) * _F16_BYTES, states)
+    def attending(
+        cls, kv_heads: Iterable[int], key_length: int, value_length: int, states: int = 0, kv_type: KvType = "f16"
+    ) -> "SequenceBytes":
+        """Return the bytes of a sequence in a KV cache of this type; `kv_heads` are the KV heads of each layer."""
+        size, numbers = _BLOCKS[kv_type]
+        return cls(sum(kv_heads) * (key_length + value_length) * size // numbers, states)
 
     def of(self, context_tokens: int) -> int:
         """Return the bytes of a sequence of this context."""
         return self.per_token * context_tokens + self.states
 
-    def tokens_within(self, size: int) -> int:
-        """Return the number of tokens of a sequence within a size in bytes."""
-        return max(0, size - self.states) // max(1, self.per_token)
+    def mask(self, context_tokens: int) -> int:
+        """Return the bytes of a batch's attention mask, which all sequences share."""
+        return _MASK_BYTES_PER_TOKEN * context_tokens if self.per_token else 0
+
+    def number_within(self, size: int, context_tokens: int) -> int:
+        """Return the number of sequences of this context within a size in bytes."""
+        return max(0, size - self.mask(context_tokens)) // max(1, self.of(context_tokens))
+
+    def tokens_within(self, size: int, sequences: int = 1) -> int:
+        """Return the tokens of each of several sequences within a size in bytes, in whole cells."""
+        each = sequences * self.per_token + self.mask(1)
+        tokens = max(0, size - sequences * self.states) // max(1, each)
+        return tokens - tokens % _CELLS
 
 
 class Need(Struct, frozen=True):
@@ -76,74 +98,105 @@ class Declared(Struct, frozen=True):
     requested: int | None = None
 
 
+class Offer(Struct, frozen=True):
+    """A length of sequences, and how many of it an engine goes up to by itself."""
+
+    sequences: int
+    context_tokens: int
+
+
 class Fitting(Struct, frozen=True):
-    """The most sequences within the free memory: those that an engine chooses by itself, and an explicit figure."""
+    """The most sequences within the free memory: those that an engine chooses by itself, and an explicit figure.
+
+    `offers` are longer and shorter sequences, the longest first.
+    """
 
     context_tokens: int
     sequences: int
     most_sequences: int
+    offers: tuple[Offer, ...] = ()
 
 
 def fitting(need: Need) -> Fitting:
     """Return the sequences within the free memory, without the policy and the curve."""
-    context = _context_tokens(need)
-    return Fitting(context, _fitting(need, context, _FRACTION), _fitting(need, context, _EXPLICIT_FRACTION))
+    context = _context_tokens(need, need.sequences)
+    return Fitting(
+        context, _number(need, context, _FRACTION), _number(need, context, _EXPLICIT_FRACTION), _offers(need)
+    )
 
 
 def declare(need: Need) -> Declared:
-    """Decide sequences and context within the free memory, by an explicit figure or by the policy."""
-    context = _context_tokens(need)
-    if need.sequences is not None:
-        return _within_memory(need.sequences, need.policy, need, context)
-    measured = _by_curve(need, context) if need.policy == "measured" else None
+    """Decide sequences and context within the free memory, by an explicit figure or by the policy.
+
+    Without an explicit context a sequence has what the model was trained for, as far as two such sequences fit the KV
+    cache's part of the memory, and a given number of them one half of it.
+    """
+    given = need.sequences if need.sequences is not None else _by_total_memory(need)
+    context = _context_tokens(need, given)
+    if given is not None:
+        sequences = max(1, min(given, _number(need, context, _EXPLICIT_FRACTION)))
+        return Declared(sequences, context, need.policy, given if sequences < given else None)
+    most = _number(need, context, _FRACTION)
+    measured = _by_curve(need, most) if need.policy == "measured" else None
     if measured is not None:
         return Declared(measured, context, "measured")
+    return Declared(min(most, _MOST_BY_MEMORY), context, "memory")
+
+
+def _by_total_memory(need: Need) -> int | None:
+    """Return the number of sequences by the machine's memory, None for a policy that goes by other figures."""
     if need.policy == "ram_tiers":
-        tier = next((sequences for least, sequences in _RAM_TIERS if need.total_bytes >= least * _GB), 1)
-        return _within_memory(tier, need.policy, need, context)
+        return next((sequences for least, sequences in _RAM_TIERS if need.total_bytes >= least * _GB), 1)
     if need.policy == "ram_per_8gb":
-        portions = need.total_bytes // _MIB // 8192
-        return _within_memory(min(portions, _MOST_BY_MEMORY), need.policy, need, context)
-    return Declared(min(_fitting(need, context, _FRACTION), _MOST_BY_MEMORY), context, "memory")
+        return min(need.total_bytes // _MIB // 8192, _MOST_BY_MEMORY)
+    return None
 
 
-def _by_curve(need: Need, context: int) -> int | None:
+def _by_curve(need: Need, most: int) -> int | None:
     """Return the fewest sequences of nearly the best throughput; None where fewer than two sizes were measured."""
-    most = min(_fitting(need, context, _FRACTION), _MOST_MEASURED)
     throughput = {
         rows: rows / seconds
         for rows, seconds in need.curve.decode.items()
-        if rows == 1 or (rows <= most and seconds <= need.max_itl)
+        if rows == 1 or (rows <= min(most, _MOST_MEASURED) and seconds <= need.max_itl)
     }
     if len(need.curve.decode) < 2:
         return None
     return min(rows for rows, rate in throughput.items() if rate >= _NEARLY_BEST * max(throughput.values()))
 
 
-def _within_memory(requested: int, policy: Policy, need: Need, context: int) -> Declared:
-    sequences = max(1, min(requested, _fitting(need, context, _EXPLICIT_FRACTION)))
-    return Declared(sequences, context, policy, requested if sequences < requested else None)
-
-
-def _fitting(need: Need, context: int, fraction: float) -> int:
+def _number(need: Need, context: int, fraction: float) -> int:
     """Return the number of sequences of this context within a fraction of the free memory, at least 1."""
-    fitting = int(need.free_bytes * fraction) // max(1, need.sequence_bytes.of(context))
-    return max(1, min(fitting, need.most_sequences))
+    fits = need.sequence_bytes.number_within(int(need.free_bytes * fraction), context)
+    return max(1, min(fits, need.most_sequences))
 
 
-def _context_tokens(need: Need) -> int:
-    """Return the requested context within memory; without one the trained context up to 8192, or less where memory
-    for two sequences is short, down to 2048.
+def _context_tokens(need: Need, given: int | None) -> int:
+    """Return the requested context within memory; without one the longest of which a given number of sequences, or
+    two, fit, up to the trained context and down to 2048.
     """
-    if need.context_tokens is None:
-        affordable = need.sequence_bytes.tokens_within(int(need.free_bytes * _FRACTION) // 2)
-        affordable -= affordable % _CELLS
-        best = min(need.trained_context, _DEFAULT_CONTEXT)
-        tokens = _rounded(max(min(best, affordable), min(best, _LEAST_CONTEXT)))
+    free, each = need.free_bytes, need.sequence_bytes
+    if need.context_tokens is not None:
+        best, least = _rounded(need.context_tokens), _CELLS
+        affordable = each.tokens_within(int(free * _EXPLICIT_FRACTION))
     else:
-        affordable = need.sequence_bytes.tokens_within(int(need.free_bytes * _EXPLICIT_FRACTION))
-        tokens = min(_rounded(need.context_tokens), max(_CELLS, affordable - affordable % _CELLS))
+        best = _rounded(need.trained_context)
+        least = min(best, LEAST_CONTEXT)
+        number = _LEAST_NUMBER if given is None else max(1, given)
+        affordable = each.tokens_within(int(free * _FRACTION), min(number, _LEAST_NUMBER))
+        affordable = min(affordable, each.tokens_within(int(free * _NUMBER_FRACTION), min(number, need.most_sequences)))
+    tokens = max(least, min(best, affordable))
     return tokens if need.most_tokens is None else min(tokens, need.most_tokens)
+
+
+def _offers(need: Need) -> tuple[Offer, ...]:
+    """Return the lengths, up to the trained context, of which at least one sequence fits, and how many of each do."""
+    longest = need.trained_context if need.most_tokens is None else min(need.trained_context, need.most_tokens)
+    powers = (1 << exponent for exponent in range(longest.bit_length(), LEAST_CONTEXT.bit_length() - 2, -1))
+    lengths = [_rounded(longest) if need.most_tokens is None else longest, *(each for each in powers if each < longest)]
+    size = int(need.free_bytes * _FRACTION)
+    numbers = {length: need.sequence_bytes.number_within(size, length) for length in lengths}
+    fits = [Offer(min(number, need.most_sequences), length) for length, number in numbers.items() if number]
+    return tuple(fits[::2][:_OFFERS])
 
 
 def _rounded(tokens: int) -> int:

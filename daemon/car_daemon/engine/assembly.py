@@ -109,6 +109,7 @@ class Assembly:
             policy=size.declared.policy,
             context_tokens=context.context_tokens,
             kv_bytes=size.sequence_bytes.of(context.context_tokens) * context.sequences,
+            mask_bytes=size.sequence_bytes.mask(context.context_tokens),
             device=self._load.device,
             threads=size.threads,
             rates=size.curve.rates(context.sequences),

@@ -230,6 +230,7 @@ class Ready(Struct, frozen=True, tag=True, kw_only=True):
     policy: Policy
     context_tokens: int
     kv_bytes: int
+    mask_bytes: int = 0  # the attention mask of a batch
     device: str
     threads: int = 1
     rates: list[float] = []  # tokens per second with 1, 2, ... sequences; empty where no costs were measured

@@ -54,6 +54,9 @@ ParameterKind = Literal["text", "value", "any"]
 Phase = Literal["intake", "plan", "fill", "decode", "prefill", "sample", "text", "send", "embed"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
+# The numbers in which an engine keeps keys and values.
+KvType = Literal["f16", "q8_0", "q4_0"]
+
 # Event of the frame with which an engine reports the defect that ends it.
 ENGINE_FAILED = "engine.failed"
 # Whether daemon and engines give up what they do not need, as far as the kernel supports it.

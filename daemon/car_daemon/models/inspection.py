@@ -79,12 +79,13 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
         curve=Curve({}, {}),
         max_itl=0.0,
         context_tokens=entry.ready.context_tokens if entry.ready is not None else settings.context_tokens,
+        sequences=settings.sequences,
         most_tokens=inspected.first.most_tokens,
     )
     found = fitting(need)
     on_host = set(settings.places) == {CPU}
     kv_bytes = need.sequence_bytes.of(found.context_tokens)
-    fits = left >= kv_bytes
+    fits = left >= kv_bytes + need.sequence_bytes.mask(found.context_tokens)
     return Estimate(
         weights_bytes=estimate.weights,
         other_bytes=estimate.others,

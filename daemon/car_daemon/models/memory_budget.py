@@ -64,7 +64,7 @@ def memory_of(entry: ModelEntry) -> int:
     if entry.estimate is None:
         return 0
     on_host = [replica.ready for replica in entry.replicas if replica.device == CPU]
-    allocated = [ready.kv_bytes for ready in on_host if ready is not None]
+    allocated = [ready.kv_bytes + ready.mask_bytes for ready in on_host if ready is not None]
     if len(allocated) < len(on_host) or not on_host:
         return entry.estimate.total
     return entry.estimate.total_with(sum(allocated))

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from car_daemon.capacity.capacity import SequenceBytes
+from car_daemon.capacity.capacity import LEAST_CONTEXT, SequenceBytes
 from car_daemon.host.devices import CPU
 from car_daemon.models.settings import ModelSettings
 from car_daemon.models.split_files import check_model
@@ -12,8 +12,6 @@ from car_daemon.models.split_files import check_model
 if TYPE_CHECKING:
     from car_daemon.gguf.validation import Facts
 
-# The shortest context that an engine chooses by itself.
-_LEAST_CONTEXT = 2048
 # Rows that llama.cpp computes at once: each has its logits, and about as many vectors of floats in between.
 _BATCH_ROWS = 512
 _VECTORS = 8
@@ -23,7 +21,7 @@ _PROCESS_BYTES = 64 << 20
 
 
 class MemoryEstimate(Struct, frozen=True):
-    """Bytes of the weights, of the KV cache for one sequence of each replica, and of everything else."""
+    """Bytes of the weights, of one sequence of each replica with its attention mask, and of everything else."""
 
     weights: int
     kv: int
@@ -35,7 +33,7 @@ class MemoryEstimate(Struct, frozen=True):
         return self.total_with(self.kv)
 
     def total_with(self, kv: int) -> int:
-        """Return all bytes with a KV cache of this size."""
+        """Return all bytes with KV caches and masks of this size."""
         return self.weights + kv + self.others
 
 
@@ -47,15 +45,16 @@ def read_memory_estimate(settings: ModelSettings) -> MemoryEstimate:
 def estimate_memory(parts: "list[Facts]", settings: ModelSettings) -> MemoryEstimate:
     """Return the host memory of all replicas of a model of these files; replicas on a GPU use less of it."""
     first = parts[0]
-    context = settings.context_tokens or min(first.context_length, _LEAST_CONTEXT)
+    context = settings.context_tokens or min(first.context_length, LEAST_CONTEXT)
     row = (first.vocabulary or 0) + _VECTORS * first.embedding_length
     paths = [*settings.adapters.values(), *([settings.projector] if settings.projector else [])]
     # The check of a model's files reports the missing ones.
     beside = sum(path.stat().st_size for path in paths if path.is_file())
     replicas, on_host = len(settings.places), settings.places.count(CPU)
+    each = SequenceBytes.attending(*first.attention, first.state_bytes)
     return MemoryEstimate(
         # Processes do not share weights, because most of them are repacked when they are loaded.
         weights=on_host * sum(part.tensor_bytes for part in parts) + replicas * beside,
-        kv=on_host * SequenceBytes.attending(*first.attention, first.state_bytes).of(context),
+        kv=on_host * (each.of(context) + each.mask(context)),
         others=replicas * (_BATCH_ROWS * row * _FLOAT_BYTES + _PROCESS_BYTES),
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.capacity.capacity import MAX_SEQUENCES, Declared, Fitting, Need, SequenceBytes, declare, fitting
+from car_daemon.capacity.capacity import MAX_SEQUENCES, Declared, Need, Offer, SequenceBytes, declare, fitting
 from car_daemon.capacity.curve import Curve
 from car_protocol.capacity import Policy
 
@@ -29,21 +29,43 @@ def need(**given: Any) -> Need:
     return Need(**{**facts, **given})
 
 
+def holding(number: int) -> int:
+    """Return the bytes of so many sequences of 4,096 tokens with the attention mask of a batch."""
+    return 4096 * (number * 1000 + 512 * 2)
+
+
 def sequences(**given: Any) -> int:
     return declare(need(**given)).sequences
 
 
 def test_the_fitting_sequences_are_reported_for_one_engine_and_for_an_explicit_figure() -> None:
-    assert fitting(need(free_bytes=200_000_000)) == Fitting(4096, 12, 43)
+    found = fitting(need(free_bytes=200_000_000))
+    assert (found.context_tokens, found.sequences, found.most_sequences) == (4096, 11, 42)
+
+
+def test_longer_and_more_sequences_are_offered_a_factor_of_four_apart() -> None:
+    assert fitting(need(trained_context=131_072, free_bytes=GB * 2)).offers == (
+        Offer(2, 131_072),
+        Offer(14, 32_768),
+        Offer(60, 8192),
+        Offer(243, 2048),
+    )
+    lean = fitting(need(trained_context=131_072, free_bytes=GB // 2))
+    assert lean.offers == (Offer(2, 32_768), Offer(14, 8192), Offer(60, 2048))
+    assert fitting(need(trained_context=1000)).offers == (Offer(256, 1024),)
+    assert fitting(need(trained_context=3000, most_tokens=3000, most_sequences=1)).offers == (Offer(1, 3000),)
+    assert fitting(need(free_bytes=0)).offers == ()
 
 
 # The context.
 
 
 @pytest.mark.parametrize(
-    ("trained", "expected"), [(4096, 4096), (100, 256), (1000, 1024), (8192, 8192), (131072, 8192)]
+    ("trained", "expected"), [(4096, 4096), (100, 256), (1000, 1024), (131_072, 131_072), (1 << 20, 826_624)]
 )
-def test_the_context_is_the_trained_one_up_to_8192_in_whole_cells(trained: int, expected: int) -> None:
+def test_the_context_is_the_trained_one_as_far_as_two_sequences_fit_a_quarter_of_the_memory(
+    trained: int, expected: int
+) -> None:
     assert declare(need(trained_context=trained)).context_tokens == expected
 
 
@@ -52,9 +74,17 @@ def test_an_explicit_context_is_rounded_up_to_whole_cells(requested: int, expect
     assert declare(need(context_tokens=requested)).context_tokens == expected
 
 
-@pytest.mark.parametrize(("free", "expected"), [(24_000_000, 2816), (17_000_000, 2048), (1, 2048)])
+@pytest.mark.parametrize(("free", "expected"), [(36_000_000, 2816), (17_000_000, 2048), (1, 2048)])
 def test_without_memory_for_two_sequences_the_context_shrinks_to_2048(free: int, expected: int) -> None:
     assert declare(need(free_bytes=free)).context_tokens == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(1, 1_234_944), (2, 826_624), (3, 826_624), (8, 553_984), (64, 76_800)]
+)
+def test_a_given_number_of_sequences_shares_half_of_the_memory_in_shorter_ones(number: int, expected: int) -> None:
+    declared = declare(need(sequences=number, policy="config", trained_context=1 << 21))
+    assert declared == Declared(number, expected, "config")
 
 
 @settings(derandomize=True, deadline=None)
@@ -78,7 +108,7 @@ def test_an_explicit_figure_counts_up_to_llama_cpps_bound(requested: int, declar
 
 def test_an_explicit_figure_is_lowered_to_what_memory_holds() -> None:
     answer = declare(need(sequences=8, policy="flag", free_bytes=20_000_000, context_tokens=4096))
-    assert answer == Declared(4, 4096, "flag", requested=8)
+    assert answer == Declared(3, 4096, "flag", requested=8)
 
 
 def test_one_sequence_is_declared_whatever_memory_says() -> None:
@@ -89,7 +119,7 @@ def test_one_sequence_is_declared_whatever_memory_says() -> None:
 # Policies.
 
 
-@pytest.mark.parametrize(("free", "expected"), [(10 * GB, 8), (4096 * 1000 * 4 * 3, 3), (4096 * 1000 * 4 - 1, 1)])
+@pytest.mark.parametrize(("free", "expected"), [(10 * GB, 8), (4 * holding(3), 3), (4 * holding(1) - 1, 1)])
 def test_by_memory_the_kv_cache_takes_a_quarter_and_eight_are_enough(free: int, expected: int) -> None:
     declared = declare(need(free_bytes=free, context_tokens=4096))
     assert (declared.sequences, declared.policy) == (expected, "memory")
@@ -105,7 +135,7 @@ def test_a_step_that_takes_longer_than_allowed_is_not_declared() -> None:
 
 
 def test_what_memory_does_not_hold_is_not_declared_by_the_curve() -> None:
-    assert sequences(policy="measured", curve=CURVE, free_bytes=4096 * 1000 * 4 * 5, context_tokens=4096) == 4
+    assert sequences(policy="measured", curve=CURVE, free_bytes=4 * holding(5), context_tokens=4096) == 4
 
 
 def test_what_was_not_measured_is_not_declared() -> None:
@@ -157,15 +187,16 @@ def test_whatever_decides_between_one_and_256_sequences_of_whole_cells_are_decla
 
 def test_states_count_for_every_sequence_however_short() -> None:
     states = SequenceBytes(0, 100_000_000)
-    assert fitting(need(sequence_bytes=states, free_bytes=2_000_000_000)) == Fitting(4096, 5, 18)
+    found = fitting(need(sequence_bytes=states, free_bytes=2_000_000_000))
+    assert (found.context_tokens, found.sequences, found.most_sequences) == (4096, 5, 18)
     assert sequences(sequence_bytes=states, free_bytes=2_000_000_000, sequences=40) == 18
 
 
 def test_what_states_leave_decides_the_context() -> None:
     both = SequenceBytes(1000, 10_000_000)
-    assert declare(need(sequence_bytes=both, free_bytes=100_000_000, trained_context=10**6)).context_tokens == 2304
+    assert declare(need(sequence_bytes=both, free_bytes=120_000_000, trained_context=10**6)).context_tokens == 3072
     requested = declare(need(sequence_bytes=both, free_bytes=100_000_000, context_tokens=10**6))
-    assert (requested.sequences, requested.context_tokens) == (1, 79_872)
+    assert (requested.sequences, requested.context_tokens) == (1, 39_424)
 
 
 @pytest.mark.parametrize(("requested", "declared"), [(None, 300), (250, 256), (300, 300), (2048, 300)])

@@ -20,6 +20,8 @@ from tools.random_models.shape import TINY
 READY = ready_of(sequences=2, context_tokens=1024, kv_bytes=1)
 # Two layers of two heads of eight keys and eight values in 16 bits.
 KV_BYTES_PER_TOKEN = 2 * 2 * 16 * 2
+# The attention mask of a batch of 512 rows in 16 bits.
+MASK_BYTES_PER_TOKEN = 512 * 2
 
 
 @pytest.fixture
@@ -37,6 +39,11 @@ def fits(path: Path, left: int, **settings: Any) -> Estimate:
     """Return the estimate where so many bytes are left beside weights and buffers."""
     found = inspect(ModelSettings(path))
     return estimated(entry(path, **settings), found, beside(found) + left)
+
+
+def holding(number: int, tokens: int) -> int:
+    """Return the bytes of so many sequences of a length, with the attention mask."""
+    return tokens * (number * KV_BYTES_PER_TOKEN + MASK_BYTES_PER_TOKEN)
 
 
 def beside(found: Inspected) -> int:
@@ -82,19 +89,18 @@ def test_a_file_that_cannot_be_loaded_is_not_told(tmp_path: Path) -> None:
 
 
 def test_an_engine_takes_a_quarter_of_what_is_left_by_itself_and_an_explicit_figure_nine_tenths(path: Path) -> None:
-    estimate = fits(path, 40 * 4096 * KV_BYTES_PER_TOKEN)
+    estimate = fits(path, 4 * holding(10, 4096))
     assert (estimate.context_tokens, estimate.kv_bytes_per_sequence) == (4096, 4096 * KV_BYTES_PER_TOKEN)
-    assert (estimate.sequences, estimate.most_sequences, estimate.weights_bytes) == (10, 36, 1024)
+    assert (estimate.sequences, estimate.most_sequences, estimate.weights_bytes) == (10, 56, 1024)
 
 
 def test_a_reserve_is_left_alone_and_a_context_that_was_asked_for_counts(path: Path) -> None:
-    kv_bytes = 1024 * KV_BYTES_PER_TOKEN
-    estimate = fits(path, 50 * kv_bytes, context_tokens=1000, reserve_bytes=10 * kv_bytes)
-    assert (estimate.context_tokens, estimate.sequences, estimate.most_sequences) == (1024, 10, 36)
+    estimate = fits(path, 4 * holding(10, 1024) + 999, context_tokens=1000, reserve_bytes=999)
+    assert (estimate.context_tokens, estimate.sequences, estimate.most_sequences) == (1024, 10, 56)
 
 
 def test_what_does_not_fit_with_one_sequence_does_not_fit(path: Path) -> None:
-    least = 2048 * KV_BYTES_PER_TOKEN
+    least = holding(1, 2048)
     assert (fits(path, least).sequences, fits(path, least).most_sequences) == (1, 1)
     assert (fits(path, least - 1).sequences, fits(path, least - 1).most_sequences) == (0, 0)
     found = inspect(ModelSettings(path))
@@ -118,7 +124,7 @@ def test_a_replica_takes_the_same_whatever_its_device_is_called(path: Path, devi
 
 def test_replicas_on_the_host_divide_what_is_free(path: Path) -> None:
     found = inspect(ModelSettings(path, replicas=2))
-    left = 40 * 4096 * KV_BYTES_PER_TOKEN + beside(found)
+    left = 4 * holding(10, 4096) + beside(found)
     alone, twins = entry(path), entry(path, replicas=2)
     assert estimated(twins, found, 2 * left).sequences == estimated(alone, found, left).sequences == 10
 

@@ -10,24 +10,27 @@ from car_daemon.models.memory_estimate import read_memory_estimate
 from car_daemon.models.settings import ModelSettings
 from tests.daemon.gguf.files import U32, model, numbers, u32
 
+# Bytes of the attention mask of a batch of 512 rows, for each token of a context.
+MASK = 512 * 2
+
 
 def test_weights_are_those_of_the_file_and_the_cache_that_of_one_sequence(tmp_path: Path) -> None:
     path = model().write(tmp_path / "m.gguf")
     estimate = read_memory_estimate(ModelSettings(path))
     # Two layers of two heads of eight keys and eight values in 16 bits, for all 64 tokens of the context.
-    assert (estimate.weights, estimate.kv) == (1024, 64 * 2 * 2 * 16 * 2)
+    assert (estimate.weights, estimate.kv) == (1024, 64 * (2 * 2 * 16 * 2 + MASK))
     assert read_memory_estimate(ModelSettings(path, context_tokens=256)).kv == 4 * estimate.kv
     assert estimate.total == estimate.weights + estimate.kv + estimate.others
 
 
 def test_heads_that_differ_from_layer_to_layer_are_added_up(tmp_path: Path) -> None:
     path = model(llama__attention__head_count_kv=numbers(U32, 1, 4)).write(tmp_path / "m.gguf")
-    assert read_memory_estimate(ModelSettings(path)).kv == 64 * (1 + 4) * 16 * 2
+    assert read_memory_estimate(ModelSettings(path)).kv == 64 * ((1 + 4) * 16 * 2 + MASK)
 
 
 def test_a_context_that_the_model_decides_counts_as_the_least_that_is_served(tmp_path: Path) -> None:
     path = model(llama__context_length=u32(1 << 20)).write(tmp_path / "m.gguf")
-    assert read_memory_estimate(ModelSettings(path)).kv == 2048 * 128
+    assert read_memory_estimate(ModelSettings(path)).kv == 2048 * (128 + MASK)
 
 
 def test_layers_on_a_gpu_take_none_of_the_hosts_memory_and_files_beside_the_model_do(tmp_path: Path) -> None:
