@@ -13,7 +13,10 @@ _SIGNS: dict[ToolStyle, str] = {
     "muse": "<atem:function_calls>",
     "kimi_k3": r"<\|open\|>",
     "gemma4": r"<\|tool_call>",
+    "functiongemma": "<start_function_call>",
+    "step3": "<steptml:invoke|<｜tool_calls_begin｜>",
     "seed_oss": "<seed:tool_call>",
+    "hunyuan_a13b": "<answer>(?s:.*)<tool_calls>|<tool_calls>(?s:.*)<answer>",
     "hunyuan": r"<tool_sep\{\}>|<tool_sep:opensource>",
     "glm": "<arg_key>",
     "minimax_m3": r"\]<\]minimax\[>\[",
@@ -38,10 +41,13 @@ _SIGNS: dict[ToolStyle, str] = {
     "granite": r"<\|tool_call\|>",
     "minimax_m1": r"<tool_calls>\\n",
     "apriel": r"<tool_calls>",
+    "ernie": "<response>(?s:.*)<tool_call>|<tool_call>(?s:.*)<response>",
     "hermes": "<tool_call>",
     "olmo3": "<function_calls>",
     "mistral": r"\[TOOL_CALLS\]",
-    "llama3": r"<\|python_tag\|>|dictionary of argument name and its value",
+    "llama4": r"func_name1?\(",
+    "xlam": "single JSON array",
+    "llama3": r"<\|python_tag\|>|<\|python_start\|>|dictionary of argument name and its value",
 }
 _THINKING = (
     Tags("<think>", "</think>"),
@@ -63,7 +69,7 @@ _BUILT = {"<think:opensource>": "<think{}>", "<|open|>think<|sep|>": "<|open|>"}
 # Families whose thoughts are messages of their own.
 _MESSAGES: frozenset[ToolStyle] = frozenset({"gpt_oss", "muse"})
 _CODE = re.compile(r"\{[{%].*?[%}]\}", re.DOTALL)
-_TOOLS = re.compile(r"\btools\b")
+_TOOLS = re.compile(r"\b(?:tools|functions)\b")
 
 
 def style_of(template: str) -> ToolStyle | None:

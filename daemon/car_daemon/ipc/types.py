@@ -18,9 +18,11 @@ ToolStyle = Literal[
     "deepseek_v3_1",
     "deepseek_v3_2",
     "deepseek_v4",
+    "ernie",
     "firefunction",
     "functionary_v3_1",
     "functionary_v3_2",
+    "functiongemma",
     "gemma4",
     "gigachat",
     "glm",
@@ -28,6 +30,7 @@ ToolStyle = Literal[
     "granite",
     "hermes",
     "hunyuan",
+    "hunyuan_a13b",
     "kimi_k2",
     "kimi_k3",
     "lfm2",
@@ -45,6 +48,7 @@ ToolStyle = Literal[
     "qwen3_coder",
     "seed_oss",
     "solar",
+    "step3",
     "xlam",
 ]
 # How tagged parameters of a function are read: as text, as a JSON value, or as a value where the text is one.

@@ -92,11 +92,13 @@ class Family:
     between: str = ""
     head: Head = ()
     notation: Notation = "object"
+    quote: str = ""  # of texts in Gemma's notation
     keys: tuple[str, str] = ("name", "arguments")
     parameter: Parameter | None = None
     tail: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # other texts for `open`
-    dropped: tuple[str, ...] = ()
+    after: str = ""  # a text that may follow calls without a marker
+    dropped: tuple[str, ...] = ()  # a line break at their ends may be missing
     header: Header | None = None
     lead: str = ""  # before a forced call, with its `{name}`
     needs: str = ""  # a control token; a vocabulary without it writes calls in the style `older`
@@ -142,16 +144,23 @@ class Family:
     def _texts(self) -> Iterator[str]:
         parameter = (*_literals(self.parameter.open), self.parameter.close) if self.parameter is not None else ()
         header = (*self.header.starts, self.header.end, *self.header.ends) if self.header is not None else ()
-        for text in (*self.opens, self.close, *_literals(self.head), *self.tail, *self.dropped, *parameter, *header):
+        for text in (
+            *self.opens,
+            self.close,
+            *_literals(self.head),
+            *self.tail,
+            self.after,
+            *self.dropped,
+            *parameter,
+            *header,
+        ):
             yield text.strip()
             # Control tokens may be parts of longer texts.
             yield from _MARKER.findall(text)
-        if self.notation == "gemma":
-            yield GEMMA_QUOTE
+        yield self.quote
 
 
 _MARKER = re.compile(r"<[|｜][^<>|｜]+[|｜]>|<[|｜][a-z_]+>|<[a-z_]+[|｜]>|\[[A-Z_]+\]|\]<\]minimax\[>\[|｜DSML｜")
-GEMMA_QUOTE = '<|"|>'
 
 
 def _literals(head: Head) -> list[str]:
@@ -210,7 +219,34 @@ FAMILIES: dict[ToolStyle, Family] = {
         close="<tool_call|>",
         each=True,
         notation="gemma",
+        quote='<|"|>',
         head=("call:", NAME),
+    ),
+    "functiongemma": Family(
+        open="<start_function_call>",
+        close="<end_function_call>",
+        each=True,
+        notation="gemma",
+        quote="<escape>",
+        head=("call:", NAME),
+    ),
+    "step3": Family(
+        open="<｜tool_calls_begin｜>",
+        close="<｜tool_calls_end｜>",
+        notation="parameters",
+        head=(
+            Maybe("<｜tool_call_begin｜>"),
+            Maybe("function"),
+            Maybe("<｜tool_sep｜>"),
+            '<steptml:invoke name="',
+            NAME,
+            '">',
+        ),
+        parameter=Parameter(('<steptml:parameter name="', KEY, '">'), "</steptml:parameter>"),
+        tail=(
+            "</steptml:invoke>",
+            "<｜tool_call_end｜>",
+        ),
     ),
     "seed_oss": Family(
         open="<seed:tool_call>",
@@ -221,6 +257,13 @@ FAMILIES: dict[ToolStyle, Family] = {
         head=_CODER,
         parameter=_CODER_PARAMETER._replace(pad=""),
         tail=("</function>",),
+    ),
+    "hunyuan_a13b": Family(
+        open="<tool_calls>",
+        close="</tool_calls>",
+        listed=True,
+        between=", ",
+        dropped=("<answer>\n", "</answer>"),
     ),
     "hunyuan": Family(
         open="<tool_calls:opensource>\n",
@@ -388,6 +431,13 @@ FAMILIES: dict[ToolStyle, Family] = {
     "granite": Family(open="<|tool_call|>", close="<|/tool_call|>", listed=True, between=", "),
     "minimax_m1": Family(open="<tool_calls>\n", close="\n</tool_calls>", between="\n", listed=True),
     "apriel": Family(open="<tool_calls>", close="</tool_calls>", listed=True, between=", "),
+    "ernie": Family(
+        open="<tool_call>\n",
+        close="\n</tool_call>",
+        each=True,
+        between="\n",
+        dropped=("<response>\n", "</response>\n"),
+    ),
     "hermes": Family(open="<tool_call>\n", close="\n</tool_call>", each=True, between="\n"),
     "olmo3": Family(
         open="<function_calls>\n",
@@ -407,11 +457,20 @@ FAMILIES: dict[ToolStyle, Family] = {
         older="mistral_v3",
     ),
     "mistral_v3": Family(open="[TOOL_CALLS]", listed=True, between=", "),
+    "llama4": Family(
+        also=("<|python_start|>",),
+        after="<|python_end|>",
+        listed=True,
+        between=", ",
+        notation="python",
+        head=(NAME, "("),
+        tail=(")",),
+    ),
+    "xlam": Family(listed=True, between=", "),
     "llama3": Family(
-        also=("<|python_tag|>",),
+        also=("<|python_tag|>", "<|python_start|>"),
+        after="<|python_end|>",
         between="; ",
         keys=("name", "parameters"),
     ),
-    "llama4": Family(listed=True, between=", ", notation="python", head=(NAME, "("), tail=(")",)),
-    "xlam": Family(listed=True, between=", "),
 }

@@ -1,10 +1,11 @@
 """Rules of a grammar for arguments that are not JSON: Python's keyword arguments, and Gemma's objects."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
-from car_daemon.engine.output.families import GEMMA_QUOTE, Notation
+from car_daemon.engine.output.families import Family
 from car_daemon.engine.output.parameters import resolved
 from car_protocol.conversation import Function
 
@@ -20,8 +21,9 @@ _WORDS = {"python": ("True", "False", "None"), "gemma": ("true", "false", "null"
 class LiteralGrammar:
     """Adds rules for arguments to those of a grammar; `text` writes a text as an element of a rule."""
 
-    def __init__(self, notation: Notation, text: Callable[[str], str], rules: dict[str, str]) -> None:
-        self._python = notation == "python"
+    def __init__(self, family: Family, text: Callable[[str], str], rules: dict[str, str]) -> None:
+        self._python = family.notation == "python"
+        self._quote = family.quote
         self._yes, self._no, self._none = (json.dumps(word) for word in _WORDS["python" if self._python else "gemma"])
         self._text = text
         self._rules = rules
@@ -83,7 +85,7 @@ class LiteralGrammar:
     def _constant(self, value: Any) -> str:
         if isinstance(value, str):
             if not self._python:
-                return f"{self._text(GEMMA_QUOTE)} {json.dumps(value, ensure_ascii=False)} {self._text(GEMMA_QUOTE)}"
+                return f"{self._text(self._quote)} {json.dumps(value, ensure_ascii=False)} {self._text(self._quote)}"
             return json.dumps(json.dumps(value, ensure_ascii=False), ensure_ascii=False)
         words = {True: self._yes, False: self._no}
         if isinstance(value, bool):
@@ -93,10 +95,10 @@ class LiteralGrammar:
     def _any_text(self) -> str:
         if self._python:
             return _PYTHON_TEXT
-        quote = self._text(GEMMA_QUOTE)
+        quote = self._text(self._quote)
         if quote.startswith("<["):
             return f"{quote} /(?s:.*)/ {quote}"
-        self._rules["gemma_text[lazy]"] = r'/(?s:.*)<\|"\|>/'
+        self._rules["gemma_text[lazy]"] = rf"/(?s:.*){re.escape(self._quote)}/"
         return f"{quote} gemma_text"
 
     def _anything(self) -> str:

@@ -3,9 +3,9 @@
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
-from car_daemon.engine.output.families import GEMMA_QUOTE
 from car_daemon.engine.output.json_object import MAX_DEPTH, is_json
 from car_daemon.engine.output.stream_buffer import Markers, Steps, StreamBuffer
 
@@ -25,7 +25,12 @@ class Dialect(NamedTuple):
 
 
 PYTHON = Dialect(("'", '"'), re.compile(r"[^\s,:=()\[\]{}'\"]*"), escapes=True)
-GEMMA = Dialect((GEMMA_QUOTE, '"'), re.compile(r"[^\s,:{}\[\]<\"]*"), escapes=False)
+
+
+@cache
+def gemma_with(quote: str) -> Dialect:
+    """Return the notation of Gemma's objects with its own quote of texts."""
+    return Dialect((quote, '"'), re.compile(r"[^\s,:{}\[\]<\"]*"), escapes=False)
 
 
 def quoted(text: str) -> str:
@@ -95,10 +100,12 @@ class LiteralCopier:
         self._buffer.drop()
         yield from self._buffer.drop_spaces()
         follows = yield from self._buffer.peek()
+        if not word:
+            return False
         # A word that is neither a constant nor a number is a text without quotes, such as a key.
         plain = _WORDS.get(word, word)
         self._out(plain if follows != ":" and is_json(plain) else f'"{quoted(word)}"')
-        return bool(word)
+        return True
 
     def _text(self, quote: str) -> Steps[bool]:
         self._buffer.drop()

@@ -85,6 +85,13 @@ class StreamBuffer:
             pass
         return self._text[self._at : self._at + 1]
 
+    def peek_match(self, pattern: re.Pattern[str]) -> Steps[str]:
+        """Return the text that a pattern matches here, without taking it; waits while more text could lengthen it."""
+        while True:
+            end = end_of(pattern, self._text, self._at)
+            if end < len(self._text) or not (yield from self.more()):
+                return self._text[self._at : end]
+
     def take(self, scan: Callable[[str, int], int]) -> bool:
         """Take the available text up to `scan(text, start)`; return whether some is left."""
         end = scan(self._text, self._at)

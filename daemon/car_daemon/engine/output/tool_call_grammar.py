@@ -38,7 +38,7 @@ class _Writer:
         longest_first = sorted(family.markers, key=len, reverse=True)
         tokens = [marker for marker in longest_first if token_of(marker) is not None]
         self._tokens = re.compile("(" + "|".join(map(re.escape, tokens)) + ")") if tokens else None
-        self._literals = LiteralGrammar(family.notation, self.text, self._rules)
+        self._literals = LiteralGrammar(family, self.text, self._rules)
 
     def grammar(self, functions: list[Function], *, one: bool) -> str:
         """Return the grammar."""

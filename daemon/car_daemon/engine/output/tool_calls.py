@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from car_daemon.engine.output.families import FAMILIES, Aside, Family, Head, Header, Parameter, Slot
 from car_daemon.engine.output.json_object import copy_value, is_object, take_value, text_of
-from car_daemon.engine.output.literals import GEMMA, PYTHON, LiteralCopier, quoted
+from car_daemon.engine.output.literals import PYTHON, LiteralCopier, gemma_with, quoted
 from car_daemon.engine.output.parameters import Kinds, as_value
 from car_daemon.engine.output.stream_buffer import Markers, Steps, StreamBuffer
 from car_daemon.ipc.types import ParameterKind, ToolStyle
@@ -39,6 +39,8 @@ _TYPE = re.compile(r"[a-z]*")
 _NAMES = frozenset({"name", "tool_name", "function"})
 _ARGUMENTS = frozenset({"arguments", "parameters"})
 _RUNS = {Slot.NAME: _WORD, Slot.WORD: _WORD, Slot.KEY: _KEY, Slot.TYPE: _TYPE}
+# The beginning of arguments in Python's notation; bounded, because it is looked for without being taken.
+_KEYWORD = re.compile(r"[ \t\r\n]{0,16}(?:\)|[A-Za-z_]\w{0,63}(?:[ \t\r\n]{0,16}=?)?)?")
 _HEADER_LENGTH = 256
 _CDATA, _CDATA_END = "<![CDATA[", Markers(["]]>"])
 # Types that a parameter's own tag has.
@@ -83,6 +85,7 @@ class _Found(NamedTuple):
     message_ends: Markers
     arguments: Markers  # after arguments that are not JSON
     framing: frozenset[str]  # that are not part of the answer
+    lines: frozenset[str]  # of them, those that end a line
     heads: frozenset[str]  # that begin a call
 
 
@@ -90,7 +93,8 @@ class _Found(NamedTuple):
 def _markers_of(family: Family) -> _Found:
     heads = [text.strip() for text in family.head[:1] if family.bare and isinstance(text, str)]
     ends, starts = (family.header.ends, family.header.starts) if family.header is not None else ((), ())
-    frames = [*family.dropped, *ends, *starts]
+    dropped = [text.strip() for text in family.dropped]
+    frames = [*dropped, *ends, *starts]
     opens = [text.strip() for text in family.opens]
     closes = [text.strip() for text in (*family.tail, family.close) if text.strip()]
     return _Found(
@@ -99,7 +103,8 @@ def _markers_of(family: Family) -> _Found:
         message=Markers([*ends, *starts]),
         message_ends=Markers(ends),
         arguments=Markers([*closes, *opens, *heads, *ends, *starts]),
-        framing=frozenset((*family.dropped, *ends)),
+        framing=frozenset((*dropped, *ends)),
+        lines=frozenset(text.strip() for text in family.dropped if text.endswith("\n")),
         heads=frozenset(heads),
     )
 
@@ -176,6 +181,8 @@ class ToolCallReader:
             if header is not None and marker in header.starts:
                 yield from self._message(header, marker)
             elif marker in self._found.framing:
+                if marker in self._found.lines:
+                    yield from self._buffer.take_literal("\n")
                 self._buffer.drop()
             else:
                 yield from self._run(bare=marker in self._found.heads)
@@ -183,14 +190,16 @@ class ToolCallReader:
 
     def _whole(self) -> Steps[None]:
         """Read an answer that begins with its calls, or has none."""
+        family, buffer = self._family, self._buffer
         listed = yield from self._lead()
-        while (listed or self._family.notation != "python") and (yield from self._call(bare=False)):
-            yield from self._buffer.drop_spaces()
-            separator = self._family.between.strip()
-            if not (yield from self._buffer.take_literal(separator)) and self._family.listed:
-                yield from self._buffer.take_literal("]")
-                yield from self._buffer.drop_spaces()
-            yield from self._lead()
+        while (yield from self._call(objects=family.notation == "python" and not listed)):
+            yield from buffer.drop_spaces()
+            if not (yield from buffer.take_literal(family.between.strip())) and family.listed:
+                listed = not (yield from buffer.take_literal("]"))
+                yield from buffer.drop_spaces()
+            if family.after and (yield from buffer.take_literal(family.after)):
+                yield from buffer.drop_spaces()
+            listed = (yield from self._lead()) or listed
         self._undecided()
         yield from self._buffer.copy_rest(self._parts.append)
 
@@ -281,19 +290,25 @@ class ToolCallReader:
             yield from buffer.take_literal(text)
         yield from buffer.drop_spaces()
 
-    def _call(self, *, bare: bool) -> Steps[bool]:
-        """Read one call; False where the text is not one, its start stays undecided."""
+    def _call(self, *, bare: bool = False, objects: bool = False) -> Steps[bool]:
+        """Read one call; False where the text is not one, its start stays undecided.
+
+        With `bare` the first text of its head was taken; with `objects` it can only be an object.
+        """
         family = self._family
         if not bare:
             yield from self._buffer.take_spaces()
             if (yield from self._buffer.peek()) == "{":
                 return (yield from self._object())
-        if family.notation in ("object", "keyed") or not (slots := (yield from self._slots(family.head, begun=bare))):
+        objects = objects or family.notation in ("object", "keyed")
+        if objects or not (slots := (yield from self._slots(family.head, begun=bare))):
             return False
         if family.follows and not slots.complete:
             yield from self._buffer.take_spaces()
             if (yield from self._buffer.peek()) not in (family.follows, "" if not self._cut else family.follows):
                 return False
+        if family.notation == "python" and family.is_whole and not (yield from self._shows_keywords(slots.name)):
+            return False
         self._begin(slots.name)
         readers = {"json": self._json, "parameters": self._parameters, "python": self._keywords, "gemma": self._gemma}
         yield from readers[family.notation]()
@@ -303,6 +318,13 @@ class ToolCallReader:
         self._buffer.drop()
         self._end()
         return True
+
+    def _shows_keywords(self, name: str) -> Steps[bool]:
+        """Return whether arguments follow; a name of a tool is enough, because any text may begin like a call."""
+        if name in (self._functions or ()):
+            return True
+        found = yield from self._buffer.peek_match(_KEYWORD)
+        return found.endswith(("=", ")"))
 
     def _slots(self, head: Head, *, begun: bool = False) -> Steps["_Slots | None"]:
         """Take the texts and words of a head, with `begun` from the second on; None where one of them is missing."""
@@ -411,7 +433,9 @@ class ToolCallReader:
 
     def _gemma(self) -> Steps[None]:
         """Read an object of Gemma's."""
-        yield from self._raw((yield from LiteralCopier(GEMMA, self._buffer, self._write).copy()))
+        yield from self._raw(
+            (yield from LiteralCopier(gemma_with(self._family.quote), self._buffer, self._write).copy())
+        )
 
     def _parameters(self) -> Steps[None]:
         """Read tagged parameters."""

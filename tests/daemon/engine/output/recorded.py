@@ -108,6 +108,15 @@ def _invokes(prefix: str) -> str:
     return f'<{prefix}invoke name="look_up">\n{inner}</{prefix}invoke>\n{empty}'
 
 
+def _step3(kind: str) -> str:
+    inner = _tagged('<steptml:parameter name="', '">', "</steptml:parameter>")
+    return (
+        f'<｜tool_calls_begin｜><｜tool_call_begin｜>{kind}<steptml:invoke name="look_up">{inner}</steptml:invoke>'
+        f'<｜tool_call_end｜><｜tool_call_begin｜>{kind}<steptml:invoke name="list_all"></steptml:invoke>'
+        "<｜tool_call_end｜><｜tool_calls_end｜>"
+    )
+
+
 RECORDED = [
     Recorded("apertus", f'So.<|tools_prefix|>[{{"look_up": {JSON}}}, {{"list_all": {{}}}}]<|tools_suffix|>', "So."),
     Recorded("apriel", f"So.\n<tool_calls>[{_objects(', ')}]</tool_calls>\n", "So."),
@@ -132,10 +141,18 @@ RECORDED = [
     ),
     Recorded("deepseek_v3_2", f"So.\n\n{_dsml('function_calls')}", "So."),
     Recorded("deepseek_v4", f"So.\n\n{_dsml('tool_calls')}", "So."),
+    Recorded("ernie", f"<response>\nSo.\n</response>\n\n<tool_call>\n{_HERMES}\n</tool_call>", "So."),
     Recorded("firefunction", f" functools[{_objects(', ')}]"),
     Recorded("functionary_v3_1", f"So.<function=look_up>{JSON}</function><function=list_all>{{}}</function>", "So."),
     Recorded("functionary_v3_2", f"all\nSo.>>>look_up\n{JSON}>>>list_all\n{{}}", "So.", begun=">>>"),
     Recorded("functionary_v3_2", f"look_up\n{JSON}>>>list_all\n{{}}>>>all\nSo.", "So.", begun=">>>"),
+    Recorded(
+        "functiongemma",
+        "So.<start_function_call>call:look_up{deep:true,list:[<escape>a<escape>,<escape>b, c<escape>],n:-3,"
+        'word:<escape>x "é"\nz <b> {<escape>}<end_function_call>'
+        "<start_function_call>call:list_all{}<end_function_call>",
+        "So.",
+    ),
     Recorded(
         "gemma4",
         'So.<|tool_call>call:look_up{word:<|"|>x "é"\nz <b> {<|"|>,n:-3,deep:true,list:[<|"|>a<|"|>,<|"|>b, c<|"|>]}'
@@ -186,6 +203,8 @@ RECORDED = [
         "</tool_calls:opensource>",
         "So.",
     ),
+    Recorded("hunyuan_a13b", f"<answer>\nSo.\n</answer>\n<tool_calls>[{_objects(', ')}]</tool_calls>", "So."),
+    Recorded("hunyuan_a13b", f"<tool_calls>\n[\n{_objects(', ')}\n]\n</tool_calls>"),
     Recorded(
         "kimi_k2",
         "So.<|tool_calls_section_begin|><|tool_call_begin|>functions.look_up:0<|tool_call_argument_begin|>"
@@ -198,7 +217,10 @@ RECORDED = [
     Recorded("lfm2", f"<|tool_call_start|>[{_objects(', ')}]<|tool_call_end|>"),
     Recorded("llama3", _objects("; ", arguments="parameters")),
     Recorded("llama3", "<|python_tag|>" + _objects("; ", arguments="parameters")),
+    Recorded("llama3", f"<|python_start|>{_objects('; ', arguments='parameters')}<|python_end|>"),
     Recorded("llama4", _PYTHON),
+    Recorded("llama4", f"<|python_start|>{_PYTHON}<|python_end|>"),
+    Recorded("llama4", "<|python_start|>" + _objects("\n", arguments="parameters") + "<|python_end|>"),
     Recorded(
         "minicpm5",
         'So.\n<function name="look_up"><param name="word"><![CDATA[x "é"\nz <b> {]]></param><param name="n">-3</param>'
@@ -255,5 +277,7 @@ RECORDED = [
         "<|tool_call:end|><|calls|>",
         "So.",
     ),
+    Recorded("step3", f"So.{_step3('function<｜tool_sep｜>')}", "So."),
+    Recorded("step3", f"So.{_step3('')}", "So."),
     Recorded("xlam", f"[{_objects(', ')}]"),
 ]

@@ -25,6 +25,14 @@ CODER = "<tool_call>\\n<function=example>\\n<parameter=a>1</parameter>\\n</funct
         (HERMES + "<|python_tag|>", "hermes"),
         (CODER, "qwen3_coder"),
         ("<tool_call>{{ name }}\\n<arg_key>{{ key }}</arg_key>", "glm"),
+        ("<response>\\n{{ content }}\\n</response>\\n<tool_call>\\n{{ call.function|tojson }}\\n</tool_call>", "ernie"),
+        ("<tool_response>{{ content }}</tool_response><tool_call>{{ call|tojson }}</tool_call>", "hermes"),
+        ("<start_function_call>call:{{ call.function.name }}", "functiongemma"),
+        ("<answer>{{ content }}</answer><tool_calls>[{{ call|tojson }}]</tool_calls>", "hunyuan_a13b"),
+        ("<tool_calls>[{{ call|tojson }}]</tool_calls>", "apriel"),
+        ('<steptml:invoke name="{{ call.function.name }}">', "step3"),
+        ("Example Format: [func_name1(params_name1=1)]", "llama4"),
+        ("When using tools, make calls in a single JSON array: [{{ example }}]<|python_tag|>", "xlam"),
     ],
 )
 def test_a_template_shows_the_style_of_tool_calls(template: str, style: ToolStyle | None) -> None:
@@ -59,4 +67,4 @@ def test_the_markers_of_a_format_are_those_that_its_parsers_look_for() -> None:
         "[ARGS]",
     )
     assert Format(None, "hermes").markers == ("<tool_call>", "</tool_call>")
-    assert Format(None, "llama3").markers == ("<|python_tag|>",)
+    assert Format(None, "llama3").markers == ("<|python_tag|>", "<|python_start|>", "<|python_end|>")

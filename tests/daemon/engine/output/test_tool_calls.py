@@ -99,6 +99,30 @@ MISTRAL = [
 ]
 
 
+LLAMA4 = [
+    ("[f(a=1)]", [CALL_F]),
+    (" [f(a=1), g()]\n", [CALL_F, CALL_G]),
+    ("<|python_start|>[f( a = 1 )]<|python_end|>", [CALL_F]),
+    ("<|python_start|>[f(a=1)]<|python_end|> So.", [CALL_F, "So."]),
+    ("[f(a=1)] g(a=1)", [CALL_F, "g(a=1)"]),
+    (F, [CALL_F]),
+    ("[f(a)] is no call", ["[f(a)] is no call"]),
+    ("[f](a=1)", ["[f](a=1)"]),
+    ("[1, 2]", ["[1, 2]"]),
+    ("f(a=1)", ["f(a=1)"]),
+    ("[f(", ["[f("]),
+    ("[f(a", ["[f(a"]),
+    ("[f(a=", [call(0, "f", '{"a": ', "arguments")]),
+    ("<|python_", ["<|python_"]),
+    ("", []),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), LLAMA4)
+def test_calls_of_llama4_are_a_list_with_keywords(text: str, parts: list[str | ToolCall]) -> None:
+    assert both_ways("llama4", text) == parts
+
+
 @pytest.mark.parametrize(("text", "parts"), HERMES)
 def test_calls_of_hermes_stand_between_tags(text: str, parts: list[str | ToolCall]) -> None:
     assert both_ways("hermes", text) == parts
