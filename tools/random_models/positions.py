@@ -28,7 +28,6 @@ def generate_positions(path: Path | str, context: int, seed: int = 1) -> None:
 
 def _tensors(vocabulary: ByteVocabulary, weights: RandomWeights, context: int) -> Iterator[Tensor]:
     yield "token_embd.weight", weights.embedding(vocabulary, WIDTH)
-    yield "position_embd.weight", weights.matrix(context, WIDTH)
     yield from norm("output_norm", WIDTH)
     for layer in range(TINY.layers):
         block, wide = f"blk.{layer}.", TINY.feed_forward
@@ -38,3 +37,5 @@ def _tensors(vocabulary: ByteVocabulary, weights: RandomWeights, context: int) -
         yield from norm(block + "ffn_norm", WIDTH)
         yield from weights.linear(block + "ffn_up", wide, WIDTH)
         yield from weights.linear(block + "ffn_down", WIDTH, wide)
+    # The last one, so that a file can be made longer by more positions.
+    yield "position_embd.weight", weights.matrix(context, WIDTH)

@@ -223,6 +223,7 @@ def _settings(
             system=table.system,
         ),
         sandbox=file.daemon.sandbox,
+        margin_bytes=None if (margin := file.memory.engine_margin_bytes) == "off" else margin,
     )
 
 

@@ -8,7 +8,7 @@ from car_daemon.host import event_log
 from car_daemon.host.devices import PATTERN
 from car_daemon.host.pressure import PressureLimits
 from car_daemon.ipc.types import Sandbox, Tags, ToolStyle
-from car_daemon.models.settings import MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS
+from car_daemon.models.settings import MARGIN_BYTES, MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.scheduler import DEFAULT_AGE_AFTER_S
 from car_protocol.conversation import ReasoningMode
@@ -80,9 +80,13 @@ class FairnessTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MemoryTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[memory]`; without `budget_bytes` models may use the memory that is free."""
+    """`[memory]`; without `budget_bytes` models may use the memory that is free.
+
+    `engine_margin_bytes` is what an engine may allocate beyond its load.
+    """
 
     budget_bytes: Annotated[int, Meta(ge=1, le=2**62)] | None = None
+    engine_margin_bytes: Annotated[int, Meta(ge=2**28, le=2**62)] | Literal["off"] = MARGIN_BYTES
 
 
 class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True):

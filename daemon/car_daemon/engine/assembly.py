@@ -11,6 +11,7 @@ from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.images.encoder import AwaitedImages, Encode, Encoder
+from car_daemon.engine.images.piece_cache import CACHE_BYTES as PIECE_CACHE_BYTES
 from car_daemon.engine.llama.embedder import Embedder
 from car_daemon.engine.llama.library import silence
 from car_daemon.engine.llama.model import ModelError
@@ -18,6 +19,7 @@ from car_daemon.engine.llama.sampling.adapters import Adapters
 from car_daemon.engine.llama.sampling.chains import SamplerChains
 from car_daemon.engine.llama.sampling.logprobs import Logprobs
 from car_daemon.engine.loaded import LoadedModel
+from car_daemon.engine.memory_limits import STACK_BYTES, limit_memory
 from car_daemon.engine.prompt.constraints import OutputConstraints
 from car_daemon.engine.prompt.context_limit import ContextLimit
 from car_daemon.engine.prompt.conversation import Conversations
@@ -32,12 +34,14 @@ from car_daemon.engine.runner.running import RunningRequests
 from car_daemon.engine.runner.sampling_turns import SamplingTurns
 from car_daemon.engine.runner.stepper import Stepper
 from car_daemon.engine.runner.texts import CannotEmbed, Texts
+from car_daemon.host.cores import usable_cpus
 from car_daemon.ipc.frames import FromEngine, Heartbeat, Load, Ready, RunningJob, Warned
 from car_daemon.ipc.inbox import Forgotten, Inbox
 
 # Target time of a chunk without decoders; it bounds the delay of the next arrival or a cancel.
 IDLE_TARGET_S = 0.750
 _TEXT_TOKENS = 512
+_FLOAT_BYTES = 4
 _NO_PILLOW = "decoding images needs Pillow: install card-daemon[images]"
 _LONG_TEXT_TOKENS = 2048
 
@@ -92,6 +96,10 @@ class Assembly:
         silence()
         loaded = self._loaded
         loop = self._loop()
+        # Before the chat template is compiled, and after everything that needs memory by the model's size.
+        limited = limit_memory(
+            self._load, later=self._later_bytes, threads=max(loaded.size.threads, len(usable_cpus()))
+        )
         tokenizer = TokenizerThread(self._preparer().answer, self._jobs, self._forgotten, self._job, self._send)
         encoder = Encoder(*loaded.vision, self._images, self._commands.put) if loaded.vision else None
         curve_check = CurveCheck(
@@ -116,6 +124,7 @@ class Assembly:
             prompt_share=size.curve.prompt_share(context.sequences),
             can=[*can, "rerank" if loaded.model.ranks else "embed"],
             inputs=size.inputs,
+            sandbox=limited,
         )
         return Assembled(loop, tokenizer, encoder, ready, curve_check)
 
@@ -158,6 +167,19 @@ class Assembly:
         # Where a model also generates, a long text to embed would take gigabytes for unused logits.
         context = self._loaded.context
         return min(context.context_tokens, _TEXT_TOKENS if context.generates else _LONG_TEXT_TOKENS)
+
+    @property
+    def _later_bytes(self) -> int:
+        """Bytes of later threads' stacks, and of buffers that requests allocate: cells, logits, embedder, images."""
+        loaded, size = self._loaded, self._loaded.size
+        rows = self._text_tokens + loaded.context.sequences
+        logits = rows * loaded.vocabulary.size * _FLOAT_BYTES
+        images, stacks = 0, STACK_BYTES
+        if loaded.vision is not None:
+            positions = loaded.context.sequences * loaded.context.context_tokens
+            stacks = 2 * STACK_BYTES
+            images = PIECE_CACHE_BYTES + positions * loaded.vision[1].width * _FLOAT_BYTES
+        return self._load.saved_bytes + logits + size.sequence_bytes.of(self._text_tokens) + images + stacks
 
     def _open_embedder(self) -> Embedder:
         loaded, threads = self._loaded, self._loaded.size.threads

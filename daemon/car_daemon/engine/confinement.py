@@ -15,6 +15,7 @@ from pathlib import Path
 from car_daemon.host import kernel_sandbox
 from car_daemon.host.devices import CPU
 from car_daemon.host.kernel_sandbox import READ, USE_DEVICE, WRITE, PathRule
+from car_daemon.host.process_limits import lower_limit
 from car_daemon.ipc.frames import Load
 
 # Curves are a few KB; the caches of a GPU driver may have files of this size.
@@ -34,19 +35,13 @@ _DRIVER_CACHES = (".nv", ".cache/mesa_shader_cache", ".cache/nvidia", ".cache/AM
 
 def limit_resources() -> None:
     """Bound the size of files and the number of threads."""
-    _lower(resource.RLIMIT_FSIZE, _FILE_BYTES)
+    lower_limit(resource.RLIMIT_FSIZE, _FILE_BYTES)
     try:
         # The fourth field is the number of threads that run and of all, also of users in other containers.
         running = Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[2]
-        _lower(resource.RLIMIT_NPROC, int(running) + _MORE_THREADS)
+        lower_limit(resource.RLIMIT_NPROC, int(running) + _MORE_THREADS)
     except (OSError, ValueError, IndexError, AttributeError):
         return
-
-
-def _lower(limit: int, value: int) -> None:
-    soft, hard = resource.getrlimit(limit)
-    known = [each for each in (soft, hard, value) if each != resource.RLIM_INFINITY]
-    resource.setrlimit(limit, (min(known), hard if hard != resource.RLIM_INFINITY and hard < value else value))
 
 
 def confine(load: Load) -> list[str]:

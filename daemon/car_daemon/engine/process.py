@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from car_daemon.engine.confinement import confine, confine_loaded
+from car_daemon.engine.memory_limits import STACK_BYTES
 from car_daemon.engine.prompt.job_progress import JobProgress
 from car_daemon.engine.prompt.preparer import QueuedJob
 from car_daemon.engine.runner.commands import Commands
@@ -51,9 +52,6 @@ if TYPE_CHECKING:
 
 _HEARTBEAT_S = 1.0
 _READ_BYTES = 1 << 18
-# Regular expressions of some pre-tokenizers recurse with the text, and the grammar compiler with its rules; this is
-# virtual memory until it is used.
-_STACK = 1 << 30
 _PROGRESS_STEP = 0.05
 # Added to the process's score, so that the kernel ends an engine before the daemon or programs of users.
 _OOM_SCORE = 500
@@ -113,7 +111,7 @@ class EngineProcess:
 
     def serve(self) -> int:
         """Read commands until the daemon quits or closes the socket; return the exit code."""
-        threading.stack_size(_STACK)
+        threading.stack_size(STACK_BYTES)
         faulthandler.enable()
         dump_stacks_on_signal()
         try:
@@ -172,7 +170,7 @@ class EngineProcess:
         except ModelError as error:
             send(LoadFailed(str(error)))
             return
-        engine.ready.sandbox.extend([*self._sandbox, *confine_loaded(load)])
+        engine.ready.sandbox[:] = [*self._sandbox, *engine.ready.sandbox, *confine_loaded(load)]
         self._engine = engine
         self._start("tokenizer", engine.tokenizer.run)
         if engine.encoder is not None:

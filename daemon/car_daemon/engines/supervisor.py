@@ -245,4 +245,5 @@ def load_of(entry: ModelEntry, replica: Replica, *, packed: bool) -> Load:
         speculative=settings.speculative,
         budget_bytes=entry.budget_bytes,
         sandbox=settings.sandbox,
+        margin_bytes=settings.margin_bytes,
     )

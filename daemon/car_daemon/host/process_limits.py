@@ -1,4 +1,4 @@
-"""Limits of this process: its file descriptors, and the free memory that the C library keeps."""
+"""Limits of this process: lowered ones, its file descriptors, and the free memory that the C library keeps."""
 
 import ctypes
 import os
@@ -36,3 +36,10 @@ def return_large_blocks() -> bool:
     """Make the C library return large blocks to the system once they are free; False where it does not support it."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and mallopt(_MMAP_THRESHOLD, _LARGE_BYTES) == 1
+
+
+def lower_limit(limit: int, value: int) -> None:
+    """Lower a limit of this process for good; one that is lower already stays."""
+    soft, hard = resource.getrlimit(limit)
+    known = [each for each in (soft, hard, value) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(limit, (min(known), hard if hard != resource.RLIM_INFINITY and hard < value else value))

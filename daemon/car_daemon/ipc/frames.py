@@ -16,7 +16,8 @@ TOKEN_BYTES = 4  # of an int32 token
 class Load(Struct, frozen=True, tag=True, kw_only=True):
     """First frame to an engine: the model, how to decide capacity, where cost curves are kept.
 
-    `budget_bytes` bounds the memory that counts as free; `packed` lets weights be repacked for the cores.
+    `budget_bytes` bounds the memory that counts as free; `packed` lets weights be repacked for the cores;
+    `margin_bytes` bounds the memory that the engine allocates after the load, None for no bound.
     """
 
     path: str
@@ -40,6 +41,7 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     speculative: bool = False
     budget_bytes: int | None = None
     sandbox: Sandbox = "strict"
+    margin_bytes: int | None = None
 
 
 class Chat(Struct, frozen=True, kw_only=True):

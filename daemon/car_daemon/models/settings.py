@@ -10,6 +10,7 @@ from car_protocol.capacity import Policy
 from car_protocol.models import Defaults
 
 # The defaults.
+MARGIN_BYTES = 2 * 1024 * 1024 * 1024
 MAX_ITL_MS = 150
 SAVED_BYTES = 512 * 1024 * 1024
 STEP_TARGET_MS = 120
@@ -43,6 +44,7 @@ class ModelSettings(Struct, frozen=True):
     defaults: Defaults = Defaults()
     aliases: tuple[str, ...] = ()
     sandbox: Sandbox = "strict"
+    margin_bytes: int | None = MARGIN_BYTES
 
     @property
     def places(self) -> list[str]:

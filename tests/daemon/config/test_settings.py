@@ -35,6 +35,17 @@ def test_the_memory_budget_and_keep_alive_of_the_file_are_used(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    ("text", "margin"),
+    [("", 2 << 30), ("engine_margin_bytes = 268435456\n", 1 << 28), ('engine_margin_bytes = "off"\n', None)],
+)
+def test_the_margin_of_engines_is_2_gib_unless_the_file_changes_it(
+    tmp_path: Path, text: str, margin: int | None
+) -> None:
+    config = loaded(tmp_path, f'[memory]\n{text}[models.m]\npath = "m.gguf"\n')
+    assert {model.margin_bytes for model in config.models.values()} == {margin}
+
+
+@pytest.mark.parametrize(
     ("text", "places", "layers"),
     [
         ("", ["cpu"], [0]),
@@ -58,6 +69,8 @@ def test_every_replica_has_its_device_and_its_layers(
     [
         ("[memory]\nbudget = 1\n", "memory.budget"),
         ("[memory]\nbudget_bytes = 0\n", "memory.budget_bytes"),
+        ("[memory]\nengine_margin_bytes = 268435455\n", "memory.engine_margin_bytes"),
+        ('[memory]\nengine_margin_bytes = "on"\n', "memory.engine_margin_bytes"),
         ('[models.m]\npath = "m.gguf"\nkeep_alive_s = -1\n', "models.m.keep_alive_s"),
         ('[models.m]\npath = "m.gguf"\npined = true\n', "models.m.pined"),
         ('[models.m]\npath = "m.gguf"\ndevice = "tpu"\n', "models.m.device"),

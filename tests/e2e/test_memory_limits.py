@@ -1,0 +1,98 @@
+"""The memory limits of an engine: ordinary work stays below them, and what exceeds them fails alone."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.sparse_model import generate_sparse
+from tests.e2e.support import (
+    CANARY,
+    KNOWN,
+    Daemon,
+    Json,
+    RawClient,
+    configured,
+    conversation,
+    endless,
+    greedy,
+    running,
+)
+from tools.random_model import generate
+
+pytestmark = pytest.mark.slow
+
+LEAST_MARGIN = 256 << 20
+# The bound of the template's own sandbox, which is the first line, is as good as absent.
+NO_FIRST_LINE = "from car_daemon.engine.prompt import template_memory\ntemplate_memory._BUDGET_BYTES = 1 << 60\n"
+TEMPLATE = """{% if messages[0].content == 'large' %}{{ ('a' * 10000000000)[:9] }}
+{% elif messages[0].content == 'many' %}{% set held = namespace(all=[]) %}
+{% for number in range(90000) %}{% set held.all = held.all + ['a' * 1000000 ~ number] %}{% endfor %}
+{% endif %}{{ messages[0].content }}"""
+
+
+def engine_of(client: RawClient, model: str) -> Json:
+    models = client.result("daemon/status")["models"]
+    engine: Json = next(each for each in models if each["name"] == model)["engines"][0]
+    return engine
+
+
+def limits_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    return {line[:26].strip(): line[26:].split()[0] for line in lines}
+
+
+def test_eight_streams_and_a_long_prompt_fit_an_engine_of_16_threads_with_2_gb_of_weights(folder: Path) -> None:
+    generate_sparse(folder / "large.gguf", 2 << 30)
+    table = f'[models.large]\npath = "{folder}/large.gguf"\nthreads = 16\nsequences = 8\ncontext_tokens = 8192\n'
+    with running(folder, *configured(folder, table)) as daemon, daemon.connect() as client:
+        client.result("infer", {"model": "large", "prompt": CANARY, "max_tokens": 1})
+        limits = limits_of(engine_of(client, "large")["pid"])
+        assert 2 << 30 < int(limits["Max data size"]) < int(limits["Max address space"]) - (2 << 30)
+        streams = [client.send("infer_stream", endless(model="large", max_tokens=100)) for _ in range(7)]
+        streams.append(client.send("infer_stream", {"model": "large", "prompt": "a b " * 1000, "max_tokens": 50}))
+        ends = [client.response(each)["result"]["usage"]["completion_tokens"] for each in streams]
+        assert ends[:7] == [100] * 7
+        client.result("embed", {"model": "large", "input": ["a b c", "d"] * 8})
+        assert engine_of(client, "large")["restarts"] == 0
+
+
+@contextmanager
+def hosting(folder: Path) -> Iterator[Daemon]:
+    """Run a daemon whose engines have small limits, with a model whose template may take any memory."""
+    generate(folder / "odd.gguf", "tiny", "q8_0")
+    (folder / "chat.jinja").write_text(TEMPLATE)
+    (folder / "sitecustomize.py").write_text(NO_FIRST_LINE)
+    table = f"[memory]\nengine_margin_bytes = {LEAST_MARGIN}\n[scheduler]\nsaved_bytes = 0\n"
+    table += f'[models.odd]\npath = "{folder}/odd.gguf"\nchat_template = "{folder}/chat.jinja"\n'
+    flags = configured(folder, f"{table}context_tokens = 2048\nsequences = 4\n")
+    with running(folder, *flags, PYTHONPATH=str(folder)) as daemon:
+        yield daemon
+
+
+def odd(text: str) -> Json:
+    return {"model": "odd", "messages": conversation(text), "max_tokens": 2, "ignore_eos": True}
+
+
+def test_a_template_that_asks_for_more_than_the_margin_is_refused_and_its_engine_lives(folder: Path) -> None:
+    with hosting(folder) as daemon, daemon.connect() as client, daemon.connect() as other:
+        stream = other.send("infer_stream", endless(model="odd", max_tokens=1000))
+        other.first_chunk(stream)
+        data = client.call("infer", odd("large"))["error"]["data"]
+        assert (data["reason"], data["why"]) == ("invalid_params", "line 1: it takes too much memory")
+        assert client.result("infer", odd("small"))["usage"]["completion_tokens"] == 2
+        assert other.response(stream)["result"]["usage"]["completion_tokens"] == 1000
+        assert engine_of(client, "odd")["restarts"] == 0
+
+
+def test_a_template_that_fills_the_memory_of_its_engine_affects_no_other_request(folder: Path) -> None:
+    with hosting(folder) as daemon, daemon.connect() as client, daemon.connect() as other:
+        client.result("infer", odd("small"))
+        filling = client.send("infer", odd("many"))
+        beside = [other.send("infer", endless(model="odd", max_tokens=300)) for _ in range(3)]
+        assert other.result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer
+        # The thread that finds no memory left is that of the template, or another one, which ends the engine.
+        assert client.response(filling)["error"]["data"]["reason"] in ("invalid_params", "engine_lost")
+        assert [other.response(each)["result"]["usage"]["completion_tokens"] for each in beside] == [300] * 3
+        assert engine_of(client, "odd")["restarts"] <= 2
