@@ -1,7 +1,7 @@
 """Sandbox of chat templates: jinja2's own, with the helpers that Hugging Face's templates expect."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import wraps
 from typing import Any, NoReturn
@@ -24,6 +24,14 @@ from car_daemon.engine.prompt.template_memory import (
     size_of_filter,
     size_of_operation,
 )
+
+
+class TemplateRefusal(jinja2.TemplateError):
+    """A template refused a chat in its own words."""
+
+
+class _OwnList(list[Any]):
+    """A list that the template made: it may add to it, since no client's value changes."""
 
 
 class _Generation(Extension):
@@ -66,7 +74,7 @@ class _BoundedCode(CodeGenerator):
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:
         """Write a literal."""
-        self.write(f"environment.made({OBJECT_BYTES + OBJECT_BYTES * len(node.items)}, ")
+        self.write(f"environment.listed({OBJECT_BYTES + OBJECT_BYTES * len(node.items)}, ")
         super().visit_List(node, frame)
         self.write(")")
 
@@ -117,7 +125,11 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Compute a binary operation."""
         self.memory.charge(size_of_operation(operator, left, right, self.memory))
-        return super().call_binop(context, operator, left, right)
+        return _owned(super().call_binop(context, operator, left, right))
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Return whether a template may use an attribute."""
+        return (type(obj) is _OwnList and attr in ("append", "pop")) or super().is_safe_attribute(obj, attr, value)
 
     def call(self, context: Context, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a method, a macro or a function."""
@@ -163,10 +175,15 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.memory.charge(size)
         return value
 
+    def listed(self, size: int, value: list[Any]) -> list[Any]:
+        """Count a literal of a list."""
+        self.memory.charge(size)
+        return _OwnList(value)
+
     def copied(self, value: Any) -> Any:
         """Count a slice, which is at most as large as what is there already."""
         self.memory.charge(size_of(value))
-        return value
+        return _owned(value)
 
     def _measured(self, value: Any) -> Any:
         """Count an output that is not a text yet."""
@@ -180,14 +197,14 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         @wraps(filter_)
         def bounded(*args: Any, **kwargs: Any) -> Any:
             given = [*args[before:], *kwargs.values()]
-            if name in _OF_ITEMS and given and not isinstance(given[0], Mapping | Undefined):
+            if given and _is_iterated(name, given[0]):
                 given[0] = self.memory.items(given[0])
                 args = (*args[:before], given[0], *args[before + 1 :])
             if given:
                 self.memory.charge(size_of_filter(name, given[0], given[1:], self.memory))
             result = filter_(*args, **kwargs)
             self.memory.charge(size_of(result))
-            return result
+            return _OwnList(result) if name == "list" else result
 
         return bounded
 
@@ -196,18 +213,39 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 _OF_ITEMS = frozenset({"list", "join", "sort", "unique", "sum", "groupby", "slice"})
 
 
-def chat_environment() -> BoundedEnvironment:
-    """Return an environment for one model's template."""
+def chat_environment(now: Callable[[], datetime]) -> BoundedEnvironment:
+    """Return an environment for one model's template; `now` returns the local time."""
     environment = BoundedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation], autoescape=False
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=["jinja2.ext.loopcontrols", _Generation],
+        autoescape=False,
+        # Literals that the optimizer folds would be neither counted nor the template's own.
+        optimized=False,
     )
     environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = lambda pattern: datetime.now().astimezone().strftime(pattern)
+    environment.globals["strftime_now"] = lambda pattern: now().strftime(pattern)
     return environment
 
 
+def local_now() -> datetime:
+    """Return the local time."""
+    return datetime.now().astimezone()
+
+
 def _refuse(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
+    raise TemplateRefusal(message)
+
+
+def _owned(value: Any) -> Any:
+    return _OwnList(value) if type(value) is list else value
+
+
+def _is_iterated(name: str, value: Any) -> bool:
+    """Return whether a filter takes the items of a value; JSON has no generators."""
+    if name == "tojson":
+        return isinstance(value, Iterator)
+    return name in _OF_ITEMS and not isinstance(value, Mapping | Undefined)
 
 
 def _tojson(

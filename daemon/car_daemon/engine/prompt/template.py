@@ -2,29 +2,30 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-from jinja2 import nodes
 from msgspec.structs import replace
 
 from car_daemon.engine.output.format import detect
 from car_daemon.engine.prompt.image_prompt import ImagePrompt, Slot, new_secret, split_at_markers
-from car_daemon.engine.prompt.sandbox import chat_environment
+from car_daemon.engine.prompt.rendering.writer import TemplateWriter
+from car_daemon.engine.prompt.sandbox import local_now
 from car_daemon.engine.prompt.special_token_escaper import SpecialTokenEscaper
 from car_daemon.engine.prompt.template_fault import template_fault
-from car_daemon.engine.prompt.variables import chat_variables
 from car_daemon.ipc.frames import Chat
 from car_daemon.ipc.refusal import Refusal
 from car_daemon.ipc.template_syntax import abilities_of
 from car_daemon.ipc.types import Tags, ToolStyle
 from car_protocol.conversation import Message
 
-_MAX_BYTES = 64 * 1024 * 1024
 # Members of a chat beside its messages, with their empty values.
 _OPTIONAL: dict[str, Any] = {"template_args": {}, "tools": []}
 _RESERVED = ("messages", "tools")
+# Variables in which templates read tools.
+_TOOLS = ("tools", "functions")
 _SHORT = Chat(messages=[Message("user", "Hi")])
 
 
@@ -97,22 +98,22 @@ class ChatTemplate:
     """
 
     def __init__(
-        self, source: str, vocabulary: Vocabulary, style: ToolStyle | None = None, tags: Tags | None = None
+        self,
+        source: str,
+        vocabulary: Vocabulary,
+        style: ToolStyle | None = None,
+        tags: Tags | None = None,
+        now: Callable[[], datetime] = local_now,
     ) -> None:
-        environment = chat_environment()
-        self._memory = environment.memory
+        texts = {"bos_token": vocabulary.text_of(vocabulary.begin), "eos_token": vocabulary.text_of(vocabulary.end)}
         try:
-            tree = environment.parse(source)
-            self._template = environment.from_string(source)
-            literals = [const.value for const in tree.find_all(nodes.Const) if isinstance(const.value, str)]
-            self._null_content = any(map(_tests_content, tree.find_all(nodes.Test)))
-            self._names = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "load"}
+            self._writer = TemplateWriter(source, texts, now)
         except Exception as error:  # noqa: BLE001 - Python's own compiler refuses what jinja accepts, and both recurse
             raise InvalidTemplate(template_fault(error)) from None
         self.format = detect(source, style, tags)
         self._source = source
         self._vocabulary = vocabulary
-        self._escaper = SpecialTokenEscaper(vocabulary.specials, literals)
+        self._escaper = SpecialTokenEscaper(vocabulary.specials, self._writer.literals)
 
     @property
     def abilities(self) -> list[str]:
@@ -122,7 +123,7 @@ class ChatTemplate:
     @property
     def takes_tools(self) -> bool:
         """True if the template reads tools."""
-        return "tools" in self._names
+        return not self._writer.reads.names.isdisjoint(_TOOLS)
 
     def try_out(self) -> None:
         """Render a short chat, because a template that does not end is better found by a load than by a request."""
@@ -174,7 +175,8 @@ class ChatTemplate:
         # A marker at the end of the last message's text shows where a template goes on after it.
         secret = new_secret() if chat.continue_last else None
         try:
-            text = self._text(chat if secret is None else _ending_in(chat, secret), mark, typed=typed)
+            escape = partial(self._escaper.escape, mark=mark)
+            text = self._writer.text(chat if secret is None else _ending_in(chat, secret), escape, typed=typed)
         except Exception as error:
             raise TemplateError(self._fault(chat, mark), template_fault(error, mark)) from error
         thinking = self.format.thinking
@@ -193,31 +195,13 @@ class ChatTemplate:
         begun = header.start if header is not None and text.endswith(header.start) else ""
         return list(self._escaper.segments(text, mark)), _End(inside, begun)
 
-    def _text(self, chat: Chat, mark: str, *, typed: bool = False) -> str:
-        escape = partial(self._escaper.escape, mark=mark)
-        given = chat_variables(chat, escape, null_content=self._null_content, typed=typed)
-        defaults = {
-            "add_generation_prompt": not chat.continue_last,
-            "bos_token": self._vocabulary.text_of(self._vocabulary.begin),
-            "eos_token": self._vocabulary.text_of(self._vocabulary.end),
-        }
-        self._memory.begin(sum(len(message.text) for message in chat.messages))
-        pieces, size = [], 0
-        for piece in self._template.generate(defaults | given):
-            # Raises for text that is not valid Unicode.
-            size += len(piece.encode())
-            if size > _MAX_BYTES:
-                raise ValueError(f"the template wrote {size:,} bytes, the limit is {_MAX_BYTES:,}")
-            pieces.append(piece)
-        return "".join(pieces)
-
     def _fault(self, chat: Chat, mark: str) -> str:
         """Return the member without which the template takes the chat."""
         for member, nothing in _OPTIONAL.items():
             if getattr(chat, member):
                 # A template is the model's code and may raise anything.
                 with suppress(Exception):
-                    self._text(replace(chat, **{member: nothing}), mark)
+                    self._writer.text(replace(chat, **{member: nothing}), partial(self._escaper.escape, mark=mark))
                     return member
         return "messages"
 
@@ -234,13 +218,3 @@ def _ending_in(chat: Chat, secret: str) -> Chat:
     """Return the chat with a secret after the text of its last message."""
     last = chat.messages[-1]
     return replace(chat, messages=[*chat.messages[:-1], replace(last, content=last.text + secret)])
-
-
-def _tests_content(test: nodes.Test) -> bool:
-    """Return whether this is a test that a message's content is none."""
-    match test.node:
-        case nodes.Getattr(attr="content") | nodes.Getitem(arg=nodes.Const(value="content")):
-            return test.name == "none"
-        case nodes.Name():
-            return test.name == "none" and test.node.name == "content"
-    return False

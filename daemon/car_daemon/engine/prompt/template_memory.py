@@ -108,10 +108,11 @@ def size_of_operation(operator: str, left: Any, right: Any, budget: MemoryBudget
             return size_of(right) * max(0, left)
         case "%", str(), _:
             return size_formatted(left, right, budget)
-        case "+", (str() | bytes() | list() | tuple()), _:
-            return size_of(left) + (size_of(right) or budget.text_size(right))
-        case "+", _, str():
-            return budget.text_size(left) + len(right)
+        case ("+", str(), _) | ("+", _, str()):
+            # Arguments and functions become JSON beside a text.
+            return budget.text_size(left) + budget.text_size(right)
+        case "+", (bytes() | list() | tuple()), _:
+            return size_of(left) + size_of(right)
     return 0
 
 

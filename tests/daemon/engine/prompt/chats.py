@@ -4,6 +4,7 @@
 # ruff: noqa: RUF001
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from car_daemon.ipc.frames import Chat
 from car_protocol.conversation import Function, FunctionCall, Message, Tool, ToolCall
 from tests.daemon.engine.prompt.fakes import FakeVocabulary
 
+TODAY = datetime(2030, 1, 7, 12, tzinfo=UTC)
 TEMPLATES = Path(__file__).parent / "templates"
 Family = Literal["chatml", "llama3", "mistral", "gemma", "phi4", "qwen3", "deepseek_r1"]
 
@@ -45,7 +47,7 @@ WITH_TOOLS: list[Family] = ["llama3", "mistral", "phi4", "qwen3", "deepseek_r1"]
 def family(name: Family) -> tuple[ChatTemplate, FakeVocabulary]:
     """Return the template of a model family, and its control tokens."""
     source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
-    return ChatTemplate(source, _VOCABULARIES[name]), _VOCABULARIES[name]
+    return ChatTemplate(source, _VOCABULARIES[name], now=lambda: TODAY), _VOCABULARIES[name]
 
 
 def chat(*messages: Message, **members: Any) -> Chat:

@@ -17,7 +17,7 @@ from car_daemon.engine.prompt.image_prompt import (
     take_images,
     with_markers,
 )
-from car_daemon.engine.prompt.sandbox import chat_environment
+from car_daemon.engine.prompt.sandbox import chat_environment, local_now
 from car_daemon.engine.prompt.template import ChatTemplate
 from car_daemon.ipc.frames import Chat
 from car_daemon.ipc.refusal import Refusal
@@ -38,7 +38,9 @@ TYPED = (
 
 def rendered(source: str, contents: list[Any]) -> str:
     """Return what a template makes of contents."""
-    return chat_environment().from_string(source).render(messages=[{"content": content} for content in contents])
+    return (
+        chat_environment(local_now).from_string(source).render(messages=[{"content": content} for content in contents])
+    )
 
 
 def refused(text: str, images: int) -> dict[str, object]:

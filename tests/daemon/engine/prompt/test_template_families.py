@@ -75,7 +75,7 @@ LLAMA_TOOLS = """\
 
 Environment: ipython
 Cutting Knowledge Date: December 2023
-Today Date: 26 Jul 2024
+Today Date: 07 Jan 2030
 
 Be kind.<|eot_id|><|start_header_id|>user<|end_header_id|>
 
