@@ -16,7 +16,7 @@ PIP_INSTALL := CFLAGS="$(CFLAGS) $(FP16_FLAG)" CXXFLAGS="$(CXXFLAGS) $(AMX_FLAGS
 # Tests without llama.cpp and without a daemon.
 FAST := tests/test_*.py tests/protocol tests/daemon tests/tools --ignore tests/daemon/engine/llama --hypothesis-profile quick
 
-.PHONY: help install rebuild demo dev test fast cover check fmt shape trace docs pictures build pins sbom bench bench-full clean
+.PHONY: help install rebuild demo real-model dev test fast cover check fmt shape trace docs pictures build pins sbom bench bench-full clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,8 +46,12 @@ rebuild: ## build llama.cpp again
 		"$$($(BIN)/python -m pip freeze | grep -i '^llama.cpp.python==')"
 	-$(BIN)/python -m tools.try_llama
 
-demo: install ## the daemon on its built-in model: one answer
-	$(BIN)/python tools/demo.py
+# MODEL=real answers a QUESTION of your own with SmolLM2 in place of the guide.
+demo: install $(if $(filter real,$(MODEL)),real-model) ## the daemon on its built-in model: one answer
+	$(BIN)/python -m tools.demo $(if $(MODEL),--model $(MODEL)) $(if $(QUESTION),--question "$(QUESTION)")
+
+real-model: .venv/engineless ## fetch SmolLM2-135M-Instruct (98 MB, Apache-2.0) into the user's cache
+	$(BIN)/python -m tools.real_model
 
 test: install ## the whole suite
 	$(BIN)/python -m pytest -m "not slow"

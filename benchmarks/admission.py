@@ -12,7 +12,7 @@ import msgspec
 import psutil
 import uvloop
 
-from benchmarks.models import random_model
+from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.streams import GREEDY, SHORT, decoders, stream
 from benchmarks.targets.card import serving
@@ -24,7 +24,7 @@ BURST = (16, 40)
 
 def main() -> None:
     """Measure everything on one model."""
-    model, report = random_model("q8_0"), Report("admission")
+    model, report = model_file("q8_0"), Report("admission")
     with serving(model, "--capacity", "8", "--context-tokens", "4096") as socket:
         uvloop.run(_urgent(str(socket), report))
         uvloop.run(_flood(str(socket), report))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.generator import generate
-from benchmarks.models import random_model
+from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.streams import GREEDY
 from benchmarks.targets.card import serving
@@ -82,7 +82,7 @@ class Caller:
 def main() -> None:
     """Measure in turn and print."""
     report = Report("calls")
-    with serving(random_model("q8_0", "tiny"), "--capacity", "8", "--context-tokens", "1024") as card, echo() as bare:
+    with serving(model_file("q8_0", "tiny"), "--capacity", "8", "--context-tokens", "1024") as card, echo() as bare:
         trips: dict[str, list[Spread]] = {"card": [], "echo": []}
         rates: dict[str, list[float]] = {"card": [], "echo": []}
         for _ in range(TURNS):
@@ -95,7 +95,7 @@ def main() -> None:
         p99 = statistics.median(trip.p99 for trip in trips[name]) * 1000
         report.say(f"{name}: round trip, idle: p50 us (p99)", p50, p99)
         report.say(f"{name}: pipelined, {IN_FLIGHT} in flight: calls/s", statistics.median(rates[name]), *rates[name])
-    with serving(random_model("q8_0"), "--capacity", "8", "--context-tokens", "1024") as card:
+    with serving(model_file("q8_0"), "--capacity", "8", "--context-tokens", "1024") as card:
         loaded = _under_load(card)
     report.say("card: round trip while 8 streams decode: p50 us (p99, most)", *(1000 * value for value in _row(loaded)))
     report.close()

@@ -7,7 +7,7 @@ import statistics
 from typing import Any
 
 from benchmarks.generator import generate
-from benchmarks.models import random_model
+from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.targets.card import serving
 from car_client.carctl.load.workload import Workload
@@ -38,7 +38,7 @@ ROUNDS = 3
 def main() -> None:
     """Measure every form, alone and for eight streams."""
     report = Report("forms")
-    with serving(random_model("q8_0"), "--capacity", "8", "--context-tokens", "1024") as socket:
+    with serving(model_file("q8_0"), "--capacity", "8", "--context-tokens", "1024") as socket:
         for streams in (1, 8):
             _measure(str(socket), streams, report)
     report.close()

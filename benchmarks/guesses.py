@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.generator import generate
-from benchmarks.models import random_model
+from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.targets.card import serving
 from car_client.carctl.load.lengths import Lengths
@@ -30,7 +30,7 @@ def main() -> None:
         rates: dict[tuple[str, bool], list[float]] = {(text, fast): [] for text in TEXTS for fast in (False, True)}
         for _ in range(ROUNDS):
             for fast in (False, True):
-                with serving(Path("tried"), "--capacity", "1", config=_config(random_model(kind), fast)) as socket:
+                with serving(Path("tried"), "--capacity", "1", config=_config(model_file(kind), fast)) as socket:
                     for text, more in TEXTS.items():
                         rates[text, fast].append(_rate(socket, more))
         for text in TEXTS:

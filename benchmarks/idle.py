@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.generator import generate
-from benchmarks.models import random_model
+from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.streams import GREEDY
 from benchmarks.targets.card import serving_process
@@ -27,7 +27,7 @@ TURNS = 3
 def main() -> None:
     """Measure and print."""
     report = Report("idle")
-    with serving_process(random_model("q8_0"), "--capacity", "8", "--context-tokens", "1024") as (path, process):
+    with serving_process(model_file("q8_0"), "--capacity", "8", "--context-tokens", "1024") as (path, process):
         daemon = psutil.Process(process.pid)
         generate(str(path), WORK)
         alone, beside, grown = [], [], []

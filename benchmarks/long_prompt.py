@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import uvloop
 
-from benchmarks.models import random_model
+from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.streams import GREEDY, decoders, stream
 from benchmarks.targets.card import serving
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--targets", type=int, nargs="+", default=[STEP_TARGET_MS])
     given = parser.parse_args()
     report = Report(f"long_prompt_{given.tokens}")
-    model = str(random_model("q8_0"))
+    model = str(model_file("q8_0"))
     servers = found_llama_servers(("split", "unified"))
     found: defaultdict[str, list[Joined]] = defaultdict(list)
     for _ in range(given.turns):

@@ -8,7 +8,7 @@ import argparse
 import psutil
 
 from benchmarks.generator import generate
-from benchmarks.models import random_model
+from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.streams import GREEDY
 from benchmarks.targets.card import serving_process
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="up to 100,000 requests")
     counts = FULL_COUNTS if parser.parse_args().full else COUNTS
     report = Report("memory")
-    with serving_process(random_model("q8_0", "tiny"), "--capacity", "8", "--context-tokens", "256") as (path, process):
+    with serving_process(model_file("q8_0", "tiny"), "--capacity", "8", "--context-tokens", "256") as (path, process):
         daemon = psutil.Process(process.pid)
         (engine,) = daemon.children()
         report.say("MiB at the begin: daemon (engine)", _mib(daemon), _mib(engine))

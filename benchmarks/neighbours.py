@@ -9,7 +9,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.models import random_model
+from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.streams import GREEDY, SHORT, stream
 from benchmarks.targets.card import serving
@@ -22,7 +22,7 @@ TOKENS = 200
 def main() -> None:
     """Measure a lone stream of each model, and one of each together."""
     report = Report("neighbours")
-    path = random_model("q8_0")
+    path = model_file("q8_0")
     tables = (f'[models.{name}]\npath = "{path}"\ncontext_tokens = 1024\nsequences = 2\n' for name in MODELS)
     with serving(Path(MODELS[0]), config="".join(tables)) as socket:
         alone, both = uvloop.run(_measure(str(socket)))

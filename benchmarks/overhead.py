@@ -11,7 +11,7 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.generator import generate
-from benchmarks.models import random_model
+from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.streams import GREEDY
 from benchmarks.targets.bare_loop import BareLoop
@@ -50,7 +50,7 @@ def case(streams: int) -> Case:
         answers=Lengths(ANSWER, ANSWER),
         options=GREEDY,
     )
-    model = str(random_model("q8_0", "tiny"))
+    model = str(model_file("q8_0", "tiny"))
     return Case(name=f"{streams} streams", model=model, sequences=streams, context_tokens=256, workload=workload)
 
 

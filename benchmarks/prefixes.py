@@ -11,7 +11,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.models import random_model
+from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.streams import stream
 from benchmarks.targets.card import serving
@@ -29,7 +29,7 @@ CROWDED_ROUNDS = 4
 def main() -> None:
     """Measure everything on one model."""
     report = Report("prefixes")
-    model = str(random_model("q8_0"))
+    model = str(model_file("q8_0"))
     for length in LENGTHS:
         with _card(model) as socket:
             uvloop.run(_second_request("card", str(socket), length, report))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.models import random_model
+from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.streams import GREEDY, decoders
 from benchmarks.targets.card import serving
@@ -36,7 +36,7 @@ def main() -> None:
         if peer:
             report.say("  by the other server: texts/s", _embedded_by(peer))
             report.say("  here again: texts/s", uvloop.run(_embedded(socket)))
-    with serving(random_model("q8_0"), "--capacity", "9", "--context-tokens", "1024") as socket:
+    with serving(model_file("q8_0"), "--capacity", "9", "--context-tokens", "1024") as socket:
         uvloop.run(_beside_streams(socket, report))
     report.close()
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from benchmarks.bystanders import Bystanders
 from benchmarks.interleaved import Compared, compare
-from benchmarks.models import random_model
+from benchmarks.models import model_file
 from benchmarks.record import this_machine, write_record
 from benchmarks.table import figure, markdown
 from benchmarks.targets import binding_server, llama_server
@@ -61,7 +61,7 @@ def _workload(clients: int, prompts: Lengths, answers: Lengths) -> Workload:
 def _case(name: str, kind: str, sequences: int, workload: Workload) -> Case:
     return Case(
         name=name,
-        model=str(random_model(kind)),
+        model=str(model_file(kind)),
         sequences=sequences,
         context_tokens=CONTEXT_TOKENS,
         workload=workload,
@@ -76,7 +76,8 @@ def cases(*, full: bool) -> list[Case]:
     more = [mixed(kind, clients) for kind in ("q8_0", "q4_0") for clients in (2, 8, 16)]
     longer = [mixed("q8_0", 16, Lengths(8, 64)), mixed("q8_0", 8, Lengths(100, 400))]
     in_step = [*(equal("q8_0", clients) for clients in (1, 4, 8, 16)), equal("q4_0", 1), equal("q4_0", 8)]
-    return [*in_step, *more, *longer]
+    real = [equal("smollm2", 1), equal("smollm2", 8), mixed("smollm2", 8)]
+    return [*in_step, *more, *longer, *real]
 
 
 def targets(*, full: bool) -> list[Target]:

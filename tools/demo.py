@@ -1,5 +1,9 @@
-"""Start the daemon on its built-in model, stream one answer from it, and stop it again."""
+"""Start the daemon, stream one answer from it, and stop it again.
 
+`python -m tools.demo [--model real] [--question TEXT]`: the built-in guide answers unless the real model is named.
+"""
+
+import argparse
 import asyncio
 import os
 import signal
@@ -9,20 +13,26 @@ import tempfile
 from pathlib import Path
 
 from car_client import AsyncClient
+from tools.real_model import SMOLLM2, fetch
 
-QUESTION = "What is card?"
+QUESTIONS = {"guide": "What is card?", "real": "Why is the sky blue? Answer in two sentences."}
 READY_S = 60
 BIN = Path(sys.executable).parent
 
 
 def main() -> int:
     """Run the demo; return 0 where the daemon answered and stopped cleanly."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=QUESTIONS, default="guide")
+    parser.add_argument("--question")
+    options = parser.parse_args()
+    model: list[str | Path] = ["--model", fetch(SMOLLM2)] if options.model == "real" else []
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "CAR_SOCKET": str(Path(folder) / "card.sock")}
-        print("$ card &", flush=True)
-        daemon = subprocess.Popen([BIN / "card", "--log-level", "warning"], env=environment)
+        print(f"$ card {' '.join(map(str, model))}".rstrip(), "&", flush=True)
+        daemon = subprocess.Popen([BIN / "card", *model, "--log-level", "warning"], env=environment)
         try:
-            answered = _ask(environment)
+            answered = _ask(environment, options.question or QUESTIONS[options.model])
         finally:
             print("$ kill %1", flush=True)
             daemon.send_signal(signal.SIGTERM)
@@ -31,12 +41,12 @@ def main() -> int:
     return answered or stopped
 
 
-def _ask(environment: dict[str, str]) -> int:
+def _ask(environment: dict[str, str], question: str) -> int:
     """Ask the question and show the capacity; a request waits for a model that is still loading."""
     asyncio.run(_started(environment["CAR_SOCKET"]))
-    print(f'$ carctl infer "{QUESTION}"', flush=True)
-    question: list[str | Path] = [BIN / "carctl", "infer", "--temperature", "0", QUESTION]
-    answered = subprocess.run(question, env=environment, timeout=READY_S, check=False).returncode
+    print(f'$ carctl infer "{question}"', flush=True)
+    command: list[str | Path] = [BIN / "carctl", "infer", "--temperature", "0", question]
+    answered = subprocess.run(command, env=environment, timeout=READY_S, check=False).returncode
     print("$ carctl capacity", flush=True)
     return answered or subprocess.run([BIN / "carctl", "capacity"], env=environment, check=False).returncode
 
@@ -47,4 +57,5 @@ async def _started(socket: str) -> None:
         await client.connect()
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
