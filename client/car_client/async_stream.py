@@ -10,6 +10,8 @@ from car_client.errors import CardError
 from car_client.results import Answer, Chunk
 from car_client.retry import Deadline, Retries
 from car_client.transport.async_connection import AsyncReply
+from car_client.transport.interruptible import Interrupted, Interruptible
+from car_client.transport.reconnector import Pause
 
 
 class AsyncStream(AsyncIterator[Chunk]):
@@ -23,7 +25,7 @@ class AsyncStream(AsyncIterator[Chunk]):
         begin: Callable[[Deadline], Awaitable[AsyncReply]],
         retries: Retries,
         timeout_s: float | None,
-        pause: Callable[[float], Awaitable[None]],
+        pause: Pause,
     ) -> None:
         self._begin = begin
         self._retries = retries
@@ -33,26 +35,28 @@ class AsyncStream(AsyncIterator[Chunk]):
         self._reply: AsyncReply | None = None  # None until the request is sent, and between attempts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cancelled = False
-        self._over = False
+        self._waits = Interruptible()  # for a connection and in pauses; `aclose` ends them
 
     async def __anext__(self) -> Chunk:
-        if self._over:
+        if self._waits.over:
             raise StopAsyncIteration
         if self._reply is not None and self._reply.call.chunks:
             return self._reply.call.chunks.popleft()  # the usual case costs little
         try:
             chunk = await self._next_chunk(Deadline(self._timeout_s))
+        except Interrupted:
+            raise StopAsyncIteration from None
         except BaseException:
             await self.aclose()
             raise
         if chunk is None:
-            self._over = True
+            self._waits.end()
             raise StopAsyncIteration
         return chunk
 
     async def aclose(self) -> None:
-        """Cancel the request if it still runs, and end the iteration."""
-        self._over = True
+        """Cancel the request if it still runs, and end the iteration, also for a task that waits for the next chunk."""
+        self._waits.end()
         self.cancel()
 
     def cancel(self) -> None:
@@ -62,7 +66,8 @@ class AsyncStream(AsyncIterator[Chunk]):
             self._reply.cancel()
 
     async def __aenter__(self) -> Self:
-        await self._started(Deadline(self._timeout_s))
+        with contextlib.suppress(Interrupted):
+            await self._started(Deadline(self._timeout_s))
         return self
 
     async def __aexit__(
@@ -72,7 +77,7 @@ class AsyncStream(AsyncIterator[Chunk]):
 
     def __del__(self) -> None:
         # A `break` drops the iterator without a call, and the collector may run in any thread.
-        if self._reply is not None and self._loop is not None and not self._over:
+        if self._reply is not None and self._loop is not None and not self._waits.over:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._reply.cancel)
 
@@ -82,7 +87,7 @@ class AsyncStream(AsyncIterator[Chunk]):
             try:
                 reply = await self._started(deadline)
                 await reply.wait(deadline)
-                if self._over:
+                if self._waits.over:
                     return None  # closed while this waited
                 if reply.call.chunks:
                     return reply.call.chunks.popleft()
@@ -94,12 +99,17 @@ class AsyncStream(AsyncIterator[Chunk]):
             else:
                 return None
             self._reply = None
-            await self._pause(pause_s)
+            await self._waits.run(self._pause(pause_s))
 
     async def _started(self, deadline: Deadline) -> AsyncReply:
-        if self._reply is None:
-            self._loop = asyncio.get_running_loop()
-            self._reply = await self._begin(deadline)
-            if self._cancelled:
-                self._reply.cancel()
-        return self._reply
+        reply = self._reply
+        if reply is None:
+            reply = await self._waits.run(self._send(deadline))
+        return reply
+
+    async def _send(self, deadline: Deadline) -> AsyncReply:
+        self._loop = asyncio.get_running_loop()
+        self._reply = reply = await self._begin(deadline)
+        if self._cancelled:
+            reply.cancel()
+        return reply

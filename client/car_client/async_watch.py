@@ -1,17 +1,17 @@
 """The status again and again, for asyncio."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Self
 
 from car_client import calls
 from car_client.calls import CallSpec
-from car_client.errors import DaemonUnavailable, InvalidParams
+from car_client.errors import InvalidParams
 from car_client.results import Status
 from car_client.retry import Deadline
 from car_client.transport.async_connection import AsyncConnection, AsyncReply, happens
+from car_client.transport.interruptible import Interrupted, Interruptible
 from car_client.transport.reconnector import Pause
 
 
@@ -39,30 +39,22 @@ class AsyncStatusWatch(AsyncIterator[Status]):
         self._connection: AsyncConnection | None = None  # the one that sends statuses
         self._polls = False  # true where none does
         self._newest: Status | None = None  # received and not yet taken
-        self._over = False
+        self._steps = Interruptible()  # `aclose` ends the one in progress
 
     async def __anext__(self) -> Status:
-        if self._over:
-            raise StopAsyncIteration
-        if self._connection:
-            return await self._sent(self._connection)
-        if not self._polls:
-            return await self._begin()
-        await self._pause(self._interval_s)
-        status = await self._request(calls.status())
-        if self._over:
-            raise StopAsyncIteration
-        return status
+        try:
+            return await self._steps.run(self._next())
+        except Interrupted:
+            raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
         """End the subscription and the iteration, also for a task that waits for the next status."""
-        self._over = True
-        self._changed.set()
+        self._steps.end()
         connection, self._connection = self._connection, None
         if connection and not connection.session.loss:
             # With a connection that is lost by now the subscription has ended too.
-            with contextlib.suppress(DaemonUnavailable):
-                await self._request(self._farewell(connection))
+            farewell = AsyncReply(connection, self._farewell(connection))
+            await farewell.wait(Deadline(self._timeout_s))
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,6 +63,14 @@ class AsyncStatusWatch(AsyncIterator[Status]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    async def _next(self) -> Status:
+        if self._connection:
+            return await self._sent(self._connection)
+        if not self._polls:
+            return await self._begin()
+        await self._pause(self._interval_s)
+        return await self._request(calls.status())
 
     async def _begin(self) -> Status:
         connection = await self._connected()
@@ -85,9 +85,6 @@ class AsyncStatusWatch(AsyncIterator[Status]):
             # The request may have reached the daemon.
             self._leave(connection)
             raise
-        if self._over:
-            self._leave(connection)
-            raise StopAsyncIteration
         self._connection = connection
         return status
 
@@ -101,11 +98,9 @@ class AsyncStatusWatch(AsyncIterator[Status]):
 
     async def _sent(self, connection: AsyncConnection) -> Status:
         deadline = Deadline(self._timeout_s)
-        while self._newest is None and connection.session.loss is None and not self._over:
+        while self._newest is None and connection.session.loss is None:
             self._changed.clear()
             await happens(self._changed, deadline)
-        if self._over:
-            raise StopAsyncIteration
         status, self._newest = self._newest, None
         if status is None:
             assert connection.session.loss

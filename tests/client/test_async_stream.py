@@ -121,18 +121,27 @@ async def test_a_stream_that_is_cancelled_before_there_is_a_daemon_ends_as_soon_
             daemon.stop()
 
 
-async def test_a_stream_that_is_left_before_there_is_a_daemon_is_over(path: Path) -> None:
+async def test_a_stream_that_is_left_before_there_is_a_daemon_ends_at_once_and_sends_nothing(path: Path) -> None:
     async with AsyncClient(path) as client:
         stream = client.infer_stream("Hi")
         step = asyncio.create_task(anext(stream, None))
         await asyncio.sleep(0)
         await stream.aclose()
+        assert await asyncio.wait_for(step, 1) is None
         daemon = FakeDaemon(path).start()
         try:
-            assert await step is None
-            assert await cancelled(daemon)
+            await client.tokenize("a message later")
+            assert {call.method for call in daemon.calls} == {"inference/capacity", "tokenize"}
         finally:
             daemon.stop()
+
+
+async def test_a_block_around_a_stream_that_was_left_has_no_chunks(endless: FakeDaemon) -> None:
+    async with AsyncClient(endless.path) as client:
+        stream = client.infer_stream("Hi")
+        await stream.aclose()
+        async with stream:
+            assert [chunk async for chunk in stream] == []
 
 
 async def test_a_stream_never_begun_sends_nothing(endless: FakeDaemon) -> None:

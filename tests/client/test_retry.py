@@ -246,3 +246,15 @@ async def test_a_stream_in_its_pause_ends_at_once_when_the_client_is_closed(daem
     with pytest.raises(DaemonUnavailable, match="closed"):
         await asyncio.wait_for(task, 1)
     assert calls_of(daemon, "infer_stream") == 1
+
+
+async def test_a_stream_that_is_left_in_its_pause_ends_at_once_and_is_not_sent_again(daemon: FakeDaemon) -> None:
+    daemon.first["infer_stream"] = [RpcError("overloaded", why="queue full", retry_after_ms=9000)]
+    async with AsyncClient(daemon.path) as client:
+        stream = client.infer_stream("Hi")
+        task = asyncio.create_task(anext(stream, None))
+        await daemon.saw("infer_stream")
+        await client.tokenize("the refusal came before this answer")
+        await stream.aclose()
+        assert await asyncio.wait_for(task, 1) is None
+    assert calls_of(daemon, "infer_stream") == 1

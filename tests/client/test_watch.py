@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -162,11 +163,53 @@ async def test_a_first_step_that_is_cancelled_leaves_no_subscription(
 async def test_a_watch_that_is_closed_during_its_first_step_leaves_no_subscription(
     daemon: FakeDaemon, async_watch: AsyncStatusWatch
 ) -> None:
+    daemon.silent.add("daemon/status")
     first = asyncio.create_task(anext(async_watch, None))
-    await asyncio.sleep(0)
+    await daemon.saw("daemon/status")
     await async_watch.aclose()
-    assert await first is None
+    assert await asyncio.wait_for(first, 1) is None
     await asyncio.to_thread(daemon.wait_for, "daemon/status", 2)
+    assert daemon.params("daemon/status") == {"subscribe": False}
+
+
+async def test_a_watch_that_is_closed_before_there_is_a_daemon_ends_at_once(path: Path) -> None:
+    async with AsyncClient(path) as client:
+        watch = client.watch_status()
+        first = asyncio.create_task(anext(watch, None))
+        await asyncio.sleep(0)
+        await watch.aclose()
+        assert await asyncio.wait_for(first, 1) is None
+
+
+async def test_a_watch_that_is_closed_between_two_polls_ends_at_once(daemon: FakeDaemon) -> None:
+    daemon.offers_status = False
+    async with AsyncClient(daemon.path) as client:
+        watch = client.watch_status(60)
+        await anext(watch)
+        second = asyncio.create_task(anext(watch, None))
+        await client.tokenize("the pause has begun before this answer")
+        await watch.aclose()
+        assert await asyncio.wait_for(second, 1) is None
+
+
+async def test_a_watch_whose_poll_is_in_a_pause_before_its_next_attempt_ends_at_once(
+    daemon: FakeDaemon, async_watch: AsyncStatusWatch
+) -> None:
+    daemon.offers_status = False
+    await anext(async_watch)
+    daemon.first["daemon/status"] = [RpcError("overloaded", why="queue full", retry_after_ms=9000)]
+    second = asyncio.create_task(anext(async_watch, None))
+    await asyncio.to_thread(daemon.wait_for, "daemon/status", 3)
+    await async_watch.aclose()
+    assert await asyncio.wait_for(second, 1) is None
+
+
+async def test_a_refused_farewell_does_not_keep_a_watch_from_closing(
+    daemon: FakeDaemon, async_watch: AsyncStatusWatch
+) -> None:
+    await anext(async_watch)
+    daemon.first["daemon/status"] = [RpcError("overloaded", why="queue full", retry_after_ms=9000)]
+    await asyncio.wait_for(async_watch.aclose(), 1)
     assert daemon.params("daemon/status") == {"subscribe": False}
 
 

@@ -10,6 +10,7 @@ from car_client.errors import DaemonUnavailable
 from car_client.paths import unavailable
 from car_client.retry import backoff
 from car_client.transport.async_connection import AsyncConnection
+from car_client.transport.interruptible import Interrupted, Interruptible
 
 Pause = Callable[[float], Coroutine[Any, Any, None]]
 
@@ -23,14 +24,13 @@ class Reconnector:
         self.connection: AsyncConnection | None = None  # None while there is no live one
         self._connected = asyncio.Event()
         self._tried = asyncio.Event()  # set after the first attempt, which is made even with a timeout of 0
-        self._closed = False
         self._task: asyncio.Task[None] | None = None
         self._failures: dict[Path, OSError] = {}  # of the last attempt on each path
-        self._pauses: set[asyncio.Future[None]] = set()  # of calls that are sent again; `aclose` ends them
+        self._pauses = Interruptible()  # of calls that are sent again; `aclose` ends them
 
     def start(self) -> None:
         """Begin to connect in the background; further calls do nothing. Raises DaemonUnavailable once closed."""
-        if self._closed:
+        if self._pauses.over:
             raise _closed()
         if self._task is None:
             self._task = asyncio.create_task(self._keep_connected(), name="card connection")
@@ -42,9 +42,9 @@ class Reconnector:
         if self.connection is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    while self.connection is None and not self._closed:
+                    while self.connection is None and not self._pauses.over:
                         await self._connected.wait()
-        if self._closed:
+        if self._pauses.over:
             raise _closed()
         if self.connection is None:
             raise unavailable(self._paths, self._failures)
@@ -52,26 +52,16 @@ class Reconnector:
 
     async def pause(self, seconds: float) -> None:
         """Wait before a call is sent again; raises DaemonUnavailable as soon as the client is closed."""
-        if self._closed:
-            raise _closed()
-        pausing = asyncio.ensure_future(self._pause(seconds))
-        self._pauses.add(pausing)
         try:
-            await asyncio.wait([pausing])
-        finally:
-            self._pauses.discard(pausing)
-            pausing.cancel()
-        if self._closed:
-            raise _closed()
-        pausing.result()
+            await self._pauses.run(self._pause(seconds))
+        except Interrupted:
+            raise _closed() from None
 
     async def aclose(self) -> None:
         """End the connection and all pauses, and stop connecting."""
-        self._closed = True
+        self._pauses.end()
         self._connected.set()
         self._tried.set()
-        for pausing in self._pauses:
-            pausing.cancel()
         if self.connection is not None:
             self.connection.close(_closed())
         if self._task is not None:
