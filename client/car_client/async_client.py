@@ -169,7 +169,7 @@ class AsyncClient:
             DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
             RequestTimeout: No answer came within `timeout`.
         """
-        return (await self._request(calls.tokenize(text, messages, options, count_only=False))).tokens
+        return (await self._request(calls.tokenize(text, messages, options))).tokens
 
     async def count_tokens(
         self, text: str | None = None, *, messages: Conversation | None = None, **options: Unpack[TokenizeOptions]
@@ -188,7 +188,7 @@ class AsyncClient:
             DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
             RequestTimeout: No answer came within `timeout`.
         """
-        return (await self._request(calls.tokenize(text, messages, options, count_only=True))).count
+        return (await self._request(calls.count_tokens(text, messages, options))).count
 
     async def detokenize(self, tokens: Sequence[int], *, model: str | None = None, special: bool = False) -> str:
         """Return the text of tokens; bytes that are not UTF-8 become U+FFFD.

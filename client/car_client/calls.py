@@ -33,10 +33,15 @@ class CallSpec(Struct, Generic[T], frozen=True):
     on_progress: Progress = ignore_progress
 
 
-class Tokens(Struct, frozen=True, kw_only=True):
-    """Token ids in order, none where only their number was requested, and their number."""
+class TokenIds(Struct, frozen=True):
+    """Token ids in order; their number beside them stays unread, because daemons of version 0.2 send none."""
 
-    tokens: list[int] = []
+    tokens: list[int]
+
+
+class TokenCount(Struct, frozen=True):
+    """The number of tokens."""
+
     count: int
 
 
@@ -63,19 +68,21 @@ def infer(
     A request that must not wait is refused once and for all, and one that supersedes others could supersede a newer one
     when it is sent again.
     """
-    tools = _listed(options.get("tools"))
-    question = _given(prompt=prompt, messages=_listed(messages), tokens=_listed(tokens), tools=tools)
+    lists = {"tools": options.get("tools"), "lora": options.get("lora"), "messages": messages, "tokens": tokens}
+    question = _given(prompt=prompt, **{name: _listed(items) for name, items in lists.items()})
     repeatable = options.get("wait", True) and options.get("queue", True) and "supersede" not in options
     return CallSpec(method, traced({**options, **question}), Answer, repeatable)
 
 
-def tokenize(
-    text: str | None, messages: Conversation | None, options: TokenizeOptions, *, count_only: bool
-) -> CallSpec[Tokens]:
-    """The tokens of a text or of a conversation, or only their number."""
-    tools = _listed(options.get("tools"))
-    given = {**options, "text": text, "messages": _listed(messages), "tools": tools, "count_only": count_only or None}
-    return CallSpec("tokenize", _given(**given), Tokens, repeatable=True)
+def tokenize(text: str | None, messages: Conversation | None, options: TokenizeOptions) -> CallSpec[TokenIds]:
+    """The tokens of a text or of a conversation."""
+    return CallSpec("tokenize", _to_tokenize(text, messages, options), TokenIds, repeatable=True)
+
+
+def count_tokens(text: str | None, messages: Conversation | None, options: TokenizeOptions) -> CallSpec[TokenCount]:
+    """The number of tokens of a text or of a conversation."""
+    params = _to_tokenize(text, messages, options) | {"count_only": True}
+    return CallSpec("tokenize", params, TokenCount, repeatable=True)
 
 
 def detokenize(tokens: Sequence[int], model: str | None, special: bool) -> CallSpec[Text]:
@@ -163,6 +170,11 @@ def traced(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _given(**params: Any) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
+
+
+def _to_tokenize(text: str | None, messages: Conversation | None, options: TokenizeOptions) -> dict[str, Any]:
+    tools = _listed(options.get("tools"))
+    return _given(**{**options, "text": text, "messages": _listed(messages), "tools": tools})
 
 
 def _listed(items: Sequence[Any] | None) -> list[Any] | None:

@@ -41,7 +41,7 @@ class InferOptions(TypedDict, total=False):
     ignore_eos: bool
     """Go on after an end token, up to `max_tokens`. Default False."""
     temperature: float
-    """How evenly tokens are drawn; 0 is greedy; 0.8 where absent, unless the model's entry has another. 0 to 5."""
+    """Randomness of the draw; 0 is greedy; 0.8 where absent, unless the model's entry has another. 0 to 5."""
     top_k: int
     """Keep this many of the likeliest tokens; 0 is off. 0 to 100,000, default 40."""
     top_p: float
@@ -54,11 +54,11 @@ class InferOptions(TypedDict, total=False):
     """Keep the tokens of most typical surprise that together have this probability; 1 is off. 0 to 1, default 1.0."""
     top_n_sigma: float
     """Keep tokens within this many standard deviations of the largest logit; -1 is off. -1 to 100, default -1.0."""
-    xtc: Xtc
+    xtc: Xtc | Mapping[str, Any]
     """Exclude top choices; off where absent."""
-    dry: Dry
+    dry: Dry | Mapping[str, Any]
     """Penalize runs of tokens that repeat; off where absent."""
-    mirostat: Mirostat
+    mirostat: Mirostat | Mapping[str, Any]
     """Keep the surprise of each token near a target, in place of all filters above; off where absent."""
     repeat_penalty: float
     """Divide the logits of recent tokens; 1 is off. 0.1 to 10, default 1.0."""
@@ -84,7 +84,7 @@ class InferOptions(TypedDict, total=False):
     them. Default False.
     """
     logprobs: int
-    """How many of the likeliest tokens come with each token, by the model alone, before any sampler. 0 to 20."""
+    """The number of likeliest tokens that come with each token, by the model alone, before any sampler. 0 to 20."""
     tools: Sequence[Tool | Mapping[str, Any]]
     """Functions that the model may call, for templates that show tools. Up to 128 entries."""
     tool_choice: ToolChoice | Mapping[str, Any]
@@ -97,7 +97,7 @@ class InferOptions(TypedDict, total=False):
     """Go on in the last message, an assistant's text, and return only what follows it. Default False."""
     template_args: dict[str, Any]
     """Further variables for the chat template."""
-    lora: list[Lora]
+    lora: Sequence[Lora | Mapping[str, Any]]
     """The model's adapters to apply, each with its scale. Up to 8 entries."""
     parse_special: bool
     """Read special tokens that are written out in `prompt` and `suffix` as such. Default False."""

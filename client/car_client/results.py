@@ -1,13 +1,13 @@
 """The objects that calls return: the wire's, in plain types.
 
-Members that the daemon left out are None, and an answer's text is always a string. Objects without such members are the
-wire's own, re-exported by `car_client`.
+Members that the daemon left out are None, and an answer's text is always a string. Members that an older daemon does
+not send are empty. Objects without such members are the wire's own, re-exported by `car_client`.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from car_protocol.answer import FinishReason, Logprob, Timings, Usage
@@ -19,6 +19,11 @@ from car_protocol.models import Estimate, ModelFile
 from car_protocol.status import EngineStatus, Memory, MoreConnections, OtherUsers, Phase, Queue, Totals
 
 T = TypeVar("T")
+
+
+def _no_names() -> list[str]:
+    # A factory of its own, because an empty member whose factory is `list` would be left out when encoded again.
+    return []
 
 
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -134,9 +139,9 @@ class Model(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A model's entry; sizes in bytes, times in seconds since the epoch."""
 
     name: str
-    aliases: list[str]
+    aliases: list[str] = field(default_factory=_no_names)
     """Further names of it."""
-    defaults: Defaults
+    defaults: Defaults = field(default_factory=Defaults)
     """Values for members that a request leaves out."""
     path: str
     """Of its file for administrators, the file's name for others."""
@@ -229,9 +234,9 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Since its start."""
     state: Literal["serving", "draining"]
     socket: str
-    """Where it listens."""
+    """Path of the socket that it listens on."""
     loop_lag_ms: float
-    """How late the daemon's event loop runs."""
+    """Delay of the daemon's event loop."""
     capacity: Capacity
     """Of the default model."""
     models: list[ModelStatus]
@@ -246,7 +251,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory: Memory
     """Of the machine."""
     more_connections: MoreConnections | None = None
-    """Those beyond the list, where there are any."""
+    """Sums over the connections that the list leaves out; absent where it has all."""
     others: OtherUsers | None = None
     """All other users; left out for administrators."""
 

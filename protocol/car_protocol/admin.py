@@ -29,5 +29,5 @@ class Drained(Struct, frozen=True):
 class CancelOtherParams(Params, frozen=True, kw_only=True):
     """The connection and the request to cancel, as the status names them."""
 
-    connection: Annotated[int, note("as the status names it")]
-    id: Annotated[Id, note("as the status names it; unknown ones are ignored")]
+    connection: Annotated[int, note("its number in the status")]
+    id: Annotated[Id, note("its id in the status; an unknown id is ignored")]

@@ -69,7 +69,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     ignored: Annotated[
         list[str] | UnsetType, note("with `lenient`: JSON pointers to keywords of the schema that were left out")
     ] = UNSET
-    chunks: Annotated[int | UnsetType, note("of `infer_stream`: how many were sent")] = UNSET
+    chunks: Annotated[int | UnsetType, note("of `infer_stream`: the number that was sent")] = UNSET
 
 
 class Chunk(Struct, frozen=True, kw_only=True):

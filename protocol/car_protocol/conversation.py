@@ -55,7 +55,7 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
     tool_calls: Annotated[
         Annotated[list[ToolCall], Meta(max_length=64)] | UnsetType, note("the calls of an earlier answer")
     ] = UNSET
-    tool_call_id: Annotated[str | UnsetType, note("which call a `tool` message answers")] = UNSET
+    tool_call_id: Annotated[str | UnsetType, note("the call that a `tool` message answers")] = UNSET
     name: Annotated[Annotated[str, Meta(max_length=64)] | UnsetType, note("of the tool, for templates")] = UNSET
 
     def __post_init__(self) -> None:

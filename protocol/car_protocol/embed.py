@@ -17,7 +17,7 @@ class EmbedParams(Params, frozen=True, kw_only=True):
     input: Annotated[
         list[str],
         Meta(min_length=1, max_length=MAX_TEXTS),
-        note("each of at most 512 tokens where the model also generates, else 2,048, and what it was trained for"),
+        note("each of at most 512 tokens where the model also generates, else 2,048, and at most its trained context"),
     ]
     model: str | None = None
     normalize: Annotated[bool, note("vectors have length 1")] = True
@@ -40,7 +40,8 @@ class RerankParams(Params, frozen=True, kw_only=True):
     ]
     model: str | None = None
     top_n: Annotated[
-        Annotated[int, Meta(ge=1, le=MAX_TEXTS)] | None, note("how many of the best; all where absent")
+        Annotated[int, Meta(ge=1, le=MAX_TEXTS)] | None,
+        note("the number of the best documents to return; all where absent"),
     ] = None
 
 

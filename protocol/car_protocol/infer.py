@@ -30,7 +30,7 @@ MAX_GRAMMAR_BYTES = 256 * 1024
 MAX_LOGPROBS = 20
 _Temperature = Annotated[
     Temperature | UnsetType,
-    note("how evenly tokens are drawn; 0 is greedy; 0.8 where absent, unless the model's entry has another"),
+    note("randomness of the draw; 0 is greedy; 0.8 where absent, unless the model's entry has another"),
 ]
 _TopP = Annotated[
     Fraction | UnsetType,
@@ -109,7 +109,7 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = False
     logprobs: Annotated[
         Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None,
-        note("how many of the likeliest tokens come with each token, by the model alone, before any sampler"),
+        note("the number of likeliest tokens that come with each token, by the model alone, before any sampler"),
     ] = None
     return_tokens: Annotated[bool, note("return the answer's token ids too")] = False
     tools: Annotated[Tools, note("functions that the model may call, for templates that show tools")] = field(

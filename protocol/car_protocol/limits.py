@@ -43,7 +43,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_client_bytes: Annotated[
         int, note("of all clients: unfinished frames, unread answers; see [bytes](#bytes-of-all-clients)")
     ] = MAX_CLIENT_BYTES
-    user_floor_bytes: Annotated[int, note("of them a user always keeps as many")] = USER_FLOOR_BYTES
+    user_floor_bytes: Annotated[int, note("the part of them that each user always keeps")] = USER_FLOOR_BYTES
     max_in_flight: Annotated[int, note("requests of one connection")] = MAX_IN_FLIGHT
     queue_limit: Annotated[
         int, note("requests that wait; requests outside a full queue do not count; can be configured")
@@ -52,7 +52,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_output_bytes: Annotated[int, note("unsent output of a client; see [slow readers](#slow-readers)")] = (
         MAX_OUTPUT_BYTES
     )
-    slow_reader_ms: Annotated[int, note("how long a stream waits for its client to read")] = SLOW_READER_MS
+    slow_reader_ms: Annotated[int, note("the time that a stream waits for its client to read")] = SLOW_READER_MS
     frame_timeout_ms: Annotated[int, note("from a frame's first byte to its last")] = FRAME_TIMEOUT_MS
     max_images: Annotated[int, note("images of a request")] = MAX_IMAGES
     max_image_pixels: Annotated[int, note("pixels of all images of a request")] = MAX_IMAGE_PIXELS

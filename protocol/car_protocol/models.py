@@ -74,7 +74,7 @@ class ModelFile(Struct, frozen=True, kw_only=True):
     architecture: str | None
     parameters: int
     file_type: Annotated[int | None, note("llama.cpp's number")]
-    context_length: Annotated[int, note("what it was trained for")]
+    context_length: Annotated[int, note("tokens of context that it was trained with")]
     embedding_length: int
     block_count: int
     vocabulary: int | None
@@ -84,7 +84,7 @@ class ModelFile(Struct, frozen=True, kw_only=True):
     ] = []
     chat_template: Annotated[str | None, note("up to 128 KiB")]
     tool_style: Annotated[
-        str | None, note("how it writes tool calls, as configured or by its template; null where they cannot be read")
+        str | None, note("its syntax of tool calls, as configured or by its template; null where they cannot be read")
     ] = None
     thinking_tags: Annotated[list[str] | None, note("around its thoughts, as configured or by its template")] = None
     metadata: Annotated[
@@ -107,8 +107,10 @@ class Estimate(Struct, frozen=True, kw_only=True):
     other_bytes: Annotated[int, note("buffers, and the process")]
     context_tokens: Annotated[int, note("of a sequence")]
     kv_bytes_per_sequence: int
-    free_bytes: Annotated[int, note("what this model may use; its own memory counts as free")]
-    sequences: Annotated[int | None, note("how many an engine goes up to by itself, 0 where none fits; null on a GPU")]
+    free_bytes: Annotated[int, note("the memory that this model may use; its own counts as free")]
+    sequences: Annotated[
+        int | None, note("the number that an engine goes up to by itself, 0 where none fits; null on a GPU")
+    ]
     most_sequences: Annotated[int | None, note("the largest explicit figure")]
 
 

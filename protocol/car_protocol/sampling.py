@@ -16,15 +16,15 @@ TokenKey = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,9})$")]
 class Xtc(Struct, frozen=True, forbid_unknown_fields=True):
     """Exclude top choices: how often, and from which probability on."""
 
-    probability: Annotated[Fraction, note("how often it is done")]
-    threshold: Annotated[Fraction, note("from which probability on tokens count as top choices")]
+    probability: Annotated[Fraction, note("the probability of doing it at a token")]
+    threshold: Annotated[Fraction, note("tokens count as top choices from this probability on")]
 
 
 class Dry(Struct, frozen=True, forbid_unknown_fields=True):
     """Do not repeat yourself: what a repeated run of tokens costs as it grows."""
 
     multiplier: Annotated[float, Meta(ge=0, le=10, description="0 is off")]
-    base: Annotated[float, Meta(ge=1, le=10, description="how fast the cost grows with the run")] = 1.75
+    base: Annotated[float, Meta(ge=1, le=10, description="growth of the cost with each token of the run")] = 1.75
     allowed_length: Annotated[int, Meta(ge=0, le=1000, description="a run up to this length costs nothing")] = 2
     penalty_last_n: Annotated[int, Meta(ge=-1, le=65_536, description="-1 is the whole context")] = -1
     sequence_breakers: Annotated[
@@ -38,13 +38,13 @@ class Mirostat(Struct, frozen=True, forbid_unknown_fields=True):
 
     version: Literal[1, 2]
     tau: Annotated[float, Meta(ge=0, le=20, description="the surprise to keep")] = 5.0
-    eta: Annotated[Fraction, note("how fast it is corrected")] = 0.1
+    eta: Annotated[Fraction, note("learning rate of the correction")] = 0.1
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
     """Parameters of the choice of the next token; the defaults are llama.cpp's usual ones."""
 
-    temperature: Annotated[Temperature, note("how evenly tokens are drawn; 0 is greedy")] = 0.8
+    temperature: Annotated[Temperature, note("randomness of the draw; 0 is greedy")] = 0.8
     top_k: Annotated[int, Meta(ge=0, le=100_000, description="keep this many of the likeliest tokens; 0 is off")] = 40
     top_p: Annotated[Fraction, note("keep the likeliest tokens that together have this probability; 1 is off")] = 0.95
     min_p: Annotated[Fraction, note("drop tokens below this fraction of the likeliest one's probability; 0 is off")] = (

@@ -128,8 +128,8 @@ class Status(Struct, frozen=True, kw_only=True):
     pid: int
     uptime_s: Annotated[float, note("since its start")]
     state: Literal["serving", "draining"]
-    socket: Annotated[str, note("where it listens")]
-    loop_lag_ms: Annotated[float, note("how late the daemon's event loop runs")]
+    socket: Annotated[str, note("path of the socket that it listens on")]
+    loop_lag_ms: Annotated[float, note("delay of the daemon's event loop")]
     capacity: Annotated[Capacity, note("of the default model")]
     models: Annotated[list[ModelStatus], note("each model's entry with its `engines`, the default one first")]
     queue: Queue
@@ -141,5 +141,7 @@ class Status(Struct, frozen=True, kw_only=True):
     ]
     totals: Annotated[Totals, note("requests since the start")]
     memory: Annotated[Memory, note("of the machine")]
-    more_connections: Annotated[MoreConnections | UnsetType, note("those beyond the list, where there are any")] = UNSET
+    more_connections: Annotated[
+        MoreConnections | UnsetType, note("sums over the connections that the list leaves out; absent where it has all")
+    ] = UNSET
     others: Annotated[OtherUsers | UnsetType, note("all other users; left out for administrators")] = UNSET

@@ -6,7 +6,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
-from car_client import results
+from car_client import calls, results
 from car_protocol import answer, capacity, models, status
 from tests.client import samples
 
@@ -21,6 +21,11 @@ PAIRS: dict[type[msgspec.Struct], type[msgspec.Struct]] = {
     results.SequenceStatus: status.SequenceStatus,
     results.ConnectionStatus: status.ConnectionStatus,
     results.Status: status.Status,
+}
+# Members that daemons send since a later version than 0.1.0, and what they are without.
+NEWER: dict[type[msgspec.Struct], dict[str, object]] = {
+    results.Model: {"aliases": [], "defaults": results.Defaults()},
+    results.ModelStatus: {"aliases": [], "defaults": results.Defaults()},
 }
 WIRE = {wire: plain for plain, wire in PAIRS.items()}
 
@@ -59,8 +64,17 @@ def test_members_that_the_daemon_may_leave_out_are_none_or_empty(
     kind: type[msgspec.Struct], wire: type[msgspec.Struct]
 ) -> None:
     optional = {field.name for field in msgspec.structs.fields(wire) if field.default is msgspec.UNSET}
-    defaults = {field.name: field.default for field in msgspec.structs.fields(kind) if not field.required}
+    fields = {field.name: field for field in msgspec.structs.fields(kind) if not field.required}
+    defaults = {name: field.default for name, field in fields.items() if field.default is not msgspec.NODEFAULT}
     assert defaults == {name: "" if (kind, name) == (results.Answer, "text") else None for name in optional}
+    assert {name: fields[name].default_factory() for name in fields.keys() - defaults} == NEWER.get(kind, {})
+
+
+def test_a_daemon_of_version_0_1_is_understood() -> None:
+    entry = {name: value for name, value in samples.model().items() if name not in ("aliases", "defaults")}
+    (model,) = msgspec.convert({"models": [entry]}, calls.Models).models
+    assert (model.aliases, model.defaults, model.name) == ([], results.Defaults(), "guide")
+    assert msgspec.convert({"tokens": [1, 2]}, calls.tokenize("Hi", None, {}).result).tokens == [1, 2]
 
 
 def test_a_result_is_encoded_as_it_came() -> None:
