@@ -1,0 +1,180 @@
+"""One inference for one HTTP exchange: whole, or streamed at the pace at which the client reads."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from car_client.errors import CardError, ConnectionLost
+from car_client.results import Answer, Chunk
+from car_http.daemon.connection import DaemonConnection, Ended, Event
+from car_http.daemon.pool import DaemonPool
+from car_http.dialects.job import Job
+from car_http.exchange import Exchange
+from car_http.problems import problem_of
+from car_protocol.answer import Progress
+
+# Clients give up on a silent stream after some tens of seconds.
+ALIVE_S = 15.0
+# A stream that the daemon accepted and says nothing about shows its head after this time.
+HEAD_S = 2.0
+_STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+_decode_answer = msgspec.json.Decoder(Answer).decode
+
+
+class Pace(Struct, frozen=True):
+    """Seconds after which a silent stream shows its head, and sends a sign of life."""
+
+    head_s: float = HEAD_S
+    alive_s: float = ALIVE_S
+
+
+class Gone(Exception):
+    """The client left; its request was cancelled."""
+
+
+async def answer(pool: DaemonPool, job: Job, exchange: Exchange, pace: Pace) -> None:
+    """Answer an exchange; raises CardError before the head of the answer, and Gone."""
+    while True:
+        async with pool.call(*_call(job)) as connection:
+            try:
+                await _answer(connection, job, exchange, pace)
+            except ConnectionLost:
+                # A kept connection may end while the call is sent on it.
+                if connection.answered or not connection.reused:
+                    raise
+            else:
+                return
+
+
+def _call(job: Job) -> tuple[str, dict[str, Any]]:
+    if job.stream:
+        return "infer_stream", job.params | {"progress": True}
+    return "infer", job.params
+
+
+async def _answer(connection: DaemonConnection, job: Job, exchange: Exchange, pace: Pace) -> None:
+    left = _Left(connection)
+    exchange.on_disconnect(left.leave)
+    if job.stream:
+        await _Stream(connection, job, exchange, left, pace).run()
+    else:
+        await _whole(connection, job, exchange, left)
+
+
+class _Left:
+    """Whether the client left, and waking its call when it does."""
+
+    def __init__(self, connection: DaemonConnection) -> None:
+        self._connection = connection
+        self.left = False
+
+    def leave(self) -> None:
+        self.left = True
+        self._connection.close()
+        self._connection.wake()
+
+
+async def _whole(connection: DaemonConnection, job: Job, exchange: Exchange, left: _Left) -> None:
+    while True:
+        events = await _events(connection, left)
+        for event in events:
+            if isinstance(event, Ended):
+                result = _decode_answer(event.result)
+                await exchange.respond(job.writer.whole(result), headers=timing_headers(result))
+                return
+
+
+async def _events(connection: DaemonConnection, left: _Left) -> list[Event]:
+    try:
+        events = await connection.events()
+    except ConnectionLost:
+        if left.left:
+            raise Gone from None
+        raise
+    if left.left:
+        raise Gone
+    return events
+
+
+class _Stream:
+    """One stream: the head with the first sign of acceptance, pieces, and its end."""
+
+    def __init__(self, connection: DaemonConnection, job: Job, exchange: Exchange, left: _Left, pace: Pace) -> None:
+        self._connection = connection
+        self._writer = job.writer
+        self._members = job.members
+        self._exchange = exchange
+        self._left = left
+        self._pace = pace
+        self._silent = False  # nothing was written since the last tick
+        self._ended = False
+
+    async def run(self) -> None:
+        ticking = _Ticks(self._pace, self._tick)
+        try:
+            while not self._ended:
+                await self._step()
+        except CardError as error:
+            if not self._exchange.started:
+                raise
+            await self._exchange.write(self._writer.fail(problem_of(error, self._members)))
+        finally:
+            ticking.stop()
+        await self._exchange.end()
+
+    async def _step(self) -> None:
+        events = await _events(self._connection, self._left)
+        if not events and not self._silent:
+            return  # a part of a frame came
+        data = b"".join([self._bytes(event) for event in events]) if events else self._writer.alive()
+        self._silent = False
+        await self._write(data)
+
+    async def _write(self, data: bytes) -> None:
+        if not self._exchange.started:
+            await self._exchange.start(200, {"content-type": self._writer.kind, **_STREAM_HEADERS})
+            data = self._writer.begin() + data
+        if data:
+            await self._exchange.write(data)
+
+    def _bytes(self, event: Event) -> bytes:
+        if isinstance(event, Chunk):
+            return self._writer.chunk(event)
+        if isinstance(event, Progress):
+            return self._writer.progress(event)
+        if isinstance(event, Ended):
+            self._ended = True
+            return self._writer.end(_decode_answer(event.result))
+        return b""
+
+    def _tick(self) -> None:
+        """Wake a stream that wrote nothing since the last tick."""
+        if self._silent or not self._exchange.started:
+            self._silent = True
+            self._connection.wake()
+        self._silent = True
+
+
+class _Ticks:
+    """Calls `act` once after `head_s`, then every half of `alive_s`: a silence is noticed within `alive_s`."""
+
+    def __init__(self, pace: Pace, act: Callable[[], None]) -> None:
+        self._pace = pace
+        self._act = act
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(pace.head_s, self._run)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _run(self) -> None:
+        self._timer = self._loop.call_later(self._pace.alive_s / 2, self._run)
+        self._act()
+
+
+def timing_headers(result: Answer) -> Mapping[str, str]:
+    """Return the time in the queue as a header."""
+    return {"x-card-queue-ms": str(round(result.timings.queue_ms))}

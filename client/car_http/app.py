@@ -1,0 +1,127 @@
+"""The ASGI application: admission, routing, and errors in the dialect of the path."""
+
+import logging
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.routing import Route, Router
+
+from car_client.errors import CardError
+from car_http import guard
+from car_http.answering import Gone
+from car_http.endpoints.context import DoorContext, Endpoint
+from car_http.endpoints.table import ENDPOINTS
+from car_http.exchange import Disconnected, Exchange, Message, Receive, Send
+from car_http.guard import Head, Rules
+from car_http.keys import KeyRing, KeysError
+from car_http.problems import Problem, anthropic_error, encoded, ollama_error, openai_error, problem_of
+
+_LOG = logging.getLogger("car_http")
+_EXCHANGE = "card.exchange"
+_DIALECTS: list[tuple[str, Callable[[Problem], dict[str, Any]]]] = [
+    ("/v1/messages", anthropic_error),
+    ("/api/", ollama_error),
+    ("", openai_error),
+]
+_MISSING = {404: "there is no such endpoint: see docs/http.md", 405: "the endpoint has another method"}
+
+
+class Door:
+    """The application; `unix` in the state of a scope says that the request came by the Unix socket."""
+
+    def __init__(self, context: DoorContext, rules: Rules, keys: KeyRing) -> None:
+        self._context = context
+        self._rules = rules
+        self._keys = keys
+        self._router = Router([_route(context, each) for each in ENDPOINTS], redirect_slashes=False)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        head = _head(scope)
+        exchange = Exchange(head, receive, send)
+        metrics = self._context.metrics
+        metrics.in_flight += 1
+        try:
+            await self._answer(scope, exchange)
+        except (Gone, Disconnected):
+            metrics.disconnects += 1
+        except Exception as error:  # noqa: BLE001 - a defect is logged without the text of the request
+            await self._report(error, exchange)
+        finally:
+            exchange.close()
+            metrics.in_flight -= 1
+            metrics.answered(scope["path"] if "route" in scope else "other", exchange.status)
+
+    async def _answer(self, scope: Message, exchange: Exchange) -> None:
+        try:
+            guard.check_place(exchange.head, self._rules)
+            exchange.more_headers = {"x-request-id": secrets.token_hex(8), **guard.cors_headers(exchange.head)}
+            if guard.is_preflight(exchange.head):
+                await exchange.respond(b"", 204)
+                return
+            self._admit(exchange)
+            scope.update({"app": self, _EXCHANGE: exchange})
+            await self._router(scope, exchange.receive, exchange.send)
+        except Problem as problem:
+            await _refuse(exchange, problem)
+        except HTTPException as missing:
+            status = missing.status_code
+            await _refuse(exchange, Problem(status, "not_found", _MISSING[status], headers=missing.headers))
+
+    def _admit(self, exchange: Exchange) -> None:
+        """Check the key and the content type; raises Problem."""
+        if guard.needs_key(exchange.head, self._rules):
+            try:
+                exchange.key = guard.check_key(exchange.head, self._keys.keys())
+            except KeysError as error:
+                raise Problem(503, "keys_unusable", f"the door cannot read its keys: {error}") from error
+        guard.check_content_type(exchange.head)
+
+    async def _report(self, error: Exception, exchange: Exchange) -> None:
+        """Log a defect by its place, because its text may quote the request."""
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        code = place.tb_frame.f_code if place else None
+        line = place.tb_lineno if place else 0
+        _LOG.error("defect: %s at %s:%d", type(error).__name__, code.co_filename if code else "?", line)
+        if not exchange.started:
+            message = "the door failed; its log has the place: a defect"
+            await _refuse(exchange, Problem(500, "internal_error", message))
+
+
+def _route(context: DoorContext, endpoint: Endpoint) -> Route:
+    async def run(scope: Message, receive: Receive, send: Send) -> None:
+        try:
+            await endpoint.handler(context, scope[_EXCHANGE], scope["path_params"])
+        except CardError as error:
+            raise problem_of(error, endpoint.members) from error
+
+    return Route(endpoint.path, endpoint=_AsApp(run), methods=[endpoint.method])
+
+
+class _AsApp:
+    """An ASGI application that the router runs as it is, without a request object of its own."""
+
+    def __init__(self, run: Callable[[Message, Receive, Send], Any]) -> None:
+        self._run = run
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        await self._run(scope, receive, send)
+
+
+async def _refuse(exchange: Exchange, problem: Problem) -> None:
+    shape = next(shape for prefix, shape in _DIALECTS if exchange.head.path.startswith(prefix))
+    await exchange.respond(encoded(shape(problem)), problem.status, problem.all_headers)
+
+
+def _head(scope: Message) -> Head:
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        headers[name.decode("latin-1")] = value.decode("latin-1")
+    return Head(
+        scope["method"], scope["path"], headers, bool(scope.get("state", {}).get("unix")), scope["query_string"]
+    )

@@ -1,0 +1,49 @@
+"""The daemon's models, as of the last two seconds."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from car_client.results import Model
+from car_http.daemon.pool import DaemonPool
+
+_FRESH_S = 2.0
+
+
+class _Models(Struct):
+    models: list[Model]
+
+
+class Catalogue:
+    """The entries of `models/list`; requests at once share one call."""
+
+    def __init__(self, pool: DaemonPool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._models: list[Model] = []
+        self._until = 0.0  # when the entries are read again
+        self._lock = asyncio.Lock()
+
+    async def models(self) -> list[Model]:
+        """Return the entries, the default one first; raises CardError."""
+        async with self._lock:
+            if self._clock() >= self._until:
+                self._models = msgspec.json.decode(await self._pool.result("models/list", {}), type=_Models).models
+                self._until = self._clock() + _FRESH_S
+            return self._models
+
+    async def find(self, name: str) -> Model | None:
+        """Return the entry with this name or alias, None where there is none; raises CardError."""
+        return next((each for each in await self.models() if name == each.name or name in each.aliases), None)
+
+    async def default(self) -> Model:
+        """Return the default model's entry; raises CardError."""
+        models = await self.models()
+        return next((each for each in models if each.default), models[0])
+
+    def forget(self) -> None:
+        """Read the entries again at the next call."""
+        self._until = 0.0

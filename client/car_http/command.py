@@ -1,0 +1,130 @@
+"""The `card-http` command: arguments in, exit code out."""
+
+import argparse
+import logging
+import resource
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import uvicorn
+
+from car_client.errors import BadSocketPath
+from car_client.paths import usable_paths
+from car_http.app import Door
+from car_http.catalogue import Catalogue
+from car_http.daemon.pool import DaemonPool
+from car_http.endpoints.context import DoorContext
+from car_http.guard import Rules
+from car_http.keys import KeyRing, KeysError, ensure_keys
+from car_http.listeners import CannotListen, activated, bound, describe
+from car_http.metrics import Metrics
+from car_http.protocol import DoorProtocol
+from car_http.server import DoorServer
+from car_http.settings import Settings, SettingsError, load_settings
+from car_protocol import __version__
+
+# sysexits.h: wrong usage, a bad configuration.
+EX_USAGE = 64
+EX_CONFIG = 78
+KEEP_ALIVE_S = 75
+_DESCRIPTORS = 8192
+_MOST_IDLE_S = 2**31 - 1
+_NO_KEY_WARNING = "every program and user of this machine can send requests as you: no key is needed on {}"
+
+
+def main() -> NoReturn:
+    """Run the door."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serve until a signal; return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        settings = load_settings(options.listen, config=options.config, no_key=options.no_key)
+        paths = usable_paths(options.socket)
+        if options.check_config:
+            return 0
+        if settings.ports and not settings.no_key:
+            ensure_keys(settings.keys)
+        given = activated()
+        sockets = given or bound(settings.addresses)
+    except (SettingsError, CannotListen, KeysError) as error:
+        return _complain(EX_CONFIG, str(error))
+    except BadSocketPath as error:
+        return _complain(EX_USAGE, str(error))
+    _raise_descriptor_limit()
+    logging.basicConfig(format="card-http: %(message)s", level=logging.INFO)
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    _announce(settings, [describe(each) for each in sockets])
+    pool = DaemonPool(paths)
+    context = DoorContext(pool, Catalogue(pool), Metrics())
+    door = Door(context, Rules(settings.hosts, settings.origins, settings.no_key), KeyRing(settings.keys))
+    config = uvicorn.Config(
+        door,
+        http=DoorProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=5,
+    )
+    DoorServer(config, options.exit_idle).run(sockets=sockets)
+    if not given:
+        settings.socket.unlink(missing_ok=True)
+    return 0
+
+
+def _announce(settings: Settings, places: list[str]) -> None:
+    log = logging.getLogger("car_http")
+    log.info("listening on %s", ", ".join(places))
+    if settings.no_key and settings.ports:
+        log.warning(_NO_KEY_WARNING.format(", ".join(str(port) for port in settings.ports)))
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many connections as the system does: each request takes one descriptor here and one to the daemon."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _complain(code: int, message: str) -> int:
+    sys.stderr.write(f"card-http: {message}\n")
+    return code
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(EX_USAGE, f"card-http: {message}; `card-http --help` lists the options\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="card-http", description="Serve the daemon to clients of OpenAI, Anthropic and Ollama.")
+    parser.add_argument("--version", action="version", version=f"card-http {__version__}")
+    parser.add_argument(
+        "--listen",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="127.0.0.1:PORT, [::1]:PORT or unix:/PATH, in place of [http] listen; may be given again",
+    )
+    parser.add_argument("--socket", metavar="PATH", help="the daemon's socket (default: as carctl finds it)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the TOML file (default: this user's card.toml)")
+    parser.add_argument("--no-key", action="store_true", help="serve the loopback ports without a key")
+    parser.add_argument("--check-config", action="store_true", help="check the configuration and exit")
+    parser.add_argument("--exit-idle", type=_seconds, metavar="SECONDS", help="exit after this time without a client")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    if text.isascii() and text.isdigit() and 1 <= int(text[:10]) <= _MOST_IDLE_S:
+        return float(text)
+    raise argparse.ArgumentTypeError(f"{text[:10]!r} is not a whole number of seconds, at least 1")

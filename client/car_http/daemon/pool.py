@@ -1,0 +1,98 @@
+"""Calls to the daemon, each on a connection of its own; clean connections are kept for some seconds."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from car_client.errors import ConnectionLost
+from car_client.paths import unavailable
+from car_http.daemon.connection import DaemonConnection, Ended
+
+_KEPT = 8
+# A connection counts as a client of the daemon, which may be about to exit because it is idle.
+_KEPT_S = 5.0
+
+
+class DaemonPool:
+    """Connections to the first of `paths` that answers."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = list(paths)
+        self._kept: dict[DaemonConnection, asyncio.TimerHandle] = {}
+        self._used: set[DaemonConnection] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """The number of calls in flight."""
+        return len(self._used)
+
+    @asynccontextmanager
+    async def call(self, method: str, params: Mapping[str, Any]) -> AsyncIterator[DaemonConnection]:
+        """Send a call; leaving before its end cancels it at the daemon. Raises ConnectTimeout."""
+        connection = await self._connection()
+        self._used.add(connection)
+        try:
+            connection.begin(method, params)
+            yield connection
+        finally:
+            self._used.discard(connection)
+            self._keep(connection)
+
+    async def result(self, method: str, params: Mapping[str, Any]) -> msgspec.Raw:
+        """Return the result of a call; it is sent again where a kept connection ended before anything of it came.
+
+        Raises CardError.
+        """
+        while True:
+            async with self.call(method, params) as connection:
+                try:
+                    return await _result(connection)
+                except ConnectionLost:
+                    if connection.answered or not connection.reused:
+                        raise
+
+    def close(self) -> None:
+        """End all connections."""
+        for connection in [*self._kept, *self._used]:
+            connection.close()
+
+    async def _connection(self) -> DaemonConnection:
+        while self._kept:
+            connection, timer = self._kept.popitem()
+            timer.cancel()
+            if not connection.lost:
+                return connection
+        return await self._connect()
+
+    async def _connect(self) -> DaemonConnection:
+        loop = asyncio.get_running_loop()
+        failures = {}
+        for path in self._paths:
+            try:
+                _, connection = await loop.create_unix_connection(lambda: DaemonConnection(self._on_lost), str(path))
+            except OSError as error:
+                failures[path] = error
+            else:
+                return connection
+        raise unavailable(self._paths, failures)
+
+    def _keep(self, connection: DaemonConnection) -> None:
+        if connection.idle and not connection.lost and len(self._kept) < _KEPT:
+            self._kept[connection] = asyncio.get_running_loop().call_later(_KEPT_S, connection.close)
+        else:
+            connection.close()
+
+    def _on_lost(self, connection: DaemonConnection) -> None:
+        if timer := self._kept.pop(connection, None):
+            timer.cancel()
+
+
+async def _result(connection: DaemonConnection) -> msgspec.Raw:
+    while True:
+        for event in await connection.events():
+            if isinstance(event, Ended):
+                return event.result

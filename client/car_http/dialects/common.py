@@ -1,0 +1,156 @@
+"""The parts that dialects share: reading bodies, labels and sessions, deadlines, card's own members."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from car_http.guard import Head
+from car_http.keys import Key
+from car_http.problems import Problem, bad
+from car_protocol.envelope import NOT_JSON
+from car_protocol.infer import MAX_CLIENT_BYTES, MAX_SESSION_BYTES
+from car_protocol.meta import TRACEPARENT
+
+T = TypeVar("T")
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
+_NAMED = re.compile(r"`([^`]*)`")
+_PRODUCT = re.compile(r"[^\s/();,]+")
+_MOST_DEADLINE_S = 86_400.0
+# Seconds that official clients wait for an answer, which they send along.
+_PATIENCE_HEADERS = ("x-stainless-read-timeout", "x-stainless-timeout")
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+# Members of card's own, in `card` of a body and in `X-Card-*` headers.
+_OWN_TRUTHS = ("wait", "queue")
+_OWN_TEXTS = ("supersede", "device", "priority", "session")
+_OWN_NUMBERS = ("timeout_ms", "queue_timeout_ms")
+_OWN = (*_OWN_TRUTHS, *_OWN_TEXTS, *_OWN_NUMBERS, "lora", "lenient", "client")
+_DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.ASCII | re.IGNORECASE)
+
+
+class Caller(Struct, frozen=True):
+    """The request's head and the key that it carried."""
+
+    head: Head
+    key: Key | None = None
+
+    def header(self, name: str) -> str | None:
+        """Return a header, None where it is absent or empty."""
+        return self.head.headers.get(name) or None
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Return a body as a struct; raises Problem with the member at fault."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise _fault(str(error)) from error
+    except NOT_JSON as error:
+        raise Problem(400, "invalid_json", "the body is not a JSON text") from error
+
+
+def _fault(message: str) -> Problem:
+    found = _PATH.search(message)
+    why = _PATH.sub("", message)
+    named = _NAMED.search(why) if "required field" in why else None
+    param = ".".join(filter(None, (found[1] if found else "", named[1] if named else ""))) or None
+    return Problem(400, "invalid_value", f"{param}: {why}" if param else why, param=param)
+
+
+def refuse(request: Struct, reasons: Mapping[str, str]) -> None:
+    """Raise Problem for a member that would change the answer and cannot be served."""
+    for name, why in reasons.items():
+        if getattr(request, name) not in (None, UNSET, [], False):
+            raise bad(name, why)
+
+
+def given(**members: Any) -> dict[str, Any]:
+    """Return the members that have a value."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def same_named(request: Struct, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the members that card names alike, where they have a value."""
+    return given(**{name: getattr(request, name) for name in names})
+
+
+def caller_params(caller: Caller, *, user: str | None, session: str | None, stream: bool) -> dict[str, Any]:
+    """Return label, session, deadline and trace of a request."""
+    params = given(client=_label(caller, user), session=_session(caller, session))
+    if patience_ms := _patience_ms(caller):
+        params["queue_timeout_ms" if stream else "timeout_ms"] = patience_ms
+    if trace := caller.header(TRACEPARENT):
+        params["_meta"] = {TRACEPARENT: trace}
+    return params
+
+
+def own_params(caller: Caller, body: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the members of card's own: of the headers `X-Card-*`, and of `card` in the body, which counts first."""
+    params: dict[str, Any] = {}
+    for name in _OWN:
+        text = caller.header("x-card-" + name.replace("_", "-"))
+        if text is not None:
+            params[name] = _own_value(name, text)
+    for name, value in (body or {}).items():
+        if name not in _OWN:
+            raise bad(f"card.{name}", f"not a member; there are {', '.join(_OWN)}")
+        params[name] = value
+    return params
+
+
+def image_data(url: str, param: str) -> str:
+    """Return the base64 of a data URL; raises Problem for other URLs."""
+    found = _DATA_URL.match(url)
+    if found is None:
+        raise bad(param, "send the image as a data URL (data:image/png;base64,...): the door fetches nothing")
+    return url[found.end() :]
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text of at most so many bytes of UTF-8."""
+    return text.encode(errors="replace")[:most].decode(errors="ignore")
+
+
+def _label(caller: Caller, user: str | None) -> str | None:
+    product = _PRODUCT.match(caller.header("user-agent") or "")
+    label = (caller.key.label if caller.key else None) or user or (product[0] if product else None)
+    return cut(label, MAX_CLIENT_BYTES) if label else None
+
+
+def _session(caller: Caller, session: str | None) -> str | None:
+    """Return the session, within which prompts share caches: by key and by user of Open WebUI too."""
+    session = session or caller.header("x-openwebui-chat-id")
+    owners = [caller.key.label if caller.key else None, caller.header("x-openwebui-user-id")]
+    if not any(owners) and (session is None or len(session.encode(errors="replace")) <= MAX_SESSION_BYTES):
+        return session
+    whole = "\0".join(part or "" for part in (*owners, session))
+    return hashlib.sha256(whole.encode(errors="replace")).hexdigest()
+
+
+def _patience_ms(caller: Caller) -> int | None:
+    for name in _PATIENCE_HEADERS:
+        text = caller.header(name) or ""
+        try:
+            seconds = float(text)
+        except ValueError:
+            continue
+        if 0 < seconds < float("inf"):
+            return max(1, int(min(seconds, _MOST_DEADLINE_S) * 1000))
+    return None
+
+
+def _own_value(name: str, text: str) -> Any:
+    if name in _OWN_TRUTHS or name == "lenient":
+        if text.lower() not in _TRUTHS:
+            raise bad(f"X-Card-{name.title()}", "give true or false")
+        return _TRUTHS[text.lower()]
+    if name in _OWN_NUMBERS:
+        if not (text.isascii() and text.isdigit()):
+            raise bad(f"X-Card-{name.title()}", "give a number of milliseconds")
+        return int(text[:10])
+    if name == "lora":
+        return [{"name": each.strip()} for each in text.split(",")]
+    return text

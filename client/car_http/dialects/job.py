@@ -1,0 +1,57 @@
+"""A translated request: the daemon's params, and the writer of the answer."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from car_client.results import Answer, Chunk
+from car_http.problems import Problem
+from car_protocol.answer import Progress
+
+SSE = "text/event-stream"
+NDJSON = "application/x-ndjson"
+
+
+class Writer(Protocol):
+    """An answer in a dialect: whole, or piece by piece from `begin` to `end` or `fail`."""
+
+    kind: str
+    """The content type of the stream."""
+
+    def name_model(self, model: str) -> None:
+        """Set the model's name, where the request left it out."""
+
+    def begin(self) -> bytes:
+        """Return the bytes before all others."""
+
+    def progress(self, progress: Progress) -> bytes:
+        """Return the bytes that show a place in the queue or the prompt's tokens."""
+
+    def alive(self) -> bytes:
+        """Return the bytes that keep a silent stream open."""
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        """Return the bytes of a piece of the answer."""
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the bytes that end the answer."""
+
+    def fail(self, problem: Problem) -> bytes:
+        """Return the bytes that end a stream with an error."""
+
+    def whole(self, answer: Answer) -> bytes:
+        """Return the answer in one piece."""
+
+
+class Job(Struct, frozen=True):
+    """A request for the daemon; `members` names its params as the dialect does, for errors.
+
+    With `any_model` the default model answers for a name that is unknown.
+    """
+
+    params: dict[str, Any]
+    stream: bool
+    writer: Writer
+    members: Mapping[str, str]
+    any_model: bool = False

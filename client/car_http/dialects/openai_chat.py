@@ -1,0 +1,387 @@
+"""`POST /v1/chat/completions`."""
+
+import time
+from typing import Any
+
+from msgspec import Struct
+
+from car_client.results import Answer, Chunk
+from car_http.dialects import sse
+from car_http.dialects.common import Caller, caller_params, decode, given, image_data, own_params, refuse, same_named
+from car_http.dialects.job import SSE, Job
+from car_http.dialects.openai_parts import (
+    PRIORITIES,
+    card_object,
+    chat_logprobs,
+    finish_reason,
+    new_id,
+    usage_object,
+)
+from car_http.problems import Problem, bad, encoded, openai_error
+from car_protocol.answer import Logprob, Progress
+from car_protocol.conversation import ToolCall
+
+MEMBERS = {
+    "json_schema": "response_format",
+    "template_args": "chat_template_kwargs",
+    "client": "user",
+    "session": "prompt_cache_key",
+    "priority": "service_tier",
+    "logprobs": "top_logprobs",
+    "reasoning": "reasoning_effort",
+}
+_REFUSED = {
+    "audio": "the models of this machine answer in text",
+    "web_search_options": "there is no web search: give the model a tool for it",
+    "functions": "send `tools` in its place",
+    "function_call": "send `tool_choice` in its place",
+}
+_SAME = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "typical_p",
+    "top_n_sigma",
+    "repeat_penalty",
+    "repeat_last_n",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "ignore_eos",
+    "grammar",
+    "cache_prompt",
+    "return_tokens",
+)
+_MOST_SEED = 2**32 - 2
+_OFF = "none"
+
+
+class Sampled(Struct, kw_only=True):
+    """Members that chat and completions share, llama.cpp's own included; null counts as absent."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: dict[str, Any] | None = None
+    max_tokens: int | None = None
+    n_predict: int | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    n: int | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    service_tier: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    repeat_penalty: float | None = None
+    repeat_last_n: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    ignore_eos: bool | None = None
+    grammar: str | None = None
+    json_schema: dict[str, Any] | None = None
+    cache_prompt: bool | None = None
+    return_tokens: bool | None = None
+    return_progress: bool | None = None
+    card: dict[str, Any] | None = None
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer comes in pieces."""
+        return bool(self.stream)
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether the stream ends with its usage."""
+        return bool((self.stream_options or {}).get("include_usage"))
+
+
+class CalledFunction(Struct):
+    """A function's name and its arguments as a JSON text."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class Call(Struct, kw_only=True):
+    """A call of an earlier answer."""
+
+    id: str
+    function: CalledFunction
+    type: str = "function"
+
+
+class Message(Struct, kw_only=True):
+    """One turn; parts are read by their type."""
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    name: str | None = None
+    tool_calls: list[Call] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+
+
+class ChatRequest(Sampled, kw_only=True):
+    """The body; members that it does not name are dropped."""
+
+    messages: list[Message]
+    max_completion_tokens: int | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    response_format: dict[str, Any] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    continue_final_message: bool | None = None
+    modalities: list[str] | None = None
+    audio: Any = None
+    web_search_options: Any = None
+    functions: Any = None
+    function_call: Any = None
+
+
+def read(body: bytes, caller: Caller) -> Job:
+    """Translate a request; raises Problem."""
+    request = decode(body, ChatRequest)
+    refuse(request, _REFUSED)
+    if request.modalities not in (None, ["text"], []):
+        raise bad("modalities", 'the models of this machine answer in text: send ["text"] or leave it out')
+    params = sampled_params(request, caller)
+    params["messages"] = [_message(each, f"messages[{place}]") for place, each in enumerate(request.messages)]
+    params |= given(
+        max_tokens=_length(request.max_completion_tokens),
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        tools=[_tool(tool, f"tools[{place}]") for place, tool in enumerate(request.tools or [])] or None,
+        tool_choice=_tool_choice(request),
+        continue_last=request.continue_final_message or None,
+    )
+    params |= _reasoning(request)
+    params |= response_params(request.response_format)
+    writer = ChatWriter(
+        request.model or "",
+        usage=request.wants_usage,
+        progress=bool(request.return_progress),
+        probable=bool(request.logprobs),
+    )
+    return Job(params | own_params(caller, request.card), request.streams, writer, MEMBERS)
+
+
+def sampled_params(request: Sampled, caller: Caller) -> dict[str, Any]:
+    """Return the params of the members that chat and completions share; raises Problem."""
+    if request.n not in (None, 1):
+        raise bad("n", f"{request.n} answers at once are not offered: send n requests of 1")
+    stop = [request.stop] if isinstance(request.stop, str) else request.stop
+    params = same_named(request, _SAME) | given(
+        model=request.model or None,
+        json_schema=request.json_schema,
+        max_tokens=_length(request.max_tokens if request.max_tokens is not None else request.n_predict),
+        stop=[each for each in stop or [] if each] or None,
+        seed=None if request.seed is None or request.seed < 0 else request.seed % (_MOST_SEED + 1),
+        priority=PRIORITIES.get(request.service_tier or ""),
+    )
+    user = request.safety_identifier or request.user
+    return params | caller_params(caller, user=user, session=request.prompt_cache_key, stream=request.streams)
+
+
+def response_params(wanted: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the schema of a `response_format` or `text.format`; raises Problem."""
+    kind = (wanted or {}).get("type", "text")
+    if kind == "text":
+        return {}
+    if kind == "json_object":
+        return {"json_schema": {"type": "object"}, "lenient": True}
+    inner = (wanted or {}).get("json_schema", wanted)
+    if kind != "json_schema" or not isinstance(inner, dict) or not isinstance(inner.get("schema"), dict):
+        raise bad("response_format", "give {type: text}, {type: json_object} or {type: json_schema} with a schema")
+    # Without `strict` OpenAI takes keywords that it cannot enforce.
+    return {"json_schema": inner["schema"], "lenient": not inner.get("strict")}
+
+
+def _length(figure: int | None) -> int | None:
+    """Return the longest answer; below 0 it is what fits, as without a figure."""
+    return None if figure is None or figure < 0 else figure
+
+
+def _message(message: Message, place: str) -> dict[str, Any]:
+    calls = [
+        {"id": call.id, "function": {"name": call.function.name, "arguments": call.function.arguments}}
+        for call in message.tool_calls or []
+    ]
+    content = message.content
+    if isinstance(content, list):
+        content = [_part(part, f"{place}.content[{number}]") for number, part in enumerate(content)] or ""
+    if content is None and not calls:
+        content = message.refusal or ""
+    return {"role": _ROLES.get(message.role, message.role), "content": content} | given(
+        name=message.name,
+        reasoning=message.reasoning_content or message.reasoning,
+        tool_calls=calls or None,
+        tool_call_id=message.tool_call_id,
+    )
+
+
+_ROLES = {"developer": "system", "function": "tool"}
+
+
+def _part(part: dict[str, Any], place: str) -> dict[str, Any]:
+    kind = part.get("type")
+    for name in ("text", "refusal"):
+        if kind == name and isinstance(part.get(name), str):
+            return {"type": "text", "text": part[name]}
+    if kind == "image_url":
+        image = part.get("image_url")
+        url = image.get("url") if isinstance(image, dict) else image
+        if isinstance(url, str):
+            return {"type": "image", "data": image_data(url, f"{place}.image_url")}
+    raise bad(place, "a part is {type: text, text} or {type: image_url, image_url: {url}}")
+
+
+def _tool(tool: dict[str, Any], place: str) -> dict[str, Any]:
+    function = tool.get("function")
+    if tool.get("type", "function") != "function" or not isinstance(function, dict):
+        raise bad(place, "only tools of the type `function` are offered")
+    return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
+
+
+def _tool_choice(request: ChatRequest) -> Any:
+    choice = request.tool_choice
+    if not request.tools or choice is None or isinstance(choice, str):
+        return choice if request.tools else None
+    function = choice.get("function")
+    if choice.get("type") == "function" and isinstance(function, dict):
+        return {"name": function.get("name")}
+    raise bad("tool_choice", "give auto, none, required or {type: function, function: {name}}")
+
+
+def _reasoning(request: ChatRequest) -> dict[str, Any]:
+    """Return the mode of thoughts, and the effort for templates that take one."""
+    arguments = dict(request.chat_template_kwargs or {})
+    effort = request.reasoning_effort
+    if effort is not None and effort != _OFF:
+        arguments.setdefault("reasoning_effort", effort)
+    return given(reasoning="off" if effort == _OFF else None, template_args=arguments or None)
+
+
+class ChatWriter:
+    """The answer as `chat.completion` or as `chat.completion.chunk`s."""
+
+    kind = SSE
+
+    def __init__(self, model: str, *, usage: bool = False, progress: bool = False, probable: bool = False) -> None:
+        self._id = new_id("chatcmpl-")
+        self._created = int(time.time())
+        self._model = model
+        self._usage = usage
+        self._progress = progress
+        self._probable = probable
+        self._calls = 0
+        self._head, self._tail = self._frame()
+
+    def name_model(self, model: str) -> None:
+        """Set the model's name, where the request left it out."""
+        self._model = model
+        self._head, self._tail = self._frame()
+
+    def begin(self) -> bytes:
+        """Return the chunk with the role."""
+        return self._delta({"role": "assistant", "content": ""})
+
+    def progress(self, progress: Progress) -> bytes:
+        """Return a comment, and llama-server's object where the request has `return_progress`."""
+        shown = sse.comment(progress)
+        if self._progress and progress.phase == "prefill":
+            numbers = {"total": progress.total, "cache": 0, "processed": progress.done, "time_ms": 0}
+            shown += sse.data(
+                self._object([{"index": 0, "delta": {}, "finish_reason": None}]) | {"prompt_progress": numbers}
+            )
+        return shown
+
+    def alive(self) -> bytes:
+        """Return a comment."""
+        return sse.ALIVE
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        """Return a piece of the text, of the thoughts, or calls."""
+        if chunk.text and chunk.reasoning is None and not chunk.tool_calls and chunk.logprobs is None:
+            return self._head + sse.encode(chunk.text) + self._tail  # the usual case costs little
+        delta: dict[str, Any] = {}
+        if chunk.reasoning:
+            delta["reasoning_content"] = chunk.reasoning
+        if chunk.text:
+            delta["content"] = chunk.text
+        if chunk.tool_calls:
+            delta["tool_calls"] = [self._call(call) for call in chunk.tool_calls]
+        if not delta and chunk.logprobs is None:
+            return b""
+        return self._delta(delta, logprobs=chunk.logprobs)
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the reason of the end, the usage where requested, and the mark of the end."""
+        reason = finish_reason(answer, called=self._calls > 0)
+        last = self._object([{"index": 0, "delta": {}, "logprobs": None, "finish_reason": reason}])
+        end = sse.data(last | {"card": card_object(answer)})
+        if self._usage:
+            end += sse.data(self._object([]) | {"usage": usage_object(answer.usage)})
+        return end + b"data: [DONE]\n\n"
+
+    def fail(self, problem: Problem) -> bytes:
+        """Return the error as an event."""
+        return b"data: " + encoded(openai_error(problem)) + b"\n\n"
+
+    def whole(self, answer: Answer) -> bytes:
+        """Return the `chat.completion`."""
+        calls = [self._call(call) for call in answer.tool_calls or []]
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": answer.text or (None if calls else ""),
+            "refusal": None,
+        }
+        if answer.reasoning:
+            message["reasoning_content"] = answer.reasoning
+        if calls:
+            message["tool_calls"] = [{name: value for name, value in call.items() if name != "index"} for call in calls]
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": chat_logprobs(answer.logprobs) if self._probable else None,
+            "finish_reason": finish_reason(answer, called=bool(calls)),
+        }
+        self._model = self._model or answer.model
+        shape = {**self._object([choice]), "object": "chat.completion"}
+        return sse.encode(shape | {"usage": usage_object(answer.usage), "card": card_object(answer)})
+
+    def _delta(self, delta: dict[str, Any], logprobs: list[Logprob] | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": chat_logprobs(logprobs), "finish_reason": None}
+        return sse.data(self._object([choice]))
+
+    def _call(self, call: ToolCall) -> dict[str, Any]:
+        index, self._calls = self._calls, self._calls + 1
+        function = {"name": call.function.name, "arguments": call.function.arguments}
+        return {"index": index, "id": call.id, "type": "function", "function": function}
+
+    def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        shape = {
+            "id": self._id,
+            "object": "chat.completion.chunk",
+            "created": self._created,
+            "model": self._model,
+            "choices": choices,
+        }
+        return shape | {"usage": None} if self._usage else shape
+
+    def _frame(self) -> tuple[bytes, bytes]:
+        """Return the bytes before and after a text: those of every chunk are alike."""
+        mark = "\0"
+        whole = self._delta({"content": mark})
+        head, tail = whole.split(sse.encode(mark))
+        return head, tail

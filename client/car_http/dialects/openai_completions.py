@@ -1,0 +1,129 @@
+"""`POST /v1/completions`, with `suffix` for editors."""
+
+import time
+from typing import Any
+
+from car_client.results import Answer, Chunk
+from car_http.dialects import sse
+from car_http.dialects.common import Caller, decode, given, own_params, refuse
+from car_http.dialects.job import SSE, Job
+from car_http.dialects.openai_chat import MEMBERS, Sampled, sampled_params
+from car_http.dialects.openai_parts import (
+    card_object,
+    completion_logprobs,
+    finish_reason,
+    new_id,
+    usage_object,
+)
+from car_http.problems import Problem, bad, encoded, openai_error
+from car_protocol.answer import Progress
+
+_REFUSED = {"best_of": "answers are not ranked: send n requests of 1"}
+
+
+class CompletionRequest(Sampled, kw_only=True):
+    """The body; members that it does not name are dropped."""
+
+    prompt: str | list[Any] | None = None
+    suffix: str | None = None
+    echo: bool | None = None
+    logprobs: int | None = None
+    best_of: int | None = None
+
+
+def read(body: bytes, caller: Caller) -> Job:
+    """Translate a request; raises Problem."""
+    request = decode(body, CompletionRequest)
+    if request.best_of != 1:
+        refuse(request, _REFUSED)
+    params = sampled_params(request, caller) | given(suffix=request.suffix or None, logprobs=request.logprobs)
+    params |= _prompt(request)
+    echoed = params.get("prompt", "") if request.echo else ""
+    writer = CompletionWriter(request.model or "", usage=request.wants_usage, echoed=echoed)
+    return Job(params | own_params(caller, request.card), request.streams, writer, MEMBERS)
+
+
+def _prompt(request: CompletionRequest) -> dict[str, Any]:
+    prompt = request.prompt
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        return {"prompt": prompt}
+    if isinstance(prompt, list) and prompt and all(type(each) is int for each in prompt):
+        if request.echo:
+            raise bad("echo", "goes with a prompt that is a text")
+        return {"tokens": prompt}
+    raise bad("prompt", "send one text, or one list of tokens, a request")
+
+
+class CompletionWriter:
+    """The answer as `text_completion`s."""
+
+    kind = SSE
+
+    def __init__(self, model: str, *, usage: bool = False, echoed: str = "") -> None:
+        self._id = new_id("cmpl-")
+        self._created = int(time.time())
+        self._model = model
+        self._usage = usage
+        self._echoed = echoed
+        self._characters = len(echoed)
+
+    def name_model(self, model: str) -> None:
+        """Set the model's name, where the request left it out."""
+        self._model = model
+
+    def begin(self) -> bytes:
+        """Return the prompt, where it is to be echoed."""
+        return self._piece(self._echoed) if self._echoed else b""
+
+    def progress(self, progress: Progress) -> bytes:
+        """Return a comment."""
+        return sse.comment(progress)
+
+    def alive(self) -> bytes:
+        """Return a comment."""
+        return sse.ALIVE
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        """Return a piece of the text."""
+        if not chunk.text and chunk.logprobs is None:
+            return b""
+        logprobs = completion_logprobs(chunk.logprobs, self._characters)
+        self._characters += len(chunk.text)
+        return self._piece(chunk.text, logprobs)
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the reason of the end, the usage where requested, and the mark of the end."""
+        last = self._object([self._choice("", None, finish_reason(answer, called=False))])
+        end = sse.data(last | {"card": card_object(answer)})
+        if self._usage:
+            end += sse.data(self._object([]) | {"usage": usage_object(answer.usage)})
+        return end + b"data: [DONE]\n\n"
+
+    def fail(self, problem: Problem) -> bytes:
+        """Return the error as an event."""
+        return b"data: " + encoded(openai_error(problem)) + b"\n\n"
+
+    def whole(self, answer: Answer) -> bytes:
+        """Return the `text_completion`."""
+        self._model = self._model or answer.model
+        logprobs = completion_logprobs(answer.logprobs, self._characters)
+        choice = self._choice(self._echoed + answer.text, logprobs, finish_reason(answer, called=False))
+        return sse.encode(self._object([choice]) | {"usage": usage_object(answer.usage), "card": card_object(answer)})
+
+    def _piece(self, text: str, logprobs: dict[str, Any] | None = None) -> bytes:
+        return sse.data(self._object([self._choice(text, logprobs, None)]))
+
+    def _choice(self, text: str, logprobs: dict[str, Any] | None, reason: str | None) -> dict[str, Any]:
+        return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": reason}
+
+    def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        shape = {
+            "id": self._id,
+            "object": "text_completion",
+            "created": self._created,
+            "model": self._model,
+            "choices": choices,
+        }
+        return shape | {"usage": None} if self._usage else shape

@@ -1,0 +1,55 @@
+"""`GET /v1/models` and `/props`: the daemon's entries as OpenAI, llama-server and vLLM show them."""
+
+from typing import Any
+
+from car_client.results import Model
+
+_INPUTS = {"images": "image"}
+
+
+def models_object(models: list[Model], created: int) -> dict[str, Any]:
+    """Return the list of models."""
+    return {"object": "list", "data": [model_object(model, created) for model in models]}
+
+
+def model_object(model: Model, created: int) -> dict[str, Any]:
+    """Return one model; llama-server's members stand beside OpenAI's."""
+    context = model.context_tokens
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": int(model.loaded_at or created),
+        "owned_by": "card",
+        "aliases": model.aliases,
+        "context_length": context,
+        "max_model_len": context,
+        "meta": {"n_ctx": context, "n_ctx_train": context, "size": model.size_bytes},
+        "status": {"value": _STATES.get(model.state, model.state)},
+        "architecture": {
+            "input_modalities": ["text", *(kind for can, kind in _INPUTS.items() if can in model.can)],
+            "output_modalities": ["text"] if "generate" in model.can else [],
+        },
+        "capabilities": model.can,
+    }
+
+
+# llama-server's names of states.
+_STATES = {"ready": "loaded", "draining": "loaded"}
+
+
+def props_object(model: Model) -> dict[str, Any]:
+    """Return llama-server's properties of one model."""
+    return {
+        "default_generation_settings": {"n_ctx": model.context_tokens, "params": {}},
+        "total_slots": model.capacity,
+        "model_alias": model.name,
+        "model_path": model.path,
+        "modalities": {"vision": "images" in model.can, "audio": False},
+        "chat_template_caps": {
+            "supports_tools": "tools" in model.can,
+            "supports_tool_calls": "tools" in model.can,
+            "supports_parallel_tool_calls": "tools" in model.can,
+            "supports_system_role": "chat" in model.can,
+        },
+        "is_sleeping": model.state == "unloaded",
+    }

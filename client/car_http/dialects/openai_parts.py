@@ -1,0 +1,78 @@
+"""The parts of OpenAI's objects that chat and completions share."""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from car_client.results import Answer
+from car_protocol.answer import Logprob, Usage
+
+PRIORITIES = {"flex": "throughput", "priority": "latency_critical"}
+_FLOOR = -9999.0
+_LEAST = -1000.0
+
+
+def new_id(prefix: str) -> str:
+    """Return a fresh id of an answer."""
+    return prefix + secrets.token_hex(12)
+
+
+def usage_object(usage: Usage) -> dict[str, Any]:
+    """Return the usage of chat and completions."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+    }
+
+
+def finish_reason(answer: Answer, *, called: bool) -> str:
+    """Return OpenAI's name of the end; a deadline reads as a limit of the length."""
+    if answer.finish_reason != "stop":
+        return "length"
+    return "tool_calls" if called else "stop"
+
+
+def card_object(answer: Answer) -> dict[str, Any]:
+    """Return the member `card`: facts that the dialect has no place for."""
+    shown: dict[str, Any] = {"finish_reason": answer.finish_reason, "seed": answer.seed, "timings": answer.timings}
+    if answer.ignored:
+        shown["ignored"] = answer.ignored
+    return shown
+
+
+def chat_logprobs(logprobs: Sequence[Logprob] | None) -> dict[str, Any] | None:
+    """Return log-probabilities as chat has them."""
+    if logprobs is None:
+        return None
+    content = [
+        _choice(each.text, each.logprob) | {"top_logprobs": [_choice(top.text, top.logprob) for top in each.top]}
+        for each in logprobs
+    ]
+    return {"content": content, "refusal": None}
+
+
+def completion_logprobs(logprobs: Sequence[Logprob] | None, start: int = 0) -> dict[str, Any] | None:
+    """Return log-probabilities as completions have them; offsets count from `start` characters."""
+    if logprobs is None:
+        return None
+    offsets = []
+    for each in logprobs:
+        offsets.append(start)
+        start += len(each.text)
+    return {
+        "tokens": [each.text for each in logprobs],
+        "token_logprobs": [_bounded(each.logprob) for each in logprobs],
+        "top_logprobs": [{top.text: _bounded(top.logprob) for top in each.top} for each in logprobs],
+        "text_offset": offsets,
+    }
+
+
+def _choice(text: str, logprob: float) -> dict[str, Any]:
+    return {"token": text, "logprob": _bounded(logprob), "bytes": list(text.encode())}
+
+
+def _bounded(logprob: float) -> float:
+    """Return OpenAI's figure for a probability of 0 in place of card's."""
+    return _FLOOR if logprob <= _LEAST else logprob

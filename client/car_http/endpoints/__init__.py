@@ -1,0 +1,1 @@
+"""The endpoints: a body in, calls of the daemon, an answer out."""

@@ -1,0 +1,27 @@
+"""The table of endpoints."""
+
+from car_http.dialects import openai_chat, openai_completions
+from car_http.endpoints import openai, system
+from car_http.endpoints.context import Endpoint, generation
+
+_OPENAI = [
+    Endpoint("POST", "/chat/completions", generation(openai_chat.read), openai_chat.MEMBERS),
+    Endpoint("POST", "/completions", generation(openai_completions.read), openai_chat.MEMBERS),
+    Endpoint("POST", "/embeddings", openai.embeddings),
+    Endpoint("GET", "/models", openai.models),
+    Endpoint("GET", "/models/{name:path}", openai.model),
+]
+_SYSTEM = [
+    Endpoint("GET", "/health", system.health),
+    Endpoint("GET", "/metrics", system.metrics),
+    Endpoint("GET", "/props", openai.props),
+    Endpoint("GET", "/card/capacity", system.capacity),
+]
+
+
+def _below(prefix: str, endpoints: list[Endpoint]) -> list[Endpoint]:
+    return [Endpoint(each.method, prefix + each.path, each.handler, each.members) for each in endpoints]
+
+
+# Clients are configured with and without `/v1` at the end of the URL.
+ENDPOINTS = [*_below("/v1", _OPENAI), *_OPENAI, *_SYSTEM]

@@ -1,0 +1,135 @@
+"""One HTTP request and its answer: the body read within bounds, the answer written at the client's pace."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+from car_http.guard import Head
+from car_http.keys import Key
+from car_http.problems import Problem
+from car_protocol.limits import MAX_FRAME_BYTES
+
+T = TypeVar("T")
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+# A longer body could not be sent on: a frame of the daemon is not longer either.
+MAX_BODY_BYTES = MAX_FRAME_BYTES
+BODY_TIMEOUT_S = 30.0
+_CLOSE = {"connection": "close"}
+
+
+class Exchange:
+    """A request and its answer; `key` is the key that it carried."""
+
+    def __init__(self, head: Head, receive: Receive, send: Send, body_timeout_s: float = BODY_TIMEOUT_S) -> None:
+        self.head = head
+        self.key: Key | None = None
+        self.more_headers: Mapping[str, str] = {}  # on every answer
+        self.started = False  # the head of the answer is sent
+        self.status = 499  # of the answer; this one while there is none, as for a client that left
+        self.receive = receive
+        self.send = send
+        self._body_timeout_s = body_timeout_s
+        self._watch: asyncio.Task[None] | None = None
+        self._on_disconnect: Callable[[], object] | None = None
+
+    def query(self, name: str) -> str | None:
+        """Return a member of the query, None where it is absent."""
+        return next(iter(parse_qs(self.head.query.decode("latin-1")).get(name, [])), None)
+
+    async def while_connected(self, call: Coroutine[Any, Any, T]) -> T:
+        """Return the result of a call, which is cancelled when the client leaves; raises Disconnected then."""
+        calling = asyncio.create_task(call)
+        self.on_disconnect(calling.cancel)
+        try:
+            return await calling
+        except asyncio.CancelledError:
+            if calling.cancelled() and not cancelling():
+                raise Disconnected from None
+            raise
+        finally:
+            calling.cancel()
+
+    async def body(self) -> bytes:
+        """Return the body; raises Problem for one that is too long or too slow, and Disconnected."""
+        length = self.head.headers.get("content-length", "0")
+        if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
+            raise _too_long()
+        try:
+            async with asyncio.timeout(self._body_timeout_s):
+                return await self._whole_body()
+        except TimeoutError:
+            message = f"the body took longer than {self._body_timeout_s:g} s: send it at once"
+            raise Problem(408, "request_timeout", message, headers=_CLOSE) from None
+
+    def on_disconnect(self, act: Callable[[], object]) -> None:
+        """Have `act` called once the client has left; the body must have been read."""
+        self._on_disconnect = act
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._until_gone(), name="http client")
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """Send the head of the answer."""
+        self.started = True
+        self.status = status
+        lines = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+        lines += [(name.encode(), value.encode("latin-1", "replace")) for name, value in self.more_headers.items()]
+        await self.send({"type": "http.response.start", "status": status, "headers": lines})
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece of the body; waits while the client does not read."""
+        await self.send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self) -> None:
+        """End the answer."""
+        await self.send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def respond(
+        self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None, kind: str = "application/json"
+    ) -> None:
+        """Send a whole answer."""
+        given = {"content-type": kind, "content-length": str(len(body)), **(headers or {})}
+        await self.start(status, given)
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def close(self) -> None:
+        """Stop watching for the client's end."""
+        if self._watch is not None:
+            self._watch.cancel()
+
+    async def _whole_body(self) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            pieces.append(message["body"])
+            size += len(pieces[-1])
+            if size > MAX_BODY_BYTES:
+                raise _too_long()
+            if not message.get("more_body"):
+                return b"".join(pieces)
+
+    async def _until_gone(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+        if self._on_disconnect is not None:
+            self._on_disconnect()
+
+
+def cancelling() -> bool:
+    """Return whether the current task itself is being cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class Disconnected(Exception):
+    """The client left before its request was whole."""
+
+
+def _too_long() -> Problem:
+    message = f"the body has more than {MAX_BODY_BYTES} bytes: send a shorter conversation or smaller images"
+    return Problem(413, "request_too_large", message, headers=_CLOSE)

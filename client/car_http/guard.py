@@ -1,0 +1,117 @@
+"""Admission of a request by its head: host, origin, key and content type, decided without I/O."""
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from car_http.keys import Key, holder
+from car_http.problems import Problem
+
+_LOCAL_NAME = "localhost"
+_HOST = re.compile(r"\[([0-9a-fA-F:.]+)\](?::\d{1,5})?|([A-Za-z0-9._-]+)(?::\d{1,5})?", re.ASCII)
+_BEARER = "bearer "
+_KEY_HEADERS = ("x-api-key", "api-key")
+# Paths that show nothing of the user: monitors read them without a key.
+_OPEN_PATHS = frozenset({"/health"})
+_ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
+_PREFLIGHT_AGE_S = "600"
+
+
+class Head(Struct, frozen=True):
+    """The head of a request; `unix` is true on the Unix socket, whose user is this one."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    unix: bool
+    query: bytes = b""
+
+
+class Rules(Struct, frozen=True):
+    """Hosts and web origins beside the usual ones, and whether a loopback port needs no key."""
+
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+    no_key: bool = False
+
+
+def check_place(head: Head, rules: Rules) -> None:
+    """Check the host and the origin, which a page that a browser opened cannot choose; raises Problem."""
+    if not head.unix and not _is_local(head.headers.get("host", ""), rules.hosts):
+        raise Problem(
+            403, "host_not_allowed", "the Host header does not name this machine: add the name to [http] hosts"
+        )
+    origin = head.headers.get("origin")
+    if origin is not None and origin not in rules.origins:
+        raise Problem(403, "origin_not_allowed", "pages of this origin are not allowed: add it to [http] origins")
+
+
+def is_preflight(head: Head) -> bool:
+    """Return whether a browser checks what a page of an allowed origin may send."""
+    return head.method == "OPTIONS" and "origin" in head.headers and "access-control-request-method" in head.headers
+
+
+def cors_headers(head: Head) -> dict[str, str]:
+    """Return the headers of answers to a page of an allowed origin, none to other clients."""
+    origin = head.headers.get("origin")
+    if origin is None:
+        return {}
+    headers = {"access-control-allow-origin": origin, "vary": "Origin"}
+    if is_preflight(head):
+        headers["access-control-allow-methods"] = _ALLOWED_METHODS
+        headers["access-control-max-age"] = _PREFLIGHT_AGE_S
+        if requested := head.headers.get("access-control-request-headers"):
+            headers["access-control-allow-headers"] = requested
+        if "access-control-request-private-network" in head.headers:
+            headers["access-control-allow-private-network"] = "true"
+    else:
+        headers["access-control-expose-headers"] = "retry-after, retry-after-ms, x-should-retry, x-request-id"
+    return headers
+
+
+def needs_key(head: Head, rules: Rules) -> bool:
+    """Return whether the request has to carry a key."""
+    return not (head.unix or rules.no_key or head.path in _OPEN_PATHS)
+
+
+def check_key(head: Head, keys: Sequence[Key]) -> Key:
+    """Return the key that the request carries; raises Problem."""
+    given = _given_key(head.headers)
+    if given is None:
+        message = "this port needs a key: run `carctl http key` and send it as `Authorization: Bearer KEY`"
+        raise Problem(401, "missing_api_key", message, headers={"www-authenticate": "Bearer"})
+    key = holder(keys, given)
+    if key is None:
+        message = "this key is not one of the door's: `carctl http key` prints the one to send"
+        raise Problem(401, "invalid_api_key", message, headers={"www-authenticate": "Bearer"})
+    return key
+
+
+def check_content_type(head: Head) -> None:
+    """Refuse the content types that a page may send anywhere without a preflight; raises Problem."""
+    kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if head.method == "POST" and kind != "application/json":
+        message = "send the header `Content-Type: application/json`"
+        raise Problem(415, "unsupported_media_type", message, param="content-type")
+
+
+def _is_local(host: str, further: frozenset[str]) -> bool:
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = (found[1] or found[2]).lower().removesuffix(".")
+    if name == _LOCAL_NAME or name in further:
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def _given_key(headers: Mapping[str, str]) -> str | None:
+    authorization = headers.get("authorization", "")
+    if authorization[: len(_BEARER)].lower() == _BEARER:
+        return authorization[len(_BEARER) :].strip()
+    return next((headers[name].strip() for name in _KEY_HEADERS if name in headers), None)

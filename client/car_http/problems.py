@@ -1,0 +1,193 @@
+"""Errors as HTTP answers: one table from the daemon's reasons, and the three dialects' shapes."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from car_client.errors import CardError, ContextExceeded, DaemonUnavailable, InvalidParams, RequestError
+
+RETRY_AFTER_MS = 1000
+
+
+class Problem(Exception):
+    """An error as the answer; `code` is stable, `param` the member at fault, `lacks` an ability of the model."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_ms: int | None = None,
+        retry: bool | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+        self.retry_after_ms = retry_after_ms
+        self.retry = retry  # `x-should-retry`, for statuses that clients retry by themselves
+        self.headers = dict(headers or {})
+
+    @property
+    def all_headers(self) -> dict[str, str]:
+        """The headers with those that say when to retry."""
+        headers = dict(self.headers)
+        if self.retry is not None:
+            headers["x-should-retry"] = "true" if self.retry else "false"
+        if self.retry_after_ms is not None:
+            headers["retry-after"] = str(max(1, math.ceil(self.retry_after_ms / 1000)))
+            headers["retry-after-ms"] = str(self.retry_after_ms)
+        return headers
+
+
+class Row(Struct, frozen=True):
+    """The status and code of one reason; `pauses` adds when to retry, `retry` whether clients should."""
+
+    status: int
+    code: str
+    pauses: bool = False
+    retry: bool | None = None
+
+
+ROWS: dict[str, Row] = {
+    "overloaded": Row(429, "rate_limit_exceeded", pauses=True),
+    "deadline_exceeded": Row(504, "deadline_exceeded", retry=False),
+    "draining": Row(503, "draining", pauses=True),
+    "model_unavailable": Row(404, "model_not_found"),
+    "engine_lost": Row(502, "engine_lost"),
+    "context_exceeded": Row(400, "context_length_exceeded"),
+    "slow_reader": Row(408, "slow_reader", retry=False),
+    "limit": Row(400, "limit"),
+    "not_permitted": Row(403, "not_permitted"),
+    "invalid_params": Row(400, "invalid_value"),
+    "cancelled": Row(409, "cancelled", retry=False),
+}
+_DEFECT = Row(500, "internal_error")
+_LACKING = Row(400, "unsupported_by_model")
+_NO_ROOM = Row(503, "no_room", pauses=True)
+_FAILED = Row(503, "model_failed", pauses=True)
+_TOO_LONG = Row(413, "request_too_large")
+_CROWDED = Row(503, "too_many_connections", pauses=True)
+_UNKNOWN = "unknown model"  # the daemon's `why` of a name that no model has
+_CROWDS = ("max_connections", "max_connections_per_uid", "max_users", "max_in_flight", "max_client_bytes")
+
+
+def bad(param: str, why: str) -> Problem:
+    """Return the error of one member of a request."""
+    return Problem(400, "invalid_value", f"{param}: {why}", param=param)
+
+
+def problem_of(error: CardError, members: Mapping[str, str]) -> Problem:
+    """Return a daemon's error as an HTTP answer; `members` names params of card as the dialect does."""
+    if isinstance(error, DaemonUnavailable):
+        message = f"{error}; start the daemon with `carctl service install` or `card`"
+        return Problem(503, "daemon_unavailable", message, retry_after_ms=RETRY_AFTER_MS)
+    if not isinstance(error, RequestError):
+        return Problem(502, "protocol_error", str(error))
+    row = _row(error)
+    pause_ms = (error.retry_after_ms or RETRY_AFTER_MS) if row.pauses else None
+    param = None
+    if isinstance(error, InvalidParams):
+        param = members.get(error.param, error.param)
+    return Problem(row.status, row.code, _message(error, param), param=param, retry_after_ms=pause_ms, retry=row.retry)
+
+
+def _row(error: RequestError) -> Row:
+    data = error.data
+    if error.reason == "model_unavailable":
+        if "lacks" in data:
+            return _LACKING
+        if "needed_bytes" in data:
+            return _NO_ROOM
+        return ROWS["model_unavailable"] if data.get("why", _UNKNOWN) == _UNKNOWN else _FAILED
+    if error.reason == "limit":
+        if data.get("limit") == "max_frame_bytes":
+            return _TOO_LONG
+        return _CROWDED if data.get("limit") in _CROWDS else ROWS["limit"]
+    return ROWS.get(error.reason, _DEFECT)
+
+
+def _message(error: RequestError, param: str | None) -> str:
+    data = error.data
+    if isinstance(error, ContextExceeded):
+        return _context(data)
+    if isinstance(error, InvalidParams):
+        place = f" at {data['place']}" if "place" in data else ""
+        return f"{param}: {data.get('why', 'the value is missing, ill-typed or out of range')}{place}"
+    if data.get("why") == _UNKNOWN:
+        return "there is no model of this name: GET /v1/models lists them"
+    if "lacks" in data:
+        return f"the model lacks what this request needs: {data['lacks']}" + _because(data)
+    if "limit" in data:
+        return f"{error.message}: {data['limit']} is {data.get('value')}"
+    return error.message + _because(data)
+
+
+def _because(data: Mapping[str, Any]) -> str:
+    return f" ({data['why']})" if "why" in data else ""
+
+
+def _context(data: Mapping[str, Any]) -> str:
+    """Return OpenAI's own sentence, which agents match to compact their conversation."""
+    limit, prompt = data.get("context_tokens"), data.get("prompt_tokens")
+    resulted = "are longer" if prompt is None else f"resulted in {prompt} tokens"
+    return (
+        f"This model's maximum context length is {limit} tokens. However, your messages {resulted}. "
+        "Please reduce the length of the messages."
+    )
+
+
+def _kind(status: int) -> str:
+    kinds = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+    return kinds.get(status, "invalid_request_error" if status < 500 else "server_error")
+
+
+def openai_error(problem: Problem) -> dict[str, Any]:
+    """Return an error as OpenAI's clients read it."""
+    return {
+        "error": {
+            "message": problem.message,
+            "type": _kind(problem.status),
+            "param": problem.param,
+            "code": problem.code,
+        }
+    }
+
+
+_ANTHROPIC_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+def anthropic_error(problem: Problem) -> dict[str, Any]:
+    """Return an error as Anthropic's clients read it."""
+    kind = _ANTHROPIC_KINDS.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
+    message = problem.message
+    if problem.code == "context_length_exceeded":
+        message = f"prompt is too long: {message}"
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def ollama_error(problem: Problem) -> dict[str, Any]:
+    """Return an error as Ollama's clients read it."""
+    return {"error": problem.message}
+
+
+def encoded(shape: Mapping[str, Any]) -> bytes:
+    """Return an error's shape as JSON text."""
+    return msgspec.json.encode(shape)

@@ -1,0 +1,104 @@
+"""uvicorn's protocol with bounds on the head of a request, and the socket's kind in the state."""
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_HEADERS = 200
+HEAD_TIMEOUT_S = 30.0
+_REASONS = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
+
+
+class DoorProtocol(HttpToolsProtocol):
+    """One HTTP connection; a head that is too long, or not whole within HEAD_TIMEOUT_S, ends it."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Note whether the socket is a Unix socket, and expect a head."""
+        super().connection_made(transport)
+        accepted = transport.get_extra_info("socket")
+        self.app_state = {"unix": accepted is not None and accepted.family == socket.AF_UNIX}
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop expecting a head."""
+        self._stop_expecting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse received bytes, unless the connection was refused."""
+        if not self.transport.is_closing():
+            super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        """Count the head from its first byte."""
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._expect_head()
+
+    def on_url(self, url: bytes) -> None:
+        """Count the target."""
+        if self._fits(len(url)):
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count a header."""
+        if len(self.headers) >= MAX_HEADERS:
+            self.refuse(431, f"a request has at most {MAX_HEADERS} headers")
+        elif self._fits(len(name) + len(value)):
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin the request, unless it was refused."""
+        self._stop_expecting()
+        if not self.transport.is_closing():
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Pass the body on, unless the request was refused."""
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Pass the end on, unless the request was refused."""
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are not an HTTP request."""
+        self.refuse(400, "the bytes are not a valid HTTP request")
+
+    def refuse(self, status: int, message: str) -> None:
+        """Send an error and end the connection."""
+        error = {"message": message, "type": "invalid_request_error", "param": None, "code": "bad_request"}
+        body = json.dumps({"error": error}).encode()
+        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\n"
+        head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+    def _fits(self, more: int) -> bool:
+        self._head_bytes += more
+        if self.transport.is_closing():
+            return False
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self.refuse(431, f"the head of a request has at most {MAX_HEAD_BYTES} bytes")
+            return False
+        return True
+
+    def _expect_head(self) -> None:
+        self._stop_expecting()
+        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._head_is_late)
+
+    def _stop_expecting(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self.refuse(408, f"the head of the request took longer than {HEAD_TIMEOUT_S:g} s")

@@ -1,0 +1,148 @@
+"""Errors by table: status, code, and when to try again."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from car_http.problems import ROWS
+from car_protocol.errors import REASONS, RpcError
+from tests.client.fake_daemon import FakeDaemon
+from tests.door.support import Answer, OfflineDoor
+from tests.e2e.support import conversation
+
+CHAT = "/v1/chat/completions"
+HELLO = {"messages": conversation("Hi")}
+CASES: list[tuple[str, dict[str, Any], int, str]] = [
+    ("overloaded", {"why": "queue full", "retry_after_ms": 1500}, 429, "rate_limit_exceeded"),
+    ("deadline_exceeded", {}, 504, "deadline_exceeded"),
+    ("draining", {}, 503, "draining"),
+    ("model_unavailable", {"why": "unknown model"}, 404, "model_not_found"),
+    ("model_unavailable", {"lacks": "images"}, 400, "unsupported_by_model"),
+    ("model_unavailable", {"why": "no room", "needed_bytes": 2, "free_bytes": 1}, 503, "no_room"),
+    ("model_unavailable", {"why": "the file is damaged"}, 503, "model_failed"),
+    ("engine_lost", {}, 502, "engine_lost"),
+    ("context_exceeded", {"prompt_tokens": 9000, "context_tokens": 4096}, 400, "context_length_exceeded"),
+    ("limit", {"limit": "max_frame_bytes", "value": 8}, 413, "request_too_large"),
+    ("limit", {"limit": "max_connections", "value": 8}, 503, "too_many_connections"),
+    ("limit", {"limit": "max_depth", "value": 64}, 400, "limit"),
+    ("not_permitted", {}, 403, "not_permitted"),
+    ("invalid_params", {"param": "json_schema", "why": "no"}, 400, "invalid_value"),
+    ("cancelled", {}, 409, "cancelled"),
+    ("slow_reader", {}, 408, "slow_reader"),
+    ("internal_error", {}, 500, "internal_error"),
+]
+
+
+async def refused(door: OfflineDoor, fake: FakeDaemon, error: RpcError, *, stream: bool = False) -> Answer:
+    """Return the answer to a chat that the daemon refuses."""
+    fake.answers["infer_stream" if stream else "infer"] = error
+    return await door.post(CHAT, {**HELLO, "model": "guide", "stream": stream})
+
+
+@pytest.mark.parametrize(("reason", "data", "status", "code"), CASES)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_each_reason_has_its_status(
+    offline: OfflineDoor, fake: FakeDaemon, reason: str, data: dict[str, Any], status: int, code: str, *, stream: bool
+) -> None:
+    answer = await refused(offline, fake, RpcError(reason, **data), stream=stream)
+    assert answer.status == status
+    assert answer.json["error"]["code"] == code
+    assert answer.json["error"]["message"]
+
+
+def test_every_reason_of_an_accepted_request_is_in_the_table() -> None:
+    of_frames = {"parse_error", "invalid_request", "method_not_found", "internal_error"}
+    assert set(ROWS) == set(REASONS) - of_frames
+    assert {reason for reason, *_ in CASES} == set(REASONS) - of_frames | {"internal_error"}
+
+
+async def test_an_overload_says_when_to_try_again(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    known = await refused(offline, fake, RpcError("overloaded", why="queue full", retry_after_ms=1500))
+    assert (known.headers["retry-after"], known.headers["retry-after-ms"]) == ("2", "1500")
+    unknown = await refused(offline, fake, RpcError("overloaded", why="queue full"))
+    assert (unknown.headers["retry-after"], unknown.headers["retry-after-ms"]) == ("1", "1000")
+    late = await refused(offline, fake, RpcError("deadline_exceeded"))
+    assert late.headers["x-should-retry"] == "false"
+
+
+async def test_an_invalid_param_is_named_as_the_dialect_does(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    error = RpcError("invalid_params", param="json_schema", why="`minimum` of a text", place="/properties/a")
+    answer = await refused(offline, fake, error)
+    assert answer.json["error"]["param"] == "response_format"
+    assert answer.json["error"]["message"] == "response_format: `minimum` of a text at /properties/a"
+
+
+async def test_an_error_after_the_first_chunk_is_an_event(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.silent_after = 1
+    async with offline.posting(CHAT, {**HELLO, "model": "guide", "stream": True}) as answer:
+        await asyncio.to_thread(fake.drop)
+    assert answer.status == 200
+    assert answer.events[-2]["choices"][0]["delta"] == {"content": "Hel"}
+    assert answer.events[-1]["error"]["code"] == "daemon_unavailable"
+
+
+async def test_a_client_that_leaves_cancels_its_request_alone(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.silent_after = 1
+    async with offline.posting(CHAT, {**HELLO, "model": "guide", "stream": True}) as staying:
+        async with offline.posting(CHAT, {**HELLO, "model": "guide", "stream": True}) as leaving:
+            leaving.left.set()
+        await asyncio.to_thread(fake.wait_until_gone, 1)
+        assert fake.gone == 1
+        assert offline.metrics.disconnects == 1
+        staying.left.set()
+    assert offline.pool.in_flight == 0
+
+
+async def test_without_a_daemon_the_answer_says_how_to_start_it(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.stop()
+    answer = await offline.post(CHAT, {**HELLO, "model": "guide"})
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "1"
+    assert "start the daemon" in answer.json["error"]["message"]
+    assert (await offline.get("/health")).status == 503
+    fake.start()
+    assert (await offline.get("/health")).json == {"status": "ok"}
+
+
+async def test_a_kept_connection_that_ended_costs_no_request(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    assert (await offline.post(CHAT, {**HELLO, "model": "guide"})).status == 200
+    fake.first["infer"] = [None]
+    assert (await offline.post(CHAT, {**HELLO, "model": "guide"})).status == 200
+    assert fake.accepted == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"{", "not a JSON text"),
+        (b"\xff", "not a JSON text"),
+        (b"[" * 100_000, "got `array`"),
+        (b'{"messages":' + b"[" * 100_000, "messages"),
+        (b"[]", "object"),
+        (b"", "messages"),
+        (b'{"messages":[{"role":1}]}', "messages"),
+        (b'{"messages":[],"n":3}', "n: 3 answers"),
+        (b'{"messages":[],"audio":{"voice":"x"}}', "audio"),
+        (b'{"messages":[],"modalities":["audio"]}', "modalities"),
+        (b'{"messages":[],"web_search_options":{}}', "web_search_options"),
+        (b'{"messages":[{"role":"user","content":[{"type":"file"}]}]}', "messages[0].content[0]"),
+        (b'{"messages":[],"tools":[{"type":"custom"}]}', "tools[0]"),
+        (b'{"messages":[],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"x":1}}', "tool_choice"),
+        (b'{"messages":[],"response_format":{"type":"json_schema"}}', "response_format"),
+        (b'{"messages":[],"card":{"speed":1}}', "card.speed"),
+    ],
+)
+async def test_a_body_that_cannot_be_served_is_refused_by_its_member(
+    offline: OfflineDoor, body: bytes, expected: str
+) -> None:
+    answer = await offline.post(CHAT, body)
+    assert answer.status == 400
+    assert expected in answer.json["error"]["message"]
+
+
+async def test_a_missing_endpoint_and_a_wrong_method_are_named(offline: OfflineDoor) -> None:
+    assert (await offline.get("/v1/files")).status == 404
+    answer = await offline.get(CHAT)
+    assert answer.status == 405
+    assert answer.headers["allow"] == "POST"

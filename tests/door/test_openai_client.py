@@ -1,0 +1,207 @@
+"""OpenAI's Python client, unmodified, over a loopback port and over the Unix socket."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.client.fake_daemon import FakeDaemon
+from tests.client.samples import ANSWER
+from tests.door.support import DoorProcess
+from tests.e2e.support import KNOWN, conversation
+
+openai = pytest.importorskip("openai")
+httpx = pytest.importorskip("httpx2")
+SHORT = next(known for known in KNOWN if not known.long)
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a place.",
+        "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
+    },
+}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"place":"Vienna"}'}}
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+
+def connected(door: DoorProcess, way: str, **more: object) -> Any:
+    """Return a client by one of the two ways."""
+    if way == "port":
+        return openai.OpenAI(base_url=f"{door.url}/v1", api_key=door.key, **more)
+    transport = httpx.HTTPTransport(uds=str(door.socket))
+    http = openai.DefaultHttpxClient(transport=transport)
+    return openai.OpenAI(base_url="http://card/v1", api_key="unused", http_client=http, **more)
+
+
+@pytest.fixture(params=["port", "socket"])
+def client(request: pytest.FixtureRequest, door: DoorProcess) -> Iterator[Any]:
+    """A client of the door before the real daemon."""
+    with connected(door, request.param, max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def scripted_client(scripted_door: DoorProcess) -> Iterator[Any]:
+    """A client of the door before the fake daemon."""
+    with connected(scripted_door, "port", max_retries=0) as client:
+        yield client
+
+
+def test_a_chat_is_answered(client: Any) -> None:
+    answer = client.chat.completions.create(
+        model="guide", messages=conversation(SHORT.question), temperature=0, max_completion_tokens=200
+    )
+    (choice,) = answer.choices
+    assert choice.message.content == SHORT.answer
+    assert choice.finish_reason == "stop"
+    assert answer.model == "guide"
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+
+
+def test_a_stream_has_the_same_text_and_ends_with_its_usage(client: Any) -> None:
+    stream = client.chat.completions.create(
+        model="guide",
+        messages=conversation(SHORT.question),
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == SHORT.answer
+    assert {chunk.model for chunk in chunks} == {"guide"}
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens > 0
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+
+
+def test_an_answer_follows_a_schema(client: Any) -> None:
+    schema = {"type": "object", "properties": {"figure": {"enum": [7]}}, "required": ["figure"]}
+    answer = client.chat.completions.create(
+        model="guide",
+        messages=conversation(SHORT.question),
+        response_format={"type": "json_schema", "json_schema": {"name": "seven", "schema": schema, "strict": True}},
+    )
+    assert json.loads(answer.choices[0].message.content) == {"figure": 7}
+
+
+def test_log_probabilities_come_with_each_token(client: Any) -> None:
+    request = {"model": "guide", "messages": conversation(SHORT.question), "max_tokens": 3, "temperature": 0}
+    whole = client.chat.completions.create(**request, logprobs=True, top_logprobs=2)
+    tokens = whole.choices[0].logprobs.content
+    assert len(tokens) == 3
+    assert all(len(token.top_logprobs) == 2 and token.logprob <= 0 for token in tokens)
+    streamed = client.chat.completions.create(**request, logprobs=True, top_logprobs=2, stream=True)
+    pieces = [piece.choices[0].logprobs.content for piece in streamed if piece.choices[0].logprobs]
+    assert [token.token for piece in pieces for token in piece] == [token.token for token in tokens]
+
+
+def test_completions_continue_a_prompt(client: Any) -> None:
+    request = {"model": "guide", "prompt": "A daemon", "max_tokens": 4, "temperature": 0}
+    whole = client.completions.create(**request, logprobs=1, echo=True)
+    assert whole.choices[0].text.startswith("A daemon")
+    assert len(whole.choices[0].logprobs.tokens) == 4
+    streamed = client.completions.create(**request, stream=True)
+    assert "A daemon" + "".join(chunk.choices[0].text for chunk in streamed) == whole.choices[0].text
+
+
+def test_embeddings_are_the_same_in_both_encodings(client: Any) -> None:
+    packed = client.embeddings.create(model="guide", input=["one", "two"])
+    plain = client.embeddings.create(model="guide", input=["one", "two"], encoding_format="float")
+    assert len(packed.data) == 2
+    assert packed.data[1].embedding == pytest.approx(plain.data[1].embedding, abs=1e-6)
+    short = client.embeddings.create(model="guide", input="one", dimensions=4)
+    assert sum(number**2 for number in short.data[0].embedding) == pytest.approx(1, abs=1e-5)
+
+
+def test_models_are_listed_with_their_context(client: Any) -> None:
+    (model,) = client.models.list()
+    assert model.id == "guide"
+    assert model.model_extra["context_length"] > 0
+    assert client.models.retrieve("guide").id == "guide"
+
+
+def test_an_unknown_model_is_not_found(client: Any) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="gpt-0", messages=conversation("Hi"))
+    assert caught.value.code == "model_not_found"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-0")
+
+
+def test_too_long_a_conversation_has_the_sentence_that_agents_match(client: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match="maximum context length is 4096 tokens") as caught:
+        client.chat.completions.create(model="guide", messages=conversation("word " * 6000), stream=True)
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_a_value_out_of_range_names_its_member(client: Any) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="guide", messages=conversation("Hi"), top_logprobs=99, logprobs=True)
+    assert caught.value.param == "top_logprobs"
+
+
+def test_a_wrong_key_is_refused(door: DoorProcess) -> None:
+    with openai.OpenAI(base_url=f"{door.url}/v1", api_key="wrong") as client, pytest.raises(openai.AuthenticationError):
+        client.models.list()
+
+
+def test_tools_are_called_and_their_results_sent_back(scripted_client: Any, scripted: FakeDaemon) -> None:
+    first = {"model": "guide", "messages": conversation("The weather in Vienna?"), "tools": [WEATHER]}
+    scripted.answers["infer"] = ANSWER | {"text": "", "tool_calls": [CALL]}
+    whole = scripted_client.chat.completions.create(**first, tool_choice="required").choices[0]
+    assert whole.finish_reason == "tool_calls"
+    assert whole.message.tool_calls[0].function.arguments == '{"place":"Vienna"}'
+    assert scripted.params("infer")["tool_choice"] == "required"
+    scripted.answers["infer"] = ANSWER | {"text": "Sunny."}
+    turns = [
+        *first["messages"],
+        whole.message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+    ]
+    second = scripted_client.chat.completions.create(model="guide", messages=turns, tools=[WEATHER])
+    assert second.choices[0].message.content == "Sunny."
+    sent = scripted.params("infer")["messages"]
+    assert sent[1]["tool_calls"][0]["function"]["name"] == "weather"
+    assert sent[2] == {"role": "tool", "content": "sunny", "tool_call_id": "call_1"}
+
+
+def test_calls_are_streamed_as_deltas(scripted_client: Any, scripted: FakeDaemon) -> None:
+    scripted.pieces = [{"reasoning": "Hm."}, {"text": "Let me see."}, {"tool_calls": [CALL]}]
+    with scripted_client.chat.completions.stream(
+        model="guide", messages=conversation("The weather?"), tools=[WEATHER]
+    ) as stream:
+        for _ in stream:
+            pass
+        message = stream.get_final_completion().choices[0].message
+    assert message.content == "Let me see."
+    assert message.tool_calls[0].function.name == "weather"
+    assert json.loads(message.tool_calls[0].function.arguments) == {"place": "Vienna"}
+    scripted.pieces = ["Hel", "lo"]
+
+
+def test_an_image_is_sent_on(scripted_client: Any, scripted: FakeDaemon) -> None:
+    parts = [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
+    ]
+    scripted_client.chat.completions.create(model="guide", messages=[{"role": "user", "content": parts}])
+    assert scripted.params("infer")["messages"][0]["content"][1] == {"type": "image", "data": PNG}
+    parts[1] = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
+    with pytest.raises(openai.BadRequestError, match="data URL"):
+        scripted_client.chat.completions.create(model="guide", messages=[{"role": "user", "content": parts}])
+
+
+def test_leaving_a_stream_cancels_it_at_the_daemon(scripted_client: Any, scripted: FakeDaemon) -> None:
+    scripted.silent_after = 1
+    gone = scripted.gone
+    try:
+        stream = scripted_client.chat.completions.create(model="guide", messages=conversation("Hi"), stream=True)
+        assert next(iter(stream)).choices[0].delta.role == "assistant"
+        stream.close()
+        scripted.wait_until_gone(gone + 1)
+    finally:
+        scripted.silent_after = None
