@@ -96,6 +96,13 @@ class ModelFile(Struct, frozen=True, kw_only=True):
     ]
 
 
+class Offer(Struct, frozen=True):
+    """A length of sequences, and how many of it fit at once."""
+
+    sequences: int
+    context_tokens: int
+
+
 class Estimate(Struct, frozen=True, kw_only=True):
     """Memory of each replica with sequences of `context_tokens`, and how many its part of the free memory holds.
 
@@ -111,7 +118,11 @@ class Estimate(Struct, frozen=True, kw_only=True):
     sequences: Annotated[
         int | None, note("the number that an engine goes up to by itself, 0 where none fits; null on a GPU")
     ]
-    most_sequences: Annotated[int | None, note("the largest explicit figure")]
+    most_sequences: Annotated[int | None, note("the largest explicit figure of this length")]
+    kv_type: Annotated[str, note("the numbers in which keys and values are kept: `f16`, `q8_0` or `q4_0`")] = "f16"
+    offers: Annotated[
+        list[Offer], note("longer and shorter sequences that an engine goes up to by itself, the longest first")
+    ] = []
 
 
 class ModelDetails(Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from car_protocol.envelope import (
 from car_protocol.errors import RpcError
 from car_protocol.framing import LineFramer
 from car_protocol.methods import CAPACITY_CHANGED, CHUNK, STATUS_CHANGED
-from tests.client.samples import ANSWER, EMBEDDINGS, RANKING, capacity, model, status
+from tests.client.samples import ANSWER, EMBEDDINGS, RANKING, capacity, details, model, status
 
 PATIENCE_S = 10.0
 
@@ -76,6 +76,7 @@ class FakeDaemon:
             "tokenize": {"tokens": [1, 2, 3], "count": 3},
             "detokenize": {"text": "abc"},
             "models/list": {"models": [model()]},
+            "models/show": details(),
             "daemon/status": status(str(path)),
             "embed": EMBEDDINGS,
             "rerank": RANKING,

@@ -20,6 +20,35 @@ RANKING: dict[str, Any] = {
     "model": "guide",
     "usage": USAGE,
 }
+GIB = 1024**3
+FILE: dict[str, Any] = {
+    "architecture": "llama",
+    "parameters": 7_000_000_000,
+    "file_type": 15,
+    "context_length": 131072,
+    "embedding_length": 4096,
+    "block_count": 32,
+    "vocabulary": 32000,
+    "parts": 2,
+    "warnings": ["tensor type 77 is unknown to this version (1 of 9 tensors)"],
+    "chat_template": "{% for message in messages %}\n\x1b[31m{{ message }}\n{% endfor %}\n",
+    "metadata": {
+        "general.name": "A model\x07 " + "with a long name " * 5,
+        "llama.rope.freq_base": 500000.0,
+        "tokenizer.ggml.tokens": {"count": 32000},
+        "tokenizer.ggml.add_bos_token": True,
+    },
+}
+ESTIMATE: dict[str, Any] = {
+    "weights_bytes": 4 * GIB,
+    "other_bytes": GIB // 8,
+    "context_tokens": 8192,
+    "kv_bytes_per_sequence": GIB,
+    "free_bytes": 16 * GIB,
+    "sequences": 2,
+    "most_sequences": 10,
+    "offers": [{"sequences": 4, "context_tokens": 32768}, {"sequences": 16, "context_tokens": 8192}],
+}
 
 
 def capacity(figure: int = 4, generation: int = 0) -> dict[str, Any]:
@@ -69,6 +98,11 @@ def model(*, name: str = "guide", can: tuple[str, ...] = ("chat",)) -> dict[str,
         "device": "cpu",
         "replicas": 1,
     }
+
+
+def details(**changes: Any) -> dict[str, Any]:
+    """Return the answer of `models/show` for the guide."""
+    return {"model": model(), "file": FILE, "estimate": ESTIMATE, **changes}
 
 
 def status(socket: str) -> dict[str, Any]:

@@ -24,5 +24,6 @@ class Shape:
 PRESETS = {
     "135m": Shape(30, 576, 9, 3, 1536, 49152, 8192),  # SmolLM-135M
     "tiny": Shape(2, 64, 4, 2, 192, 512, 2048),
+    "long": Shape(2, 64, 2, 1, 192, 512, 131_072),  # heads of 32, as a quantized KV cache needs them
 }
 TINY = PRESETS["tiny"]

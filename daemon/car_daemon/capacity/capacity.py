@@ -196,7 +196,9 @@ def _offers(need: Need) -> tuple[Offer, ...]:
     size = int(need.free_bytes * _FRACTION)
     numbers = {length: need.sequence_bytes.number_within(size, length) for length in lengths}
     fits = [Offer(min(number, need.most_sequences), length) for length, number in numbers.items() if number]
-    return tuple(fits[::2][:_OFFERS])
+    # Of lengths of which equally many run the longest is an offer.
+    distinct = {offer.sequences: offer for offer in reversed(fits[::2][:_OFFERS])}
+    return tuple(reversed(distinct.values()))
 
 
 def _rounded(tokens: int) -> int:

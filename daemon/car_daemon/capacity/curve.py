@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from car_daemon.host.private_folder import PrivateFolder
+from car_daemon.ipc.types import KvType
 
 _Size = Annotated[int, Meta(ge=1)]
 _Seconds = Annotated[float, Meta(gt=0)]
@@ -46,7 +47,7 @@ class Curve(Struct, frozen=True):
         return self.decode[below] + part * (self.decode[above] - self.decode[below])
 
 
-class CurveIdentity(Struct, frozen=True):
+class CurveIdentity(Struct, frozen=True, omit_defaults=True):
     """Everything that a curve depends on: with another value it is measured again."""
 
     path: str
@@ -56,12 +57,17 @@ class CurveIdentity(Struct, frozen=True):
     threads: int
     packed: bool
     library: str
+    kv_type: KvType = "f16"
 
 
-def identity_of(path: str, *, device: str, threads: int, packed: bool, library: str) -> CurveIdentity:
+def identity_of(
+    path: str, *, device: str, threads: int, packed: bool, library: str, kv_type: KvType = "f16"
+) -> CurveIdentity:
     """Return the identity of a model file's curve."""
     facts = os.stat(path)
-    return CurveIdentity(os.path.realpath(path), facts.st_size, facts.st_mtime_ns, device, threads, packed, library)
+    return CurveIdentity(
+        os.path.realpath(path), facts.st_size, facts.st_mtime_ns, device, threads, packed, library, kv_type
+    )
 
 
 class CurveFile:

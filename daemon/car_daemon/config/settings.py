@@ -204,6 +204,7 @@ def _settings(
         curves=_cache_folder(env) / "curves",
         threads=table.threads,
         gpu_layers=gpu_layers,
+        kv_type=table.kv_type,
         devices=devices,
         replicas=table.replicas,
         adapters={each: _expanded(path, f"{key}.adapters.{each}") for each, path in table.adapters.items()},

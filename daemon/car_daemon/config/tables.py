@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from car_daemon.host import event_log
 from car_daemon.host.devices import PATTERN
 from car_daemon.host.pressure import PressureLimits
-from car_daemon.ipc.types import Sandbox, Tags, ToolStyle
+from car_daemon.ipc.types import KvType, Sandbox, Tags, ToolStyle
 from car_daemon.models.settings import MARGIN_BYTES, MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.scheduler import DEFAULT_AGE_AFTER_S
@@ -106,6 +106,7 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     threads: Annotated[int, Meta(ge=1, le=MAX_THREADS)] | None = None
     gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     device: Device | list[Device] = []
+    kv_type: KvType = "f16"
     replicas: Annotated[int, Meta(ge=1, le=16)] = 1
     adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], PathText] = {}
     projector: PathText | None = None

@@ -39,6 +39,7 @@ class LoadedModel:
             gpu_layers=load.gpu_layers,
             gpu=gpu_number(load.device),
             packed=load.packed,
+            kv_type=load.kv_type,
             progress=self._progress,
         )
 

@@ -50,7 +50,14 @@ def size_of(load: Load, model: LlamaModel, send: Callable[[FromEngine], None]) -
     free_bytes = max(0, read_memory().available - load.reserve_bytes)
     if load.budget_bytes is not None:
         free_bytes = min(free_bytes, load.budget_bytes)
-    identity = identity_of(load.path, device=load.device, threads=threads, packed=load.packed, library=library_build())
+    identity = identity_of(
+        load.path,
+        device=load.device,
+        threads=threads,
+        packed=load.packed,
+        library=library_build(),
+        kv_type=load.kv_type,
+    )
     curve_file = CurveFile(Path(load.curves) if load.curves else None, identity)
     each = sequence_bytes(model, threads)
     memory_bytes = int(free_bytes * _CALIBRATION_SHARE)

@@ -237,6 +237,7 @@ def load_of(entry: ModelEntry, replica: Replica, *, packed: bool) -> Load:
         device=replica.device,
         gpu_layers=settings.layers_on(replica.device),
         packed=packed,
+        kv_type=settings.kv_type,
         adapters={name: str(path) for name, path in settings.adapters.items()},
         projector=None if settings.projector is None else str(settings.projector),
         chat_template=None if settings.chat_template is None else str(settings.chat_template),

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from car_daemon.ipc.types import AdapterSet, ParameterKind, Sandbox, Tags, ToolStyle
+from car_daemon.ipc.types import AdapterSet, KvType, ParameterKind, Sandbox, Tags, ToolStyle
 from car_protocol.answer import FinishReason, Logprob, Usage
 from car_protocol.capacity import Policy
 from car_protocol.conversation import Message, ReasoningMode, Tool, ToolCall, ToolChoice
@@ -33,6 +33,7 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     gpu_layers: int
     packed: bool = True
     device: str = "cpu"
+    kv_type: KvType = "f16"
     adapters: dict[str, str] = {}
     projector: str | None = None
     chat_template: str | None = None

@@ -15,7 +15,7 @@ from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import MemoryEstimate, estimate_memory
 from car_daemon.models.settings import ModelSettings
 from car_daemon.models.split_files import check_files
-from car_protocol.models import ArraySize, Estimate, ModelFile
+from car_protocol.models import ArraySize, Estimate, ModelFile, Offer
 
 if TYPE_CHECKING:
     from car_daemon.gguf.header import Value
@@ -71,7 +71,9 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
     settings, estimate = settings_of(entry), inspected.estimate
     left = free_bytes // len(settings.places) - estimate.weights - estimate.others - settings.reserve_bytes
     need = Need(
-        sequence_bytes=SequenceBytes.attending(*inspected.first.attention, inspected.first.state_bytes),
+        sequence_bytes=SequenceBytes.attending(
+            *inspected.first.attention, inspected.first.state_bytes, settings.kv_type
+        ),
         free_bytes=max(0, left),
         total_bytes=0,
         trained_context=max(1, inspected.first.context_length),
@@ -94,6 +96,8 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
         free_bytes=free_bytes,
         sequences=(found.sequences if fits else 0) if on_host else None,
         most_sequences=(found.most_sequences if fits else 0) if on_host else None,
+        kv_type=settings.kv_type,
+        offers=[Offer(each.sequences, each.context_tokens) for each in found.offers] if on_host else [],
     )
 
 

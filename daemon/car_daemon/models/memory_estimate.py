@@ -51,7 +51,7 @@ def estimate_memory(parts: "list[Facts]", settings: ModelSettings) -> MemoryEsti
     # The check of a model's files reports the missing ones.
     beside = sum(path.stat().st_size for path in paths if path.is_file())
     replicas, on_host = len(settings.places), settings.places.count(CPU)
-    each = SequenceBytes.attending(*first.attention, first.state_bytes)
+    each = SequenceBytes.attending(*first.attention, first.state_bytes, settings.kv_type)
     return MemoryEstimate(
         # Processes do not share weights, because most of them are repacked when they are loaded.
         weights=on_host * sum(part.tensor_bytes for part in parts) + replicas * beside,

@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from car_daemon.host.devices import CPU, GPU
-from car_daemon.ipc.types import Sandbox, Tags, ToolStyle
+from car_daemon.ipc.types import KvType, Sandbox, Tags, ToolStyle
 from car_protocol.capacity import Policy
 from car_protocol.models import Defaults
 
@@ -31,6 +31,7 @@ class ModelSettings(Struct, frozen=True):
     curves: Path | None = None
     threads: int | None = None
     gpu_layers: int = 0
+    kv_type: KvType = "f16"
     devices: tuple[str, ...] = ()
     replicas: int = 1
     adapters: dict[str, Path] = {}

@@ -54,6 +54,7 @@ def test_longer_and_more_sequences_are_offered_a_factor_of_four_apart() -> None:
     assert lean.offers == (Offer(2, 32_768), Offer(14, 8192), Offer(60, 2048))
     assert fitting(need(trained_context=1000)).offers == (Offer(256, 1024),)
     assert fitting(need(trained_context=3000, most_tokens=3000, most_sequences=1)).offers == (Offer(1, 3000),)
+    assert fitting(need(trained_context=16_384, most_sequences=4)).offers == (Offer(4, 16_384),)
     assert fitting(need(free_bytes=0)).offers == ()
 
 

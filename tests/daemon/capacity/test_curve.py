@@ -7,6 +7,7 @@ import pytest
 
 from car_daemon.capacity.curve import Curve, CurveCheck, CurveFile, CurveIdentity, identity_of
 from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.ipc.types import KvType
 
 CURVE = Curve({1: 0.01, 8: 0.03}, {16: 0.02})
 
@@ -90,6 +91,20 @@ def test_weights_that_are_not_packed_have_a_curve_of_their_own(tmp_path: Path) -
         identity_of(str(file), device="cpu", threads=1, packed=packed, library="1") for packed in (True, False)
     )
     assert packed != not_packed
+
+
+def test_each_kv_type_has_a_curve_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_text("a")
+    types: list[KvType] = ["f16", "q8_0", "q4_0"]
+    names = {
+        CurveFile(tmp_path, identity_of(str(file), device="cpu", threads=1, packed=True, library="1", kv_type=kv_type))
+        for kv_type in types
+    }
+    measure = Measuring()
+    for each in names:
+        each.remembered(measure)
+    assert measure.times == 3
 
 
 def observed(seconds: float, times: int) -> StepCosts:

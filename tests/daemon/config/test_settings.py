@@ -84,6 +84,7 @@ def test_every_replica_has_its_device_and_its_layers(
         ('[models.m]\npath = "m.gguf"\nprojector = "~nobody-of-that-name/p"\n', "models.m.projector"),
         ('[models.m]\npath = "m.gguf"\nchat_template = "~nobody-of-that-name/t"\n', "models.m.chat_template"),
         ('[models.m]\npath = "m.gguf"\ntool_style = "mine"\n', "models.m.tool_style"),
+        ('[models.m]\npath = "m.gguf"\nkv_type = "q5_1"\n', "models.m.kv_type"),
         ('[models.m]\npath = "m.gguf"\nthinking_tags = ["<a>"]\n', "models.m.thinking_tags"),
         ('[models.m]\npath = "m.gguf"\nthinking_tags = ["<a>", ""]\n', "models.m.thinking_tags[1]"),
         ('[models.m]\npath = "m.gguf"\nadapters = {a = "~nobody-of-that-name/a"}\n', "models.m.adapters.a"),
@@ -99,6 +100,11 @@ def test_the_syntax_of_a_model_can_be_configured(tmp_path: Path) -> None:
     text = '[models.m]\npath = "m.gguf"\ntool_style = "glm"\nthinking_tags = ["<a>", "</a>"]\n'
     settings = loaded(tmp_path, text).models["m"]
     assert (settings.tool_style, settings.thinking_tags) == ("glm", ("<a>", "</a>"))
+
+
+def test_the_kv_type_is_16_bit_floats_unless_it_is_configured(tmp_path: Path) -> None:
+    assert loaded(tmp_path, '[models.m]\npath = "m.gguf"\n').models["m"].kv_type == "f16"
+    assert loaded(tmp_path, '[models.m]\npath = "m.gguf"\nkv_type = "q4_0"\n').models["m"].kv_type == "q4_0"
 
 
 @pytest.mark.parametrize(("device", "layers"), [("cpu", -1), ("cpu", 9), ("gpu0", 0)])

@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from car_daemon.gguf.invalid import InvalidModel
+from car_daemon.ipc.types import KvType
 from car_daemon.models.memory_estimate import read_memory_estimate
 from car_daemon.models.settings import ModelSettings
 from tests.daemon.gguf.files import U32, model, numbers, u32
@@ -21,6 +22,15 @@ def test_weights_are_those_of_the_file_and_the_cache_that_of_one_sequence(tmp_pa
     assert (estimate.weights, estimate.kv) == (1024, 64 * (2 * 2 * 16 * 2 + MASK))
     assert read_memory_estimate(ModelSettings(path, context_tokens=256)).kv == 4 * estimate.kv
     assert estimate.total == estimate.weights + estimate.kv + estimate.others
+
+
+def test_a_quantized_cache_takes_half_or_a_quarter_and_a_little_more_for_the_scales(tmp_path: Path) -> None:
+    path = model().write(tmp_path / "m.gguf")
+    numbers_of_a_token = 2 * 2 * 16
+    bits: dict[KvType, float] = {"f16": 16, "q8_0": 8.5, "q4_0": 4.5}
+    for kv_type, of_a_number in bits.items():
+        estimate = read_memory_estimate(ModelSettings(path, kv_type=kv_type))
+        assert estimate.kv == 64 * (numbers_of_a_token * of_a_number / 8 + MASK)
 
 
 def test_heads_that_differ_from_layer_to_layer_are_added_up(tmp_path: Path) -> None:

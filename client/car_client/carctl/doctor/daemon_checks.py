@@ -6,9 +6,10 @@ from pathlib import Path
 from car_client.carctl.doctor.check import CheckResult, Level
 from car_client.carctl.failure import explain
 from car_client.carctl.hub.folder import file_advice
+from car_client.carctl.models.page import offers_text
 from car_client.client import Client
 from car_client.errors import CardError, RequestTimeout
-from car_client.results import Status
+from car_client.results import ModelStatus, Status
 from car_protocol import PROTOCOL, __version__
 
 _MIB = 1024**2
@@ -27,12 +28,28 @@ def check_daemon(socket: Path, gpus: Iterable[str] = _GPUS, timeout_s: float = _
     try:
         with Client(socket, timeout=timeout_s, connect_timeout=0) as client:
             status = client.status()
+            contexts = [_context(client, model) for model in status.models if model.state == "ready"]
     except RequestTimeout:
         return [CheckResult("fail", "answer", f"no answer in {timeout_s:g} s", _STUCK)]
     except CardError as error:
         return [CheckResult("fail", "answer", explain(error), _LOGS)]
     gpu = next((path for path in gpus if Path(path).exists()), None)
-    return [result for check in _CHECKS for result in check(status, gpu)]
+    return [*(result for check in _CHECKS for result in check(status, gpu)), *contexts]
+
+
+def _context(client: Client, model: ModelStatus) -> CheckResult:
+    """Return the sequences of a model, and the lengths of which others would fit."""
+    try:
+        details = client.show_model(model.name)
+    except CardError as error:
+        return CheckResult("warn", "context", f"{model.name}: {explain(error)}", _LOGS)
+    sequences = sum(engine.sequences for engine in model.engines)
+    facts = f"{model.name}: {sequences} × {model.context_tokens or 0:,} tokens"
+    if details.file is not None:
+        facts += f", trained for {details.file.context_length:,}"
+    if details.estimate is not None and len(details.estimate.offers) > 1:
+        facts += f"; fits {offers_text(details.estimate)}"
+    return CheckResult("ok", "context", facts)
 
 
 def _version(status: Status, _: str | None) -> Iterator[CheckResult]:

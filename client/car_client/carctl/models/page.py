@@ -94,7 +94,8 @@ def _figures(details: ModelDetails) -> dict[str, str]:
     if estimate := details.estimate:
         shown["takes"] = (
             f"{bytes_text(estimate.weights_bytes)} weights, {bytes_text(estimate.other_bytes)} buffers, "
-            f"{bytes_text(estimate.kv_bytes_per_sequence)} for each sequence of {estimate.context_tokens:,} tokens"
+            f"{bytes_text(estimate.kv_bytes_per_sequence)} for each sequence of {estimate.context_tokens:,} tokens in "
+            f"{estimate.kv_type}"
         )
         shown["fits"] = _fits(estimate)
     return shown
@@ -113,7 +114,13 @@ def _fits(estimate: Estimate) -> str:
     if estimate.sequences == 0:
         return f"not into {free}"
     more = f", {estimate.most_sequences} where `sequences` requests them"
-    return f"{estimate.sequences} sequences into {free}{more if estimate.most_sequences != estimate.sequences else ''}"
+    fits = f"{estimate.sequences} sequences into {free}{more if estimate.most_sequences != estimate.sequences else ''}"
+    return f"{fits}; {offers_text(estimate)}" if len(estimate.offers) > 1 else fits
+
+
+def offers_text(estimate: Estimate) -> str:
+    """Return the lengths that fit: "4 × 32,768 or 16 × 8,192"."""
+    return " or ".join(f"{offer.sequences} × {offer.context_tokens:,}" for offer in estimate.offers)
 
 
 def _shown(value: bool | int | float | str | ArraySize) -> str:

@@ -12,6 +12,7 @@ from car_daemon.engine.llama.embedding_batch import EmbeddingBatch, Rows
 from car_daemon.engine.llama.library import pointer, quick
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.sampling.sampler import Logits, Sampler
+from car_daemon.ipc.types import KvType
 
 _sample = quick("llama_sampler_sample")
 _logits = quick("llama_get_logits_ith")
@@ -20,6 +21,15 @@ _seq_rm = quick("llama_memory_seq_rm")
 _seq_pos_max = quick("llama_memory_seq_pos_max")
 _seq_pos_min = quick("llama_memory_seq_pos_min")
 _FLASH_ATTENTION_AUTO = -1
+_KV_TYPES: dict[KvType, int] = {
+    "f16": binding.GGML_TYPE_F16,
+    "q8_0": binding.GGML_TYPE_Q8_0,
+    "q4_0": binding.GGML_TYPE_Q4_0,
+}
+_NO_KV_TYPE = (
+    'the context could not be created with kv_type = "{}": it needs flash attention, and heads whose size is a '
+    'multiple of 32; set it to "f16"'
+)
 # Result of a decode without enough free cells.
 _FULL = 1
 # Without a flag llama_state_seq_*_ext covers the whole state of a sequence.
@@ -41,9 +51,12 @@ class LlamaContext:
         params.n_batch = params.n_ubatch = self.batch_tokens
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = False
+        params.type_k = params.type_v = _KV_TYPES[model.kv_type]
         params.flash_attn_type = _FLASH_ATTENTION_AUTO
         params.no_perf = True
         self._context = binding.llama_init_from_model(model.handle, params)
+        if not self._context and model.kv_type != "f16":
+            raise ModelError(_NO_KV_TYPE.format(model.kv_type))
         if not self._context:
             raise ModelError("the context could not be created")
         self._memory = binding.llama_get_memory(self._context)

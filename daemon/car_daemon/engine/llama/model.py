@@ -11,6 +11,7 @@ from llama_cpp import llama_cpp as binding
 from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.engine.llama.library import count_gpus, quoted_after
 from car_daemon.engine.llama.traits import Traits, traits_of
+from car_daemon.ipc.types import KvType
 
 _TEXT_BYTES = 1 << 20
 
@@ -22,8 +23,8 @@ class ModelError(Exception):
 class LlamaModel:
     """The weights of one GGUF file, on one GPU by its number or on all.
 
-    `packed` lets llama.cpp repack them for the cores; `progress` gets the loaded fraction, 0 to 1, and ends the load
-    by raising.
+    `packed` lets llama.cpp repack them for the cores; `kv_type` is that of its contexts; `progress` gets the loaded
+    fraction, 0 to 1, and ends the load by raising.
     """
 
     def __init__(
@@ -33,8 +34,10 @@ class LlamaModel:
         gpu_layers: int,
         gpu: int | None = None,
         packed: bool = True,
+        kv_type: KvType = "f16",
         progress: Callable[[float], None],
     ) -> None:
+        self.kv_type: KvType = kv_type
         binding.llama_backend_init()
         if gpu_layers != 0 and not binding.llama_supports_gpu_offload():
             # llama.cpp itself would silently use the CPU.
@@ -119,7 +122,8 @@ class LlamaModel:
         key = self._integer(f"{self.architecture}.attention.key_length", width)
         value = self._integer(f"{self.architecture}.attention.value_length", width)
         kv_heads = int(binding.llama_model_n_head_kv(self.handle))
-        return SequenceBytes.attending([kv_heads] * int(binding.llama_model_n_layer(self.handle)), key, value)
+        layers = int(binding.llama_model_n_layer(self.handle))
+        return SequenceBytes.attending([kv_heads] * layers, key, value, kv_type=self.kv_type)
 
     def metadata(self, key: str) -> str | None:
         """Return one metadata value as text, None where the file lacks it."""

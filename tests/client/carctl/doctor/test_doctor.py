@@ -18,6 +18,7 @@ from car_client.carctl.service.steps import Steps
 from car_protocol.errors import RpcError
 from tests.client.carctl.command import carctl
 from tests.client.fake_daemon import FakeDaemon
+from tests.client.samples import model
 
 NO_GPU: tuple[str, ...] = ()
 
@@ -36,7 +37,8 @@ def test_all_is_well_with_a_daemon_that_serves(daemon: FakeDaemon) -> None:
     done = carctl("--socket", daemon.path, "doctor")
     assert (done.returncode, done.stderr) == (0, b"")
     levels = lines(done)
-    assert set(levels) == {"socket", "folder", "daemon", "version", "model", "memory", "device", "sandbox", "service"}
+    of_the_daemon = {"version", "model", "memory", "device", "sandbox", "context"}
+    assert set(levels) == {"socket", "folder", "daemon", *of_the_daemon, "service"}
     assert {level for what, level in levels.items() if what not in ("service", "device")} == {"ok"}
 
 
@@ -122,6 +124,16 @@ def test_an_engine_that_is_not_confined_is_worth_a_word(daemon: FakeDaemon, sand
 def test_memory_names_what_is_free_and_what_a_sequence_takes(daemon: FakeDaemon) -> None:
     (memory,) = found(daemon, "memory")
     assert memory.facts == "12288 MiB of 16384 MiB available, 32 MiB a sequence of guide"
+
+
+def test_context_names_the_sequences_and_what_fits_by_their_length(daemon: FakeDaemon) -> None:
+    (context,) = found(daemon, "context")
+    assert context.level == "ok"
+    assert context.facts == "guide: 4 × 2,048 tokens, trained for 131,072; fits 4 × 32,768 or 16 × 8,192"
+    daemon.answers["models/show"] = {"model": model(), "why": "it is not a GGUF file"}
+    assert found(daemon, "context")[0].facts == "guide: 4 × 2,048 tokens"
+    daemon.answers["models/show"] = RpcError("internal_error")
+    assert found(daemon, "context")[0].level == "warn"
 
 
 def test_a_daemon_that_answers_with_an_error_is_found(daemon: FakeDaemon) -> None:

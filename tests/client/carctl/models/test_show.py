@@ -9,36 +9,8 @@ from car_protocol.errors import RpcError
 from car_protocol.hub import models_folder
 from tests.client.carctl.command import carctl
 from tests.client.fake_daemon import FakeDaemon
-from tests.client.samples import model
+from tests.client.samples import ESTIMATE, FILE, details, model
 
-GIB = 1024**3
-FILE: dict[str, Any] = {
-    "architecture": "llama",
-    "parameters": 7_000_000_000,
-    "file_type": 15,
-    "context_length": 131072,
-    "embedding_length": 4096,
-    "block_count": 32,
-    "vocabulary": 32000,
-    "parts": 2,
-    "warnings": ["tensor type 77 is unknown to this version (1 of 9 tensors)"],
-    "chat_template": "{% for message in messages %}\n\x1b[31m{{ message }}\n{% endfor %}\n",
-    "metadata": {
-        "general.name": "A model\x07 " + "with a long name " * 5,
-        "llama.rope.freq_base": 500000.0,
-        "tokenizer.ggml.tokens": {"count": 32000},
-        "tokenizer.ggml.add_bos_token": True,
-    },
-}
-ESTIMATE: dict[str, Any] = {
-    "weights_bytes": 4 * GIB,
-    "other_bytes": GIB // 8,
-    "context_tokens": 8192,
-    "kv_bytes_per_sequence": GIB,
-    "free_bytes": 16 * GIB,
-    "sequences": 2,
-    "most_sequences": 10,
-}
 PAGE = """\
 model        guide (default)
 state        ready on cpu, 4 at once, 2,048 tokens each
@@ -47,8 +19,8 @@ holds        llama, 7,000,000,000 parameters, Q4_K_M, in 2 files
 trained for  131,072 tokens; 32 layers of 4,096, a vocabulary of 32,000
 warnings     tensor type 77 is unknown to this version (1 of 9 tensors)
 can          chat
-takes        4.0 GiB weights, 128 MiB buffers, 1.0 GiB for each sequence of 8,192 tokens
-fits         2 sequences into 16.0 GiB free, 10 where `sequences` requests them
+takes        4.0 GiB weights, 128 MiB buffers, 1.0 GiB for each sequence of 8,192 tokens in f16
+fits         2 sequences into 16.0 GiB free, 10 where `sequences` requests them; 4 × 32,768 or 16 × 8,192
 
 metadata
   general.name                  A model␇ with a long name with a long name with…
@@ -61,11 +33,6 @@ chat template
   ␛[31m{{ message }}
   {% endfor %}
 """
-
-
-def details(**changes: Any) -> dict[str, Any]:
-    """Return what the daemon says of the guide."""
-    return {"model": model(), "file": FILE, "estimate": ESTIMATE, **changes}
 
 
 def shown(daemon: FakeDaemon, answer: dict[str, Any], *more: str, **env: str) -> str:
@@ -95,7 +62,7 @@ def test_as_json_it_is_the_result_as_it_came(daemon: FakeDaemon) -> None:
     ("changes", "said"),
     [
         ({"sequences": 0, "most_sequences": 0}, "not into 16.0 GiB free"),
-        ({"sequences": 10}, "10 sequences into 16.0 GiB free"),
+        ({"sequences": 10}, "10 sequences into 16.0 GiB free; 4 × 32,768 or 16 × 8,192"),
         (
             {"sequences": None, "most_sequences": None},
             "as far as the GPU's memory goes, which is not known here (16.0 GiB free on the host)",

@@ -15,6 +15,7 @@ from car_daemon.engine.llama.sampling.chains import SamplerChains
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.guide import PATH
 from car_daemon.ipc.frames import GenerationOptions, Prepared, Run
+from car_daemon.ipc.types import KvType
 from car_protocol.sampling import Sampling
 
 
@@ -42,10 +43,10 @@ def last_row(vocabulary: Vocabulary, prompt: str) -> int:
 
 
 @contextmanager
-def loaded(path: Path) -> Iterator[LlamaModel]:
+def loaded(path: Path, kv_type: KvType = "f16") -> Iterator[LlamaModel]:
     """Load a model for the length of a block, without a word on stderr."""
     silence()
-    with closing(LlamaModel(str(path), gpu_layers=0, progress=lambda _: None)) as model:
+    with closing(LlamaModel(str(path), gpu_layers=0, kv_type=kv_type, progress=lambda _: None)) as model:
         yield model
 
 
