@@ -30,6 +30,10 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     cached_tokens: Annotated[int, note("prompt tokens that were not computed again")]
     evicted_sequences: Annotated[int, note("prefixes that were evicted from their sequence")]
     utilisation: Annotated[float, note("share of the time that it computes, 0 to 1")]
+    saved_bytes: Annotated[
+        int,
+        note("of `rss_bytes`: cells of parked requests and of prefixes, at most `saved_bytes` of the configuration"),
+    ] = 0
     sandbox: Annotated[list[str], note('what the kernel lets the process not do; empty with `sandbox = "off"`')] = []
     seconds: Annotated[dict[str, float], note("seconds of its steps so far, by phase: `decode`, `sample`, ...")]
 

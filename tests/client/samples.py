@@ -121,6 +121,7 @@ def status(socket: str) -> dict[str, Any]:
         "cache_hits": 3,
         "cached_tokens": 100,
         "evicted_sequences": 0,
+        "saved_bytes": 0,
         "utilisation": 0.25,
         "sandbox": ["not dumpable", "no new privileges", "landlock 7", "seccomp"],
         "seconds": {"decode": 1.5, "sample": 0.1},

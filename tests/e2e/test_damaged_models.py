@@ -7,8 +7,8 @@ import pytest
 
 from car_daemon import guide
 from car_daemon.gguf.invalid import Reason
-from tests.daemon.gguf.mutations import mutate
 from tests.e2e.support import PATIENCE_S, Daemon
+from tools.hostile_models.mutations import mutate
 
 pytestmark = pytest.mark.slow
 

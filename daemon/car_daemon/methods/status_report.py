@@ -108,6 +108,7 @@ class StatusReport:
             cache_hits=counters.total("cache_hits"),
             cached_tokens=counters.total("cached_tokens"),
             evicted_sequences=counters.total("evicted_sequences"),
+            saved_bytes=counters.total("saved_bytes"),
             sandbox=[] if ready is None else ready.sandbox,
             utilisation=round(min(1.0, sum(counters.rate(f"{phase}_s") for phase in PHASES)), 3),
             seconds={phase: round(counters.now.get(f"{phase}_s", 0.0), 6) for phase in PHASES},

@@ -11,7 +11,7 @@ import pytest
 from car_daemon.gguf.invalid import InvalidModel
 from car_daemon.gguf.validation import check
 from car_daemon.guide import PATH
-from tests.daemon.gguf.mutations import mutate
+from tools.hostile_models.mutations import mutate
 
 ROOT = Path(__file__).parents[3]
 GUIDE_HEADER = 30_857

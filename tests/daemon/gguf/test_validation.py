@@ -15,7 +15,7 @@ from car_daemon.gguf.validation import Facts, check
 from car_daemon.guide import PATH
 from tests.daemon.gguf.faults import FAULTS, UNUSUAL
 from tests.daemon.gguf.files import F32, I32, Gguf, model, numbers, strings, tensor, u32
-from tests.daemon.gguf.mutations import mutate
+from tools.hostile_models.mutations import mutate
 
 GUIDE_HEADER = 30_857
 MIB = 1 << 20

@@ -34,8 +34,8 @@ class PrefixCache:
 
     @property
     def counters(self) -> dict[str, float]:
-        """Totals since the start."""
-        return self._cells.counters
+        """Totals since the start, and the bytes of host memory that cells take now."""
+        return {**self._cells.counters, "saved_bytes": self._saved.bytes}
 
     def start(self, prompt: list[int], namespace: str | None, adapters: AdapterSet = NO_ADAPTERS) -> Sequence | None:
         """Start a prompt in an idle sequence; None if there is none. Without a namespace no cells are reused."""
