@@ -100,6 +100,7 @@ def test_a_prefix_that_had_to_leave_its_sequence_comes_back_from_host_memory() -
     assert ask(engine, 3, question(3)) == len(SYSTEM)
     assert ask(engine, 4, [5] * 190) == 180
     assert engine.loop.counters["evicted_sequences"] == 3
+    assert engine.loop.counters["saved_bytes"] > 0
 
 
 def test_without_host_memory_it_is_computed_again() -> None:
@@ -107,6 +108,7 @@ def test_without_host_memory_it_is_computed_again() -> None:
     ask(engine, 1, question(1))
     ask(engine, 2, [5] * 180)
     assert ask(engine, 3, question(3)) == 0
+    assert engine.loop.counters["saved_bytes"] == 0
 
 
 def test_requests_that_come_together_compute_what_they_share_once() -> None:
