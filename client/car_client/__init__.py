@@ -36,6 +36,7 @@ from car_client.results import (
     ModelStatus,
     SequenceStatus,
     Status,
+    ToolCallDelta,
 )
 from car_client.stream import Stream
 from car_client.watch import StatusWatch
@@ -162,6 +163,7 @@ __all__ = [
     "TokenizeOptions",
     "Tool",
     "ToolCall",
+    "ToolCallDelta",
     "Totals",
     "Turn",
     "Usage",

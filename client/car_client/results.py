@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from car_protocol.answer import FinishReason, Logprob, Timings, Usage
 from car_protocol.capacity import Machine, ModelState, Policy, Pressure
-from car_protocol.conversation import ReasoningMode, ToolCall
+from car_protocol.conversation import Invalid, ReasoningMode, ToolCall
 from car_protocol.envelope import Id
 from car_protocol.limits import Limits
 from car_protocol.models import Estimate, ModelFile
 from car_protocol.status import EngineStatus, Memory, MoreConnections, OtherUsers, Phase, Queue, Totals
+from car_protocol.tool_calls import joined_calls
 
 T = TypeVar("T")
 
@@ -59,6 +60,21 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The number of chunks of a stream."""
 
 
+class ToolCallDelta(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A piece of a tool call; the `arguments` of all pieces together are those of the call."""
+
+    index: int
+    """Of the call in its answer, from 0."""
+    id: str | None = None
+    """Of the call, in its first piece."""
+    name: str | None = None
+    """The function's, whole, in the call's first piece."""
+    arguments: str | None = None
+    """Goes on with the arguments of the pieces before it."""
+    invalid: Invalid | None = None
+    """As in the answer, in the call's last piece."""
+
+
 # Chunks are kept until their answer is complete; without gc their number does not slow down collections.
 class Chunk(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A piece of a streamed answer, in the order of `seq`."""
@@ -71,8 +87,8 @@ class Chunk(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Cut between characters; no part of a stop string is ever sent."""
     reasoning: str | None = None
     """A model's thoughts."""
-    tool_calls: list[ToolCall] | None = None
-    """As in the answer; each whole, when it is complete."""
+    tool_calls: list[ToolCallDelta] | None = None
+    """Pieces of calls as they come; they follow the chunk's text."""
     tokens: list[int] | None = None
     """With `return_tokens`."""
     logprobs: list[Logprob] | None = None
@@ -262,7 +278,7 @@ def joined(answer: Answer, chunks: Sequence[Chunk]) -> Answer:
         answer,
         text="".join(chunk.text for chunk in chunks),
         reasoning="".join(_given(chunk.reasoning for chunk in chunks)) or None,
-        tool_calls=_concatenated(chunk.tool_calls for chunk in chunks),
+        tool_calls=joined_calls(piece for chunk in chunks for piece in chunk.tool_calls or ()) or None,
         tokens=_concatenated(chunk.tokens for chunk in chunks),
         logprobs=_concatenated(chunk.logprobs for chunk in chunks),
     )

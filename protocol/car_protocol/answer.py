@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from car_protocol.conversation import ToolCall
+from car_protocol.conversation import Invalid, ToolCall
 from car_protocol.envelope import Id
 from car_protocol.notes import note
 
@@ -72,6 +72,16 @@ class Answer(Struct, frozen=True, kw_only=True):
     chunks: Annotated[int | UnsetType, note("of `infer_stream`: the number that was sent")] = UNSET
 
 
+class ToolCallDelta(Struct, frozen=True, kw_only=True):
+    """A piece of a tool call; the `arguments` of all pieces together are those of the call."""
+
+    index: Annotated[int, note("of the call in its answer, from 0")]
+    id: Annotated[str | UnsetType, note("of the call, in its first piece")] = UNSET
+    name: Annotated[str | UnsetType, note("the function's, whole, in the call's first piece")] = UNSET
+    arguments: Annotated[str | UnsetType, note("goes on with the arguments of the pieces before it")] = UNSET
+    invalid: Annotated[Invalid | UnsetType, note("as in the answer, in the call's last piece")] = UNSET
+
+
 class Chunk(Struct, frozen=True, kw_only=True):
     """The params of `infer_stream/chunk`; `seq` counts from 0 without gaps."""
 
@@ -79,7 +89,9 @@ class Chunk(Struct, frozen=True, kw_only=True):
     seq: Annotated[int, note("counts from 0 without gaps")]
     text: Annotated[str, note("cut between characters; no part of a stop string is ever sent")]
     reasoning: Annotated[str | UnsetType, note("a model's thoughts")] = UNSET
-    tool_calls: Annotated[list[ToolCall] | UnsetType, note("as in the answer; each whole, when it is complete")] = UNSET
+    tool_calls: Annotated[
+        list[ToolCallDelta] | UnsetType, note("pieces of calls as they come; they follow the chunk's text")
+    ] = UNSET
     tokens: Annotated[list[int] | UnsetType, note("with `return_tokens`")] = UNSET
     logprobs: Annotated[list[Logprob] | UnsetType, note("as in the answer, where requested")] = UNSET
 

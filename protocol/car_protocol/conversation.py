@@ -40,7 +40,10 @@ class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
     type: Literal["function"] = "function"
     invalid: Annotated[
         Invalid | UnsetType,
-        note("`name`: no tool has this name; `arguments`: they are not a JSON object, or were cut by `max_tokens`"),
+        note(
+            "`name`: no tool has this name; `arguments`: they are not a JSON object, or were cut by `max_tokens` or "
+            "the deadline"
+        ),
     ] = UNSET
 
 

@@ -8,10 +8,12 @@ import pytest
 
 from car_client import calls, results
 from car_protocol import answer, capacity, models, status
+from car_protocol.conversation import FunctionCall, ToolCall
 from tests.client import samples
 
 PAIRS: dict[type[msgspec.Struct], type[msgspec.Struct]] = {
     results.Answer: answer.Answer,
+    results.ToolCallDelta: answer.ToolCallDelta,
     results.Chunk: answer.Chunk,
     results.Capacity: capacity.Capacity,
     results.Defaults: models.Defaults,
@@ -87,17 +89,20 @@ def test_a_result_is_encoded_as_it_came() -> None:
 
 def test_a_streams_answer_has_the_contents_of_its_chunks() -> None:
     ended = msgspec.convert(samples.ANSWER | {"chunks": 2}, results.Answer)
-    call = {"id": "a", "function": {"name": "f", "arguments": "{}"}, "type": "function"}
     pieces: list[dict[str, Any]] = [
         {"text": "", "reasoning": "hm", "tokens": [1]},
         {"text": "a", "tokens": [2, 3]},
-        {"text": "b", "tool_calls": [call]},
+        {"text": "b", "tool_calls": [{"index": 0, "id": "a", "name": "f", "arguments": "{"}]},
+        {"text": "", "tool_calls": [{"index": 0, "arguments": "}"}, {"index": 1, "id": "b", "name": "g"}]},
+        {"text": "", "tool_calls": [{"index": 1, "arguments": "1", "invalid": "arguments"}]},
     ]
     chunks = [msgspec.convert({"id": 1, "seq": seq} | piece, results.Chunk) for seq, piece in enumerate(pieces)]
     answer = results.joined(ended, chunks)
     assert (answer.text, answer.reasoning, answer.tokens, answer.logprobs) == ("ab", "hm", [1, 2, 3], None)
-    assert answer.tool_calls is not None
-    assert answer.tool_calls[0].function.name == "f"
+    assert answer.tool_calls == [
+        ToolCall("a", FunctionCall("f", "{}")),
+        ToolCall("b", FunctionCall("g", "1"), invalid="arguments"),
+    ]
     assert (answer.finish_reason, answer.chunks) == ("stop", 2)
 
 

@@ -170,14 +170,17 @@ def test_tools_are_called_and_their_results_sent_back(scripted_client: Any, scri
 
 
 def test_calls_are_streamed_as_deltas(scripted_client: Any, scripted: FakeDaemon) -> None:
-    scripted.pieces = [{"reasoning": "Hm."}, {"text": "Let me see."}, {"tool_calls": [CALL]}]
+    call: list[Any] = [{"index": 0, "id": "call_1", "name": "weather"}]
+    call += [{"index": 0, "arguments": piece} for piece in ('{"place"', ': "Vie', 'nna"}')]
+    pieces = [{"tool_calls": [piece]} for piece in call]
+    scripted.pieces = [{"reasoning": "Hm."}, {"text": "Let me see."}, *pieces]
     with scripted_client.chat.completions.stream(
         model="guide", messages=conversation("The weather?"), tools=[WEATHER]
     ) as stream:
-        for _ in stream:
-            pass
+        came = [event.arguments_delta for event in stream if event.type == "tool_calls.function.arguments.delta"]
         message = stream.get_final_completion().choices[0].message
     assert message.content == "Let me see."
+    assert len([piece for piece in came if piece]) == 3
     assert message.tool_calls[0].function.name == "weather"
     assert json.loads(message.tool_calls[0].function.arguments) == {"place": "Vienna"}
     scripted.pieces = ["Hel", "lo"]

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 
 import jsonschema
+import msgspec
 import pytest
 
+from car_protocol.answer import ToolCallDelta
+from car_protocol.tool_calls import joined_calls
 from tests.e2e.support import CANARY, Json, RawClient, conversation
 from tests.e2e.test_thinking import END, WORDS, serving, token_of, told
 from tools.random_models.vocabulary import TEMPLATE
@@ -124,6 +127,13 @@ def checked(calls: list[Json]) -> list[str]:
     return [call["function"]["name"] for call in calls]
 
 
+def called(chunks: list[Json]) -> list[Json]:
+    """Return the calls that the pieces of a stream make up, as an answer has them."""
+    pieces = [msgspec.convert(piece, ToolCallDelta) for chunk in chunks for piece in chunk.get("tool_calls", [])]
+    calls: list[Json] = msgspec.to_builtins(joined_calls(pieces))
+    return calls
+
+
 def test_a_required_call_is_one_of_the_tools_and_valid(caller: Caller) -> None:
     assert token_of(caller.client, END) == "1"
     answers = [caller.client.result("infer", asked(tool_choice="required", seed=seed)) for seed in range(2)]
@@ -151,28 +161,32 @@ def test_a_model_that_does_not_end_makes_one_call_after_another(caller: Caller) 
     assert answer["finish_reason"] == "length"
 
 
-def test_a_call_is_streamed_whole_in_the_chunk_that_completes_it(caller: Caller) -> None:
+def test_a_call_is_streamed_as_it_is_written_and_is_the_call_of_the_whole_answer(caller: Caller) -> None:
     client = caller.client
     params = asked(tool_choice="required", seed=5, return_tokens=True)
     chunks, response = client.stream(params)
     assert [chunk["seq"] for chunk in chunks] == list(range(response["result"]["usage"]["completion_tokens"]))
     assert {chunk["text"] for chunk in chunks} == {""}
-    (place,) = [place for place, chunk in enumerate(chunks) if "tool_calls" in chunk]
-    (call,) = chunks[place]["tool_calls"]
-    tokens = list(chain.from_iterable(chunk["tokens"] for chunk in chunks[: place + 1]))
+    places = [place for place, chunk in enumerate(chunks) if "tool_calls" in chunk]
+    assert len(places) > 1
+    # What was written so far has the piece that is sent.
+    tokens = list(chain.from_iterable(chunk["tokens"] for chunk in chunks[: places[-1] + 1]))
     written = client.result("detokenize", {"tokens": tokens, "special": True})["text"]
-    assert call["function"]["arguments"] in written
+    calls = called(chunks)
+    assert calls[-1]["function"]["arguments"] in written
     assert written[-1] in "}]"
-    (same,) = client.result("infer", params)["tool_calls"]
-    assert same["function"] == call["function"]
-    assert same["id"] != call["id"]
+    same = client.result("infer", params)["tool_calls"]
+    assert [call["function"] for call in same] == [call["function"] for call in calls]
+    assert same[0]["id"] != calls[0]["id"]
 
 
-def test_a_stream_of_nothing_but_a_call_is_one_chunk(caller: Caller) -> None:
+def test_a_stream_of_nothing_but_a_call_begins_with_its_name(caller: Caller) -> None:
     chunks, response = caller.client.stream(asked(tool_choice={"name": "greet"}, seed=2))
-    (chunk,) = chunks
-    assert checked(chunk["tool_calls"]) == ["greet"]
-    assert (response["result"]["chunks"], "tool_calls" in response["result"]) == (1, False)
+    (first, *_), *others = [chunk["tool_calls"] for chunk in chunks]
+    assert (first["index"], first["name"], first["id"][:5]) == (0, "greet", "call_")
+    assert all(set(piece) == {"index", "arguments"} for pieces in others for piece in pieces)
+    assert checked(called(chunks)) == ["greet"]
+    assert (response["result"]["chunks"], "tool_calls" in response["result"]) == (len(chunks), False)
 
 
 def test_a_call_of_the_models_own_accord_is_apart_from_the_text_around_it(caller: Caller) -> None:
@@ -183,7 +197,13 @@ def test_a_call_of_the_models_own_accord_is_apart_from_the_text_around_it(caller
     assert [call["function"] for call in answer["tool_calls"]] == [{"name": "greet", "arguments": ARGUMENTS}]
     chunks, _ = client.stream(params)
     assert "".join(chunk["text"] for chunk in chunks) == style.text
-    assert checked(list(chain.from_iterable(chunk.get("tool_calls", []) for chunk in chunks))) == ["greet"]
+    assert checked(called(chunks)) == ["greet"]
+    order = [member for chunk in chunks for member in ("text", "tool_calls") if chunk.get(member)]
+    assert [member for member, _ in groupby(order)] == {
+        "OneTwo": ["text", "tool_calls", "text"],
+        "One": ["text", "tool_calls"],
+        "": ["tool_calls"],
+    }[style.text]
 
 
 def test_a_random_model_that_may_call_only_talks(caller: Caller) -> None:
@@ -312,9 +332,9 @@ def test_a_forced_call_waits_for_the_end_of_a_thought_and_a_call_in_one_is_none(
             for choice in ("required", {"name": "greet"}):
                 chunks, _ = client.stream(told(client, *thought, tools=TOOLS, tool_choice=choice))
                 order = [member for chunk in chunks for member in ("reasoning", "tool_calls") if member in chunk]
-                assert order == ["reasoning"] * (len(order) - 1) + ["tool_calls"]
+                assert [member for member, _ in groupby(order)] == ["reasoning", "tool_calls"]
                 assert "".join(chunk.get("reasoning", "") for chunk in chunks) == "".join(written[:-1])
-                assert len(checked(chunks[-1]["tool_calls"])) == 1
+                assert len(checked(called(chunks))) == 1
                 assert {chunk["text"] for chunk in chunks} == {""}
             free = client.result("infer", told(client, *thought, "Two", tools=TOOLS))
             assert (free["text"], "tool_calls" in free) == ("Two", False)

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from car_client.results import Answer, Chunk
+from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
 from car_http.dialects.common import Caller, caller_params, decode, given, image_data, own_params, refuse, same_named
 from car_http.dialects.job import SSE, Job
@@ -284,7 +284,7 @@ class ChatWriter:
         self._usage = usage
         self._progress = progress
         self._probable = probable
-        self._calls = 0
+        self._called = False  # whether a piece of a call was sent
         self._head, self._tail = self._frame()
 
     def name_model(self, model: str) -> None:
@@ -320,14 +320,15 @@ class ChatWriter:
         if chunk.text:
             delta["content"] = chunk.text
         if chunk.tool_calls:
-            delta["tool_calls"] = [self._call(call) for call in chunk.tool_calls]
+            self._called = True
+            delta["tool_calls"] = [_call_piece(piece) for piece in chunk.tool_calls]
         if not delta and chunk.logprobs is None:
             return b""
         return self._delta(delta, logprobs=chunk.logprobs)
 
     def end(self, answer: Answer) -> bytes:
         """Return the reason of the end, the usage where requested, and the mark of the end."""
-        reason = finish_reason(answer, called=self._calls > 0)
+        reason = finish_reason(answer, called=self._called)
         last = self._object([{"index": 0, "delta": {}, "logprobs": None, "finish_reason": reason}])
         end = sse.data(last | {"card": card_object(answer)})
         if self._usage:
@@ -340,7 +341,7 @@ class ChatWriter:
 
     def whole(self, answer: Answer) -> bytes:
         """Return the `chat.completion`."""
-        calls = [self._call(call) for call in answer.tool_calls or []]
+        calls = [_call(call) for call in answer.tool_calls or []]
         message: dict[str, Any] = {
             "role": "assistant",
             "content": answer.text or (None if calls else ""),
@@ -349,7 +350,7 @@ class ChatWriter:
         if answer.reasoning:
             message["reasoning_content"] = answer.reasoning
         if calls:
-            message["tool_calls"] = [{name: value for name, value in call.items() if name != "index"} for call in calls]
+            message["tool_calls"] = calls
         choice = {
             "index": 0,
             "message": message,
@@ -363,11 +364,6 @@ class ChatWriter:
     def _delta(self, delta: dict[str, Any], logprobs: list[Logprob] | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": chat_logprobs(logprobs), "finish_reason": None}
         return sse.data(self._object([choice]))
-
-    def _call(self, call: ToolCall) -> dict[str, Any]:
-        index, self._calls = self._calls, self._calls + 1
-        function = {"name": call.function.name, "arguments": call.function.arguments}
-        return {"index": index, "id": call.id, "type": "function", "function": function}
 
     def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         shape = {
@@ -385,3 +381,14 @@ class ChatWriter:
         whole = self._delta({"content": mark})
         head, tail = whole.split(sse.encode(mark))
         return head, tail
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.function.name, "arguments": call.function.arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _call_piece(piece: ToolCallDelta) -> dict[str, Any]:
+    """Return a piece of a call; the first one has the call's id and name."""
+    function = given(name=piece.name) | {"arguments": piece.arguments or ""}
+    return {"index": piece.index, **given(id=piece.id, type="function" if piece.id else None), "function": function}

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
+from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.connections.outbound import OutboundBuffer
 from car_daemon.ipc.frames import Extra
 from car_protocol.answer import Answer, Chunk, Progress
@@ -13,8 +13,6 @@ from car_protocol.envelope import Failure, Id, Notification, Result, encode_mess
 from car_protocol.errors import RpcError
 from car_protocol.methods import CHUNK, PROGRESS
 from car_protocol.trace import Trace
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Work(Struct, frozen=True):
@@ -40,12 +38,12 @@ class RpcCall(Struct, eq=False):
     completion_tokens: int = 0  # of the answer, once ended
     _ended: bool = False
     _chunks_sent: int = 0
-    _deferred: "MergedChunk | None" = None  # chunks produced while the client does not read
+    _deferred: AnswerPieces | None = None  # produced while the client does not read
 
     @property
     def chunks(self) -> int:
         """The number of chunks that carry all text produced so far."""
-        return self._chunks_sent + (self._deferred is not None)
+        return self._chunks_sent + (self._deferred.count if self._deferred is not None else 0)
 
     def cancel(self, reason: str) -> None:
         """Cancel the work, if any runs."""
@@ -57,10 +55,14 @@ class RpcCall(Struct, eq=False):
         if self._ended:
             return
         if self._outbound.blocked:
-            self._deferred = self._deferred or MergedChunk()
+            self._deferred = self._deferred or AnswerPieces()
             self._outbound.defer(self, self._deferred.add(text, extra))
+        elif extra is None:
+            self._send_chunk(Chunk(id=self.id, seq=self._chunks_sent, text=text))
         else:
-            self._send_chunk(text, extra)
+            pieces = AnswerPieces()
+            pieces.add(text, extra)
+            self._send_pieces(pieces)
 
     def progress(self, params: Progress) -> None:
         """Send a progress notification."""
@@ -82,10 +84,10 @@ class RpcCall(Struct, eq=False):
     # Flow control of the outbound buffer.
 
     def send_deferred(self) -> None:
-        """Send the deferred chunks as one."""
+        """Send the deferred pieces in as few chunks as their order allows."""
         if self._deferred is not None:
-            merged, self._deferred = self._deferred, None
-            self._send_chunk(merged.text, merged.extra)
+            deferred, self._deferred = self._deferred, None
+            self._send_pieces(deferred)
 
     def pause(self) -> None:
         """Pause the work until `unpause`, where it supports that."""
@@ -97,18 +99,11 @@ class RpcCall(Struct, eq=False):
         if self.work is not None and self.work.unpause is not None:
             self.work.unpause()
 
-    def _send_chunk(self, text: str, extra: Extra | None) -> None:
-        chunk = Chunk(id=self.id, seq=self._chunks_sent, text=text)
-        if extra is not None:
-            chunk = Chunk(
-                id=self.id,
-                seq=self._chunks_sent,
-                text=text,
-                reasoning=extra.reasoning or UNSET,
-                tool_calls=extra.tool_calls or UNSET,
-                tokens=extra.tokens or UNSET,
-                logprobs=extra.logprobs or UNSET,
-            )
+    def _send_pieces(self, pieces: AnswerPieces) -> None:
+        for chunk in pieces.chunks(self.id, self._chunks_sent):
+            self._send_chunk(chunk)
+
+    def _send_chunk(self, chunk: Chunk) -> None:
         self._chunks_sent += 1
         self._outbound.send(encode_message(Notification(CHUNK, chunk)))
 
@@ -122,36 +117,3 @@ class RpcCall(Struct, eq=False):
             self._outbound.deferred.forget(self)
         self._ended = True
         self._end(self, frame)
-
-
-class MergedChunk:
-    """Pieces of a stream as one: their texts joined, and their extras in order."""
-
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._extras: list[Extra] = []
-
-    def add(self, text: str, extra: Extra | None) -> int:
-        """Add a piece; return roughly how many bytes it has on the wire."""
-        self._texts.append(text)
-        if extra is None:
-            return len(_encode(text))
-        self._extras.append(extra)
-        return len(_encode((text, extra)))
-
-    @property
-    def text(self) -> str:
-        """All texts joined."""
-        return "".join(self._texts)
-
-    @property
-    def extra(self) -> Extra | None:
-        """All extras as one; None where no piece has any."""
-        if not self._extras:
-            return None
-        return Extra(
-            tokens=[token for extra in self._extras for token in extra.tokens],
-            logprobs=[logprob for extra in self._extras for logprob in extra.logprobs],
-            reasoning="".join(extra.reasoning for extra in self._extras),
-            tool_calls=[call for extra in self._extras for call in extra.tool_calls],
-        )

@@ -7,7 +7,7 @@ from msgspec import Struct
 from car_daemon.ipc.types import AdapterSet, KvType, ParameterKind, Sandbox, Tags, ToolStyle
 from car_protocol.answer import FinishReason, Logprob, Usage
 from car_protocol.capacity import Policy
-from car_protocol.conversation import Message, ReasoningMode, Tool, ToolCall, ToolChoice
+from car_protocol.conversation import Invalid, Message, ReasoningMode, Tool, ToolChoice
 from car_protocol.sampling import Sampling
 
 TOKEN_BYTES = 4  # of an int32 token
@@ -294,13 +294,27 @@ class End(Struct, frozen=True, array_like=True):
     fault: Fault | None = None
 
 
+class CallDelta(Struct, frozen=True, array_like=True):
+    """A piece of a tool call: first its id and name, then its arguments as they come, then that it `ended`."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    invalid: Invalid | None = None  # once it ended
+    ended: bool = False
+
+
 class Extra(Struct, frozen=True, array_like=True):
-    """Results of a step beside text; most requests have none."""
+    """Results of a step beside text; most requests have none.
+
+    `calls` has pieces of tool calls and, in its place, text that came after the first of them.
+    """
 
     tokens: list[int] = []
     logprobs: list[Logprob] = []
     reasoning: str = ""
-    tool_calls: list[ToolCall] = []
+    calls: list[CallDelta | str] = []
     vectors: list[list[float]] = []
 
 

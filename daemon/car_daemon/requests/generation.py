@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from msgspec import UNSET, structs
 
+from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.ipc import frames
 from car_daemon.ipc.types import DAMAGED_IMAGE, TOO_COMPLEX
 from car_daemon.requests.answer import Origin, Responder
@@ -68,8 +69,8 @@ class GenerationAnswer:
         self.namespace = self._options.namespace
         self._prepared = frames.Prepared(request.key, b"", 0)
         self._tokens = TokenClock(latencies, request.spec.arrived, clock)
-        self._texts: list[str] = []  # the pieces of an answer that does not stream
-        self._extras: list[frames.Extra] = []
+        self._pieces = AnswerPieces()  # of an answer that does not stream
+        self._open_call: int | None = None  # the index of the call that goes on
         self._end: frames.End | None = None
 
     def __repr__(self) -> str:
@@ -117,8 +118,8 @@ class GenerationAnswer:
         """Return the frame that runs the request from its beginning; the output of a dead engine is dropped."""
         request = self.request
         if request.retried:
-            self._texts.clear()
-            self._extras.clear()
+            self._pieces = AnswerPieces()
+            self._open_call = None
             self._tokens = TokenClock(self._latencies, request.spec.arrived, self._clock)
         assert request.leased_at is not None
         self._latencies.queued.observe(request.leased_at - request.spec.arrived)
@@ -133,10 +134,11 @@ class GenerationAnswer:
             self._responder.progress(Progress(self.origin.id, "prefill", done=done, total=total))
         if update.sampled:
             self._tokens.token()
+        for part in update.extra.calls if update.extra is not None else ():
+            if isinstance(part, frames.CallDelta):
+                self._open_call = None if part.ended else part.index
         if not self._streams:
-            self._texts.append(update.text)
-            if update.extra is not None:
-                self._extras.append(update.extra)
+            self._pieces.add(update.text, update.extra)
         elif update.text or update.extra is not None:
             self.request.sent = True
             self._responder.chunk(update.text, update.extra)
@@ -155,6 +157,7 @@ class GenerationAnswer:
             # Cut off at its deadline, because its engine died or hangs.
             usage = Usage(self.prompt_tokens, 0, request.produced)
             end = frames.End("deadline", None, usage, _ms(first - leased), _ms(now - first))
+            self._cut_call()
         assert end.reason is not None
         answer = Answer(
             finish_reason=end.reason,
@@ -174,16 +177,23 @@ class GenerationAnswer:
         if self._streams:
             answer = structs.replace(answer, chunks=self._responder.chunks)
         else:
-            extras, params = self._extras, self._params
+            pieces, params = self._pieces, self._params
             answer = structs.replace(
                 answer,
-                text="".join(self._texts),
-                reasoning="".join(extra.reasoning for extra in extras) or UNSET,
-                tool_calls=[call for extra in extras for call in extra.tool_calls] or UNSET,
-                tokens=[token for extra in extras for token in extra.tokens] if params.return_tokens else UNSET,
-                logprobs=UNSET if params.logprobs is None else [each for extra in extras for each in extra.logprobs],
+                text=pieces.text,
+                reasoning=pieces.reasoning or UNSET,
+                tool_calls=pieces.calls or UNSET,
+                tokens=pieces.tokens if params.return_tokens else UNSET,
+                logprobs=UNSET if params.logprobs is None else pieces.logprobs,
             )
         self._responder.result(answer)
+
+    def _cut_call(self) -> None:
+        """Mark a call that will not go on as incomplete."""
+        if self._open_call is not None:
+            calls: list[frames.CallDelta | str] = [frames.CallDelta(self._open_call, invalid="arguments", ended=True)]
+            extra = frames.Extra(calls=calls)
+            self.add(frames.RequestUpdate(self.request.key, self.sequence or 0, "", 0, self.prompt_tokens, extra))
 
     def fail(self, reason: str, data: dict[str, object]) -> None:
         """Send the terminal error."""

@@ -162,11 +162,39 @@ def test_a_pipe_gets_the_answer_without_the_thinking(daemon: FakeDaemon) -> None
     assert carctl("--socket", daemon.path, "infer", "Hi").stdout == b"Hello\n"
 
 
+def pieces(index: int, *arguments: str, **last: str) -> list[dict[str, Any]]:
+    """Return chunks with a call, one for its name and one for each part of its arguments."""
+    first = {"index": index, "id": f"call_{index}", "name": "look"}
+    parts = [first, *({"index": index, "arguments": part} for part in arguments)]
+    parts[-1] |= last
+    return [{"tool_calls": [part]} for part in parts]
+
+
 def test_tool_calls_are_json_lines(daemon: FakeDaemon) -> None:
-    daemon.pieces = ["I look.\n\n", {"tool_calls": [CALL, CALL]}]
-    text, *calls = carctl("--socket", daemon.path, "infer", "Hi").stdout.decode().splitlines()
-    assert text == "I look."
-    assert [msgspec.json.decode(call) for call in calls] == [CALL, CALL]
+    daemon.pieces = ["I look.\n\n", *pieces(0, '{"at"', ': "é\\n\n"}'), *pieces(1, "1", invalid="arguments"), "So.\n"]
+    text, *calls, last = carctl("--socket", daemon.path, "infer", "Hi").stdout.decode().splitlines()
+    assert (text, last) == ("I look.", "So.")
+    function = {"name": "look", "arguments": '{"at": "é\\n\n"}'}
+    assert [msgspec.json.decode(call) for call in calls] == [
+        {"id": "call_0", "function": function, "type": "function"},
+        {"id": "call_1", "function": {"name": "look", "arguments": "1"}, "type": "function", "invalid": "arguments"},
+    ]
+
+
+def test_the_line_of_a_call_is_the_one_that_comes_without_streaming(daemon: FakeDaemon) -> None:
+    daemon.pieces = [*pieces(0, "{", "}")]
+    streamed = carctl("--socket", daemon.path, "infer", "Hi").stdout
+    call = {"id": "call_0", "function": {"name": "look", "arguments": "{}"}, "type": "function"}
+    daemon.answers["infer"] = ANSWER | {"text": "", "tool_calls": [call]}
+    assert streamed == carctl("--socket", daemon.path, "infer", "Hi", "--no-stream").stdout
+    assert streamed == msgspec.json.encode(call) + b"\n"
+
+
+def test_a_terminal_shows_the_pieces_of_a_call_as_they_come(daemon: FakeDaemon) -> None:
+    daemon.pieces = [*pieces(0, '{"at"')]
+    daemon.silent_after = len(daemon.pieces)
+    with carctl_on_terminal("--socket", daemon.path, "infer", "Hi") as terminal:
+        terminal.read_until(b'{\\"at\\"')
 
 
 def test_a_refused_option_names_itself(daemon: FakeDaemon) -> None:

@@ -11,7 +11,7 @@ from car_daemon.connections.call import RpcCall, Work
 from car_daemon.connections.deferred_streams import PAUSE_BYTES
 from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
 from car_daemon.connections.outbound import OutboundBuffer
-from car_daemon.ipc.frames import Extra
+from car_daemon.ipc.frames import CallDelta, Extra
 from car_daemon.sockets.peer import Peer
 from car_protocol.answer import Answer, Logprob, Timings, Usage
 from car_protocol.errors import RpcError
@@ -155,6 +155,23 @@ def test_deferred_chunks_go_out_as_one_with_all_extras_in_order() -> None:
     assert (merged["text"], merged["tokens"], merged["reasoning"]) == ("01234", [0, 1, 2, 3, 4], "r0r1r2r3r4")
     assert [each["token"] for each in merged["logprobs"]] == [0, 1, 2, 3, 4]
     assert last["text"] == "end"
+
+
+def test_pieces_of_a_call_are_merged_while_their_client_does_not_read() -> None:
+    def scenario(client: Client) -> None:
+        client.block()
+        client.stream.chunk("One", Extra(calls=[CallDelta(0, id="a", name="f")]))
+        for piece in ('{"a"', ": ", "1}"):
+            client.stream.chunk("", Extra(calls=[CallDelta(0, arguments=piece)]))
+        client.stream.chunk("", Extra(calls=[CallDelta(0, ended=True)]))
+        client.stream.chunk("Two", None)
+        assert client.stream.chunks == 3
+        client.pipe.go_on()
+
+    _, call, text = run(scenario).chunks
+    assert (call["seq"], call["text"]) == (1, "One")
+    assert call["tool_calls"] == [{"index": 0, "id": "a", "name": "f", "arguments": '{"a": 1}'}]
+    assert (text["seq"], text["text"], "tool_calls" in text) == (2, "Two", False)
 
 
 def test_a_stream_that_ends_while_it_waits_is_complete_and_counts_its_chunks() -> None:

@@ -15,6 +15,7 @@ from car_daemon.ipc.codec import (
     encode_frame,
 )
 from car_daemon.ipc.frames import (
+    CallDelta,
     Chat,
     Counted,
     Detokenize,
@@ -93,7 +94,8 @@ TO_ENGINE: list[ToEngine] = [
     Quit(),
 ]
 END = End("stop", "END", Usage(1, 2, 3), 1.5, 2.5)
-EXTRA = Extra([4], [Logprob(4, "a", -0.5, [TokenChoice(4, "a", -0.5)])], "hm", [CALL])
+CALLS: list[CallDelta | str] = [CallDelta(0, "1", "f"), CallDelta(0, invalid="name", ended=True), "so"]
+EXTRA = Extra([4], [Logprob(4, "a", -0.5, [TokenChoice(4, "a", -0.5)])], "hm", CALLS)
 FROM_ENGINE: list[FromEngine] = [
     Loading(0.5),
     LoadFailed("the file is not a model"),

@@ -1,11 +1,12 @@
 """An answer as text: thinking dimmed on a terminal and left out of pipes, tool calls as JSON lines."""
 
+from collections.abc import Iterable
 from typing import TextIO
 
 import msgspec
 
 from car_client.carctl.terminal.text import is_styled, visible
-from car_client.results import Answer, Chunk
+from car_client.results import Answer, Chunk, ToolCallDelta
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
@@ -19,6 +20,7 @@ class AnswerWriter:
         self._styled = is_styled(output)
         self.begun = False  # whether any text was written
         self._thinking = False  # whether the last text was thinking
+        self._call: ToolCallDelta | None = None  # the last piece of the call whose line is begun
         self._line_ends = ""  # received and not written: they may be the last of the answer
 
     def write(self, piece: Chunk | Answer) -> None:
@@ -29,20 +31,35 @@ class AnswerWriter:
         if piece.text:
             self._switch(thinking=False)
             self._put(piece.text)
-        for call in piece.tool_calls or ():
-            self._switch(thinking=False)
-            self._line_ends = "\n" if self.begun else ""
-            self._put(msgspec.json.encode(call).decode())
+        for call in _calls(piece):
+            self._write_call(call)
         self._output.flush()
 
     def end(self) -> None:
         """Write the final line end."""
+        self._end_call()
         self._style(_PLAIN if self._thinking else "")
         self._thinking = False
         self._output.write("\n")
         self._output.flush()
 
+    def _write_call(self, piece: ToolCallDelta) -> None:
+        """Write a piece of a call; its line is ended by what follows."""
+        if self._call is None or self._call.index != piece.index:
+            self._switch(thinking=False)
+            self._line_ends = "\n" if self.begun else ""
+            self._put(f'{{"id":{_quoted(piece.id)},"function":{{"name":{_quoted(piece.name)},"arguments":"')
+        self._put(_quoted(piece.arguments)[1:-1])
+        self._call = piece
+
+    def _end_call(self) -> None:
+        if self._call is not None:
+            invalid = f',"invalid":{_quoted(self._call.invalid)}' if self._call.invalid else ""
+            self._put(f'"}},"type":"function"{invalid}}}')
+            self._call, self._line_ends = None, "\n"
+
     def _switch(self, *, thinking: bool) -> None:
+        self._end_call()
         if thinking == self._thinking:
             return
         self._style(_DIM if thinking else _PLAIN)
@@ -61,3 +78,23 @@ class AnswerWriter:
     def _style(self, code: str) -> None:
         if self._styled:
             self._output.write(code)
+
+
+def _calls(piece: Chunk | Answer) -> Iterable[ToolCallDelta]:
+    """Return the pieces of calls; a whole call is one piece."""
+    if isinstance(piece, Chunk):
+        return piece.tool_calls or ()
+    return [
+        ToolCallDelta(
+            index=index,
+            id=call.id,
+            name=call.function.name,
+            arguments=call.function.arguments,
+            invalid=call.invalid or None,
+        )
+        for index, call in enumerate(piece.tool_calls or ())
+    ]
+
+
+def _quoted(text: str | None) -> str:
+    return msgspec.json.encode(text or "").decode()

@@ -6,15 +6,26 @@ from typing import NamedTuple
 from car_daemon.engine.output.reasoning import ReasoningSplit
 from car_daemon.engine.output.stop_search import StopSearch
 from car_daemon.engine.output.tool_calls import Part, Thought, ToolCallReader
-from car_protocol.conversation import ToolCall
+from car_daemon.ipc.frames import CallDelta
 
 
 class Output(NamedTuple):
-    """The text that one token released."""
+    """The text that one token released; `calls` has pieces of calls, and text after the first of them."""
 
     text: str
     reasoning: str
-    calls: list[ToolCall]
+    calls: list[CallDelta | str]
+
+    def joined(self, after: "Output") -> "Output":
+        """Return this output and the one after it as one."""
+        reasoning = self.reasoning + after.reasoning
+        if not self.calls:
+            return Output(self.text + after.text, reasoning, after.calls)
+        between = [after.text] if after.text else []
+        return Output(self.text, reasoning, [*self.calls, *between, *after.calls])
+
+
+NOTHING = Output("", "", [])
 
 
 class OutputReader:
@@ -60,7 +71,7 @@ class OutputReader:
 
     def _read(self, text: str, *, ended: bool, cut: bool = False) -> Output:
         if self.stopped_by is not None:
-            return Output("", "", [])
+            return NOTHING
         reasoning, answer = self._thinking.push(text) if self._thinking is not None else ("", text)
         if ended and self._thinking is not None:
             rest = self._thinking.finish()
@@ -75,23 +86,35 @@ class OutputReader:
             # A thought is kept with its tags, once it is known not to be part of the answer.
             if answer or ended or (self._thinking is not None and self._thinking.thinking):
                 kept, self._undecided = self._undecided[: len(self._undecided) - len(answer)], ""
-        before, thoughts, calls = self._until_stop([kept, *parts])
-        released = self._stops.finish() if ended else ""
-        return Output(before + released, "" if self._keep else reasoning + thoughts, calls)
+        released = self._until_stop([kept, *parts])
+        if ended:
+            released.append(self._stops.finish())
+        output = _output(released)
+        return output._replace(reasoning="" if self._keep else reasoning + output.reasoning)
 
-    def _until_stop(self, parts: list[Part]) -> tuple[str, str, list[ToolCall]]:
-        """Return the text, the reasoning and the calls in front of a stop string."""
-        before, thoughts, calls = "", "", list[ToolCall]()
+    def _until_stop(self, parts: list[Part]) -> list[Part]:
+        """Return the parts in front of a stop string."""
+        released: list[Part] = []
         for part in parts:
             if isinstance(part, str):
-                before += self._stops.push(part)
+                released.append(self._stops.push(part))
                 continue
             # A stop string does not match across a call: text that could have begun one is released.
-            before += self._stops.finish()
+            released.append(self._stops.finish())
             if self.stopped_by is not None:
                 break
-            if isinstance(part, Thought):
-                thoughts += part.text
-            elif isinstance(part, ToolCall):
-                calls.append(part)
-        return before, thoughts, calls
+            released.append(part)
+        return released
+
+
+def _output(parts: list[Part]) -> Output:
+    """Return parts as one output."""
+    texts, thoughts, calls = list[str](), list[str](), list[CallDelta | str]()
+    for part in parts:
+        if isinstance(part, Thought):
+            thoughts.append(part.text)
+        elif isinstance(part, str) and not calls:
+            texts.append(part)
+        elif part:
+            calls.append(part)
+    return Output("".join(texts), "".join(thoughts), calls)

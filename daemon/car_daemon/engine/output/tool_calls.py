@@ -5,15 +5,14 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from msgspec import UNSET, UnsetType
-
 from car_daemon.engine.output.families import FAMILIES, Aside, Family, Head, Header, Parameter, Slot
 from car_daemon.engine.output.json_object import copy_value, is_object, take_value, text_of
 from car_daemon.engine.output.literals import PYTHON, LiteralCopier, gemma_with, quoted
 from car_daemon.engine.output.parameters import Kinds, as_value
 from car_daemon.engine.output.stream_buffer import Markers, Steps, StreamBuffer
+from car_daemon.ipc.frames import CallDelta
 from car_daemon.ipc.types import ParameterKind, ToolStyle
-from car_protocol.conversation import FunctionCall, Invalid, ToolCall
+from car_protocol.conversation import Invalid
 
 
 class Thought(NamedTuple):
@@ -22,16 +21,8 @@ class Thought(NamedTuple):
     text: str
 
 
-class CallDelta(NamedTuple):
-    """A piece of a call: first its name, then its arguments as they come; `id` is the call's."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-# In the order of the answer. The pieces of a call come before the whole of it.
-Part = str | Thought | CallDelta | ToolCall
+# In the order of the answer.
+Part = str | Thought | CallDelta
 # A name or an id without quotes, of the characters that names of functions may have.
 _WORD = re.compile(r"[A-Za-z0-9_.-]*")
 _KEY = re.compile(r"[^/<>\"|\n]*")
@@ -142,8 +133,9 @@ class ToolCallReader:
         self._begun = begun  # until the first header was read
         self._buffer = StreamBuffer()
         self._parts: list[Part] = []  # released by this piece
-        self._id = ""  # of the call that is read, empty between calls
-        self._name = ""
+        self._calling = False  # inside a call
+        self._index = -1  # of the last call that was begun
+        self._name = ""  # of that call
         self._arguments: list[str] = []
         self._thinking = False
         self._cut = False  # the answer ended at its bound, not by itself
@@ -365,7 +357,7 @@ class ToolCallReader:
                 break
             yield from buffer.take_spaces()
             comma = yield from buffer.take_literal(",")
-        if not self._id:
+        if not self._calling:
             return False
         yield from buffer.take_literal("}")
         buffer.drop()
@@ -374,16 +366,16 @@ class ToolCallReader:
 
     def _member(self, key: str, members: "_Members") -> Steps[bool]:
         """Read a member of a call; False where the object is not a call, or ends."""
-        if self._family.notation == "keyed" and not self._id:
+        if self._family.notation == "keyed" and not self._calling:
             self._begin(key)
             yield from self._json()
             return True
         if key in _NAMES and not members.name:
             return (yield from self._named(members))
         if key in _ARGUMENTS and members.name and not self._arguments:
-            if not self._id and (yield from self._buffer.peek()) != "{":
+            if not self._calling and (yield from self._buffer.peek()) != "{":
                 return False
-            if not self._id:
+            if not self._calling:
                 self._begin(members.name)
             yield from self._json()
             return True
@@ -506,14 +498,15 @@ class ToolCallReader:
 
     def _begin(self, name: str) -> None:
         self._buffer.drop()
-        self._id, self._name = self._new_id(), name
+        self._calling, self._name = True, name
+        self._index += 1
         self._arguments.clear()
-        self._parts.append(CallDelta(self._id, name, ""))
+        self._parts.append(CallDelta(self._index, id=self._new_id(), name=name))
 
     def _write(self, text: str) -> None:
         if text:
             self._arguments.append(text)
-            self._parts.append(CallDelta(self._id, "", text))
+            self._parts.append(CallDelta(self._index, arguments=text))
 
     def _write_end(self, text: str) -> None:
         """Write a closing text, but where the answer's bound cut the call off."""
@@ -523,10 +516,11 @@ class ToolCallReader:
     def _end(self) -> None:
         if not self._arguments:
             self._write_end("{}")
-        arguments = "".join(self._arguments)
-        invalid: Invalid | UnsetType = UNSET if is_object(arguments) else "arguments"
-        if self._functions is not None and self._name not in self._functions:
-            invalid = "name"
-        self._parts.append(ToolCall(self._id, FunctionCall(self._name, arguments), invalid=invalid))
-        self._id = ""
+        self._parts.append(CallDelta(self._index, invalid=self._fault("".join(self._arguments)), ended=True))
+        self._calling = False
         self._arguments.clear()
+
+    def _fault(self, arguments: str) -> Invalid | None:
+        if self._functions is not None and self._name not in self._functions:
+            return "name"
+        return None if is_object(arguments) else "arguments"

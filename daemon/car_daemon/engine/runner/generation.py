@@ -11,7 +11,6 @@ from car_daemon.engine.runner.sampling_turns import Sampler
 from car_daemon.ipc.frames import End, Extra, Fault, Reading, Run
 from car_protocol.answer import FinishReason, Logprob, Usage
 
-NOTHING = Output("", "", [])
 _CALL_ID_BYTES = 12
 
 
@@ -79,14 +78,14 @@ class Generation:
         if self._reader.stopped_by is not None:
             self.finish_reason = "stop"
         elif self.sampler.complete:
-            output = _joined(output, self.finish("stop"))
+            output = output.joined(self.finish("stop"))
         elif len(self.history) >= self._max_tokens:
-            output = _joined(output, self.finish("length"))
+            output = output.joined(self.finish("length"))
         return output
 
     def finish(self, reason: FinishReason) -> Output:
         """End the generation; return the text that waited for a possible stop string, which still counts."""
-        output = self._reader.finish(cut=reason == "length")
+        output = self._reader.finish(cut=reason != "stop")
         self.finish_reason = "stop" if self._reader.stopped_by is not None else reason
         return output
 
@@ -123,7 +122,3 @@ def _reader(reading: Reading, stops: list[str]) -> OutputReader:
             keep=reading.keep,
         )
     return OutputReader(stops, thinking, calls, keep=reading.keep)
-
-
-def _joined(first: Output, last: Output) -> Output:
-    return Output(first.text + last.text, first.reasoning + last.reasoning, first.calls + last.calls)

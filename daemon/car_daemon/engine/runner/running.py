@@ -8,8 +8,8 @@ from car_daemon.engine.batching.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.grammar.constraint import ConstraintError
 from car_daemon.engine.images.encoder import AwaitedImages, Encoded
-from car_daemon.engine.output.reader import Output
-from car_daemon.engine.runner.generation import NOTHING, Generation, RequestSampler, Vocabulary
+from car_daemon.engine.output.reader import NOTHING, Output
+from car_daemon.engine.runner.generation import Generation, RequestSampler, Vocabulary
 from car_daemon.engine.runner.parking import ParkingLot
 from car_daemon.engine.runner.sampling_turns import SampledToken, SamplingTurns
 from car_daemon.engine.runner.stepper import Outcome

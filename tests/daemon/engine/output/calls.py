@@ -1,12 +1,15 @@
 """Answers of tool calls, written and read."""
 
+from collections.abc import Iterable
 from itertools import chain, count, groupby
 
 from msgspec import UNSET, UnsetType
 
-from car_daemon.engine.output.tool_calls import CallDelta, Part, ToolCallReader
+from car_daemon.engine.output.tool_calls import Part, Thought, ToolCallReader
+from car_daemon.ipc.frames import CallDelta
 from car_daemon.ipc.types import ToolStyle
 from car_protocol.conversation import FunctionCall, Invalid, ToolCall
+from car_protocol.tool_calls import joined_calls
 
 
 def reader(style: ToolStyle) -> ToolCallReader:
@@ -22,15 +25,22 @@ def call(number: int, name: str, arguments: str, invalid: Invalid | UnsetType = 
 
 def read(style: ToolStyle, pieces: list[str]) -> list[str | ToolCall]:
     """Return the text and the calls of an answer in their order, neighbouring text as one."""
-    released = chain.from_iterable(push_all(reader(style), pieces))
-    parts: list[str | ToolCall] = []
-    for _, run in groupby(released, key=lambda part: part.id if isinstance(part, ToolCall) else None):
+    return in_order(chain.from_iterable(push_all(reader(style), pieces)))
+
+
+def in_order(parts: Iterable[Part]) -> list[str | ToolCall]:
+    """Return text and calls in their order, neighbouring text as one, thoughts left out."""
+    found: list[str | ToolCall] = []
+    kept = (part for part in parts if not isinstance(part, Thought))
+    for is_text, run in groupby(kept, key=lambda part: isinstance(part, str)):
         same = list(run)
-        parts.append(same[0] if isinstance(same[0], ToolCall) else "".join(map(str, same)))
-    return parts
+        if is_text:
+            found.append("".join(map(str, same)))
+        else:
+            found += joined_calls(part for part in same if isinstance(part, CallDelta))
+    return found
 
 
 def push_all(calls: ToolCallReader, pieces: list[str]) -> list[list[Part]]:
-    """Return what each piece and the end released, calls as soon as they are whole."""
-    released = [*(calls.push(piece) for piece in pieces), calls.finish()]
-    return [[part for part in parts if not isinstance(part, CallDelta)] for parts in released]
+    """Return what each piece and the end released."""
+    return [*(calls.push(piece) for piece in pieces), calls.finish()]

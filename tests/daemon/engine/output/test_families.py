@@ -4,12 +4,16 @@ import json
 from itertools import count
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from car_daemon.engine.output.families import FAMILIES
 from car_daemon.engine.output.parameters import kinds_of
-from car_daemon.engine.output.tool_calls import CallDelta, Part, Thought, ToolCallReader
+from car_daemon.engine.output.tool_calls import Part, Thought, ToolCallReader
+from car_daemon.ipc.frames import CallDelta
 from car_protocol.conversation import ToolCall
-from tests.daemon.engine.output.pieces import every
+from car_protocol.tool_calls import joined_calls
+from tests.daemon.engine.output.pieces import PLACES, cut, every
 from tests.daemon.engine.output.recorded import ARGUMENTS, FUNCTIONS, RECORDED, Recorded
 
 KINDS = kinds_of(FUNCTIONS)
@@ -28,7 +32,7 @@ def said(parts: list[Part]) -> tuple[str, str, list[ToolCall]]:
     """Return the text, the thoughts and the calls."""
     text = "".join(part for part in parts if isinstance(part, str))
     thoughts = "".join(part.text for part in parts if isinstance(part, Thought))
-    return text, thoughts, [part for part in parts if isinstance(part, ToolCall)]
+    return text, thoughts, joined_calls(part for part in parts if isinstance(part, CallDelta))
 
 
 def named(recorded: Recorded) -> str:
@@ -48,13 +52,27 @@ def test_an_answer_of_a_family_is_read(recorded: Recorded, length: int) -> None:
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=named)
-def test_the_pieces_of_a_call_are_the_call(recorded: Recorded) -> None:
-    parts = parts_of(recorded, every(recorded.text, 2))
-    for call in said(parts)[2]:
-        deltas = [part for part in parts if isinstance(part, CallDelta) and part.id == call.id]
-        assert [delta.name for delta in deltas if delta.name] == [call.function.name]
-        assert deltas[0].name
-        assert "".join(delta.arguments for delta in deltas) == call.function.arguments
+def test_a_call_begins_with_its_name_and_ends_once(recorded: Recorded) -> None:
+    deltas = [part for part in parts_of(recorded, every(recorded.text, 2)) if isinstance(part, CallDelta)]
+    for index, call in enumerate(joined_calls(deltas)):
+        first, *others = [delta for delta in deltas if delta.index == index]
+        assert (first.id, first.name) == (call.id, call.function.name)
+        assert [(delta.id, delta.name) for delta in others] == [("", "")] * len(others)
+        assert [delta.ended for delta in others] == [False] * (len(others) - 1) + [True]
+
+
+SPLITS = settings(derandomize=True, deadline=None, max_examples=400)
+
+
+@SPLITS
+@given(st.sampled_from(RECORDED), st.integers(0, 2000), PLACES, st.booleans())
+def test_any_split_of_any_beginning_of_an_answer_gives_the_same_calls(
+    recorded: Recorded, end: int, places: list[int], cut_off: bool
+) -> None:
+    text = recorded.text[: end % (len(recorded.text) + 1)]
+    whole = said(parts_of(recorded, [text], cut=cut_off))
+    assert said(parts_of(recorded, cut(text, places), cut=cut_off)) == whole
+    assert said(parts_of(recorded, list(text), cut=cut_off)) == whole
 
 
 def test_every_family_is_recorded() -> None:

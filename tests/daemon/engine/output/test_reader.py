@@ -1,13 +1,18 @@
 """Tokens' bytes become reasoning, text up to a stop string, and tool calls."""
 
+from itertools import chain
+from typing import NamedTuple
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.engine.output.reader import Output, OutputReader
+from car_daemon.engine.output.reader import OutputReader
 from car_daemon.engine.output.reasoning import ReasoningSplit
+from car_daemon.ipc.frames import CallDelta
 from car_daemon.ipc.types import Tags
 from car_protocol.conversation import ToolCall
+from car_protocol.tool_calls import joined_calls
 from tests.daemon.engine.output.calls import call, reader
 from tests.daemon.engine.output.pieces import PLACES, cut
 
@@ -15,18 +20,28 @@ F = '<tool_call>\n{"name": "f", "arguments": {"a": "END"}}\n</tool_call>'
 CALL_F = call(0, "f", '{"a": "END"}')
 
 
+class Said(NamedTuple):
+    """All of an answer."""
+
+    text: str
+    reasoning: str
+    calls: list[ToolCall]
+
+
 def output(
     pieces: list[bytes], stops: list[str], *, inside: bool = False, keep: bool = False
-) -> tuple[Output, str | None]:
+) -> tuple[Said, str | None]:
     """Return all that an answer of a thinking model with tools says, and the stop string that ended it."""
     thinking = ReasoningSplit(Tags("<think>", "</think>"), inside=inside)
     answer = OutputReader(stops, thinking, reader("hermes"), keep=keep)
     said = [*(answer.push(piece) for piece in pieces), answer.finish()]
-    text, reasoning = "".join(one.text for one in said), "".join(one.reasoning for one in said)
-    return Output(text, reasoning, [one for each in said for one in each.calls]), answer.stopped_by
+    parts = list(chain.from_iterable([one.text, *one.calls] for one in said))
+    text = "".join(part for part in parts if isinstance(part, str))
+    calls = joined_calls(part for part in parts if isinstance(part, CallDelta))
+    return Said(text, "".join(one.reasoning for one in said), calls), answer.stopped_by
 
 
-def both_ways(text: str, stops: list[str], *, keep: bool = False) -> tuple[Output, str | None]:
+def both_ways(text: str, stops: list[str], *, keep: bool = False) -> tuple[Said, str | None]:
     """Read a text at once and byte by byte."""
     whole = output([text.encode()], stops, keep=keep)
     assert output([bytes([byte]) for byte in text.encode()], stops, keep=keep) == whole

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from car_daemon.ipc.frames import CallDelta
 from car_daemon.ipc.types import ToolStyle
 from car_protocol.conversation import ToolCall
 from tests.daemon.engine.output.calls import call, push_all, read, reader
@@ -159,9 +160,22 @@ def test_arguments_come_as_written(arguments: str) -> None:
     assert both_ways("mistral", f"[TOOL_CALLS]f[ARGS]{arguments}") == expected
 
 
-def test_a_call_comes_as_soon_as_its_object_is_complete() -> None:
-    parsed = push_all(reader("mistral"), ["So: ", "[TOOL_CALLS]", f"[{F[:-1]}", "}", ", ", G, "]", ""])
-    assert parsed == [["So:"], [], [], [CALL_F], [], [CALL_G], [], [], []]
+def test_a_call_comes_as_it_is_written_its_name_first() -> None:
+    pieces = ["So: ", "[TOOL_CALLS]", '[{"name": "f"', ', "argum', 'ents": {"a', '": ', "1}", "}", ", ", G, "]"]
+    assert push_all(reader("mistral"), pieces) == [
+        ["So:"],
+        [],
+        [],
+        [CallDelta(0, id="id0", name="f")],
+        [CallDelta(0, arguments='{"a')],
+        [CallDelta(0, arguments='": ')],
+        [CallDelta(0, arguments="1}")],
+        [CallDelta(0, ended=True)],
+        [],
+        [CallDelta(1, id="id1", name="g"), CallDelta(1, arguments="{}"), CallDelta(1, ended=True)],
+        [],
+        [],
+    ]
 
 
 def test_only_what_could_become_a_call_or_whitespace_before_one_is_held_back() -> None:

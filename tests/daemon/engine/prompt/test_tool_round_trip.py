@@ -10,9 +10,11 @@ from car_daemon.engine.output.families import FAMILIES
 from car_daemon.engine.output.parameters import kinds_of
 from car_daemon.engine.output.tool_calls import ToolCallReader
 from car_daemon.engine.prompt.template import ChatTemplate
+from car_daemon.ipc.frames import CallDelta
 from car_daemon.ipc.template_syntax import abilities_of
 from car_daemon.ipc.types import ToolStyle
-from car_protocol.conversation import Message, Tool, ToolCall
+from car_protocol.conversation import Message, Tool
+from car_protocol.tool_calls import joined_calls
 from tests.daemon.engine.output.recorded import ARGUMENTS, FUNCTIONS
 from tests.daemon.engine.prompt.chats import call, calls, chat
 from tests.daemon.engine.prompt.fakes import FakeVocabulary
@@ -36,7 +38,7 @@ def read_back(style: ToolStyle, answer: str) -> tuple[list[tuple[str, object]], 
     begun = header.start if header is not None and not answer.startswith(header.starts) else ""
     reader = ToolCallReader(style, lambda: f"id{next(numbers)}", kinds_of(FUNCTIONS), begun=begun)
     parts = reader.push(answer) + reader.finish()
-    found = [part.function for part in parts if isinstance(part, ToolCall)]
+    found = [each.function for each in joined_calls(part for part in parts if isinstance(part, CallDelta))]
     text = "".join(part for part in parts if isinstance(part, str))
     return [(function.name, json.loads(function.arguments)) for function in found], text
 

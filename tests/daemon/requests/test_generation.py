@@ -1,0 +1,92 @@
+"""The pending answer of a request: its pieces, whole or as a stream, also where its engine ends before them."""
+
+from typing import cast
+
+import pytest
+
+from car_daemon.connections.answer_pieces import AnswerPieces
+from car_daemon.ipc.frames import CallDelta, End, Extra, Prepared, RequestUpdate
+from car_daemon.requests.answer import Origin, Responder
+from car_daemon.requests.generation import GenerationAnswer, request_of
+from car_daemon.telemetry.latencies import Latencies
+from car_protocol.answer import Answer, Usage
+from car_protocol.conversation import FunctionCall, ToolCall
+from car_protocol.infer import InferParams
+
+ORIGIN = Origin(0, 1, 1, "a", None, None)
+NAME, END = CallDelta(0, id="a", name="f"), CallDelta(0, ended=True)
+ENDED = End("stop", None, Usage(1, 0, 3), 0.0, 0.0)
+WHOLE = ToolCall("a", FunctionCall("f", '{"a": 1}'))
+
+
+class Client:
+    """The client's side of an answer."""
+
+    def __init__(self) -> None:
+        self.pieces = AnswerPieces()  # of a stream
+        self.answers: list[Answer] = []
+        self.chunks = 0
+
+    def chunk(self, text: str, extra: Extra | None) -> None:
+        self.chunks += 1
+        self.pieces.add(text, extra)
+
+    def result(self, result: Answer) -> None:
+        self.answers.append(result)
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The calls that came."""
+        return self.pieces.calls or self.answers[-1].tool_calls or []
+
+
+def running(client: Client, *, streams: bool) -> GenerationAnswer:
+    """Return the answer to a request that runs."""
+    params = InferParams(prompt="a")
+    request = request_of(params, ORIGIN, 7, "m", size=1, now=0.0)
+    responder = cast(Responder, client)
+    answer = GenerationAnswer(
+        request, params, ORIGIN, responder, streams=streams, latencies=Latencies(), clock=lambda: 1.0
+    )
+    answer.prepared(Prepared(7, bytes(4), 8))
+    request.leased_at = 0.5
+    answer.as_run()
+    return answer
+
+
+def add(answer: GenerationAnswer, *calls: CallDelta | str, end: End | None = None) -> None:
+    """Add a step with pieces of a call."""
+    answer.add(RequestUpdate(7, 0, "", 1, 1, Extra(calls=list(calls)), end))
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_the_pieces_of_a_call_are_the_call(streams: bool) -> None:
+    client = Client()
+    answer = running(client, streams=streams)
+    add(answer, NAME)
+    add(answer, CallDelta(0, arguments='{"a": '), CallDelta(0, arguments="1}"))
+    add(answer, END, end=ENDED)
+    answer.complete()
+    assert client.calls == [WHOLE]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_call_that_an_engine_left_at_a_deadline_is_marked_as_a_part(streams: bool, ended: bool) -> None:
+    client = Client()
+    answer = running(client, streams=streams)
+    add(answer, NAME, CallDelta(0, arguments='{"a": 1}'), *([END] if ended else []))
+    answer.complete()  # without a word of the engine
+    assert client.answers[0].finish_reason == "deadline"
+    assert [call.invalid or None for call in client.calls] == [None if ended else "arguments"]
+
+
+def test_an_answer_that_runs_again_has_no_piece_of_its_first_run() -> None:
+    client = Client()
+    answer = running(client, streams=False)
+    add(answer, NAME, CallDelta(0, arguments='{"a'))
+    answer.request.retried = True
+    answer.as_run()
+    add(answer, NAME, CallDelta(0, arguments='{"a": 1}'), END, end=ENDED)
+    answer.complete()
+    assert client.calls == [WHOLE]
