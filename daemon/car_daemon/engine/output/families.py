@@ -48,6 +48,7 @@ class Parameter(NamedTuple):
     close: str
     pad: str = ""
     types: tuple[str, str] = ("string", "object")  # of texts and of other values
+    cdata: bool = False  # whether a text may be a CDATA section
 
     def type_of(self, kind: ParameterKind, schema: Mapping[str, object]) -> str:
         """Return the word for a parameter's type."""
@@ -161,6 +162,9 @@ class Family:
 
 
 _MARKER = re.compile(r"<[|｜][^<>|｜]+[|｜]>|<[|｜][a-z_]+>|<[a-z_]+[|｜]>|\[[A-Z_]+\]|\]<\]minimax\[>\[|｜DSML｜")
+
+
+CDATA = "<![CDATA["
 
 
 def _literals(head: Head) -> list[str]:
@@ -398,7 +402,7 @@ FAMILIES: dict[ToolStyle, Family] = {
         between="\n",
         notation="parameters",
         head=('<function name="', NAME, '">'),
-        parameter=Parameter(('<param name="', KEY, '">'), "</param>"),
+        parameter=Parameter(('<param name="', KEY, '">'), "</param>", cdata=True),
         tail=("</function>",),
     ),
     "qwen3_coder": Family(

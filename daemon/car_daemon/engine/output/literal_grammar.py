@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 from car_daemon.engine.output.families import Family
+from car_daemon.engine.output.grammar_texts import GrammarTexts, literal
 from car_daemon.engine.output.parameters import resolved
 from car_protocol.conversation import Function
 
@@ -15,17 +15,18 @@ _NUMBER = r"/-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?/"
 _PYTHON_TEXT = r'/"([^"\\\x00-\x1f]|\\["\\nt])*"/'
 _PYTHON_KEY = r"/\"[^\"\\\x00-\x1f]{1,64}\"/"
 _GEMMA_KEY = "/[A-Za-z_][A-Za-z0-9_]{0,63}/"
+_PLAIN_KEY = re.compile(r"[\w$-]+")
 _WORDS = {"python": ("True", "False", "None"), "gemma": ("true", "false", "null")}
 
 
 class LiteralGrammar:
-    """Adds rules for arguments to those of a grammar; `text` writes a text as an element of a rule."""
+    """Adds rules for arguments to those of a grammar; `texts` writes texts as elements of rules."""
 
-    def __init__(self, family: Family, text: Callable[[str], str], rules: dict[str, str]) -> None:
+    def __init__(self, family: Family, texts: GrammarTexts, rules: dict[str, str]) -> None:
         self._python = family.notation == "python"
         self._quote = family.quote
-        self._yes, self._no, self._none = (json.dumps(word) for word in _WORDS["python" if self._python else "gemma"])
-        self._text = text
+        self._yes, self._no, self._none = (literal(word) for word in _WORDS["python" if self._python else "gemma"])
+        self._texts = texts
         self._rules = rules
 
     def arguments(self, function: Function, index: int) -> str:
@@ -55,9 +56,12 @@ class LiteralGrammar:
         return f"({' | '.join(alternatives)})?" if alternatives else '""'
 
     def _key(self, key: str, depth: int) -> str:
-        if not self._python:
-            return json.dumps(f"{key}:", ensure_ascii=False)
-        return json.dumps(f"{key}=" if not depth else f"{json.dumps(key, ensure_ascii=False)}: ", ensure_ascii=False)
+        if self._python:
+            return literal(f"{key}=" if not depth else f"{json.dumps(key, ensure_ascii=False)}: ")
+        # Other keys could not be told from values.
+        return (
+            literal(f"{key}:") if _PLAIN_KEY.fullmatch(key) else self._texts.text(f"{self._quote}{key}{self._quote}:")
+        )
 
     def _value(self, schema: dict[str, Any], root: dict[str, Any], name: str, depth: int) -> str:
         values = [schema["const"]] if "const" in schema else schema.get("enum")
@@ -85,21 +89,17 @@ class LiteralGrammar:
     def _constant(self, value: Any) -> str:
         if isinstance(value, str):
             if not self._python:
-                return f"{self._text(self._quote)} {json.dumps(value, ensure_ascii=False)} {self._text(self._quote)}"
-            return json.dumps(json.dumps(value, ensure_ascii=False), ensure_ascii=False)
+                return f"{self._texts.text(self._quote)} {literal(value)} {self._texts.text(self._quote)}"
+            return literal(json.dumps(value, ensure_ascii=False))
         words = {True: self._yes, False: self._no}
         if isinstance(value, bool):
             return words[value]
-        return self._none if value is None else json.dumps(json.dumps(value))
+        return self._none if value is None else literal(json.dumps(value))
 
     def _any_text(self) -> str:
         if self._python:
             return _PYTHON_TEXT
-        quote = self._text(self._quote)
-        if quote.startswith("<["):
-            return f"{quote} /(?s:.*)/ {quote}"
-        self._rules["gemma_text[lazy]"] = rf"/(?s:.*){re.escape(self._quote)}/"
-        return f"{quote} gemma_text"
+        return f"{self._texts.text(self._quote)} {self._texts.until(self._quote)}"
 
     def _anything(self) -> str:
         key = f'{_PYTHON_KEY} ": "' if self._python else f'{_GEMMA_KEY} ":"'

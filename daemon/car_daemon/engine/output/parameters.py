@@ -81,11 +81,13 @@ def as_value(text: str, kind: ParameterKind) -> str:
     bare = text.strip()
     if found := _CDATA.fullmatch(bare):
         return json.dumps(found[1], ensure_ascii=False)
+    if kind == "text":
+        return json.dumps(text, ensure_ascii=False)
+    if is_json(bare):
+        return bare
     if _MARK in text:
         return json.dumps(_nested(text), ensure_ascii=False)
-    if kind != "text" and is_json(bare):
-        return bare
-    if kind != "text" and (value := _python(bare)) is not None:
+    if (value := _python(bare)) is not None:
         return value
     return json.dumps(text, ensure_ascii=False)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from car_daemon.engine.output.families import FAMILIES, Aside, Family, Head, Header, Parameter, Slot
+from car_daemon.engine.output.families import CDATA, FAMILIES, Aside, Family, Head, Header, Parameter, Slot
 from car_daemon.engine.output.json_object import copy_value, is_object, take_value, text_of
 from car_daemon.engine.output.literals import PYTHON, LiteralCopier, gemma_with, quoted
 from car_daemon.engine.output.parameters import Kinds, as_value
@@ -25,15 +25,16 @@ class Thought(NamedTuple):
 Part = str | Thought | CallDelta
 # A name or an id without quotes, of the characters that names of functions may have.
 _WORD = re.compile(r"[A-Za-z0-9_.-]*")
-_KEY = re.compile(r"[^/<>\"|\n]*")
+_KEY = re.compile(r"[^<>\"|\n]*")
+_KEYWORD = re.compile(r"[^=,()\[\]{}'\"\n]*")
 _TYPE = re.compile(r"[a-z]*")
 _NAMES = frozenset({"name", "tool_name", "function"})
 _ARGUMENTS = frozenset({"arguments", "parameters"})
 _RUNS = {Slot.NAME: _WORD, Slot.WORD: _WORD, Slot.KEY: _KEY, Slot.TYPE: _TYPE}
 # The beginning of arguments in Python's notation; bounded, because it is looked for without being taken.
-_KEYWORD = re.compile(r"[ \t\r\n]{0,16}(?:\)|[A-Za-z_]\w{0,63}(?:[ \t\r\n]{0,16}=?)?)?")
+_KEYWORD_START = re.compile(r"[ \t\r\n]{0,16}(?:\)|[A-Za-z_]\w{0,63}(?:[ \t\r\n]{0,16}=?)?)?")
 _HEADER_LENGTH = 256
-_CDATA, _CDATA_END = "<![CDATA[", Markers(["]]>"])
+_CDATA_END = Markers(["]]>"])
 # Types that a parameter's own tag has.
 _KINDS: dict[str, ParameterKind] = {"true": "text", "string": "text"}
 
@@ -315,7 +316,7 @@ class ToolCallReader:
         """Return whether arguments follow; a name of a tool is enough, because any text may begin like a call."""
         if name in (self._functions or ()):
             return True
-        found = yield from self._buffer.peek_match(_KEYWORD)
+        found = yield from self._buffer.peek_match(_KEYWORD_START)
         return found.endswith(("=", ")"))
 
     def _slots(self, head: Head, *, begun: bool = False) -> Steps["_Slots | None"]:
@@ -324,7 +325,8 @@ class ToolCallReader:
         after_word = False
         for piece in head[1:] if begun else head:
             if isinstance(piece, Slot):
-                word = yield from self._buffer.take_run(_RUNS[piece])
+                closes = piece is Slot.KEY and (yield from self._buffer.peek()) == "/"
+                word = "" if closes else (yield from self._buffer.take_run(_RUNS[piece]))
                 if not word and piece is not Slot.WORD:
                     return None
                 slots, after_word = slots.filled(piece, word)._replace(complete=False), True
@@ -431,8 +433,7 @@ class ToolCallReader:
 
     def _parameters(self) -> Steps[None]:
         """Read tagged parameters."""
-        parameter = self._family.parameter
-        assert parameter is not None
+        parameter = self._parameter_syntax
         kinds = (self._functions or {}).get(self._name, {})
         separator = "{"
         while True:
@@ -449,26 +450,49 @@ class ToolCallReader:
             yield from self._parameter(_ends_of(parameter, slots.key), kind)
         self._write_end("{}" if separator == "{" else "}")
 
+    @property
+    def _parameter_syntax(self) -> Parameter:
+        assert self._family.parameter is not None
+        return self._family.parameter
+
     def _parameter(self, ends: Markers, kind: ParameterKind) -> Steps[None]:
         """Read the value of a parameter, up to its end."""
-        assert self._family.parameter is not None
-        if self._family.parameter.pad:
-            yield from self._buffer.take_literal(self._family.parameter.pad)
+        parameter = self._parameter_syntax
+        if parameter.pad:
+            yield from self._buffer.take_literal(parameter.pad)
             self._buffer.drop()
-        if kind == "text" and not (yield from self._buffer.take_literal(_CDATA)):
+        if kind == "text" and not parameter.cdata:
             self._write('"')
             yield from self._buffer.copy_until_any(ends, lambda text: self._write(quoted(text)), close=True)
             self._buffer.drop()
             self._write_end('"')
             return
-        pieces = [self._buffer.release()]
-        if pieces[0]:
+        value = yield from self._json_parameter(ends)
+        if value is None:
+            value = yield from self._other_parameter(ends)
+        self._buffer.drop()
+        if value is not None:
+            self._write(as_value(value, kind))
+
+    def _json_parameter(self, ends: Markers) -> Steps[str | None]:
+        """Take a JSON value and the end after it; None for other texts. Ends within the value's texts do not count."""
+        if (yield from self._buffer.peek()) in ("{", "[", '"'):
+            value = yield from take_value(self._buffer)
+            yield from self._buffer.take_spaces()
+            if value is not None and (yield from self._buffer.take_marker(ends)) is not None:
+                return value
+            self._buffer.put_back()
+        return None
+
+    def _other_parameter(self, ends: Markers) -> Steps[str | None]:
+        """Take any text, up to its end; None where the answer's bound cut it off."""
+        pieces = list[str]()
+        if self._parameter_syntax.cdata and (yield from self._buffer.take_literal(CDATA)):
+            pieces.append(self._buffer.release())
             yield from self._buffer.copy_until_any(_CDATA_END, pieces.append, close=True)
             pieces.append(self._buffer.release())
         ended = yield from self._buffer.copy_until_any(ends, pieces.append, close=True)
-        self._buffer.drop()
-        if ended is not None or not self._cut:
-            self._write(as_value("".join(pieces), kind))
+        return None if ended is None and self._cut else "".join(pieces)
 
     def _keywords(self) -> Steps[None]:
         """Read keyword arguments of Python, up to the bracket that closes them."""
@@ -479,13 +503,12 @@ class ToolCallReader:
             yield from buffer.drop_spaces()
             if (yield from buffer.peek()) in (")", ""):
                 break
-            key = yield from buffer.take_run(_WORD)
-            yield from buffer.take_spaces()
+            key = (yield from buffer.take_run(_KEYWORD)).strip()
             if not key or not (yield from buffer.take_literal("=")):
                 yield from self._raw(complete=False)
                 return
             buffer.drop()
-            self._write(f'{separator}"{key}": ')
+            self._write(f'{separator}"{quoted(key)}": ')
             separator = ", "
             if not (yield from copier.copy()):
                 yield from self._raw(complete=False)

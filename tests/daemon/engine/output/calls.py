@@ -44,3 +44,10 @@ def in_order(parts: Iterable[Part]) -> list[str | ToolCall]:
 def push_all(calls: ToolCallReader, pieces: list[str]) -> list[list[Part]]:
     """Return what each piece and the end released."""
     return [*(calls.push(piece) for piece in pieces), calls.finish()]
+
+
+def said(parts: list[Part]) -> tuple[str, str, list[ToolCall]]:
+    """Return the text, the thoughts and the calls."""
+    text = "".join(part for part in parts if isinstance(part, str))
+    thoughts = "".join(part.text for part in parts if isinstance(part, Thought))
+    return text, thoughts, joined_calls(part for part in parts if isinstance(part, CallDelta))

@@ -9,30 +9,27 @@ from hypothesis import strategies as st
 
 from car_daemon.engine.output.families import FAMILIES
 from car_daemon.engine.output.parameters import kinds_of
-from car_daemon.engine.output.tool_calls import Part, Thought, ToolCallReader
+from car_daemon.engine.output.tool_calls import Part, ToolCallReader
 from car_daemon.ipc.frames import CallDelta
-from car_protocol.conversation import ToolCall
+from car_daemon.ipc.types import ToolStyle
+from car_protocol.conversation import Function
 from car_protocol.tool_calls import joined_calls
+from tests.daemon.engine.output.calls import said
 from tests.daemon.engine.output.pieces import PLACES, cut, every
 from tests.daemon.engine.output.recorded import ARGUMENTS, FUNCTIONS, RECORDED, Recorded
+from tests.daemon.engine.output.written import Call, written
 
-KINDS = kinds_of(FUNCTIONS)
 STYLES = list(FAMILIES)
 
 
-def parts_of(recorded: Recorded, pieces: list[str], *, cut: bool = False) -> list[Part]:
+def parts_of(
+    recorded: Recorded, pieces: list[str], *, cut: bool = False, functions: list[Function] = FUNCTIONS
+) -> list[Part]:
     """Return all that a reader makes of an answer's pieces."""
     numbers = count()
-    reader = ToolCallReader(recorded.style, lambda: f"id{next(numbers)}", KINDS, begun=recorded.begun)
+    reader = ToolCallReader(recorded.style, lambda: f"id{next(numbers)}", kinds_of(functions), begun=recorded.begun)
     parts = [part for piece in pieces for part in reader.push(piece)]
     return parts + reader.finish(cut=cut)
-
-
-def said(parts: list[Part]) -> tuple[str, str, list[ToolCall]]:
-    """Return the text, the thoughts and the calls."""
-    text = "".join(part for part in parts if isinstance(part, str))
-    thoughts = "".join(part.text for part in parts if isinstance(part, Thought))
-    return text, thoughts, joined_calls(part for part in parts if isinstance(part, CallDelta))
 
 
 def named(recorded: Recorded) -> str:
@@ -89,3 +86,42 @@ def test_a_cut_answer_shows_no_markers_and_as_much_of_a_call_as_came(recorded: R
             assert not call.invalid
         if calls:
             assert calls[-1].function.arguments == "" or calls[-1].function.arguments.startswith("{")
+
+
+TAGGED = [style for style, family in FAMILIES.items() if family.notation == "parameters"]
+LIST = Function("f", "", {"properties": {"a": {"type": "array"}, "t": {"type": "string"}}})
+
+
+@pytest.mark.parametrize("style", TAGGED)
+def test_the_end_of_a_parameter_within_its_json_is_a_part_of_it(style: ToolStyle) -> None:
+    parameter = FAMILIES[style].parameter
+    assert parameter is not None
+    arguments = {"a": ["x", f"{parameter.close.format(key='a')}</b>", "é"], "t": " [1"}
+    text = written(FAMILIES[style], [Call(LIST, arguments), Call(LIST, {})])
+    header = FAMILIES[style].header
+    for length in (1, 3, 100_000):
+        recorded = Recorded(style, text, begun=header.start if header is not None else "")
+        _, _, calls = said(parts_of(recorded, every(text, length), functions=[LIST]))
+        # Each call of some families is a message of its own.
+        assert json.loads(calls[0].function.arguments) == arguments
+
+
+@pytest.mark.parametrize("style", TAGGED)
+def test_names_of_parameters_may_have_any_letters(style: ToolStyle) -> None:
+    keys = ["a/b", "é ü", "x-y.z", "$ref"]
+    function = Function("f", "", {"properties": {key: {"type": "string"} for key in keys}})
+    text = written(FAMILIES[style], [Call(function, dict.fromkeys(keys, "v"))])
+    header = FAMILIES[style].header
+    recorded = Recorded(style, text, begun=header.start if header is not None else "")
+    _, _, calls = said(parts_of(recorded, every(text, 2), functions=[function]))
+    assert json.loads(calls[0].function.arguments) == dict.fromkeys(keys, "v")
+
+
+def test_a_text_is_a_cdata_section_only_where_the_family_writes_them() -> None:
+    text = Function("f", "", {"properties": {"t": {"type": "string"}}})
+    section = "<![CDATA[a</param>b]]>"
+    expectations: dict[ToolStyle, str] = {"minicpm5": "a</param>b", "qwen3_coder": section}
+    for style, expected in expectations.items():
+        answer = written(FAMILIES[style], [Call(text, {"t": section})])
+        _, _, calls = said(parts_of(Recorded(style, answer), [answer], functions=[text]))
+        assert json.loads(calls[0].function.arguments) == {"t": expected}

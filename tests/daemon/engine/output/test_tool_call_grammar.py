@@ -13,7 +13,7 @@ from car_daemon.engine.output.tool_call_grammar import tool_call_grammar
 from car_daemon.ipc.types import ToolStyle
 from car_protocol.conversation import Function, ToolCall
 from tests.daemon.engine.output.calls import read
-from tests.daemon.engine.output.vocabulary import Vocabulary
+from tests.daemon.engine.output.vocabulary import CONTROL, Vocabulary
 
 MODE = {"enum": ["a", 'quote " } # // %', "é"]}
 SCHEMA: dict[str, Any] = {
@@ -27,7 +27,7 @@ EMPTY: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperti
 FUNCTIONS = [Function("get", "", SCHEMA), Function("get_all", "", EMPTY), Function("get.all-2")]
 SCHEMAS = {"get": SCHEMA, "get_all": EMPTY}
 
-TEXT, HERMES, ARRAYS, NAMED = (Vocabulary(control) for control in (1, 3, 4, 5))
+TEXT, HERMES, ARRAYS, NAMED = (Vocabulary(CONTROL[:control]) for control in (0, 2, 3, 4))
 STYLES: list[tuple[ToolStyle, Vocabulary]] = [
     ("hermes", TEXT),
     ("hermes", HERMES),

@@ -1,11 +1,12 @@
 """A small vocabulary for llguidance, and answers under its grammars."""
 
 import random
+from collections.abc import Sequence
 
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 END = 0
-CONTROL = ["<end>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]"]
+CONTROL = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]"]
 # Some reach over the edges of a grammar's rules.
 MERGED = ['{"', '": ', '": {', '": {"', '"}', "}}", "}}\n", '"}}', "{}", "{}}", '", "', "  ", "\n\n", "}, ", "}}]"]
 
@@ -16,9 +17,9 @@ class _Tokens:
     eos_token_id = END
     bos_token_id = None
 
-    def __init__(self, control: int) -> None:
-        self.special_token_ids = list(range(control))
-        self.tokens = [text.encode() for text in CONTROL[:control]]
+    def __init__(self, control: list[str]) -> None:
+        self.special_token_ids = list(range(len(control)))
+        self.tokens = [text.encode() for text in control]
         self.tokens += [bytes([byte]) for byte in range(256)] + [text.encode() for text in MERGED]
 
     def __call__(self, text: bytes) -> list[int]:
@@ -26,11 +27,11 @@ class _Tokens:
 
 
 class Vocabulary:
-    """The first few of the control tokens, and a matcher's answers to them."""
+    """Control tokens, and a matcher's answers to texts in them; the first of all ends an answer."""
 
-    def __init__(self, control: int) -> None:
-        self._tokens = _Tokens(control)
-        self._names = CONTROL[:control]
+    def __init__(self, control: list[str]) -> None:
+        self._names = ["<end>", *control]
+        self._tokens = _Tokens(self._names)
         self._llguidance = LLTokenizer(TokenizerWrapper(self._tokens))
 
     def token_of(self, name: str) -> int | None:
@@ -49,18 +50,20 @@ class Vocabulary:
         tokens = self._tokenize(text.encode())
         return matcher.validate_tokens(tokens) == len(tokens) and matcher.consume_tokens(tokens) and _may_end(matcher)
 
-    def wander(self, grammar: str, seed: int) -> str | None:
-        """Return a random answer under the grammar; None where it went on for too long."""
+    def wander(self, grammar: str, seed: int, hints: Sequence[str] = ()) -> str | None:
+        """Return a random answer under the grammar, with hints where they fit; None where it went on for too long."""
         matcher = self.matcher(grammar)
         choose = random.Random(seed)
+        pieces = [self._tokenize(hint.encode()) for hint in hints]
         answer = b""
         for _ in range(2000):
             allowed = [token for token, allows in enumerate(matcher.compute_logit_bias()) if allows]
-            token = choose.choice(allowed)
-            if token == END:
+            fitting = [piece for piece in pieces if matcher.validate_tokens(piece) == len(piece)]
+            tokens = choose.choice(fitting) if fitting and choose.random() < 0.3 else [choose.choice(allowed)]
+            if tokens == [END]:
                 return answer.decode()
-            assert matcher.consume_token(token)
-            answer += self._tokens.tokens[token]
+            assert matcher.consume_tokens(tokens)
+            answer += b"".join(self._tokens.tokens[token] for token in tokens)
         return None
 
     def _tokenize(self, data: bytes) -> list[int]:
