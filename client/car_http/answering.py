@@ -129,16 +129,14 @@ class _Stream:
         events = await _events(self._connection, self._left)
         if not events and not self._silent:
             return  # a part of a frame came
+        # Writers count their events, so the first bytes are made first.
+        first = b"" if self._exchange.started else self._writer.begin()
         data = b"".join([self._bytes(event) for event in events]) if events else self._writer.alive()
         self._silent = False
-        await self._write(data)
-
-    async def _write(self, data: bytes) -> None:
         if not self._exchange.started:
             await self._exchange.start(200, {"content-type": self._writer.kind, **_STREAM_HEADERS})
-            data = self._writer.begin() + data
-        if data:
-            await self._exchange.write(data)
+        if first or data:
+            await self._exchange.write(first + data)
 
     def _bytes(self, event: Event) -> bytes:
         if isinstance(event, Chunk):

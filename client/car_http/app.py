@@ -25,6 +25,7 @@ _DIALECTS: list[tuple[str, Callable[[Problem], dict[str, Any]]]] = [
     ("/api/", ollama_error),
     ("", openai_error),
 ]
+_TOO_MANY, _ANTHROPIC_OVERLOADED = 429, 529
 _MISSING = {404: "there is no such endpoint: see docs/http.md", 405: "the endpoint has another method"}
 
 
@@ -57,7 +58,9 @@ class Door:
     async def _answer(self, scope: Message, exchange: Exchange) -> None:
         try:
             guard.check_place(exchange.head, self._rules)
-            exchange.more_headers = {"x-request-id": secrets.token_hex(8), **guard.cors_headers(exchange.head)}
+            request_id = secrets.token_hex(8)
+            ids = {"x-request-id": request_id, "request-id": request_id}
+            exchange.more_headers = ids | guard.cors_headers(exchange.head)
             if guard.is_preflight(exchange.head):
                 await exchange.respond(b"", 204)
                 return
@@ -115,7 +118,9 @@ class _AsApp:
 
 async def _refuse(exchange: Exchange, problem: Problem) -> None:
     shape = next(shape for prefix, shape in _DIALECTS if exchange.head.path.startswith(prefix))
-    await exchange.respond(encoded(shape(problem)), problem.status, problem.all_headers)
+    overloaded = shape is anthropic_error and problem.status == _TOO_MANY
+    status = _ANTHROPIC_OVERLOADED if overloaded else problem.status
+    await exchange.respond(encoded(shape(problem)), status, problem.all_headers)
 
 
 def _head(scope: Message) -> Head:

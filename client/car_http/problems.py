@@ -167,10 +167,9 @@ _ANTHROPIC_KINDS = {
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
-    429: "rate_limit_error",
+    429: "overloaded_error",
     503: "overloaded_error",
     504: "timeout_error",
-    529: "overloaded_error",
 }
 
 

@@ -1,5 +1,6 @@
 """`GET /v1/models` and `/props`: the daemon's entries as OpenAI, llama-server and vLLM show them."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from car_client.results import Model
@@ -8,17 +9,23 @@ _INPUTS = {"images": "image"}
 
 
 def models_object(models: list[Model], created: int) -> dict[str, Any]:
-    """Return the list of models."""
-    return {"object": "list", "data": [model_object(model, created) for model in models]}
+    """Return the list of models; Anthropic's members stand beside OpenAI's."""
+    data = [model_object(model, created) for model in models]
+    ends = {"first_id": models[0].name, "last_id": models[-1].name} if models else {"first_id": None, "last_id": None}
+    return {"object": "list", "data": data, "has_more": False, **ends}
 
 
 def model_object(model: Model, created: int) -> dict[str, Any]:
-    """Return one model; llama-server's members stand beside OpenAI's."""
+    """Return one model; members of Anthropic, llama-server and vLLM stand beside OpenAI's."""
     context = model.context_tokens
+    since = int(model.loaded_at or created)
     return {
         "id": model.name,
         "object": "model",
-        "created": int(model.loaded_at or created),
+        "type": "model",
+        "display_name": model.name,
+        "created": since,
+        "created_at": datetime.fromtimestamp(since, UTC).isoformat(),
         "owned_by": "card",
         "aliases": model.aliases,
         "context_length": context,

@@ -46,11 +46,15 @@ def chat_logprobs(logprobs: Sequence[Logprob] | None) -> dict[str, Any] | None:
     """Return log-probabilities as chat has them."""
     if logprobs is None:
         return None
-    content = [
+    return {"content": token_logprobs(logprobs), "refusal": None}
+
+
+def token_logprobs(logprobs: Sequence[Logprob]) -> list[dict[str, Any]]:
+    """Return log-probabilities, an object a token."""
+    return [
         _choice(each.text, each.logprob) | {"top_logprobs": [_choice(top.text, top.logprob) for top in each.top]}
         for each in logprobs
     ]
-    return {"content": content, "refusal": None}
 
 
 def completion_logprobs(logprobs: Sequence[Logprob] | None, start: int = 0) -> dict[str, Any] | None:

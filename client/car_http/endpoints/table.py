@@ -1,15 +1,21 @@
 """The table of endpoints."""
 
-from car_http.dialects import openai_chat, openai_completions
-from car_http.endpoints import openai, system
+from car_http.dialects import anthropic as messages
+from car_http.dialects import openai_chat, openai_completions, openai_responses
+from car_http.endpoints import anthropic, openai, system
 from car_http.endpoints.context import Endpoint, generation
 
 _OPENAI = [
     Endpoint("POST", "/chat/completions", generation(openai_chat.read), openai_chat.MEMBERS),
     Endpoint("POST", "/completions", generation(openai_completions.read), openai_chat.MEMBERS),
+    Endpoint("POST", "/responses", generation(openai_responses.read), openai_responses.MEMBERS),
     Endpoint("POST", "/embeddings", openai.embeddings),
     Endpoint("GET", "/models", openai.models),
     Endpoint("GET", "/models/{name:path}", openai.model),
+]
+_ANTHROPIC = [
+    Endpoint("POST", "/v1/messages", generation(messages.read), messages.MEMBERS),
+    Endpoint("POST", "/v1/messages/count_tokens", anthropic.count_tokens, messages.MEMBERS),
 ]
 _SYSTEM = [
     Endpoint("GET", "/health", system.health),
@@ -24,4 +30,4 @@ def _below(prefix: str, endpoints: list[Endpoint]) -> list[Endpoint]:
 
 
 # Clients are configured with and without `/v1` at the end of the URL.
-ENDPOINTS = [*_below("/v1", _OPENAI), *_OPENAI, *_SYSTEM]
+ENDPOINTS = [*_below("/v1", _OPENAI), *_OPENAI, *_ANTHROPIC, *_SYSTEM]

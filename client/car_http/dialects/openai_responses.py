@@ -1,0 +1,244 @@
+"""`POST /v1/responses`, stateless: the whole conversation comes with every request."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from car_http.dialects.common import Caller, caller_params, decode, given, image_data, own_params, refuse
+from car_http.dialects.job import Job
+from car_http.dialects.openai_chat import response_params
+from car_http.dialects.openai_parts import PRIORITIES
+from car_http.dialects.responses_writer import CUSTOM_INPUT, Facts, ResponsesWriter
+from car_http.problems import bad
+
+MEMBERS = {
+    "max_tokens": "max_output_tokens",
+    "json_schema": "text.format",
+    "messages": "input",
+    "session": "prompt_cache_key",
+    "priority": "service_tier",
+    "logprobs": "top_logprobs",
+    "reasoning": "reasoning.effort",
+}
+_REFUSED = {
+    "previous_response_id": "answers are not stored: send the whole conversation in `input`",
+    "conversation": "conversations are not stored: send the whole one in `input`",
+    "background": "answers are not stored: stream this one, or wait for it",
+    "prompt": "prompts are not stored: send `instructions` and `input`",
+}
+_LOGPROBS = "message.output_text.logprobs"
+_CUSTOM_SCHEMA = {
+    "type": "object",
+    "properties": {CUSTOM_INPUT: {"type": "string"}},
+    "required": [CUSTOM_INPUT],
+    "additionalProperties": False,
+}
+_ROLES = {"developer": "system"}
+_ASSISTANT = "assistant"
+Turn = dict[str, Any]
+
+
+class TextOptions(Struct, kw_only=True):
+    """The form of the answer."""
+
+    format: dict[str, Any] | None = None
+
+
+class ReasoningOptions(Struct, kw_only=True):
+    """The effort of thoughts."""
+
+    effort: str | None = None
+
+
+class ResponsesRequest(Struct, kw_only=True):
+    """The body; members that it does not name are dropped."""
+
+    input: str | list[dict[str, Any]]
+    model: str | None = None
+    instructions: str | None = None
+    stream: bool | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+    include: list[str] | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    service_tier: str | None = None
+    metadata: dict[str, Any] | None = None
+    card: dict[str, Any] | None = None
+    previous_response_id: Any = None
+    conversation: Any = None
+    background: Any = None
+    prompt: Any = None
+
+
+def read(body: bytes, caller: Caller) -> Job:
+    """Translate a request; raises Problem."""
+    request = decode(body, ResponsesRequest)
+    refuse(request, _REFUSED)
+    stream = bool(request.stream)
+    customs = frozenset(str(tool.get("name")) for tool in request.tools or [] if tool.get("type") == "custom")
+    probable = _LOGPROBS in (request.include or []) or request.top_logprobs is not None
+    params = given(
+        messages=_conversation(request),
+        model=request.model or None,
+        max_tokens=request.max_output_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        logprobs=(request.top_logprobs or 0) if probable else None,
+        tools=[_tool(tool, f"tools[{place}]") for place, tool in enumerate(request.tools or [])] or None,
+        tool_choice=_tool_choice(request),
+        priority=PRIORITIES.get(request.service_tier or ""),
+    )
+    user = request.safety_identifier or request.user
+    params |= caller_params(caller, user=user, session=request.prompt_cache_key, stream=stream)
+    params |= response_params(request.text.format if request.text else None)
+    params |= _reasoning(request.reasoning)
+    writer = ResponsesWriter(_facts(request), customs)
+    return Job(params | own_params(caller, request.card), stream, writer, MEMBERS)
+
+
+def _facts(request: ResponsesRequest) -> Facts:
+    """Return the members of the request that every response repeats."""
+    return Facts(
+        model=request.model or "",
+        repeated={
+            "instructions": request.instructions,
+            "max_output_tokens": request.max_output_tokens,
+            "metadata": request.metadata or {},
+            "parallel_tool_calls": request.parallel_tool_calls is not False,
+            "reasoning": {"effort": request.reasoning.effort if request.reasoning else None, "summary": None},
+            "temperature": request.temperature,
+            "text": {"format": (request.text and request.text.format) or {"type": "text"}},
+            "tool_choice": request.tool_choice or "auto",
+            "tools": request.tools or [],
+            "top_p": request.top_p,
+            "user": request.user,
+        },
+    )
+
+
+def _reasoning(options: ReasoningOptions | None) -> dict[str, Any]:
+    effort = options.effort if options else None
+    if effort is None:
+        return {}
+    return {"reasoning": "off"} if effort == "none" else {"template_args": {"reasoning_effort": effort}}
+
+
+def _tool(tool: dict[str, Any], place: str) -> dict[str, Any]:
+    kind, name = tool.get("type"), tool.get("name")
+    if kind not in ("function", "custom"):
+        raise bad(place, f"tools of the type `{kind}` are not offered: leave it out")
+    parameters = _CUSTOM_SCHEMA if kind == "custom" else tool.get("parameters")
+    description = tool.get("description")
+    return {"type": "function", "function": given(name=name, description=description, parameters=parameters)}
+
+
+def _tool_choice(request: ResponsesRequest) -> Any:
+    choice = request.tool_choice
+    if not request.tools or choice is None or isinstance(choice, str):
+        return choice if request.tools else None
+    if choice.get("type") in ("function", "custom"):
+        return {"name": choice.get("name")}
+    raise bad("tool_choice", "give auto, none, required or {type: function, name}")
+
+
+def _conversation(request: ResponsesRequest) -> list[Turn]:
+    """Return the turns: thoughts, text and calls of the assistant that follow each other are one turn."""
+    turns: list[Turn] = []
+    if request.instructions:
+        turns.append({"role": "system", "content": request.instructions})
+    if isinstance(request.input, str):
+        return [*turns, {"role": "user", "content": request.input}]
+    for place, item in enumerate(request.input):
+        _add(turns, _turn(item, f"input[{place}]"))
+    return turns
+
+
+def _add(turns: list[Turn], turn: Turn) -> None:
+    last = turns[-1] if turns else None
+    if last is None or turn["role"] != _ASSISTANT or last["role"] != _ASSISTANT or _begins(turn, last):
+        turns.append(turn)
+        return
+    calls = last.get("tool_calls", []) + turn.get("tool_calls", [])
+    merged = {**last, **{name: value for name, value in turn.items() if value is not None}}
+    last.update(merged | ({"tool_calls": calls} if calls else {}))
+
+
+def _begins(turn: Turn, last: Turn) -> bool:
+    """Return whether a turn of the assistant comes after a whole one: its text or thoughts follow text or calls."""
+    if turn.get("tool_calls"):
+        return False
+    return bool(last.get("tool_calls")) or (last.get("content") is not None)
+
+
+def _turn(item: dict[str, Any], place: str) -> Turn:
+    kind = item.get("type", "message")
+    readers = {
+        "message": _message,
+        "function_call": _call,
+        "custom_tool_call": _call,
+        "function_call_output": _output,
+        "custom_tool_call_output": _output,
+        "reasoning": _thoughts,
+    }
+    reader = readers.get(str(kind))
+    if reader is None:
+        raise bad(place, f"items of the type `{kind}` are not offered")
+    return reader(item, place)
+
+
+def _message(item: dict[str, Any], place: str) -> Turn:
+    role = item.get("role")
+    if not isinstance(role, str):
+        raise bad(f"{place}.role", "give a role")
+    return {"role": _ROLES.get(role, role), "content": _content(item.get("content"), f"{place}.content")}
+
+
+def _call(item: dict[str, Any], place: str) -> Turn:
+    arguments = item.get("arguments", "{}")
+    if item.get("type") == "custom_tool_call":
+        arguments = msgspec.json.encode({CUSTOM_INPUT: item.get("input", "")}).decode()
+    call = {"id": item.get("call_id"), "function": {"name": item.get("name"), "arguments": arguments}}
+    return {"role": _ASSISTANT, "content": None, "tool_calls": [call]}
+
+
+def _output(item: dict[str, Any], place: str) -> Turn:
+    content = _content(item.get("output"), f"{place}.output")
+    return {"role": "tool", "content": content, "tool_call_id": item.get("call_id")}
+
+
+def _thoughts(item: dict[str, Any], place: str) -> Turn:
+    """Return thoughts of an earlier answer; those that another server encrypted are left out."""
+    parts = item.get("content") or item.get("summary") or []
+    text = "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+    return {"role": _ASSISTANT, "content": None, "reasoning": text or None}
+
+
+def _content(content: Any, place: str) -> Any:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise bad(place, "give a text or a list of parts")
+    parts = [_part(part, f"{place}[{number}]") for number, part in enumerate(content)]
+    if all(part["type"] == "text" for part in parts):
+        return "".join(part["text"] for part in parts)
+    return parts
+
+
+def _part(part: Any, place: str) -> dict[str, Any]:
+    if isinstance(part, dict):
+        text = part.get("refusal") if part.get("type") == "refusal" else part.get("text")
+        if part.get("type") in ("input_text", "output_text", "text", "refusal") and isinstance(text, str):
+            return {"type": "text", "text": text}
+        if part.get("type") == "input_image" and isinstance(part.get("image_url"), str):
+            return {"type": "image", "data": image_data(part["image_url"], f"{place}.image_url")}
+    raise bad(place, "a part is {type: input_text, text} or {type: input_image, image_url}")

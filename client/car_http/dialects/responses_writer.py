@@ -1,0 +1,216 @@
+"""The answer of `POST /v1/responses`: the object, or its streaming events in order."""
+
+import time
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from car_client.results import Answer, Chunk
+from car_http.dialects import sse
+from car_http.dialects.job import SSE
+from car_http.dialects.openai_parts import card_object, new_id, token_logprobs
+from car_http.problems import Problem
+from car_protocol.answer import Logprob, Progress, Usage
+from car_protocol.conversation import ToolCall
+
+# The only parameter of a custom tool, whose input is free text.
+CUSTOM_INPUT = "input"
+Item = dict[str, Any]
+
+
+class Facts(Struct, frozen=True):
+    """The model, and the members of the request that every response repeats."""
+
+    model: str
+    repeated: dict[str, Any]
+
+
+class ResponsesWriter:
+    """One response; of its items at most one is open at a time."""
+
+    kind = SSE
+
+    def __init__(self, facts: Facts, customs: frozenset[str] = frozenset()) -> None:
+        self._id = new_id("resp_")
+        self._created = int(time.time())
+        self._model = facts.model
+        self._repeated = facts.repeated
+        self._customs = customs
+        self._number = 0  # of the next event
+        self._output: list[Item] = []
+        self._open: str | None = None  # the type of the last item while it grows
+        self._pieces: list[str] = []  # its text so far
+        self._logprobs: list[dict[str, Any]] = []
+
+    def name_model(self, model: str) -> None:
+        """Set the model's name, where the request left it out."""
+        self._model = model
+
+    def begin(self) -> bytes:
+        """Return the events that precede all items."""
+        shape = self._response("in_progress")
+        return self._event("response.created", response=shape) + self._event("response.in_progress", response=shape)
+
+    def progress(self, progress: Progress) -> bytes:
+        """Return a comment."""
+        return sse.comment(progress)
+
+    def alive(self) -> bytes:
+        """Return a comment."""
+        return sse.ALIVE
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        """Return the events of a piece."""
+        events = b""
+        if chunk.reasoning:
+            events += self._grow("reasoning", chunk.reasoning, None)
+        if chunk.text or chunk.logprobs:
+            events += self._grow("message", chunk.text, chunk.logprobs)
+        for call in chunk.tool_calls or []:
+            events += self._call(call)
+        return events
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the events that end the open item and the response."""
+        events = self._close()
+        status = _status(answer)
+        return events + self._event(f"response.{status}", response=self._ended(answer, status))
+
+    def fail(self, problem: Problem) -> bytes:
+        """Return the event of a failed response."""
+        error = {"code": problem.code, "message": problem.message}
+        events = self._close()
+        return events + self._event("response.failed", response=self._response("failed") | {"error": error})
+
+    def whole(self, answer: Answer) -> bytes:
+        """Return the response in one piece."""
+        piece = Chunk(
+            id=0,
+            seq=0,
+            text=answer.text,
+            reasoning=answer.reasoning,
+            tool_calls=answer.tool_calls,
+            logprobs=answer.logprobs,
+        )
+        self._model = self._model or answer.model
+        self.chunk(piece)
+        self._close()
+        return sse.encode(self._ended(answer, _status(answer)))
+
+    def _grow(self, kind: str, text: str, logprobs: list[Logprob] | None) -> bytes:
+        events = b"" if self._open == kind else self._close() + self._start(kind)
+        self._pieces.append(text)
+        shown = token_logprobs(logprobs or [])
+        self._logprobs += shown
+        more = {"logprobs": shown} if kind == "message" else {}
+        return events + self._event(_NAMES[kind] + ".delta", **self._place(), content_index=0, delta=text, **more)
+
+    def _start(self, kind: str) -> bytes:
+        item: Item = {"id": new_id(_PREFIXES[kind]), "type": kind, "status": "in_progress", "content": []}
+        item |= _MORE[kind]
+        self._open, self._pieces, self._logprobs = kind, [], []
+        self._output.append(item)
+        events = self._event("response.output_item.added", output_index=len(self._output) - 1, item=item)
+        return events + self._event(
+            "response.content_part.added", **self._place(), content_index=0, part=_part(kind, "", [])
+        )
+
+    def _close(self) -> bytes:
+        """End the open item, if there is one."""
+        kind, self._open = self._open, None
+        if kind is None:
+            return b""
+        text = "".join(self._pieces)
+        part = _part(kind, text, self._logprobs)
+        more = {"logprobs": self._logprobs} if kind == "message" else {}
+        place = self._place()
+        events = self._event(_NAMES[kind] + ".done", **place, content_index=0, text=text, **more)
+        events += self._event("response.content_part.done", **place, content_index=0, part=part)
+        self._output[-1] |= {"status": "completed", "content": [part]}
+        return events + self._item_done()
+
+    def _call(self, call: ToolCall) -> bytes:
+        """Return the events of a whole call."""
+        events = self._close()
+        custom = call.function.name in self._customs
+        text = _custom_input(call.function.arguments) if custom else call.function.arguments
+        member, name = _CALLS[custom]
+        item: Item = {"id": new_id("fc_"), "type": "custom_tool_call" if custom else "function_call"}
+        item |= {"call_id": call.id, "name": call.function.name, "status": "in_progress", member: ""}
+        self._output.append(item)
+        events += self._event("response.output_item.added", output_index=len(self._output) - 1, item=item)
+        events += self._event(f"response.{name}.delta", **self._place(), delta=text)
+        events += self._event(f"response.{name}.done", **self._place(), **{member: text})
+        self._output[-1] |= {"status": "completed", member: text}
+        return events + self._item_done()
+
+    def _item_done(self) -> bytes:
+        place = len(self._output) - 1
+        return self._event("response.output_item.done", output_index=place, item=self._output[-1])
+
+    def _place(self) -> dict[str, Any]:
+        return {"item_id": self._output[-1]["id"], "output_index": len(self._output) - 1}
+
+    def _event(self, name: str, **members: Any) -> bytes:
+        number, self._number = self._number, self._number + 1
+        return sse.event(name, {"type": name, "sequence_number": number, **members})
+
+    def _ended(self, answer: Answer, status: str) -> dict[str, Any]:
+        shape = self._response(status) | {"usage": _usage(answer.usage), "card": card_object(answer)}
+        if status == "incomplete":
+            shape["incomplete_details"] = {"reason": "max_output_tokens"}
+        return shape
+
+    def _response(self, status: str) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "model": self._model,
+            "output": list(self._output),
+            "previous_response_id": None,
+            "service_tier": "default",
+            "store": False,
+            "truncation": "disabled",
+            "usage": None,
+            **self._repeated,
+        }
+
+
+_NAMES = {"message": "response.output_text", "reasoning": "response.reasoning_text"}
+_MORE: dict[str, Item] = {"message": {"role": "assistant"}, "reasoning": {"summary": []}}
+_PREFIXES = {"message": "msg_", "reasoning": "rs_"}
+# The member of a call's arguments and the name of its events, for function and custom tools.
+_CALLS = {False: ("arguments", "function_call_arguments"), True: ("input", "custom_tool_call_input")}
+
+
+def _part(kind: str, text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
+    if kind == "reasoning":
+        return {"type": "reasoning_text", "text": text}
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+
+
+def _status(answer: Answer) -> str:
+    return "completed" if answer.finish_reason == "stop" else "incomplete"
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }
+
+
+def _custom_input(arguments: str) -> str:
+    """Return the free text of a custom tool's call; arguments that a limit cut stay as they are."""
+    try:
+        return str(msgspec.json.decode(arguments)[CUSTOM_INPUT])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return arguments
