@@ -9,7 +9,7 @@ from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER
 from tests.door.support import DoorProcess, OfflineDoor
-from tests.door.test_openai_client import CALL, PNG, SHORT
+from tests.door.test_openai_client import CALL, PIECES, PNG, SHORT
 
 anthropic = pytest.importorskip("anthropic")
 httpx = pytest.importorskip("httpx2")
@@ -84,7 +84,8 @@ def test_errors_are_those_of_the_client(client: Any) -> None:
 
 
 async def test_thoughts_text_and_calls_are_blocks(offline: OfflineDoor, fake: FakeDaemon) -> None:
-    fake.pieces = [{"reasoning": "Hm."}, {"text": "Let me see."}, {"tool_calls": [CALL, {**CALL, "id": "call_2"}]}]
+    fake.pieces = [{"reasoning": "Hm."}, {"text": "Let me see."}, {"tool_calls": PIECES}]
+    fake.pieces += [{"tool_calls": [{"index": 1, "id": "call_2", "name": "weather", "arguments": "{}"}]}]
     body = {"model": "guide", "max_tokens": 9, "messages": QUESTION, "tools": [WEATHER], "stream": True}
     events = (await offline.post("/v1/messages?beta=true", body)).events
     starts = [event["content_block"]["type"] for event in events if event["type"] == "content_block_start"]
@@ -94,15 +95,14 @@ async def test_thoughts_text_and_calls_are_blocks(offline: OfflineDoor, fake: Fa
         "thinking_delta",
         "signature_delta",
         "text_delta",
-        "input_json_delta",
-        "input_json_delta",
+        *["input_json_delta"] * 3,
     ]
     assert [event["index"] for event in events if event["type"] == "content_block_stop"] == [0, 1, 2, 3]
     assert events[-2]["delta"]["stop_reason"] == "tool_use"
 
 
 def test_the_client_reads_streamed_calls(scripted_door: DoorProcess, scripted: FakeDaemon) -> None:
-    scripted.pieces = [{"tool_calls": [CALL]}]
+    scripted.pieces = [{"tool_calls": [piece]} for piece in PIECES]
     request: dict[str, Any] = {"model": "guide", "max_tokens": 9, "messages": QUESTION, "tools": [WEATHER]}
     with (
         anthropic.Anthropic(base_url=scripted_door.url, auth_token=scripted_door.key, api_key=None) as client,

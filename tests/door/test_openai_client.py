@@ -23,6 +23,11 @@ WEATHER = {
     },
 }
 CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"place":"Vienna"}'}}
+PIECES = [
+    {"index": 0, "id": "call_1", "name": "weather", "arguments": ""},
+    {"index": 0, "arguments": '{"place":'},
+    {"index": 0, "arguments": '"Vienna"}'},
+]
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER
 from tests.door.support import DoorProcess, OfflineDoor
-from tests.door.test_openai_client import CALL, PNG, SHORT, connected
+from tests.door.test_openai_client import PIECES, PNG, SHORT, connected
 
 openai = pytest.importorskip("openai")
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
@@ -64,7 +64,7 @@ def test_a_response_follows_a_schema(client: Any) -> None:
 
 
 async def test_thoughts_text_and_calls_are_items_of_their_own(offline: OfflineDoor, fake: FakeDaemon) -> None:
-    fake.pieces = [{"reasoning": "Hm"}, {"reasoning": "."}, {"text": "Let me see."}, {"tool_calls": [CALL]}]
+    fake.pieces = [{"reasoning": "Hm"}, {"reasoning": "."}, {"text": "Let me see."}, {"tool_calls": PIECES}]
     body = {"model": "guide", "input": "Hi", "tools": [WEATHER], "stream": True}
     events = (await offline.post("/v1/responses", body)).events
     assert [event["type"].removeprefix("response.") for event in events] == [
@@ -85,6 +85,7 @@ async def test_thoughts_text_and_calls_are_items_of_their_own(offline: OfflineDo
         "output_item.done",
         "output_item.added",
         "function_call_arguments.delta",
+        "function_call_arguments.delta",
         "function_call_arguments.done",
         "output_item.done",
         "completed",
@@ -102,6 +103,12 @@ async def test_a_custom_tool_has_free_text_in_both_directions(offline: OfflineDo
     tools = [{"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "syntax": "lark"}}]
     first = (await offline.post("/v1/responses", {"model": "guide", "input": "Hi", "tools": tools})).json
     (item,) = first["output"]
+    fake.pieces = [{"tool_calls": [{"index": 0, "id": "c", "name": "apply_patch", "arguments": arguments[:9]}]}]
+    fake.pieces += [{"tool_calls": [{"index": 0, "arguments": arguments[9:]}]}]
+    body = {"model": "guide", "input": "Hi", "tools": tools, "stream": True}
+    events = (await offline.post("/v1/responses", body)).events
+    deltas = [event["delta"] for event in events if event["type"] == "response.custom_tool_call_input.delta"]
+    assert deltas == ["*** Begin Patch"]
     assert (item["type"], item["input"]) == ("custom_tool_call", "*** Begin Patch")
     output = {"type": "custom_tool_call_output", "call_id": "call_1", "output": "done"}
     conversation = [{"role": "user", "content": "Hi"}, item, output]

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from car_client.results import Answer, Chunk
+from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_parts import new_id
@@ -58,8 +58,8 @@ class MessagesWriter:
             events += self._grow({"type": "thinking", "thinking": "", "signature": ""}, delta)
         if chunk.text:
             events += self._grow({"type": "text", "text": ""}, {"type": "text_delta", "text": chunk.text})
-        for call in chunk.tool_calls or []:
-            events += self._call(call)
+        for piece in chunk.tool_calls or []:
+            events += self._grow_call(piece)
         return events
 
     def end(self, answer: Answer) -> bytes:
@@ -120,12 +120,16 @@ class MessagesWriter:
         self._blocks += 1
         return events
 
-    def _call(self, call: ToolCall) -> bytes:
-        """Return the events of a whole call."""
-        self._called = True
-        events = self._close() + self._begin(_tool_use(call) | {"input": {}})
-        events += self._delta({"type": "input_json_delta", "partial_json": call.function.arguments})
-        return events + self._close()
+    def _grow_call(self, piece: ToolCallDelta) -> bytes:
+        """Return the events of a piece of a call."""
+        events = b""
+        if piece.id is not None:
+            self._called = True
+            block: Block = {"type": "tool_use", "id": piece.id, "name": piece.name, "input": {}}
+            events = self._close() + self._begin(block)
+        if piece.arguments:
+            events += self._delta({"type": "input_json_delta", "partial_json": piece.arguments})
+        return events
 
     def _event(self, name: str, **members: Any) -> bytes:
         return sse.event(name, {"type": name, "index": self._blocks, **members})

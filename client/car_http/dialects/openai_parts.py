@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from car_client.results import Answer
+from car_client.results import Answer, ToolCallDelta
 from car_protocol.answer import Logprob, Usage
 
 PRIORITIES = {"flex": "throughput", "priority": "latency_critical"}
@@ -32,6 +32,14 @@ def finish_reason(answer: Answer, *, called: bool) -> str:
     if answer.finish_reason != "stop":
         return "length"
     return "tool_calls" if called else "stop"
+
+
+def call_pieces(answer: Answer) -> list[ToolCallDelta]:
+    """Return the calls of a whole answer, each as one piece."""
+    return [
+        ToolCallDelta(index=index, id=call.id, name=call.function.name, arguments=call.function.arguments)
+        for index, call in enumerate(answer.tool_calls or [])
+    ]
 
 
 def card_object(answer: Answer) -> dict[str, Any]:

@@ -6,13 +6,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from car_client.results import Answer, Chunk
+from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
 from car_http.dialects.job import SSE
-from car_http.dialects.openai_parts import card_object, new_id, token_logprobs
+from car_http.dialects.openai_parts import call_pieces, card_object, new_id, token_logprobs
 from car_http.problems import Problem
 from car_protocol.answer import Logprob, Progress, Usage
-from car_protocol.conversation import ToolCall
 
 # The only parameter of a custom tool, whose input is free text.
 CUSTOM_INPUT = "input"
@@ -67,8 +66,8 @@ class ResponsesWriter:
             events += self._grow("reasoning", chunk.reasoning, None)
         if chunk.text or chunk.logprobs:
             events += self._grow("message", chunk.text, chunk.logprobs)
-        for call in chunk.tool_calls or []:
-            events += self._call(call)
+        for piece in chunk.tool_calls or []:
+            events += self._grow_call(piece)
         return events
 
     def end(self, answer: Answer) -> bytes:
@@ -90,7 +89,7 @@ class ResponsesWriter:
             seq=0,
             text=answer.text,
             reasoning=answer.reasoning,
-            tool_calls=answer.tool_calls,
+            tool_calls=call_pieces(answer),
             logprobs=answer.logprobs,
         )
         self._model = self._model or answer.model
@@ -116,12 +115,33 @@ class ResponsesWriter:
             "response.content_part.added", **self._place(), content_index=0, part=_part(kind, "", [])
         )
 
+    def _grow_call(self, piece: ToolCallDelta) -> bytes:
+        """Return the events of a piece of a call; the free text of a custom tool is shown when it is whole."""
+        events = b""
+        if piece.id is not None:
+            events = self._close() + self._start_call(piece.id, piece.name or "")
+        text = piece.arguments or ""
+        self._pieces.append(text)
+        if not text or self._open == _CUSTOM:
+            return events
+        return events + self._event(_NAMES[_FUNCTION] + ".delta", **self._place(), delta=text)
+
+    def _start_call(self, call_id: str, name: str) -> bytes:
+        kind = _CUSTOM if name in self._customs else _FUNCTION
+        item: Item = {"id": new_id(_PREFIXES[kind]), "type": kind, "status": "in_progress"}
+        item |= {"call_id": call_id, "name": name, _MEMBERS[kind]: ""}
+        self._open, self._pieces = kind, []
+        self._output.append(item)
+        return self._event("response.output_item.added", output_index=len(self._output) - 1, item=item)
+
     def _close(self) -> bytes:
         """End the open item, if there is one."""
         kind, self._open = self._open, None
         if kind is None:
             return b""
         text = "".join(self._pieces)
+        if kind in _MEMBERS:
+            return self._close_call(kind, text) + self._item_done()
         part = _part(kind, text, self._logprobs)
         more = {"logprobs": self._logprobs} if kind == "message" else {}
         place = self._place()
@@ -130,20 +150,13 @@ class ResponsesWriter:
         self._output[-1] |= {"status": "completed", "content": [part]}
         return events + self._item_done()
 
-    def _call(self, call: ToolCall) -> bytes:
-        """Return the events of a whole call."""
-        events = self._close()
-        custom = call.function.name in self._customs
-        text = _custom_input(call.function.arguments) if custom else call.function.arguments
-        member, name = _CALLS[custom]
-        item: Item = {"id": new_id("fc_"), "type": "custom_tool_call" if custom else "function_call"}
-        item |= {"call_id": call.id, "name": call.function.name, "status": "in_progress", member: ""}
-        self._output.append(item)
-        events += self._event("response.output_item.added", output_index=len(self._output) - 1, item=item)
-        events += self._event(f"response.{name}.delta", **self._place(), delta=text)
-        events += self._event(f"response.{name}.done", **self._place(), **{member: text})
-        self._output[-1] |= {"status": "completed", member: text}
-        return events + self._item_done()
+    def _close_call(self, kind: str, text: str) -> bytes:
+        events = b""
+        if kind == _CUSTOM:
+            text = _custom_input(text)
+            events = self._event(_NAMES[kind] + ".delta", **self._place(), delta=text)
+        self._output[-1] |= {"status": "completed", _MEMBERS[kind]: text}
+        return events + self._event(_NAMES[kind] + ".done", **self._place(), **{_MEMBERS[kind]: text})
 
     def _item_done(self) -> bytes:
         place = len(self._output) - 1
@@ -181,11 +194,18 @@ class ResponsesWriter:
         }
 
 
-_NAMES = {"message": "response.output_text", "reasoning": "response.reasoning_text"}
+_FUNCTION, _CUSTOM = "function_call", "custom_tool_call"
+# The events of each type of item.
+_NAMES = {
+    "message": "response.output_text",
+    "reasoning": "response.reasoning_text",
+    _FUNCTION: "response.function_call_arguments",
+    _CUSTOM: "response.custom_tool_call_input",
+}
+# The members of calls that have their arguments.
+_MEMBERS = {_FUNCTION: "arguments", _CUSTOM: "input"}
 _MORE: dict[str, Item] = {"message": {"role": "assistant"}, "reasoning": {"summary": []}}
-_PREFIXES = {"message": "msg_", "reasoning": "rs_"}
-# The member of a call's arguments and the name of its events, for function and custom tools.
-_CALLS = {False: ("arguments", "function_call_arguments"), True: ("input", "custom_tool_call_input")}
+_PREFIXES = {"message": "msg_", "reasoning": "rs_", _FUNCTION: "fc_", _CUSTOM: "ctc_"}
 
 
 def _part(kind: str, text: str, logprobs: list[dict[str, Any]]) -> dict[str, Any]:
