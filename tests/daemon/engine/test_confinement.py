@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +12,10 @@ from msgspec import structs
 
 from car_daemon.engine.confinement import confine, rules_of
 from car_daemon.engines.link import passed_on
-from car_daemon.guide import PATH
 from car_daemon.host.kernel_sandbox import READ, WRITE, landlock_abi
 from car_daemon.ipc.codec import FrameReader, decode_from_engine, encode_frame
 from car_daemon.ipc.frames import Load, Quit, Ready
+from tests.daemon.engine.real_process import LOAD, PATIENCE_S, started
 
 needs_landlock = pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock (Linux 5.13)")
 needs_seccomp = pytest.mark.skipif(
@@ -25,20 +24,6 @@ needs_seccomp = pytest.mark.skipif(
 )
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines an engine")
 _SIGNAL_ABI = 6
-
-LOAD = Load(
-    path=str(PATH),
-    context_tokens=256,
-    sequences=1,
-    policy="config",
-    max_itl_ms=150,
-    reserve_bytes=0,
-    saved_bytes=0,
-    step_target_ms=50,
-    curves=None,
-    threads=2,
-    gpu_layers=0,
-)
 
 # A real engine, of which the tokenizer, the loop and at last the intake try what is forbidden in place of their work.
 PROBE = """
@@ -126,32 +111,17 @@ class Probed:
     def __init__(self, folder: Path, load: Load, *attempts: str) -> None:
         secret = folder / "secret"
         secret.write_text("secret")
-        ours, theirs = socket.socketpair()
         numbers = json.dumps(NUMBERS.get(platform.machine(), {}))
-        arguments = [
-            str(theirs.fileno()),
-            str(secret),
-            str(folder / "written"),
-            str(os.getpid()),
-            numbers,
-            json.dumps(attempts),
-        ]
-        with theirs:
-            engine = subprocess.Popen(
-                [sys.executable, "-c", PROBE, *arguments],
-                pass_fds=(theirs.fileno(),),
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        with ours, engine:
-            ours.settimeout(30)
+        arguments = (str(secret), str(folder / "written"), str(os.getpid()), numbers, json.dumps(attempts))
+        with started("-c", PROBE, arguments=arguments) as (ours, engine):
             ours.sendall(encode_frame(load))
             reader, self.ready = FrameReader(), None
             while self.ready is None:
                 frames = [decode_from_engine(body) for body in reader.feed(ours.recv(1 << 16))]
                 self.ready = next((frame for frame in frames if isinstance(frame, Ready)), None)
             ours.sendall(encode_frame(Quit()))
-            out, _ = engine.communicate(timeout=30)
+            out, said = engine.communicate(timeout=PATIENCE_S)
+        assert out, said
         self.results = json.loads(out)
 
     def refused(self, attempt: str) -> bool:

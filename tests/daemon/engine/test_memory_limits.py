@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from car_daemon.engine.memory_limits import Used, limit_memory, limits_of
-from tests.daemon.engine.test_confinement import LOAD
+from tests.daemon.engine.real_process import LOAD
 
 GIB = 1 << 30
 sizes = st.integers(0, 1 << 45)
@@ -37,7 +37,7 @@ LIMITED = """
 import sys
 from msgspec import structs
 from car_daemon.engine.memory_limits import limit_memory
-from tests.daemon.engine.test_confinement import LOAD
+from tests.daemon.engine.real_process import LOAD
 means = limit_memory(structs.replace(LOAD, margin_bytes=1 << 28), later=0, threads=1)
 kept = bytearray(200 << 20)
 try:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from car_daemon.engine.process import DaemonGone, FrameSender, in_steps
-from car_daemon.guide import PATH
 from car_daemon.ipc.codec import FrameReader, decode_from_engine, encode_frame
-from car_daemon.ipc.frames import FromEngine, Heartbeat, Load, Loading, Warned
+from car_daemon.ipc.frames import FromEngine, Heartbeat, Loading, Warned
+from tests.daemon.engine.real_process import LOAD, PATIENCE_S, started
 
 YIELD = """
 import resource, sys
@@ -42,32 +42,12 @@ def test_a_frame_that_the_daemon_cannot_read_raises_daemon_gone() -> None:
 
 
 def test_an_engine_whose_daemon_goes_while_it_loads_ends_silently() -> None:
-    load = Load(
-        path=str(PATH),
-        context_tokens=256,
-        sequences=1,
-        policy="config",
-        max_itl_ms=150,
-        reserve_bytes=0,
-        saved_bytes=0,
-        step_target_ms=50,
-        curves=None,
-        threads=1,
-        gpu_layers=0,
-    )
-    ours, theirs = socket.socketpair()
-    with theirs:
-        engine = subprocess.Popen(
-            [sys.executable, "-m", "car_daemon.engine", str(theirs.fileno())],
-            pass_fds=(theirs.fileno(),),
-            stderr=subprocess.PIPE,
-        )
-    with ours, engine:
-        ours.sendall(encode_frame(load))
+    with started("-m", "car_daemon.engine") as (ours, engine):
+        ours.sendall(encode_frame(LOAD))
         # The first frame arrives during the load.
         assert ours.recv(1)
         ours.close()
-        _, said = engine.communicate(timeout=30)
+        _, said = engine.communicate(timeout=PATIENCE_S)
     assert (engine.returncode, said) == (0, b"")
 
 
@@ -85,15 +65,9 @@ engine.serve()
 
 @pytest.mark.parametrize("where", ["thread", "intake"])
 def test_a_defect_of_any_thread_ends_the_process_and_reports_its_place(where: str) -> None:
-    ours, theirs = socket.socketpair()
-    with theirs:
-        engine = subprocess.Popen(
-            [sys.executable, "-c", FAILING, str(theirs.fileno()), where], pass_fds=(theirs.fileno(),)
-        )
-    with ours, engine:
-        ours.settimeout(30)
+    with started("-c", FAILING, arguments=(where,)) as (ours, engine):
         said = b"".join(iter(lambda: ours.recv(4096), b""))
-        assert engine.wait(30) == 1
+        assert engine.wait(PATIENCE_S) == 1
     [warned] = [decode_from_engine(body) for body in FrameReader().feed(said)]
     thread = "loop" if where == "thread" else "intake"
     assert warned == Warned("engine.failed", {"thread": thread, "fault": "MemoryError at __main__:7"})
