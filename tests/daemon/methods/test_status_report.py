@@ -1,0 +1,189 @@
+"""Status objects: the counts of the queue, the rates and memory of engines, and the readings that are kept a moment."""
+
+import os
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from car_daemon.host.memory import MemoryReading
+from car_daemon.ipc.frames import Prepared, RequestUpdate, StepDone
+from car_daemon.methods.capacity_report import CapacityReport
+from car_daemon.methods.model_report import ModelReport
+from car_daemon.methods.status_report import StatusReport
+from car_daemon.models.pool import ModelPool
+from car_daemon.models.settings import ModelSettings
+from car_daemon.requests.answer import Origin, Responder
+from car_daemon.requests.inference import Inference
+from car_daemon.scheduler.backlog import QueueBounds
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.scheduler import Scheduler
+from car_protocol.errors import RpcError
+from car_protocol.infer import InferParams, Priority
+from car_protocol.limits import Limits
+from car_protocol.status import EngineStatus, Status
+from tests.daemon.links import Link, ready_of
+
+QUEUE = 10
+MANY = 1001
+KV_BYTES = 4096
+ORIGIN = Origin(0, 1, 1, "a", None, None)
+
+
+class Client:
+    """Takes what it is answered."""
+
+    chunks = 0
+
+    def chunk(self, *_: object) -> None: ...
+
+    def error(self, error: RpcError) -> None: ...
+
+
+class Reported:
+    """A daemon with one model of two sequences, at a time and with memory that a test sets."""
+
+    def __init__(self, queue_limit: int = QUEUE) -> None:
+        self.now = 100.0
+        self.available = 800
+        settings = {"m": ModelSettings(Path("m"))}
+        self.pool = ModelPool(settings, "m", on_change=lambda _: None, on_progress=lambda _: None)
+        self.scheduler = Scheduler(Gate(), QueueBounds(limit=queue_limit))
+        self.inference = Inference(
+            self.scheduler, self.pool, clock=lambda: self.now, arrived=lambda _: None, left=lambda _: None
+        )
+        self.report = StatusReport(
+            self.inference,
+            ModelReport(self.pool, self.scheduler.gate, set),
+            CapacityReport(self.scheduler, self.pool, Limits(queue_limit=queue_limit)),
+            loop_lag_ms=lambda: 1.5,
+            socket="/run/card.sock",
+            read_memory=lambda: MemoryReading(1000, self.available),
+            clock=lambda: self.now,
+        )
+        self.replica = self.pool.default.replicas[0]
+
+    def serve(self) -> None:
+        """Start the model's engine, as this process."""
+        ready = ready_of(sequences=2, context_tokens=256, kv_bytes=KV_BYTES)
+        self.replica.launched(1, os.getpid())
+        self.replica.become("ready", ready=ready)
+        self.inference.events.engine_ready(self.pool.default, 1, Link(), ready)
+
+    def submit(self, priority: Priority = "latency_critical") -> int:
+        """Send a request; return its key."""
+        params = InferParams(prompt="a", priority=priority)
+        return self.inference.infer(params, ORIGIN, cast(Responder, Client()), size=1, streams=False)
+
+    def run(self, sequence: int, prompt_tokens: int) -> int:
+        """Have a request's prompt computed in a sequence; return its key."""
+        key = self.submit()
+        self.inference.events.frame_received(1, Prepared(key, bytes(4 * prompt_tokens), 8))
+        update = RequestUpdate(key, sequence, "", 0, prompt_tokens)
+        self.inference.events.frame_received(1, StepDone(1, [update]))
+        return key
+
+    @property
+    def status(self) -> Status:
+        """The status now."""
+        return self.report.common(admin=True)
+
+    @property
+    def engine(self) -> EngineStatus:
+        """The only engine's status."""
+        [engine] = self.status.models[0].engines
+        return engine
+
+
+@pytest.fixture
+def reported() -> Reported:
+    """A daemon whose model is not loaded yet."""
+    return Reported()
+
+
+def test_waiting_requests_are_counted_by_class_with_the_oldest_ones_wait(reported: Reported) -> None:
+    reported.submit()
+    reported.now += 2.5
+    reported.submit("throughput")
+    reported.submit("throughput")
+    queue = reported.status.queue
+    assert (queue.latency_critical, queue.throughput, queue.oldest_wait_ms) == (1, 2, 2500.0)
+    assert reported.status.totals.in_flight == 3
+
+
+def test_the_queue_is_healthy_below_four_fifths_of_its_limit_in_each_class(reported: Reported) -> None:
+    for _ in range(7):
+        reported.submit()
+    reported.submit("throughput")
+    assert reported.status.queue.healthy
+    reported.submit()
+    assert not reported.status.queue.healthy
+
+
+def test_an_empty_queue_has_no_oldest_request(reported: Reported) -> None:
+    queue = reported.status.queue
+    assert (queue.oldest_wait_ms, queue.healthy, reported.status.totals.received) == (0.0, True, 0)
+
+
+def test_with_more_than_a_thousand_requests_the_counts_are_at_most_200_ms_old() -> None:
+    reported = Reported(queue_limit=2 * MANY)
+    for _ in range(MANY):
+        reported.submit()
+    assert reported.status.queue.latency_critical == MANY
+    reported.submit()
+    assert reported.status.queue.latency_critical == MANY
+    reported.now += 0.2
+    assert reported.status.queue.latency_critical == MANY + 1
+
+
+def test_memory_is_read_again_after_200_ms(reported: Reported) -> None:
+    assert reported.status.memory.available == 800
+    reported.available = 100
+    assert reported.status.memory.available == 800
+    reported.now += 0.2
+    assert reported.status.memory.available == 100
+
+
+def test_an_engine_is_reported_from_its_launch_and_has_figures_once_it_is_up(reported: Reported) -> None:
+    assert reported.status.models[0].engines == []
+    reported.replica.launched(1, os.getpid())
+    loading = reported.engine
+    assert (loading.pid, loading.sequences, loading.kv_bytes_capacity) == (os.getpid(), 0, 0)
+    assert loading.rss_bytes > 0
+    reported.serve()
+    assert (reported.engine.sequences, reported.engine.kv_bytes_capacity) == (2, KV_BYTES)
+
+
+def test_rates_are_those_between_the_last_two_heartbeats(reported: Reported) -> None:
+    reported.serve()
+    counters = reported.replica.counters
+    counters.update(10.0, {"decode_tokens": 100, "decode_steps": 50, "prefill_tokens": 0, "decode_s": 1.0})
+    assert (reported.engine.decode_tokens_per_s, reported.engine.batch_size) == (0.0, 0.0)
+    counters.update(12.0, {"decode_tokens": 160, "decode_steps": 70, "prefill_tokens": 500, "decode_s": 1.5})
+    engine = reported.engine
+    assert (engine.decode_tokens_per_s, engine.prefill_tokens_per_s, engine.batch_size) == (30.0, 250.0, 3.0)
+    assert (engine.utilisation, engine.seconds["decode"]) == (0.25, 1.5)
+
+
+def test_the_cells_of_running_requests_count_as_their_part_of_the_kv_bytes(reported: Reported) -> None:
+    reported.serve()
+    assert reported.engine.kv_bytes_used == 0
+    reported.run(sequence=0, prompt_tokens=128)
+    assert reported.engine.kv_bytes_used == KV_BYTES * 128 // (2 * 256)
+
+
+def test_running_requests_are_in_order_of_arrival_and_waiting_ones_are_left_out(reported: Reported) -> None:
+    reported.serve()
+    first, second = reported.run(sequence=1, prompt_tokens=4), reported.run(sequence=0, prompt_tokens=4)
+    reported.submit()
+    assert [answer.request.key for answer in reported.report.running()] == [first, second]
+
+
+def test_a_draining_daemon_says_so_with_its_age(reported: Reported) -> None:
+    assert reported.status.state == "serving"
+    reported.now += 7.25
+    reported.scheduler.draining = True
+    status = reported.status
+    assert (status.state, status.uptime_s, status.loop_lag_ms, status.socket) == (
+        "draining", 7.25, 1.5, "/run/card.sock",
+    )  # fmt: skip
