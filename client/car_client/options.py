@@ -90,8 +90,10 @@ class InferOptions(TypedDict, total=False):
     tool_choice: ToolChoice | Mapping[str, Any]
     """`required` and a named tool force a call by a grammar. Default 'auto'."""
     reasoning: ReasoningMode
-    """The thoughts of models that think: `auto` (without another in the model's entry) returns them in `reasoning`,
-    `keep` leaves them in `text`, `off` has the model write none.
+    """The thoughts of models that think: `auto` (without another in the model's entry) returns them in `reasoning`, of
+    a model that is run as its makers do; `keep` leaves them in `text`; `on` has the model think, where it does so
+    only on request, and is refused (1004, `lacks: thinking`) where it has no thoughts; `off` has it write none, or
+    the fewest that its template allows.
     """
     continue_last: bool
     """Go on in the last message, an assistant's text, and return only what follows it. Default False."""

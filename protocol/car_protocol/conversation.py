@@ -103,7 +103,7 @@ class NamedTool(Struct, frozen=True, forbid_unknown_fields=True):
 Tools = Annotated[list[Tool], Meta(max_length=128)]
 Messages = Annotated[list[Message], Meta(min_length=1, max_length=512)]
 ToolChoice = Literal["auto", "none", "required"] | NamedTool
-ReasoningMode = Literal["auto", "keep", "off"]
+ReasoningMode = Literal["auto", "keep", "on", "off"]
 
 
 def check_continued(messages: list[Message] | None, *, continues: bool) -> None:

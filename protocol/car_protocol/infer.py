@@ -120,8 +120,9 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ReasoningMode | UnsetType,
         note(
             "the thoughts of models that think: `auto` (without another in the model's entry) returns them in "
-            "`reasoning`, `keep` leaves them in `text`, "
-            "`off` has the model write none"
+            "`reasoning`, of a model that is run as its makers do; `keep` leaves them in `text`; `on` has the model "
+            "think, where it does so only on request, and is refused (1004, `lacks: thinking`) where it has no "
+            "thoughts; `off` has it write none, or the fewest that its template allows"
         ),
     ] = UNSET
     temperature: _Temperature = UNSET  # type: ignore[assignment]  # an absent one may stand in the model's entry

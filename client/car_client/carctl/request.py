@@ -58,7 +58,9 @@ FLAGS = {
     "--schema": Flag("json_schema", "constrain the answer to this JSON schema", "FILE", _json_file),
     "--grammar": Flag("grammar", "constrain the answer to this grammar (GBNF)", "FILE", _text_file),
     "--tools": Flag("tools", "functions that the model may call, as a JSON array", "FILE", _json_file),
-    "--reasoning": Flag("reasoning", "how the model's thinking is returned", choices=get_args(ReasoningMode)),
+    "--reasoning": Flag(
+        "reasoning", "whether the model thinks, and where its thoughts go", choices=get_args(ReasoningMode)
+    ),
     "--priority": Flag("priority", "throughput requests run after latency-critical ones", choices=get_args(Priority)),
     "--timeout-ms": Flag("timeout_ms", "a deadline over queue, prefill and decode", "MS", int),
     "--client": Flag("client", "a label for fairness and `carctl status`", "NAME"),

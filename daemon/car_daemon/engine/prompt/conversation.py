@@ -14,6 +14,7 @@ from car_daemon.engine.prompt.template import Rendered
 from car_daemon.ipc.frames import Chat, ImageSlot, Reading
 from car_daemon.ipc.refusal import Refusal
 
+_THOUGHTLESS = "the model has no thoughts that its chat template shows: leave `reasoning` out, or set `thinking_tags`"
 _UNREAD = "the syntax of its tool calls is not known: set `tool_style` in the model's entry"
 
 
@@ -23,6 +24,11 @@ class Template(Protocol):
     @property
     def takes_tools(self) -> bool:
         """True if it shows tools to the model."""
+        ...
+
+    @property
+    def abilities(self) -> list[str]:
+        """`tools` and `thinking`, as far as the model has them."""
         ...
 
     @property
@@ -77,6 +83,8 @@ class Conversations:
             raise _lacks("tools", "the chat template does not take tools")
         if chat.tools and template.format.tools is None:
             raise _lacks("tools", _UNREAD)
+        if chat.reasoning == "on" and "thinking" not in template.abilities:
+            raise _lacks("thinking", _THOUGHTLESS)
         check = partial(self._limit.check_bytes, max_tokens=max_tokens)
         # The texts that every template shows.
         texts = [message.text for message in chat.messages] + [tool.function.description for tool in chat.tools]

@@ -75,6 +75,7 @@ class FakeTemplate:
     def __init__(self, *, takes_tools: bool = True, form: Format | None = None, inside: bool = False) -> None:
         self.takes_tools = takes_tools
         self.format = form or Format()
+        self.abilities = ["thinking"] if self.format.thinking else []
         self._inside = inside
 
     def render(self, chat: Chat, check: Callable[[int], None]) -> Rendered:
@@ -382,6 +383,14 @@ def test_a_thinking_model_s_answer_is_split_unless_all_is_to_be_kept() -> None:
     assert (split.thinking, split.inside, split.tools) == (THINKING.thinking, True, None)
     kept = reading_of(thinking.answer(prepare(chat=conversation("hi", reasoning="keep"))))
     assert (kept.keep, split.keep, kept.inside, kept.markers) == (True, False, True, THINKING.markers)
+
+
+def test_thoughts_are_refused_where_a_model_has_none() -> None:
+    asked = prepare(chat=conversation("hi", reasoning="on"))
+    assert isinstance(preparer(template=FakeTemplate(form=THINKING)).answer(asked), Prepared)
+    reason, data = refused(preparer(template=FakeTemplate()).answer(asked))
+    assert (reason, data["lacks"]) == ("model_unavailable", "thinking")
+    assert "set `thinking_tags`" in str(data["why"])
 
 
 def test_calls_are_read_only_where_there_are_tools() -> None:

@@ -37,6 +37,61 @@ RESULT = result("sunny spells")
 pytestmark = pytest.mark.skipif(
     not SOURCES, reason=f"no chat templates of llama.cpp: set {VARIABLE} to the source distribution of llama-cpp-python"
 )
+# How a prompt ends with `auto`, `on` and `off`: inside a thought, after a closed one, or without (`-`).
+THOUGHTS = {
+    "Apertus-8B-Instruct": "---",
+    "Apriel-1.6-15b-Thinker-fixed": "iic",
+    "Bielik-11B-v3.0-Instruct": "-i-",
+    "ByteDance-Seed-OSS": "--c",
+    "Cohere2MoE": "iic",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "--c",
+    "GLM-4.6": "--c",
+    "GLM-4.7-Flash": "iic",
+    "HuggingFaceTB-SmolLM3-3B": "--c",
+    "Kimi-K2-Thinking": "---",
+    "Kimi-K3": "ii-",
+    "LFM2.5-8B-A1B": "---",
+    "LFM2.5-Instruct": "---",
+    "MiniMax-M2": "iic",
+    "MiniMax-M3": "-ic",
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": "iic",
+    "NVIDIA-Nemotron-Nano-v2": "iic",
+    "Qwen-QwQ-32B": "iic",
+    "Qwen-Qwen3-0.6B": "--c",
+    "Qwen3.5-4B": "iic",
+    "Reka-Edge": "-i-",
+    "Spark2.5": "iic",
+    "StepFun3.5-Flash": "iic",
+    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B": "iic",
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": "iic",
+    "deepseek-ai-DeepSeek-V3.1": "cic",
+    "deepseek-ai-DeepSeek-V3.2": "cic",
+    "deepseek-ai-DeepSeek-V4": "cic",
+    "deepseek-ai-DeepSeek-V4-Flash-0731": "cic",
+    "google-gemma-4-31B-it": "c-c",
+    "google-gemma-4-31B-it-interleaved": "c-c",
+    "ibm-granite-granite-3.3-2B-Instruct": "---",
+    "inclusionai-ling-3.0-flash": "iic",
+    "llama-cpp-deepseek-r1": "iic",
+    "llama-cpp-rwkv-world": "-ic",
+    "mistralai-Ministral-3-14B-Reasoning-2512": "---",
+    "muse-glimmer": "---",
+    "openai-gpt-oss-120b": "---",
+    "openbmb-MiniCPM5-1B": "-ic",
+    "poolside-Laguna-S-2.1": "iic",
+    "poolside-Laguna-XS-2.1": "cic",
+    "poolside-Laguna-XS.2": "cic",
+    "tencent-Hy3": "cic",
+    "unsloth-Apriel-1.5": "---",
+    "upstage-Solar-Open-100B": "---",
+}
+# Words that a template writes for a model whose prompt opens no thought.
+WORDS = {
+    "Apertus-8B-Instruct": "Deliberation: enabled",
+    "google-gemma-4-31B-it": "<|think|>",
+    "google-gemma-4-31B-it-interleaved": "<|think|>",
+    "ibm-granite-granite-3.3-2B-Instruct": "<think>",
+}
 
 
 def template_of(name: str) -> ChatTemplate:
@@ -100,3 +155,84 @@ def test_a_template_without_turns_of_tools_refuses_them_in_its_own_words(name: s
     with pytest.raises(TemplateError, match="invalid_params") as error:
         written(template_of(name), ASKED, CALLED, RESULT)
     assert "roles must alternate" in str(error.value.data["why"])
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_model_thinks_as_its_makers_run_it_or_as_it_is_told(name: str) -> None:
+    template = template_of(name)
+    assert ("thinking" in template.abilities) == (name in THOUGHTS)
+    found = "".join(ending(template, reasoning) for reasoning in ("auto", "on", "off"))
+    assert found == THOUGHTS.get(name, "---")
+
+
+def ending(template: ChatTemplate, reasoning: str) -> str:
+    rendered = template.render(chat(ASKED, reasoning=reasoning))
+    tags = template.format.thinking
+    closed = tags is not None and VOCABULARY.written(rendered.tokens).rstrip().endswith(tags.close)
+    return "i" if rendered.inside else "c" if closed else "-"
+
+
+@pytest.mark.parametrize("name", sorted(set(WORDS) & set(SOURCES)))
+def test_a_model_that_opens_its_thoughts_itself_is_told_to(name: str) -> None:
+    template = template_of(name)
+    assert [WORDS[name] in written(template, ASKED, reasoning=each) for each in ("auto", "on", "off")] == [
+        False,
+        True,
+        False,
+    ]
+
+
+# Templates that show no thoughts of earlier answers.
+FORGETFUL = {
+    "Apertus-8B-Instruct",
+    "Apriel-1.6-15b-Thinker-fixed",
+    "HuggingFaceTB-SmolLM3-3B",
+    "LFM2.5-Instruct",
+    "NVIDIA-Nemotron-Nano-v2",
+    "Qwen-QwQ-32B",
+    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+    "deepseek-ai-DeepSeek-V3.1",
+    "ibm-granite-granite-3.3-2B-Instruct",
+    "llama-cpp-deepseek-r1",
+    "llama-cpp-rwkv-world",
+    "unsloth-Apriel-1.5",
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(THOUGHTS) & set(SOURCES) - ALTERNATING))
+def test_the_thoughts_before_a_call_come_back(name: str) -> None:
+    turn = calls(call("get_weather", '{"city": "Paris"}'), reasoning="Which city")
+    text = written(template_of(name), ASKED, turn, RESULT, tools=[WEATHER], reasoning="on")
+    assert ("Which city" in text) != (name in FORGETFUL)
+
+
+# Templates that show the thoughts of answers before the last question, where the client sends them.
+REMEMBERING = {
+    "Bielik-11B-v3.0-Instruct",
+    "ByteDance-Seed-OSS",
+    "Cohere2MoE",
+    "GLM-4.7-Flash",
+    "Kimi-K3",
+    "LFM2.5-8B-A1B",
+    "MiniMax-M3",
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "Spark2.5",
+    "deepseek-ai-DeepSeek-V4",
+    "deepseek-ai-DeepSeek-V4-Flash-0731",
+    "inclusionai-ling-3.0-flash",
+    "mistralai-Ministral-3-14B-Reasoning-2512",
+    "muse-glimmer",
+    "poolside-Laguna-S-2.1",
+    "poolside-Laguna-XS-2.1",
+    "poolside-Laguna-XS.2",
+    "tencent-Hy3",
+    "upstage-Solar-Open-100B",
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(THOUGHTS) & set(SOURCES)))
+def test_the_thoughts_of_earlier_answers_come_back(name: str) -> None:
+    answered = Message("assistant", "Blue", reasoning="Which city")
+    text = written(template_of(name), ASKED, answered, Message("user", "And then?"), reasoning="on")
+    assert ("Which city" in text) == (name in REMEMBERING)
