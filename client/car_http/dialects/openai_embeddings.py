@@ -52,7 +52,7 @@ def read(body: bytes, caller: Caller) -> EmbedJob:
 def embeddings_object(job: EmbedJob, found: Embeddings) -> dict[str, Any]:
     """Return the vectors; raises Problem where they have fewer numbers than requested."""
     data = [
-        {"object": "embedding", "index": index, "embedding": _written(_shortened(vector, job.dimensions), job)}
+        {"object": "embedding", "index": index, "embedding": _written(shortened(vector, job.dimensions), job)}
         for index, vector in enumerate(found.embeddings)
     ]
     tokens = found.usage.prompt_tokens
@@ -60,7 +60,7 @@ def embeddings_object(job: EmbedJob, found: Embeddings) -> dict[str, Any]:
     return {"object": "list", "data": data, "model": found.model, "usage": usage}
 
 
-def _shortened(vector: list[float], dimensions: int | None) -> list[float]:
+def shortened(vector: list[float], dimensions: int | None) -> list[float]:
     """Return the first numbers of a vector, scaled to length 1 again."""
     if dimensions is None or dimensions == len(vector):
         return vector

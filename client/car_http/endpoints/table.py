@@ -1,8 +1,9 @@
 """The table of endpoints."""
 
 from car_http.dialects import anthropic as messages
+from car_http.dialects import ollama as ollama_dialect
 from car_http.dialects import openai_chat, openai_completions, openai_responses
-from car_http.endpoints import anthropic, openai, system
+from car_http.endpoints import anthropic, ollama, openai, system
 from car_http.endpoints.context import Endpoint, generation
 
 _OPENAI = [
@@ -17,6 +18,18 @@ _ANTHROPIC = [
     Endpoint("POST", "/v1/messages", generation(messages.read), messages.MEMBERS),
     Endpoint("POST", "/v1/messages/count_tokens", anthropic.count_tokens, messages.MEMBERS),
 ]
+_OLLAMA = [
+    Endpoint("GET", "/", ollama.root),
+    Endpoint("HEAD", "/", ollama.root),
+    Endpoint("GET", "/api/version", ollama.version),
+    Endpoint("GET", "/api/tags", ollama.tags),
+    Endpoint("GET", "/api/ps", ollama.running),
+    Endpoint("POST", "/api/show", ollama.show),
+    Endpoint("POST", "/api/chat", ollama.answering(ollama_dialect.read_chat), ollama_dialect.MEMBERS),
+    Endpoint("POST", "/api/generate", ollama.answering(ollama_dialect.read_generate), ollama_dialect.MEMBERS),
+    Endpoint("POST", "/api/embed", ollama.embed),
+    Endpoint("POST", "/api/embeddings", ollama.embeddings),
+]
 _SYSTEM = [
     Endpoint("GET", "/health", system.health),
     Endpoint("GET", "/metrics", system.metrics),
@@ -30,4 +43,4 @@ def _below(prefix: str, endpoints: list[Endpoint]) -> list[Endpoint]:
 
 
 # Clients are configured with and without `/v1` at the end of the URL.
-ENDPOINTS = [*_below("/v1", _OPENAI), *_OPENAI, *_ANTHROPIC, *_SYSTEM]
+ENDPOINTS = [*_below("/v1", _OPENAI), *_OPENAI, *_ANTHROPIC, *_OLLAMA, *_SYSTEM]

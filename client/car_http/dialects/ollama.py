@@ -1,0 +1,226 @@
+"""Ollama's `POST /api/chat`, `/api/generate` and `/api/embed`: requests."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from car_http.dialects.common import Caller, caller_params, decode, given, own_params, refuse
+from car_http.dialects.job import Job
+from car_http.dialects.ollama_writer import OllamaWriter
+from car_http.problems import bad
+
+MEMBERS = {"json_schema": "format", "max_tokens": "options.num_predict", "suffix": "suffix"}
+_REFUSED = {
+    "template": "the model's own template is used: send `raw` with the whole prompt",
+    "context": "answers are not stored: send the conversation to /api/chat",
+}
+_SAME = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "typical_p",
+    "repeat_last_n",
+    "repeat_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
+_MOST_SEED = 2**32 - 2
+_TAG = ":latest"
+
+
+class Options(Struct, kw_only=True):
+    """The options that change an answer; those about memory and threads are the daemon's own."""
+
+    num_predict: int | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    repeat_last_n: int | None = None
+    repeat_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+
+
+class Called(Struct, kw_only=True):
+    """A function's name, and its arguments as data."""
+
+    name: str
+    arguments: dict[str, Any] | str = {}
+
+
+class Call(Struct, kw_only=True):
+    """A call of an earlier answer."""
+
+    function: Called
+    id: str | None = None
+
+
+class Message(Struct, kw_only=True):
+    """One turn."""
+
+    role: str
+    content: str | None = None
+    images: list[str] | None = None
+    thinking: str | None = None
+    tool_calls: list[Call] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+class Generated(Struct, kw_only=True):
+    """The members that chat and generate share; a stream is the default."""
+
+    model: str
+    stream: bool | None = None
+    format: str | dict[str, Any] | None = None
+    options: Options | None = None
+    think: bool | str | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    card: dict[str, Any] | None = None
+
+
+class ChatRequest(Generated, kw_only=True):
+    """The body of `/api/chat`; members that it does not name are dropped."""
+
+    messages: list[Message] | None = None
+    tools: list[dict[str, Any]] | None = None
+
+
+class GenerateRequest(Generated, kw_only=True):
+    """The body of `/api/generate`; members that it does not name are dropped."""
+
+    prompt: str | None = None
+    suffix: str | None = None
+    system: str | None = None
+    images: list[str] | None = None
+    raw: bool | None = None
+    template: str | None = None
+    context: list[int] | None = None
+
+
+class EmbedRequest(Struct, kw_only=True):
+    """The bodies of `/api/embed` and, with `prompt`, of `/api/embeddings`."""
+
+    model: str
+    input: str | list[str] | None = None
+    prompt: str | None = None
+    dimensions: int | None = None
+
+
+def model_name(name: str) -> str:
+    """Return the name without the tag that Ollama adds by itself."""
+    return name.removesuffix(_TAG)
+
+
+def read_chat(body: bytes, caller: Caller) -> Job | str:
+    """Translate a chat; without messages return the model's name, which such a request loads. Raises Problem."""
+    request = decode(body, ChatRequest)
+    if not request.messages:
+        return model_name(request.model)
+    params = {"messages": _messages(request.messages)} | given(tools=request.tools or None)
+    return _job(request, caller, params, OllamaWriter(request.model, chats=True))
+
+
+def read_generate(body: bytes, caller: Caller) -> Job | str:
+    """Translate a prompt; without one return the model's name, which such a request loads. Raises Problem."""
+    request = decode(body, GenerateRequest)
+    refuse(request, _REFUSED)
+    if not request.prompt and not request.images:
+        return model_name(request.model)
+    return _job(request, caller, _prompt(request), OllamaWriter(request.model, chats=False))
+
+
+def read_embed(body: bytes) -> tuple[dict[str, Any], EmbedRequest]:
+    """Return the params of `embed`, and the request; raises Problem."""
+    request = decode(body, EmbedRequest)
+    texts = request.prompt if request.input is None else request.input
+    if texts is None:
+        raise bad("input", "give a text or a list of texts")
+    if request.dimensions is not None and request.dimensions < 1:
+        raise bad("dimensions", "give a number of at least 1")
+    listed = [texts] if isinstance(texts, str) else texts
+    return {"input": listed, "model": model_name(request.model)}, request
+
+
+def _job(request: Generated, caller: Caller, params: dict[str, Any], writer: OllamaWriter) -> Job:
+    stream = request.stream is not False
+    options = request.options or Options()
+    params |= {"model": model_name(request.model)} | _sampling(options)
+    params |= given(logprobs=(request.top_logprobs or 0) if request.logprobs else None)
+    params |= _format(request.format) | _thinking(request.think)
+    params |= caller_params(caller, user=None, session=None, stream=stream)
+    return Job(params | own_params(caller, request.card), stream, writer, MEMBERS)
+
+
+def _prompt(request: GenerateRequest) -> dict[str, Any]:
+    """Return the prompt as it is where a gap or raw text is to be continued, else as a conversation."""
+    if request.raw or request.suffix:
+        return {"prompt": request.prompt or ""} | given(suffix=request.suffix or None)
+    system = [{"role": "system", "content": request.system}] if request.system else []
+    user = Message(role="user", content=request.prompt, images=request.images)
+    return {"messages": [*system, *_messages([user])]}
+
+
+def _messages(messages: list[Message]) -> list[dict[str, Any]]:
+    """Return the turns; a call without an id has its place as one, and so has the result of a tool."""
+    turns, calls, results = [], 0, 0
+    for message in messages:
+        ids = [call.id or f"call_{calls + place}" for place, call in enumerate(message.tool_calls or [])]
+        calls += len(ids)
+        answered = message.tool_call_id
+        if message.role == "tool" and answered is None:
+            answered, results = f"call_{results}", results + 1
+        turns.append(_turn(message, ids, answered))
+    return turns
+
+
+def _turn(message: Message, ids: list[str], answered: str | None) -> dict[str, Any]:
+    calls = [
+        {"id": call_id, "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)}}
+        for call_id, call in zip(ids, message.tool_calls or [], strict=True)
+    ]
+    content: Any = message.content or (None if calls else "")
+    if message.images:
+        images = [{"type": "image", "data": image.rpartition(",")[2]} for image in message.images]
+        content = [*images, {"type": "text", "text": message.content or ""}]
+    return {"role": message.role, "content": content} | given(
+        reasoning=message.thinking or None, tool_calls=calls or None, tool_call_id=answered, name=message.tool_name
+    )
+
+
+def _arguments(arguments: dict[str, Any] | str) -> str:
+    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+
+
+def _sampling(options: Options) -> dict[str, Any]:
+    stop = [options.stop] if isinstance(options.stop, str) else options.stop
+    seed, most = options.seed, options.num_predict
+    return given(
+        **{name: getattr(options, name) for name in _SAME},
+        max_tokens=None if most is None or most < 0 else most,
+        seed=None if seed is None or seed < 0 else seed % (_MOST_SEED + 1),
+        stop=[each for each in stop or [] if each] or None,
+    )
+
+
+def _format(form: str | dict[str, Any] | None) -> dict[str, Any]:
+    if form in (None, ""):
+        return {}
+    if isinstance(form, dict):
+        return {"json_schema": form, "lenient": True}
+    if form != "json":
+        raise bad("format", "give json or a JSON schema")
+    return {"json_schema": {"type": "object"}, "lenient": True}
+
+
+def _thinking(think: bool | str | None) -> dict[str, Any]:
+    if think is False:
+        return {"reasoning": "off"}
+    return {"template_args": {"reasoning_effort": think}} if isinstance(think, str) else {}

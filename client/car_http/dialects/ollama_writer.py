@@ -1,0 +1,120 @@
+"""The answers of Ollama's `/api/chat` and `/api/generate`: one object, or lines of objects."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from car_client.results import Answer, Chunk, ToolCallDelta
+from car_http.dialects.job import NDJSON
+from car_http.dialects.openai_parts import call_pieces, card_object, token_logprobs
+from car_http.problems import Problem, encoded, ollama_error
+from car_protocol.answer import Progress, Timings
+from car_protocol.tool_calls import joined_calls
+
+_NS_PER_MS = 1_000_000
+
+
+def now() -> str:
+    """Return the time as Ollama writes it."""
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+class OllamaWriter:
+    """One answer of a chat, or of a prompt; calls are shown whole."""
+
+    kind = NDJSON
+
+    def __init__(self, model: str, *, chats: bool) -> None:
+        self._model = model
+        self._chats = chats
+        self._pieces: list[ToolCallDelta] = []  # of calls that are not whole
+
+    def name_model(self, model: str) -> None:
+        """Set the model's name; Ollama's requests always have one."""
+        self._model = model
+
+    def begin(self) -> bytes:
+        """Return nothing."""
+        return b""
+
+    def progress(self, progress: Progress) -> bytes:
+        """Return nothing: the dialect has no line for it."""
+        return b""
+
+    def alive(self) -> bytes:
+        """Return nothing: the dialect has no line for it."""
+        return b""
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        """Return the line of a piece."""
+        done: list[ToolCallDelta] = []
+        for piece in chunk.tool_calls or []:
+            if piece.id is not None:
+                done, self._pieces = [*done, *self._pieces], []
+            self._pieces.append(piece)
+        if not (chunk.text or chunk.reasoning or done or chunk.logprobs):
+            return b""
+        shape = self._piece(chunk.text, chunk.reasoning, done)
+        if chunk.logprobs:
+            shape["logprobs"] = token_logprobs(chunk.logprobs)
+        return _line(shape | {"done": False})
+
+    def end(self, answer: Answer) -> bytes:
+        """Return the line of the last calls, and the line with the figures."""
+        calls = _line(self._piece("", None, self._pieces) | {"done": False}) if self._pieces else b""
+        return calls + _line(self._piece("", None, []) | _figures(answer))
+
+    def fail(self, problem: Problem) -> bytes:
+        """Return the error as a line."""
+        return encoded(ollama_error(problem)) + b"\n"
+
+    def whole(self, answer: Answer) -> bytes:
+        """Return the answer in one object."""
+        shape = self._piece(answer.text, answer.reasoning, call_pieces(answer))
+        if answer.logprobs:
+            shape["logprobs"] = token_logprobs(answer.logprobs)
+        return msgspec.json.encode(shape | _figures(answer))
+
+    def _piece(self, text: str, thinking: str | None, calls: list[ToolCallDelta]) -> dict[str, Any]:
+        shown: dict[str, Any] = {"role": "assistant", "content": text} if self._chats else {"response": text}
+        if thinking:
+            shown["thinking"] = thinking
+        if calls:
+            shown["tool_calls"] = _calls(calls)
+        head = {"model": self._model, "created_at": now()}
+        return head | ({"message": shown} if self._chats else shown)
+
+
+def _calls(pieces: list[ToolCallDelta]) -> list[dict[str, Any]]:
+    """Return whole calls; arguments that are not an object stand as a text in one."""
+    return [
+        {"id": call.id, "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)}}
+        for call in joined_calls(pieces)
+    ]
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError:
+        return {"arguments": text}
+
+
+def _figures(answer: Answer) -> dict[str, Any]:
+    timings: Timings = answer.timings
+    return {
+        "done": True,
+        "done_reason": "stop" if answer.finish_reason == "stop" else "length",
+        "total_duration": round(timings.total_ms * _NS_PER_MS),
+        "load_duration": 0,
+        "prompt_eval_count": answer.usage.prompt_tokens,
+        "prompt_eval_duration": round(timings.prefill_ms * _NS_PER_MS),
+        "eval_count": answer.usage.completion_tokens,
+        "eval_duration": round(timings.decode_ms * _NS_PER_MS),
+        "card": card_object(answer),
+    }
+
+
+def _line(shape: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(shape) + b"\n"

@@ -1,0 +1,92 @@
+"""Ollama's endpoints."""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from car_client.results import ModelDetails
+from car_http.answering import answer
+from car_http.dialects import ollama, ollama_models
+from car_http.dialects.common import Caller, decode
+from car_http.dialects.job import Job
+from car_http.dialects.ollama_writer import now
+from car_http.dialects.openai_embeddings import shortened
+from car_http.endpoints.context import DoorContext, Handler, Path, caller_of
+from car_http.exchange import Exchange
+from car_http.problems import bad
+from car_protocol.embed import Embeddings
+
+
+class _ShowRequest(Struct):
+    model: str | None = None
+    name: str | None = None
+
+
+def answering(read: Callable[[bytes, Caller], Job | str]) -> Handler:
+    """Return the handler that answers a job; a request that only loads its model is answered at once."""
+
+    async def handle(door: DoorContext, exchange: Exchange, path: Path) -> None:
+        job = read(await exchange.body(), caller_of(exchange))
+        if isinstance(job, Job):
+            await answer(door.pool, job, exchange, door.pace)
+            return
+        model = await door.model(job)
+        loaded = {"model": model.name, "created_at": now(), "response": "", "done": True, "done_reason": "load"}
+        await exchange.respond(msgspec.json.encode(loaded | {"message": {"role": "assistant", "content": ""}}))
+
+    return handle
+
+
+async def embed(door: DoorContext, exchange: Exchange, path: Path) -> None:
+    """Answer `POST /api/embed`."""
+    params, request = ollama.read_embed(await exchange.body())
+    found = await _embedded(door, exchange, params)
+    vectors = [shortened(vector, request.dimensions) for vector in found.embeddings]
+    shape = {"model": request.model, "embeddings": vectors, "total_duration": 0, "load_duration": 0}
+    await exchange.respond(msgspec.json.encode(shape | {"prompt_eval_count": found.usage.prompt_tokens}))
+
+
+async def embeddings(door: DoorContext, exchange: Exchange, path: Path) -> None:
+    """Answer the older `POST /api/embeddings`."""
+    params, _ = ollama.read_embed(await exchange.body())
+    found = await _embedded(door, exchange, params)
+    await exchange.respond(msgspec.json.encode({"embedding": found.embeddings[0]}))
+
+
+async def version(door: DoorContext, exchange: Exchange, path: Path) -> None:
+    """Answer `GET /api/version`."""
+    await exchange.respond(msgspec.json.encode({"version": ollama_models.VERSION}))
+
+
+async def tags(door: DoorContext, exchange: Exchange, path: Path) -> None:
+    """Answer `GET /api/tags`."""
+    listed = ollama_models.tags(await door.catalogue.models(), door.metrics.started)
+    await exchange.respond(msgspec.json.encode(listed))
+
+
+async def running(door: DoorContext, exchange: Exchange, path: Path) -> None:
+    """Answer `GET /api/ps`."""
+    listed = ollama_models.running(await door.catalogue.models(), door.metrics.started)
+    await exchange.respond(msgspec.json.encode(listed))
+
+
+async def show(door: DoorContext, exchange: Exchange, path: Path) -> None:
+    """Answer `POST /api/show`."""
+    request = decode(await exchange.body(), _ShowRequest)
+    name = request.model or request.name
+    if not name:
+        raise bad("model", "give the name of a model: GET /api/tags lists them")
+    result = await door.pool.result("models/show", {"model": ollama.model_name(name)})
+    details = msgspec.json.decode(result, type=ModelDetails)
+    await exchange.respond(msgspec.json.encode(ollama_models.shown(details, door.metrics.started)))
+
+
+async def root(door: DoorContext, exchange: Exchange, path: Path) -> None:
+    """Answer `GET /`, by which clients check that there is a server."""
+    await exchange.respond(b"card is running", kind="text/plain; charset=utf-8")
+
+
+async def _embedded(door: DoorContext, exchange: Exchange, params: dict[str, object]) -> Embeddings:
+    result = await exchange.while_connected(door.pool.result("embed", params))
+    return msgspec.json.decode(result, type=Embeddings)
