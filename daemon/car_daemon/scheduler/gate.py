@@ -110,19 +110,19 @@ class Gate:
         if request.state is State.PARKED:
             return request.engine == number
         engine = self._engines.get(number)
-        return engine is not None and self._models[engine.offer.model].suits(request, engine)
+        return engine is not None and self._models[engine.offer.model].groups.suit(request, engine.offer)
 
     def serves(self, model: str, device: str | None) -> bool:
         """Return True if an engine is up that may run a model's requests for a device, now or later."""
         replicas = self._models.get(model)
-        return replicas is not None and replicas.serves(device)
+        return replicas is not None and replicas.groups.serve(device)
 
     def kept_free(self, waiter: Request) -> int:
         """Return the free sequences that suit a request and that only the limit of the machine keeps from it."""
         replicas = self._models.get(waiter.model)
         if replicas is None or self.machine_limit is None or self.machine_limit != self.in_use:
             return 0
-        return min(replicas.free_for(waiter), self._capacity(replicas.declared or 1) - replicas.leased)
+        return min(replicas.groups.free_for(waiter), self._capacity(replicas.declared or 1) - replicas.leased)
 
     def engine_of(self, model: str) -> int | None:
         """Return the engine that prepares a model's requests, for the shortest context; None while none is open."""
@@ -169,7 +169,7 @@ class Gate:
         replicas = self._models.get(model)
         if replicas is None:
             return 0
-        free = replicas.declared - replicas.leased if device is None else replicas.free_on(device)
+        free = replicas.declared - replicas.leased if device is None else replicas.groups.free_on(device)
         if free > 0:
             free = min(free, self._capacity(replicas.declared) - replicas.leased)
             if self.machine_limit is not None:
@@ -186,7 +186,7 @@ class Gate:
 
         def is_free(number: int) -> bool:
             engine = replicas.engines.get(number)
-            return engine is not None and engine.free > 0 and replicas.suits(request, engine)
+            return engine is not None and engine.free > 0 and replicas.groups.suit(request, engine.offer)
 
         number, why = self._router.home(request), "it ran the session"
         if number is None or not is_free(number):

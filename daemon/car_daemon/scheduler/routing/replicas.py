@@ -43,7 +43,7 @@ class Engine(Struct, eq=False):
         return max(0, self.offer.sequences - len(self.leased))
 
 
-class _Group:
+class Group:
     """The engines of a model on one device with sequences of one length."""
 
     def __init__(self) -> None:
@@ -52,14 +52,78 @@ class _Group:
         self.by_burden: LazyHeap[tuple[float, int, int], int] = LazyHeap()  # engines with a free sequence
 
 
+class Groups:
+    """The engines of one model by device and length of sequences, which decide where a request may run."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, int], Group] = {}  # by device and context tokens
+
+    def of(self, offer: EngineOffer) -> Group:
+        """Return the group of an engine that is in one."""
+        return self._groups[offer.device, offer.context_tokens]
+
+    def add(self, engine: Engine) -> None:
+        """Count an engine and its free sequences."""
+        offer = engine.offer
+        group = self._groups.setdefault((offer.device, offer.context_tokens), Group())
+        group.engines += 1
+        group.free += engine.free
+
+    def remove(self, engine: Engine) -> None:
+        """Count an engine no more."""
+        group = self.of(engine.offer)
+        group.engines -= 1
+        group.free -= engine.free
+        group.by_burden.discard(engine.number)
+        if not group.engines:
+            del self._groups[engine.offer.device, engine.offer.context_tokens]
+
+    def free_on(self, device: str) -> int:
+        """Return the free sequences on a device."""
+        return sum(group.free for (place, _), group in self._groups.items() if is_on(place, device))
+
+    def free_for(self, request: Request) -> int:
+        """Return the free sequences of the engines that a request may run on."""
+        return sum(group.free for group in self._suitable(request))
+
+    def least_burdened(self, request: Request) -> int | None:
+        """Return the engine with a free sequence that gives a request most tokens per second."""
+        heaps = [group.by_burden for group in self._suitable(request)]
+        ranks = [(rank, heap) for heap in heaps if (rank := heap.least()) is not None]
+        return min(ranks, key=lambda each: each[0])[1].first() if ranks else None
+
+    def serve(self, device: str | None) -> bool:
+        """Return True if an engine is up on a device, or on any."""
+        return any(is_on(place, device) for place, _ in self._groups)
+
+    def suit(self, request: Request, offer: EngineOffer) -> bool:
+        """Return True if a request may run on such an engine: on its device, in sequences that are long enough."""
+        return is_on(offer.device, request.spec.device) and self._fits(request, offer.context_tokens)
+
+    def _suitable(self, request: Request) -> list[Group]:
+        device = request.spec.device
+        return [
+            group
+            for (place, tokens), group in self._groups.items()
+            if is_on(place, device) and self._fits(request, tokens)
+        ]
+
+    def _fits(self, request: Request, context_tokens: int) -> bool:
+        """Return True if a request fits such sequences, or its model has no longer ones where it may run."""
+        if request.prompt.tokens + request.prompt.max_tokens <= context_tokens:
+            return True
+        device = request.spec.device
+        return context_tokens == max(tokens for place, tokens in self._groups if is_on(place, device))
+
+
 class Replicas:
     """The engines of one model that are up; they are ranked while there are several."""
 
     def __init__(self) -> None:
         self.engines: dict[int, Engine] = {}  # by number
+        self.groups = Groups()  # the same engines
         self.declared = 0  # sequences
         self.leased = 0
-        self._groups: dict[tuple[str, int], _Group] = {}  # by device and context tokens
         self._preparing: LazyHeap[tuple[int, int, int], int] = LazyHeap()  # open engines, the next to prepare first
 
     def __repr__(self) -> str:
@@ -67,28 +131,19 @@ class Replicas:
 
     def add(self, engine: Engine) -> None:
         """Add an engine without leases."""
-        offer = engine.offer
         self.engines[engine.number] = engine
-        self.declared += offer.sequences
-        group = self._groups.setdefault((offer.device, offer.context_tokens), _Group())
-        group.engines += 1
-        group.free += engine.free
+        self.groups.add(engine)
+        self.declared += engine.offer.sequences
         for each in self.engines.values() if len(self.engines) == 2 else (engine,):
             self.rank(each)
 
     def remove(self, engine: Engine) -> None:
         """Remove an engine and its leases."""
-        place = engine.offer.device, engine.offer.context_tokens
-        group = self._groups[place]
         del self.engines[engine.number]
+        self.groups.remove(engine)
         self.declared -= engine.offer.sequences
         self.leased -= len(engine.leased)
-        group.engines -= 1
-        group.free -= engine.free
-        group.by_burden.discard(engine.number)
         self._preparing.discard(engine.number)
-        if not group.engines:
-            del self._groups[place]
 
     def lease(self, engine: Engine, key: int) -> None:
         """Count a lease of a free sequence."""
@@ -113,39 +168,20 @@ class Replicas:
             return None if engine.closed else engine.number
         return self._preparing.first()
 
-    def free_on(self, device: str) -> int:
-        """Return the free sequences on a device."""
-        return sum(group.free for (place, _), group in self._groups.items() if is_on(place, device))
-
-    def free_for(self, request: Request) -> int:
-        """Return the free sequences of the engines that a request may run on."""
-        return sum(self._groups[place].free for place in self._places(request))
-
     def least_burdened(self, request: Request) -> int | None:
         """Return the engine with a free sequence that gives a request most tokens per second."""
         if len(self.engines) == 1:
             (engine,) = self.engines.values()
             device = request.spec.device
             return engine.number if engine.free and (device is None or is_on(engine.offer.device, device)) else None
-        heaps = [self._groups[place].by_burden for place in self._places(request)]
-        ranks = [(rank, heap) for heap in heaps if (rank := heap.least()) is not None]
-        return min(ranks, key=lambda each: each[0])[1].first() if ranks else None
-
-    def suits(self, request: Request, engine: Engine) -> bool:
-        """Return True if a request may run on an engine: on its device, and where no longer sequences are needed."""
-        offer = engine.offer
-        return is_on(offer.device, request.spec.device) and self._fits(request, offer.context_tokens)
-
-    def serves(self, device: str | None) -> bool:
-        """Return True if an engine is up on a device, or on any."""
-        return any(is_on(place, device) for place, _ in self._groups)
+        return self.groups.least_burdened(request)
 
     def rank(self, engine: Engine) -> None:
         """Rank an engine among several by its leases; of equal ones the one with fewer sessions goes first."""
         if len(self.engines) == 1:
             return
         offer, leased = engine.offer, len(engine.leased)
-        heap = self._groups[offer.device, offer.context_tokens].by_burden
+        heap = self.groups.of(offer).by_burden
         if leased < offer.sequences:
             heap.set(engine.number, (offer.burden(leased), engine.sessions, engine.number))
         else:
@@ -155,16 +191,5 @@ class Replicas:
 
     def _count(self, engine: Engine, change: int) -> None:
         self.leased += change
-        self._groups[engine.offer.device, engine.offer.context_tokens].free -= change
+        self.groups.of(engine.offer).free -= change
         self.rank(engine)
-
-    def _places(self, request: Request) -> list[tuple[str, int]]:
-        device = request.spec.device
-        return [place for place in self._groups if is_on(place[0], device) and self._fits(request, place[1])]
-
-    def _fits(self, request: Request, context_tokens: int) -> bool:
-        """Return True if a request fits such sequences, or its model has no longer ones where it may run."""
-        if request.prompt.tokens + request.prompt.max_tokens <= context_tokens:
-            return True
-        device = request.spec.device
-        return context_tokens == max(tokens for place, tokens in self._groups if is_on(place, device))
