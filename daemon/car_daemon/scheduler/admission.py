@@ -1,4 +1,4 @@
-"""Admission: the refusal, the queue place and the preparation of new requests."""
+"""Admission: the refusal, the queue place and the preparation of new requests, and what happens in a full queue."""
 
 from typing import Any
 
@@ -6,6 +6,62 @@ from car_daemon.scheduler.actions import Action, Fail, Prepare
 from car_daemon.scheduler.books import Books
 from car_daemon.scheduler.endings import Endings
 from car_daemon.scheduler.request import Request, State
+
+
+class FullQueue:
+    """Ends or sets back requests for which the queue has no place."""
+
+    def __init__(self, books: Books, endings: Endings) -> None:
+        self._books = books
+        self._backlog = books.backlog
+        self._decisions = books.decisions
+        self._endings = endings
+
+    def refuse(self, request: Request, why: str, now: float) -> Fail:
+        """Refuse a request as `overloaded`."""
+        if self._decisions.sink is not None:
+            self._decisions.sink("refuse", request, why)
+        return self._endings.fail(request, "overloaded", now, self._data(request, why))
+
+    def drop(self, victim: Request, request: Request, now: float) -> list[Action]:
+        """End a request that has left the queue for another one."""
+        own = victim.spec.client[0] == request.spec.client[0]
+        why = "dropped oldest" if self._backlog.bounds.overflow == "drop_oldest" and own else "above its share"
+        if self._decisions.sink is not None:
+            self._decisions.sink("drop", victim, f"queue full: {why}, for request {request.key}")
+        return self._endings.abandon(victim, "overloaded", now, self._data(victim, why))
+
+    def hold_back(self, request: Request, now: float) -> list[Action]:
+        """Hold a new request back; refuse the ones that exceed the bytes of all that are held back."""
+        self._backlog.hold_back(request)
+        if self._decisions.sink is not None:
+            self._decisions.sink("hold_back", request, f"queue full: {len(self._backlog)} requests")
+        return self._shed(now)
+
+    def displace(self, displaced: list[Request], request: Request, now: float) -> list[Action]:
+        """Count a request in place of others, which are held back."""
+        for each in displaced:
+            self._backlog.hold_back(each)
+        self._backlog.enter(request)
+        self.set_back(displaced, request)
+        return self._shed(now)
+
+    def set_back(self, displaced: list[Request], request: Request) -> None:
+        """Take requests that are held back from now on out of the waiters; a preparation that goes on is kept."""
+        for each in displaced:
+            if self._decisions.sink is not None:
+                self._decisions.sink("hold_back", each, f"its user has most places: for request {request.key}")
+            if each.state is State.WAITING:
+                self._books.waiting.remove(each)
+                self._books.parkings.left(each)
+                each.move(State.ACCEPTED)
+
+    def _shed(self, now: float) -> list[Action]:
+        return [self.refuse(excess, "queue full", now) for excess in self._backlog.excess()]
+
+    def _data(self, request: Request, why: str) -> dict[str, Any]:
+        wait = self._books.rate.wait(len(self._backlog), self._books.gate.capacity(request.model))
+        return self._backlog.overload_data(why, wait, request)
 
 
 class Admission:
@@ -16,10 +72,9 @@ class Admission:
         self._gate = books.gate
         self._backlog = books.backlog
         self._waiting = books.waiting
-        self._parkings = books.parkings
-        self._rate = books.rate
         self._decisions = books.decisions
         self._endings = endings
+        self._full_queue = FullQueue(books, endings)
 
     def admit(self, request: Request, now: float) -> list[Action]:
         """Count a new request and have it prepared, hold it back, or refuse it.
@@ -29,24 +84,24 @@ class Admission:
         """
         spec = request.spec
         if not spec.wait and not self._free_now(request):
-            return [self._refuse(request, "no free sequence", now)]
+            return [self._full_queue.refuse(request, "no free sequence", now)]
         if self._backlog.fits(request):
             self._backlog.enter(request)
             return self.prepare(request)
         blocks = self._backlog.bounds.overflow == "block"
         if blocks and (displaced := self._backlog.displaced(request)) is not None:
-            return self._displace(displaced, request, now) + self.prepare(request)
+            return self._full_queue.displace(displaced, request, now) + self.prepare(request)
         refuses = self._backlog.bounds.overflow == "drop_newest" or not spec.queue
         if refuses and self._backlog.victims(request, self._table.older(request)) is None:
-            return [self._refuse(request, "queue full", now)]
+            return [self._full_queue.refuse(request, "queue full", now)]
         if blocks and spec.queue:
-            return self._hold_back(request, now)
+            return self._full_queue.hold_back(request, now)
         return self.prepare_uncounted(request, now)
 
     def prepared(self, request: Request, now: float) -> list[Action]:
         """Give a prepared request its place in the queue, or end it with a refusal."""
         if not request.spec.wait and not request.was_prepared and not self._free_now(request):
-            return [self._refuse(request, "no free sequence", now)]
+            return [self._full_queue.refuse(request, "no free sequence", now)]
         actions = self._make_room(request, now)
         if request.spec.supersede is not None and request.state is State.PREPARING:
             actions += self._supersede(request, now)
@@ -92,36 +147,9 @@ class Admission:
         for request, displaced in self._backlog.let_in():
             if self._decisions.sink is not None:
                 self._decisions.sink("let_in", request, f"{len(self._backlog.held_back)} are still held back")
-            self._set_back(displaced, request)
+            self._full_queue.set_back(displaced, request)
             actions += self.prepare(request)
         return actions
-
-    def _hold_back(self, request: Request, now: float) -> list[Action]:
-        self._backlog.hold_back(request)
-        if self._decisions.sink is not None:
-            self._decisions.sink("hold_back", request, f"queue full: {len(self._backlog)} requests")
-        return self._shed(now)
-
-    def _displace(self, displaced: list[Request], request: Request, now: float) -> list[Action]:
-        """Count a request in place of others, which are held back."""
-        for each in displaced:
-            self._backlog.hold_back(each)
-        self._backlog.enter(request)
-        self._set_back(displaced, request)
-        return self._shed(now)
-
-    def _set_back(self, displaced: list[Request], request: Request) -> None:
-        """Take requests that are held back from now on out of the waiters; a preparation that goes on is kept."""
-        for each in displaced:
-            if self._decisions.sink is not None:
-                self._decisions.sink("hold_back", each, f"its user has most places: for request {request.key}")
-            if each.state is State.WAITING:
-                self._waiting.remove(each)
-                self._parkings.left(each)
-                each.move(State.ACCEPTED)
-
-    def _shed(self, now: float) -> list[Action]:
-        return [self._refuse(excess, "queue full", now) for excess in self._backlog.excess()]
 
     def _make_room(self, request: Request, now: float) -> list[Action]:
         """Count a request unless it is counted: in place of the ones it supersedes or the policy drops."""
@@ -130,19 +158,15 @@ class Admission:
         victims = self._backlog.victims(request, self._table.older(request))
         blocks = self._backlog.bounds.overflow == "block"
         if victims is None and blocks and (displaced := self._backlog.displaced(request)) is not None:
-            return self._displace(displaced, request, now)
+            return self._full_queue.displace(displaced, request, now)
         if victims is None:
-            return [self._refuse(request, "queue full", now)]
+            return [self._full_queue.refuse(request, "queue full", now)]
         actions = self._supersede(request, now)
         for victim in victims:
             self._backlog.leave(victim)
         self._backlog.enter(request)
         for victim in victims:
-            own = victim.spec.client[0] == request.spec.client[0]
-            why = "dropped oldest" if self._backlog.bounds.overflow == "drop_oldest" and own else "above its share"
-            if self._decisions.sink is not None:
-                self._decisions.sink("drop", victim, f"queue full: {why}, for request {request.key}")
-            actions += self._endings.abandon(victim, "overloaded", now, self._overload_data(victim, why))
+            actions += self._full_queue.drop(victim, request, now)
         return actions
 
     def _supersede(self, request: Request, now: float) -> list[Action]:
@@ -159,13 +183,3 @@ class Admission:
             return False
         free = self._gate.available(request.model, request.spec.device)
         return free > self._waiting.count(request.model)
-
-    def _refuse(self, request: Request, why: str, now: float) -> Fail:
-        if self._decisions.sink is not None:
-            self._decisions.sink("refuse", request, why)
-        data = self._overload_data(request, why)
-        return self._endings.fail(request, "overloaded", now, data)
-
-    def _overload_data(self, request: Request, why: str) -> dict[str, Any]:
-        wait = self._rate.wait(len(self._backlog), self._gate.capacity(request.model))
-        return self._backlog.overload_data(why, wait, request)
