@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from msgspec import Struct
 
@@ -18,6 +19,60 @@ _MOST_PARKINGS = 2
 _MOST_TRIES = 64
 
 
+class Replaceable:
+    """Running requests that may be parked, found by class and model with the fewest tokens first."""
+
+    def __init__(self) -> None:
+        self._unranked: dict[int, Request] = {}  # by key, in no heap before a waiter needs one
+        self._heaps: dict[
+            tuple[int, str | None], LazyHeap[int, int]
+        ] = {}  # the others by class and model, or any model
+
+    def add(self, request: Request) -> None:
+        """Add a request."""
+        self._unranked[request.key] = request
+
+    def discard(self, request: Request) -> None:
+        """Remove a request if it is there."""
+        if self._unranked.pop(request.key, None) is None:
+            for heap in self._heaps_of(request):
+                heap.discard(request.key)
+
+    def least(
+        self, rank: int, model: str | None, running: dict[int, Request], accepts: Callable[[Request], bool]
+    ) -> Request | None:
+        """Return the accepted request with the fewest tokens; of very many the first that is found."""
+        self._rank()
+        heap = self._heaps.get((rank, model))
+        if heap is None:
+            return None
+        refused: list[tuple[int, int]] = []
+        found = None
+        while found is None and len(refused) < _MOST_TRIES and (key := heap.first()) is not None:
+            request = running[key]
+            tokens = request.prompt_done + request.produced
+            if tokens != heap.least():
+                heap.set(key, tokens)
+            elif accepts(request):
+                found = request
+            else:
+                refused.append((key, tokens))
+                heap.discard(key)
+        for key, tokens in refused:
+            heap.set(key, tokens)
+        return found
+
+    def _rank(self) -> None:
+        for unranked in self._unranked.values():
+            for each in self._heaps_of(unranked):
+                each.set(unranked.key, 0)
+        self._unranked.clear()
+
+    def _heaps_of(self, request: Request) -> list[LazyHeap[int, int]]:
+        rank = RANKS[request.spec.priority]
+        return [self._heaps.setdefault((rank, model), LazyHeap()) for model in (request.model, None)]
+
+
 class _Help(Struct):
     """A running request that is being parked for a waiter."""
 
@@ -26,8 +81,77 @@ class _Help(Struct):
     crosses: tuple[str, str | None] | None  # the waiter's model and device where the victim frees none of its sequences
 
 
+class Helps:
+    """The requests that are being parked, each for one waiter or, as a spare, for the next that it suits."""
+
+    def __init__(self) -> None:
+        self._spare: dict[str, dict[int, Request]] = {}  # requests that are being parked for no waiter, by model
+        self._helps: dict[int, _Help] = {}  # by the key of the waiter
+        self._helped: dict[int, int] = {}  # keys of waiters by the key of the request that is being parked
+        self._crossing: Counter[tuple[str, str | None]] = Counter()  # helps that cross models, by model and device
+
+    def __len__(self) -> int:
+        return len(self._helps)
+
+    def __contains__(self, waiter: Request) -> bool:
+        return waiter.key in self._helps
+
+    @property
+    def has_spares(self) -> bool:
+        """True where requests are being parked for no waiter."""
+        return any(self._spare.values())
+
+    def crossing(self, waiter: Request) -> int:
+        """Return the helps of a waiter's model and device that free sequences of other models."""
+        return self._crossing[waiter.model, waiter.spec.device]
+
+    def begin(self, waiter: Request, victim: Request, *, crosses: bool) -> None:
+        """Note that a request is being parked for a waiter, whose account counts the lease to come."""
+        account = _account(waiter)
+        account.count_lease(1)
+        crossed = (waiter.model, waiter.spec.device) if crosses else None
+        if crossed is not None:
+            self._crossing[crossed] += 1
+        self._helps[waiter.key] = _Help(victim, account, crossed)
+        self._helped[victim.key] = waiter.key
+
+    def parked(self, victim: Request) -> None:
+        """Forget a request that is parked by now, or has ended."""
+        self._spare.get(victim.model, {}).pop(victim.key, None)
+        waiter = self._helped.get(victim.key)
+        if waiter is not None:
+            self._end(waiter)
+
+    def left(self, waiter: Request) -> None:
+        """Let what is being parked for a request help another, because it waits no more."""
+        if waiter.key in self._helps:
+            self.spare(self._end(waiter.key))
+
+    def spare(self, victim: Request) -> None:
+        """Keep a request that is being parked for the next waiter that it suits."""
+        self._spare.setdefault(victim.model, {})[victim.key] = victim
+
+    def take_spare(self, waiter: Request, suits: Callable[[Request], bool], *, any_model: bool) -> Request | None:
+        """Return and take a spare of the waiter's model that suits it, else one of any model where that helps too."""
+        own = self._spare.get(waiter.model, {})
+        found = next((each for each in own.values() if suits(each)), None)
+        if found is None and any_model:
+            found = next((each for spares in self._spare.values() for each in spares.values()), None)
+        if found is not None:
+            del self._spare[found.model][found.key]
+        return found
+
+    def _end(self, waiter: int) -> Request:
+        help_ = self._helps.pop(waiter)
+        help_.account.count_lease(-1)
+        if help_.crosses is not None:
+            self._crossing[help_.crosses] -= 1
+        del self._helped[help_.victim.key]
+        return help_.victim
+
+
 class Parkings:
-    """The running requests that may be parked, and the ones that are being parked.
+    """The running requests, and the parkings of those that make room for waiters or whose clients do not read.
 
     A waiter replaces work of a lower class; or work of its own class: if its user has no lease, of a user that has
     several; within a user likewise by process, and within a process by label. Parked requests wait for a lease too, but
@@ -39,43 +163,31 @@ class Parkings:
         self._gate = gate
         self._decisions = decisions
         self._running: dict[int, Request] = {}  # by key
-        self._unranked: dict[int, Request] = {}  # replaceable, in no heap before a waiter needs one
-        self._replaceable: dict[
-            tuple[int, str | None], LazyHeap[int, int]
-        ] = {}  # keys of the others by class and model, or any model
-        self._spare: dict[str, dict[int, Request]] = {}  # requests that are being parked for no waiter, by model
-        self._helps: dict[int, _Help] = {}  # by the key of the waiter
-        self._helped: dict[int, int] = {}  # keys of waiters by the key of the request that is being parked
-        self._crossing: Counter[tuple[str, str | None]] = Counter()  # helps that cross models, by model and device
+        self._replaceable = Replaceable()
+        self._helps = Helps()
 
     def __repr__(self) -> str:
         return f"<Parkings {len(self._running)} running, {len(self._helps)} waiters helped>"
 
     def started(self, request: Request) -> None:
         """Add a request that got a lease, which its accounts count already."""
-        if request.key in self._helps:
-            self.left(request)
+        self._helps.left(request)
         self._running[request.key] = request
         if request.parking.count < _MOST_PARKINGS:
-            self._unranked[request.key] = request
+            self._replaceable.add(request)
 
     def stopped(self, request: Request) -> None:
         """Remove a request that runs no more, whose lease its accounts count until it is returned."""
         if self._running.pop(request.key, None) is None:
             return
-        if not request.parking.requested:
-            self._keep(request)
-            return
-        self._spare.get(request.model, {}).pop(request.key, None)
-        waiter = self._helped.get(request.key)
-        if waiter is not None:
-            self._end_help(waiter)
+        if request.parking.requested:
+            self._helps.parked(request)
+        else:
+            self._replaceable.discard(request)
 
     def left(self, waiter: Request) -> None:
         """Let what is being parked for a request help another, because it waits no more."""
-        if waiter.key in self._helps:
-            victim = self._end_help(waiter.key)
-            self._spare.setdefault(victim.model, {})[victim.key] = victim
+        self._helps.left(waiter)
 
     def plan(self) -> Iterator[Park]:
         """Yield the parkings for new waiters, and for the first waiters of the lanes that changed."""
@@ -100,7 +212,7 @@ class Parkings:
         if self._decisions.sink is not None:
             self._decisions.sink("park", request, "paused: its client does not read")
         park = self._park(request)
-        self._spare.setdefault(request.model, {})[request.key] = request
+        self._helps.spare(request)
         return [park]
 
     def unpause(self, request: Request, now: float) -> None:
@@ -111,75 +223,42 @@ class Parkings:
 
     def _parking_for(self, waiter: Request) -> Iterator[Park]:
         """Yield the parking for one waiter, if one is needed and possible."""
-        if waiter.state is not State.WAITING or waiter.key in self._helps or not (self._running or self._spare):
+        helps = self._helps
+        if waiter.state is not State.WAITING or waiter in helps or not (self._running or helps.has_spares):
             return
-        device = waiter.spec.device
         # A parking of any model helps where a sequence of the waiter's model is free and only the machine's limit is
         # reached.
-        any_model = self._gate.kept_free(waiter) > self._crossing[waiter.model, device]
-        spare = self._spare_for(waiter, any_model=any_model)
-        if spare is not None:
-            del self._spare[spare.model][spare.key]
-            self._help(waiter, spare)
-            return
-        victim = self._victim(waiter, any_model=any_model)
+        any_model = self._gate.kept_free(waiter) > helps.crossing(waiter)
+        frees = partial(self._frees_sequence, waiter=waiter)
+        victim = helps.take_spare(waiter, frees, any_model=any_model)
         if victim is None:
-            return
-        victim.parking.count += 1
-        victim.parking.to_peer = victim.spec.priority == waiter.spec.priority
-        if self._decisions.sink is not None:
-            why = "its client has several leases" if victim.parking.to_peer else "a higher class"
-            self._decisions.sink("park", victim, f"for request {waiter.key}: {why}")
-        yield self._park(victim)
-        self._help(waiter, victim)
-
-    def _spare_for(self, waiter: Request, *, any_model: bool) -> Request | None:
-        own = self._spare.get(waiter.model, {})
-        spare = next((each for each in own.values() if self._frees_sequence(each, waiter)), None)
-        if spare is None and any_model:
-            spare = next((each for spares in self._spare.values() for each in spares.values()), None)
-        return spare
+            victim = self._victim(waiter, any_model=any_model)
+            if victim is None:
+                return
+            victim.parking.count += 1
+            victim.parking.to_peer = victim.spec.priority == waiter.spec.priority
+            if self._decisions.sink is not None:
+                why = "its client has several leases" if victim.parking.to_peer else "a higher class"
+                self._decisions.sink("park", victim, f"for request {waiter.key}: {why}")
+            yield self._park(victim)
+        helps.begin(waiter, victim, crosses=not frees(victim))
 
     def _victim(self, waiter: Request, *, any_model: bool) -> Request | None:
         """Return the replaceable request of the lowest class with the fewest tokens in its cells."""
         rank, model = RANKS[waiter.spec.priority], None if any_model else waiter.model
+        least = partial(self._replaceable.least, model=model, running=self._running)
 
         def may_leave(request: Request) -> bool:
             return any_model or self._frees_sequence(request, waiter)
 
         for lower in range(max(RANKS.values()), rank, -1):
-            if (victim := self._least(lower, model, may_leave)) is not None:
+            if (victim := least(lower, accepts=may_leave)) is not None:
                 return victim
         accounts = _chain(_account(waiter))
         lacking = next((each for each in accounts if not each.leases), None)
         if lacking is None or lacking.parent is None or not lacking.parent.several:
             return None
-        return self._least(rank, model, lambda each: may_leave(each) and _has_several(_account(each), lacking))
-
-    def _least(self, rank: int, model: str | None, accepts: Callable[[Request], bool]) -> Request | None:
-        """Return the accepted request with the fewest tokens; of very many the first that is found."""
-        for unranked in self._unranked.values():
-            for each in self._heaps(unranked):
-                each.set(unranked.key, 0)
-        self._unranked.clear()
-        heap = self._replaceable.get((rank, model))
-        if heap is None:
-            return None
-        refused: list[tuple[int, int]] = []
-        found = None
-        while found is None and len(refused) < _MOST_TRIES and (key := heap.first()) is not None:
-            request = self._running[key]
-            tokens = request.prompt_done + request.produced
-            if tokens != heap.least():
-                heap.set(key, tokens)
-            elif accepts(request):
-                found = request
-            else:
-                refused.append((key, tokens))
-                heap.discard(key)
-        for key, tokens in refused:
-            heap.set(key, tokens)
-        return found
+        return least(rank, accepts=lambda each: may_leave(each) and _has_several(_account(each), lacking))
 
     def _frees_sequence(self, request: Request, waiter: Request) -> bool:
         assert request.engine is not None
@@ -189,36 +268,9 @@ class Parkings:
         assert request.engine is not None
         assert request.account is not None
         request.account.count_lease(-1)
-        self._keep(request)
+        self._replaceable.discard(request)
         request.parking.requested = True
         return Park(request.key, request.engine)
-
-    def _keep(self, request: Request) -> None:
-        """Take a request out of the replaceable ones."""
-        if self._unranked.pop(request.key, None) is None:
-            for heap in self._heaps(request):
-                heap.discard(request.key)
-
-    def _help(self, waiter: Request, victim: Request) -> None:
-        account = _account(waiter)
-        account.count_lease(1)
-        crosses = None if self._frees_sequence(victim, waiter) else (waiter.model, waiter.spec.device)
-        if crosses is not None:
-            self._crossing[crosses] += 1
-        self._helps[waiter.key] = _Help(victim, account, crosses)
-        self._helped[victim.key] = waiter.key
-
-    def _end_help(self, key: int) -> Request:
-        help_ = self._helps.pop(key)
-        help_.account.count_lease(-1)
-        if help_.crosses is not None:
-            self._crossing[help_.crosses] -= 1
-        del self._helped[help_.victim.key]
-        return help_.victim
-
-    def _heaps(self, request: Request) -> list[LazyHeap[int, int]]:
-        rank = RANKS[request.spec.priority]
-        return [self._replaceable.setdefault((rank, model), LazyHeap()) for model in (request.model, None)]
 
 
 def _account(request: Request) -> Account:
