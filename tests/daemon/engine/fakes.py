@@ -458,7 +458,7 @@ class FakeEngine:
 
     def number_of(self, key: int) -> int | None:
         """Return the number of a request's sequence; None if it is parked or done."""
-        sequence = self.running.sequence_of(key)
+        sequence = self.running.seats.sequences.get(key)
         return None if sequence is None else sequence.number
 
     def ends(self, key: int) -> list[End]:

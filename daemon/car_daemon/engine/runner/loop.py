@@ -65,7 +65,7 @@ class EngineLoop:
     def counters(self) -> dict[str, float]:
         """Totals of the steps and of the prefix cache so far, and the seconds of each phase."""
         seconds = {f"{phase}_s": passed for phase, passed in self._phases.seconds.items()}
-        return {**self._stepper.counters, **self._running.counters, **seconds}
+        return {**self._stepper.counters, **self._running.cache.counters, **seconds}
 
     def run(self) -> NoReturn:
         """Work as long as the process lives."""
@@ -85,7 +85,7 @@ class EngineLoop:
         for command in commands:
             updates += self._apply(command)
         if commands:
-            self._running.supply_followers()
+            self._running.cache.supply_followers()
         self._phases.end("intake")
         if self._table.busy:
             started = self._phases.now
@@ -94,7 +94,7 @@ class EngineLoop:
             step = self._planner.plan(self._table, started)
             self._phases.end("plan")
             updates += self._running.advance(self._stepper.execute(step))
-            self._running.supply_followers()
+            self._running.cache.supply_followers()
             self._texts.yield_to(self._phases.end("text") - started)
             self.progress.step_started = None
         if self._texts.busy and (self._texts.due or not self._table.busy):

@@ -12,10 +12,10 @@ from car_daemon.engine.output.reader import NOTHING, Output
 from car_daemon.engine.runner.generation import Generation, RequestSampler, Vocabulary
 from car_daemon.engine.runner.parking import ParkingLot
 from car_daemon.engine.runner.sampling_turns import SampledToken, SamplingTurns
+from car_daemon.engine.runner.seats import Seats, count_cached
 from car_daemon.engine.runner.stepper import Outcome
 from car_daemon.engine.runner.texts import NO_SEQUENCE
 from car_daemon.ipc.frames import End, Fault, RequestUpdate, Run
-from car_daemon.ipc.types import AdapterSet
 from car_protocol.answer import Usage
 
 
@@ -28,7 +28,7 @@ class Samplers(Protocol):
 
 
 class RunningRequests:
-    """The generation of every busy sequence, and the parked ones.
+    """The requests that have sequences, and the parked ones, over their lives.
 
     A request that does not bind a grammar may guess tokens if the engine `speculates`.
     """
@@ -47,27 +47,17 @@ class RunningRequests:
     ) -> None:
         self._samplers = samplers
         self._vocabulary = vocabulary
-        self._cache = cache
-        self._sampling = sampling
+        self.cache = cache
         self._images = images
         self._parking = parking
         self._speculates = speculates
         self._clock = clock
-        self._generations: dict[int, Generation] = {}  # By sequence number.
-        self._sequences: dict[int, Sequence] = {}  # By request key.
+        self.seats = Seats(cache, sampling, images)
 
     def __repr__(self) -> str:
-        tokens = sum(len(generation.history) for generation in self._generations.values())
-        return f"<RunningRequests running={len(self._generations)} tokens={tokens} {self._parking!r}>"
-
-    @property
-    def counters(self) -> dict[str, float]:
-        """Totals of the prefix cache since the start."""
-        return self._cache.counters
-
-    def sequence_of(self, key: int) -> Sequence | None:
-        """Return the sequence of a running request."""
-        return self._sequences.get(key)
+        generations = self.seats.generations.values()
+        tokens = sum(len(generation.history) for generation in generations)
+        return f"<RunningRequests running={len(generations)} tokens={tokens} {self._parking!r}>"
 
     def start(self, run: Run) -> list[RequestUpdate]:
         """Start a request; returns its end if that is impossible."""
@@ -79,9 +69,9 @@ class RunningRequests:
             end = End(None, None, Usage(len(prompt), 0, 0), 0.0, 0.0, "constraint")
             return [RequestUpdate(run.key, NO_SEQUENCE, "", 0, 0, end=end)]
         generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock())
-        sequence = self._seat(generation, prompt, run.options.namespace, run.options.adapters)
+        sequence = self.seats.take(generation, prompt, run.options.namespace, run.options.adapters)
         if sequence is None:
-            return [self._unseated(generation)]
+            return [self._refuse(generation)]
         if self._speculates and not sampler.bound:
             sequence.lookup = PromptLookup(prompt)
         self._images.request(run.key, generation.owner, generation.images, sequence)
@@ -89,12 +79,12 @@ class RunningRequests:
 
     def park(self, key: int) -> bool:
         """Park a request and free its sequence; False if it does not run."""
-        sequence = self._sequences.get(key)
+        sequence = self.seats.sequences.get(key)
         if sequence is None:
             return False
-        generation, _ = self._unseat(sequence)
+        generation, _ = self.seats.leave(sequence)
         self._parking.park(sequence, generation)
-        self._cache.discard(sequence)
+        self.cache.discard(sequence)
         return True
 
     def resume(self, key: int) -> list[RequestUpdate]:
@@ -103,18 +93,18 @@ class RunningRequests:
         if parked is None:
             return []
         generation = parked.generation
-        sequence = self._seat(generation, list(parked.prompt), None, parked.adapters)
+        sequence = self.seats.take(generation, list(parked.prompt), None, parked.adapters)
         if sequence is None:
-            return [self._unseated(generation)]
+            return [self._refuse(generation)]
         self._parking.restore(parked, sequence)
         self._images.request(key, generation.owner, generation.images, sequence)
         return []
 
     def halt(self, key: int, *, deadline: bool) -> list[RequestUpdate]:
         """End a running or parked request; empty if the key is unknown."""
-        sequence = self._sequences.get(key)
+        sequence = self.seats.sequences.get(key)
         if sequence is not None:
-            generation = self._generations[sequence.number]
+            generation = self.seats.generations[sequence.number]
             return [self._end(sequence, generation.finish("deadline") if deadline else NOTHING)]
         parked = self._parking.pop(key)
         if parked is None:
@@ -127,7 +117,7 @@ class RunningRequests:
 
     def add_images(self, encoded: Encoded) -> list[RequestUpdate]:
         """Give a request its encoded images; returns its end if they could not be encoded."""
-        sequence = self._sequences.get(encoded.key)
+        sequence = self.seats.sequences.get(encoded.key)
         if sequence is None or not sequence.images.awaited:
             return []
         if encoded.fault is not None:
@@ -135,46 +125,25 @@ class RunningRequests:
         self._images.deliver(encoded, sequence)
         return []
 
-    def supply_followers(self) -> None:
-        """Continue requests that wait for cells of others, where these are there or will not come."""
-        self._cache.supply_followers()
-
     def advance(self, outcome: Outcome) -> list[RequestUpdate]:
         """Apply the outcome of a step; return the updates of all requests in it."""
         now = self._clock()
         updates: list[RequestUpdate] = []
         for chunk in outcome.prefilled:
             if chunk.sequence.remaining:
-                generation = self._generations[chunk.sequence.number]
+                generation = self.seats.generations[chunk.sequence.number]
                 done = min(chunk.sequence.cells, generation.prompt_tokens)
-                cached = _count_cached(chunk.sequence, generation)
+                cached = count_cached(chunk.sequence, generation)
                 updates.append(RequestUpdate(generation.key, chunk.sequence.number, "", 0, done, cached=cached))
         # A guess can bring several tokens, of which one may end the request.
-        updates += [self._push(token, now) for token in outcome.sampled if token.sequence.number in self._generations]
+        updates += [
+            self._push(token, now) for token in outcome.sampled if token.sequence.number in self.seats.generations
+        ]
         updates += [self._end(sequence, NOTHING, fault="decode") for sequence in outcome.lost]
         updates += [self._end(sequence, NOTHING, fault="constraint") for sequence in outcome.refused]
         return updates
 
-    def _seat(
-        self, generation: Generation, prompt: list[int], namespace: str | None, adapters: AdapterSet
-    ) -> Sequence | None:
-        """Start a prompt in an idle sequence; None if there is none."""
-        sequence = self._cache.start(prompt, namespace, adapters)
-        if sequence is not None:
-            self._generations[sequence.number] = generation
-            self._sequences[generation.key] = sequence
-            self._sampling.join(sequence, generation.sampler)
-        return sequence
-
-    def _unseat(self, sequence: Sequence) -> tuple[Generation, int]:
-        """Separate a request from its sequence; return it, and its cached cells that were not reported yet."""
-        generation = self._generations.pop(sequence.number)
-        del self._sequences[generation.key]
-        self._images.cancel(generation.key)
-        self._sampling.leave(sequence)
-        return generation, _count_cached(sequence, generation)
-
-    def _unseated(self, generation: Generation) -> RequestUpdate:
+    def _refuse(self, generation: Generation) -> RequestUpdate:
         """End a request without a sequence: the gate leased more than this engine declared."""
         generation.sampler.close()
         end = generation.end(self._clock(), fault="lease")
@@ -182,12 +151,12 @@ class RunningRequests:
 
     def _push(self, sampled: SampledToken, now: float) -> RequestUpdate:
         sequence = sampled.sequence
-        generation = self._generations[sequence.number]
+        generation = self.seats.generations[sequence.number]
         output = generation.push(sampled.token, now)
         if generation.finish_reason is not None:
             return self._end(sequence, output, sampled)
         extra = generation.extras(output, sampled.token, sampled.logprob)
-        cached = _count_cached(sequence, generation) if sequence.cached else 0
+        cached = count_cached(sequence, generation) if sequence.cached else 0
         prompt_tokens = generation.prompt_tokens
         return RequestUpdate(generation.key, sequence.number, output.text, 1, prompt_tokens, extra, cached=cached)
 
@@ -195,21 +164,14 @@ class RunningRequests:
         self, sequence: Sequence, output: Output, sampled: SampledToken | None = None, *, fault: Fault | None = None
     ) -> RequestUpdate:
         """End a request with its last output and token; its cells stay for others, unless the decode failed."""
-        generation, cached = self._unseat(sequence)
+        generation, cached = self.seats.leave(sequence)
         end = generation.end(self._clock(), fault=fault)
         done = min(sequence.cells, generation.prompt_tokens)
         if fault == "decode":
-            self._cache.discard(sequence)
+            self.cache.discard(sequence)
         else:
-            self._cache.retire(sequence, generation.history)
+            self.cache.retire(sequence, generation.history)
         generation.sampler.close()
         count, token, logprob = (1, sampled.token, sampled.logprob) if sampled is not None else (0, None, None)
         extra = generation.extras(output, token, logprob)
         return RequestUpdate(generation.key, sequence.number, output.text, count, done, extra, end, cached)
-
-
-def _count_cached(sequence: Sequence, generation: Generation) -> int:
-    """Return the cells that the request did not have to compute since the last call."""
-    cached, sequence.cached = sequence.cached, 0
-    generation.cached_tokens += cached
-    return cached
