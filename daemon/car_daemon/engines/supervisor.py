@@ -154,7 +154,7 @@ class EngineSupervisor:
 
     def _is_missed(self) -> bool:
         """Return whether the replica served and its model is kept up: the default one, or one that others serve."""
-        return self._replica.served and (self._entry.default or bool(self._entry.serving))
+        return self._replica.served and (self._entry.default or bool(self._entry.replicas.serving))
 
     async def _run_life(self) -> str:
         """Run one engine process to its end, for files that may be loaded; return how it ended."""

@@ -29,7 +29,7 @@ class Health:
         """Return the fault, None without one; a model between two engines is healthy."""
         if self._loop_lag_ms() >= _MOST_LAG_MS:
             return "the event loop is late"
-        beats = [replica.counters.at for replica in self._model.serving if replica.counters.at]
+        beats = [replica.counters.at for replica in self._model.replicas.serving if replica.counters.at]
         if self._model.state == "ready" and beats and self._clock() - min(beats) > _MOST_SILENCE_S:
             return "no heartbeat of the engine"
         return None
@@ -66,10 +66,10 @@ class ServiceReport:
             self._notifier.ready()
         model = self._model
         if model.state == "loading":
-            self._report(f"loading {model.name}: {model.progress:.0%}")
+            self._report(f"loading {model.name}: {model.replicas.progress:.0%}")
         elif model.state == "ready":
-            sequences = sum(replica.ready.sequences for replica in model.serving if replica.ready is not None)
-            self._report(f"serving {model.name} on {model.device}, {sequences} at once")
+            sequences = sum(replica.ready.sequences for replica in model.replicas.serving if replica.ready is not None)
+            self._report(f"serving {model.name} on {model.replicas.device}, {sequences} at once")
         else:
             self._report(f"{model.name}: {model.state}")
 

@@ -35,7 +35,7 @@ class CapacityReport:
 
     def of(self, entry: ModelEntry) -> Capacity:
         """Return the capacity object of a model."""
-        gate, ready = self._scheduler.gate, entry.ready
+        gate, ready = self._scheduler.gate, entry.replicas.ready
         occupancy = gate.occupancy(entry.name)
         requests = self._scheduler.table.models.get(entry.name)
         return Capacity(

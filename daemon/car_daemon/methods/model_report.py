@@ -30,7 +30,7 @@ class ModelReport:
 
     def facts(self, entry: ModelEntry, *, admin: bool) -> dict[str, Any]:
         """Return the members of a model object."""
-        ready, path = entry.ready, entry.settings.path
+        ready, path = entry.replicas.ready, entry.settings.path
         return {
             "name": entry.name,
             "aliases": list(entry.configured.aliases),
@@ -44,7 +44,7 @@ class ModelReport:
             "context_tokens": ready.context_tokens if ready else None,
             "adapters": sorted(entry.settings.adapters),
             "can": self.abilities.of(entry),
-            "device": entry.device,
+            "device": entry.replicas.device,
             "replicas": len(entry.replicas),
             "loaded_at": entry.loaded_at if entry.loaded_at is not None else UNSET,
             "last_used_at": entry.last_used_at if entry.last_used_at is not None else UNSET,

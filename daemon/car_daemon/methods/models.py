@@ -114,7 +114,7 @@ class ModelMethods:
         total = entry.size_bytes or 0
         for load in self._loads:
             if load.entry is entry and load.progress:
-                done = round(entry.progress * total)
+                done = round(entry.replicas.progress * total)
                 load.connection.notify(MODELS_PROGRESS, LoadProgress(load.call.id, entry.name, done, total))
 
     def refuse_all(self, reason: str) -> None:

@@ -55,13 +55,13 @@ class Abilities:
 
     def of(self, entry: ModelEntry) -> list[str]:
         """Return a model's abilities: its engine's, else those of its header; empty until that was read."""
-        if entry.ready is not None:
-            return entry.ready.can
+        if entry.replicas.ready is not None:
+            return entry.replicas.ready.can
         return self._found.get(entry.name, ((), []))[1]
 
     def unread(self, entries: Iterable[ModelEntry]) -> list[ModelEntry]:
         """Return the models without an engine whose headers have to be read."""
-        waiting = [entry for entry in entries if entry.ready is None]
+        waiting = [entry for entry in entries if entry.replicas.ready is None]
         return [entry for entry in waiting if self._found.get(entry.name, ((), []))[0] != _stamp(entry.configured)]
 
     async def look(self, entries: Iterable[ModelEntry]) -> None:

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from car_daemon.gguf.invalid import Reason
 from car_daemon.host.devices import is_on
-from car_daemon.ipc.frames import Ready
 from car_daemon.models.memory_estimate import MemoryEstimate
 from car_daemon.models.replica import Replica
+from car_daemon.models.replica_group import ReplicaGroup
 from car_daemon.models.settings import ModelSettings
 from car_protocol.capacity import ModelState
 
@@ -44,13 +45,13 @@ class ModelEntry:
         self.generation = 0
         self.loaded_at: float | None = None  # in seconds since the epoch, as the next one
         self.last_used_at: float | None = None
-        self.replicas: list[Replica] = []
+        self.replicas = ReplicaGroup()  # placed by `renew`
         self.estimate: MemoryEstimate | None = None  # of all replicas; None until a load, or where it is unknown
         self.budget_bytes: int | None = None  # for the KV cache of each replica
-        self._place_replicas()
+        self.renew()
 
     def __repr__(self) -> str:
-        served = f"{len(self.serving)}/{len(self.replicas)} replicas up"
+        served = f"{len(self.replicas.serving)}/{len(self.replicas)} replicas up"
         return f"<ModelEntry {self.name} {self.state}, {served}, generation {self.generation}>"
 
     @property
@@ -91,11 +92,13 @@ class ModelEntry:
 
     # The replicas.
 
-    def renew(self) -> list[Replica]:
+    def renew(self) -> ReplicaGroup:
         """Apply the present configuration before a load; return the replicas to load."""
         self.settings = self.configured
-        if [replica.device for replica in self.replicas] != self.settings.places:
-            self._place_replicas()
+        places = self.settings.places
+        if [replica.device for replica in self.replicas] != places:
+            advanced = partial(self._on_progress, self)
+            self.replicas = ReplicaGroup(Replica(device, self._replica_changed, advanced) for device in places)
         return self.replicas
 
     def refresh(self, replica: Replica) -> None:
@@ -104,46 +107,10 @@ class ModelEntry:
         if alone and self.configured.places == self.settings.places:
             self.settings = self.configured
 
-    @property
-    def serving(self) -> list[Replica]:
-        """The replicas whose engine is up."""
-        return [replica for replica in self.replicas if replica.ready is not None]
-
-    @property
-    def ready(self) -> Ready | None:
-        """The READY frame of the engine with the shortest context; None while no engine is up."""
-        shortest = None
-        for replica in self.replicas:
-            ready = replica.ready
-            if ready is not None and (shortest is None or ready.context_tokens < shortest.context_tokens):
-                shortest = ready
-        return shortest
-
-    @property
-    def progress(self) -> float:
-        """The loaded part, 0 to 1."""
-        return sum(replica.progress for replica in self.replicas) / len(self.replicas)
-
-    @property
-    def devices(self) -> list[str]:
-        """Its devices, now or after a load, each one once; without the failed ones, unless all failed."""
-        hopeful = [replica for replica in self.replicas if replica.state != "failed"]
-        return list(dict.fromkeys(replica.device for replica in hopeful or self.replicas))
-
-    @property
-    def device(self) -> str:
-        """All of its devices in one word."""
-        return "+".join(dict.fromkeys(replica.device for replica in self.replicas))
-
     def is_on(self, device: str | None) -> bool:
         """Return whether a replica is on a device, or will be once the model is loaded as it is configured now."""
-        devices = self.devices if self.state in ("loading", "ready") else self.configured.places
+        devices = self.replicas.devices if self.state in ("loading", "ready") else self.configured.places
         return any(is_on(each, device) for each in devices)
-
-    def _place_replicas(self) -> None:
-        self.replicas = [
-            Replica(device, self._replica_changed, lambda: self._on_progress(self)) for device in self.settings.places
-        ]
 
     def _replica_changed(self) -> None:
         """Derive the state from the replicas: a model is served as long as one of them is."""

@@ -80,7 +80,9 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
         policy=settings.policy,
         curve=Curve({}, {}),
         max_itl=0.0,
-        context_tokens=entry.ready.context_tokens if entry.ready is not None else settings.context_tokens,
+        context_tokens=entry.replicas.ready.context_tokens
+        if entry.replicas.ready is not None
+        else settings.context_tokens,
         sequences=settings.sequences,
         most_tokens=inspected.first.most_tokens,
     )
@@ -103,7 +105,7 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
 
 def settings_of(entry: ModelEntry) -> ModelSettings:
     """Return the settings that a model is served with or, where it is not served, that it will be loaded with."""
-    return entry.configured if entry.ready is None else entry.settings
+    return entry.configured if entry.replicas.ready is None else entry.settings
 
 
 def _plain(value: "Value") -> bool | int | float | str | ArraySize:

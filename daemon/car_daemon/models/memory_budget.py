@@ -51,7 +51,7 @@ class MemoryBudget:
         loading = sum(
             memory_of(entry)
             for entry in self.residents
-            if entry.ready is None or any(replica.state == "loading" for replica in entry.replicas)
+            if entry.replicas.ready is None or any(replica.state == "loading" for replica in entry.replicas)
         )
         free = self._read_memory().available - loading
         if self.budget_bytes is not None:

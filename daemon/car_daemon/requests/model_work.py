@@ -49,4 +49,4 @@ class ModelWork:
     def refuse_other_devices(self, entry: ModelEntry) -> None:
         """Refuse requests for a device on which the model has no replica."""
         lacks = {"lacks": "device"}
-        self._runner.do(self._scheduler.model_failed(entry.name, self._clock(), lacks, left=entry.devices))
+        self._runner.do(self._scheduler.model_failed(entry.name, self._clock(), lacks, left=entry.replicas.devices))

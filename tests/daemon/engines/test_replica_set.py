@@ -41,7 +41,7 @@ class World:
         self.replica_set = ReplicaSet(self.entry, self.supervise)
 
     def note(self, entry: ModelEntry) -> None:
-        self.noted.append(entry.progress)
+        self.noted.append(entry.replicas.progress)
 
     def supervise(self, entry: ModelEntry, replica: Replica) -> Supervised:
         self.supervised.append(Supervised(entry, replica))
@@ -73,7 +73,7 @@ def test_a_model_fails_with_its_last_replica_and_says_why() -> None:
     for replica in entry.replicas:
         replica.become("loading")
     second.become("failed", reason="a fixed text")
-    assert (entry.state, entry.devices, entry.device) == ("loading", ["cpu"], "cpu+gpu0")
+    assert (entry.state, entry.replicas.devices, entry.replicas.device) == ("loading", ["cpu"], "cpu+gpu0")
     assert (entry.is_on("cpu"), entry.is_on("gpu"), entry.is_on(None)) == (True, False, True)
     first.become("failed", reason="another one")
     assert (entry.state, entry.reason) == ("failed", "another one")
@@ -114,11 +114,11 @@ def test_a_model_that_drains_stays_so_while_one_of_its_replicas_is_up() -> None:
 def test_what_is_told_of_a_model_is_what_its_shortest_context_holds() -> None:
     entry = World().entry
     first, second = entry.replicas
-    assert entry.ready is None
+    assert entry.replicas.ready is None
     first.become("ready", ready=READY)
     second.become("ready", ready=structs.replace(READY, context_tokens=256))
-    assert entry.ready is not None
-    assert entry.ready.context_tokens == 256
+    assert entry.replicas.ready is not None
+    assert entry.replicas.ready.context_tokens == 256
 
 
 def test_the_progress_of_a_load_is_that_of_all_replicas() -> None:
@@ -141,7 +141,7 @@ async def test_other_devices_or_numbers_of_replicas_hold_from_the_next_load_on()
     world = World()
     world.replica_set.start()
     world.entry.configured = structs.replace(SETTINGS, devices=("cpu",), replicas=3)
-    assert world.entry.device == "cpu+gpu0"
+    assert world.entry.replicas.device == "cpu+gpu0"
     await world.replica_set.stop()
     world.replica_set.start()
     assert [replica.device for replica in world.entry.replicas] == ["cpu"] * 3

@@ -1,0 +1,39 @@
+"""The replicas of one model, together."""
+
+from car_daemon.ipc.frames import Ready
+from car_daemon.models.replica import Replica
+
+
+class ReplicaGroup(list[Replica]):
+    """The replicas of one model, with the facts that hold of all of them."""
+
+    @property
+    def serving(self) -> list[Replica]:
+        """The replicas whose engine is up."""
+        return [replica for replica in self if replica.ready is not None]
+
+    @property
+    def ready(self) -> Ready | None:
+        """The READY frame of the engine with the shortest context; None while no engine is up."""
+        shortest = None
+        for replica in self:
+            ready = replica.ready
+            if ready is not None and (shortest is None or ready.context_tokens < shortest.context_tokens):
+                shortest = ready
+        return shortest
+
+    @property
+    def progress(self) -> float:
+        """The loaded part, 0 to 1."""
+        return sum(replica.progress for replica in self) / len(self)
+
+    @property
+    def devices(self) -> list[str]:
+        """Their devices, now or after a load, each one once; without the failed ones, unless all failed."""
+        hopeful = [replica for replica in self if replica.state != "failed"]
+        return list(dict.fromkeys(replica.device for replica in hopeful or self))
+
+    @property
+    def device(self) -> str:
+        """All of their devices in one word."""
+        return "+".join(dict.fromkeys(replica.device for replica in self))
