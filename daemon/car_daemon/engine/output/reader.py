@@ -80,6 +80,9 @@ class OutputReader:
         parts: list[Part] = self._calls.push(answer) if self._calls is not None else [answer]
         if ended and self._calls is not None:
             parts += self._calls.finish(cut=cut)
+        if len(parts) == 1 and isinstance(parts[0], str) and not (ended or self._keep):
+            # Most tokens.
+            return Output(self._stops.push(parts[0]), reasoning, [])
         kept = ""
         if self._keep:
             self._undecided += text

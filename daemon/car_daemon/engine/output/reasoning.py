@@ -22,6 +22,7 @@ class ReasoningSplit:
         self._reasoning: list[str] = []  # released by this piece
         self._text: list[str] = []  # released by this piece
         self._thinking = inside
+        self._decided = False  # whether all further text is the answer
         self._steps = self._read()
 
     @property
@@ -31,6 +32,8 @@ class ReasoningSplit:
 
     def push(self, text: str) -> Split:
         """Read a piece of output."""
+        if self._decided:
+            return Split("", text)
         self._buffer.feed(text)
         return self._advance()
 
@@ -57,4 +60,5 @@ class ReasoningSplit:
                 yield from self._buffer.drop_spaces()
             else:
                 self._reasoning.append(self._buffer.release())
+        self._decided = True
         yield from self._buffer.copy_rest(self._text.append)

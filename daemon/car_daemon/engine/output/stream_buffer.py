@@ -28,10 +28,13 @@ class Markers:
         first = re.escape("".join(sorted({literal[0] for literal in longest_first})))
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
         self._starts = frozenset(literal[:end] for literal in longest_first for end in range(len(literal)))
-        # One character, and the text up to where a marker, or whitespace and a marker, may begin.
-        inner = f".(?:[^{first}]*[^{first}{_SPACE}])?" if first else ".+"
-        self.text_before = re.compile(inner, re.DOTALL)
-        self.text_close_before = re.compile(f".[^{first}]*" if first else ".+", re.DOTALL)
+        # The text up to where a marker, or whitespace and a marker, may begin; and the same after any character.
+        plain = f"(?:[^{first}]*[^{first}{_SPACE}])?" if first else ".*"
+        plain_close = f"[^{first}]*" if first else ".*"
+        self.plain = re.compile(plain, re.DOTALL)
+        self.plain_close = re.compile(plain_close, re.DOTALL)
+        self.text_before = re.compile(f".{plain}", re.DOTALL)
+        self.text_close_before = re.compile(f".{plain_close}", re.DOTALL)
         self._longest = max(map(len, longest_first), default=1)
 
     def at(self, text: str, at: int) -> str | None:
@@ -176,7 +179,9 @@ class StreamBuffer:
         The whitespace before the marker is taken with it, but where it stays `close` it belongs to the text.
         """
         pattern = markers.text_close_before if close else markers.text_before
+        plain = markers.plain_close if close else markers.plain
         while True:
+            yield from self._copy_plain(plain, out)
             if not close:
                 yield from self.take_spaces()
             if (marker := (yield from self.take_marker(markers))) is not None:
@@ -188,10 +193,21 @@ class StreamBuffer:
             self.take(lambda text, at: end_of(pattern, text, at))
             out(self.release())
 
+    def _copy_plain(self, plain: re.Pattern[str], out: Callable[[str], None]) -> Steps[None]:
+        """Release text that a pattern matches, as long as no other comes: most tokens need nothing else."""
+        while not self._taken:
+            end = end_of(plain, self._text, self._at)
+            if end > self._at:
+                out(self._text[self._at : end])
+                self._at = end
+            if end < len(self._text) or self._ended:
+                return
+            yield
+
     def copy_rest(self, out: Callable[[str], None]) -> Steps[None]:
         """Release everything, up to the end."""
         while True:
-            self.take(lambda text, _: len(text))
-            out(self.release())
+            out(self.release() + self._text[self._at :])
+            self._at = len(self._text)
             if not (yield from self.more()):
                 return

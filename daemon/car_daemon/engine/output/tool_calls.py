@@ -161,7 +161,7 @@ class ToolCallReader:
 
     def _advance(self) -> list[Part]:
         next(self._steps, None)
-        parts = [part for part in self._parts if part not in ("", Thought(""))]
+        parts = [part for part in self._parts if part]
         self._parts.clear()
         return parts
 
@@ -254,7 +254,8 @@ class ToolCallReader:
             self._buffer.put_back()
 
     def _reason(self, text: str) -> None:
-        self._parts.append(text if self._keep else Thought(text))
+        if text:
+            self._parts.append(text if self._keep else Thought(text))
 
     # Calls.
 
