@@ -3,8 +3,10 @@
 import argparse
 import logging
 import resource
+import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -47,10 +49,10 @@ def run(arguments: Sequence[str]) -> int:
         paths = usable_paths(options.socket)
         if options.check_config:
             return 0
-        if settings.ports and not settings.no_key:
-            ensure_keys(settings.keys)
         given = activated()
         sockets = given or bound(settings.addresses)
+        if any(each.family != socket.AF_UNIX for each in sockets) and not settings.no_key:
+            ensure_keys(settings.keys)
     except (SettingsError, CannotListen, KeysError) as error:
         return _complain(EX_CONFIG, str(error))
     except BadSocketPath as error:
@@ -58,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     _raise_descriptor_limit()
     logging.basicConfig(format="card-http: %(message)s", level=logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
-    _announce(settings, [describe(each) for each in sockets])
+    announce = partial(_announce, settings, [describe(each) for each in sockets])
     pool = DaemonPool(paths)
     context = DoorContext(pool, Catalogue(pool), Metrics())
     door = Door(context, Rules(settings.hosts, settings.origins, settings.no_key), KeyRing(settings.keys))
@@ -75,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=5,
     )
-    DoorServer(config, options.exit_idle).run(sockets=sockets)
+    DoorServer(config, announce, options.exit_idle).run(sockets=sockets)
     if not given:
         settings.socket.unlink(missing_ok=True)
     return 0

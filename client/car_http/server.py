@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -11,15 +11,17 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class DoorServer(uvicorn.Server):
-    """The server; `exit_idle_s` is None where it stays without clients."""
+    """The server; `announce` is called once it serves, `exit_idle_s` is None where it stays without clients."""
 
-    def __init__(self, config: uvicorn.Config, exit_idle_s: float | None = None) -> None:
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None], exit_idle_s: float | None = None) -> None:
         super().__init__(config)
+        self._announce = announce
         self._exit_idle_s = exit_idle_s
         self._exit = asyncio.Event()
 
     async def main_loop(self) -> None:
         """Wait for a signal, or for a time in which no client was connected."""
+        self._announce()
         answered = -1
         while not self.should_exit:
             try:

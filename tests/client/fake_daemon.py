@@ -23,7 +23,7 @@ from car_protocol.envelope import (
 )
 from car_protocol.errors import RpcError
 from car_protocol.framing import LineFramer
-from car_protocol.methods import CAPACITY_CHANGED, CHUNK, STATUS_CHANGED
+from car_protocol.methods import CAPACITY_CHANGED, CHUNK, PROGRESS, STATUS_CHANGED
 from tests.client.samples import ANSWER, EMBEDDINGS, RANKING, capacity, details, model, status
 
 PATIENCE_S = 10.0
@@ -85,6 +85,7 @@ class FakeDaemon:
         }
         self.first: dict[str, list[Any]] = {}  # replies to the first calls of a method; None drops the connection
         self.pieces: list[str | dict[str, Any]] = ["Hel", "lo"]  # the chunks of a stream
+        self.progress: list[dict[str, Any]] = []  # sent before the chunks of a stream
         self.numbers: dict[int, int] = {}  # sequence numbers in place of a chunk's own
         self.silent_after: int | None = None  # a stream stops after this many chunks
         self.claimed: int | None = None  # the number of chunks that a stream's answer names
@@ -256,6 +257,8 @@ class FakeDaemon:
 
     def _stream(self, peer: Peer, call_id: Id) -> None:
         sent = 0
+        for progress in self.progress:
+            peer.send(Notification(PROGRESS, {"id": call_id} | progress))
         for piece in self.pieces[: self.silent_after]:
             seq = self.numbers.get(sent, sent)
             said = piece if isinstance(piece, dict) else {"text": piece}

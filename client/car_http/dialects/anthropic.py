@@ -20,6 +20,7 @@ _REFUSED = {
 _BILLING = "x-anthropic-billing-header:"
 _ANY_MODEL = "claude"
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+_THINKING = {"disabled": "off", "enabled": "on", "adaptive": None}
 Block = dict[str, Any]
 Turn = dict[str, Any]
 
@@ -104,7 +105,8 @@ def _system(system: str | list[Block] | None) -> str:
 
 
 def _thinking(thinking: dict[str, Any] | None) -> dict[str, Any]:
-    return {"reasoning": "off"} if (thinking or {}).get("type") == "disabled" else {}
+    mode = _THINKING.get(str((thinking or {}).get("type")))
+    return given(reasoning=mode)
 
 
 def _format(request: MessagesRequest) -> dict[str, Any]:

@@ -221,6 +221,7 @@ def _format(form: str | dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _thinking(think: bool | str | None) -> dict[str, Any]:
-    if think is False:
-        return {"reasoning": "off"}
-    return {"template_args": {"reasoning_effort": think}} if isinstance(think, str) else {}
+    if think is None:
+        return {}
+    arguments = {"reasoning_effort": think} if isinstance(think, str) else None
+    return {"reasoning": "off" if think is False else "on"} | given(template_args=arguments)

@@ -269,7 +269,12 @@ def _reasoning(request: ChatRequest) -> dict[str, Any]:
     effort = request.reasoning_effort
     if effort is not None and effort != _OFF:
         arguments.setdefault("reasoning_effort", effort)
-    return given(reasoning="off" if effort == _OFF else None, template_args=arguments or None)
+    return thoughts(effort) | given(template_args=arguments or None)
+
+
+def thoughts(effort: str | None) -> dict[str, Any]:
+    """Return the mode of thoughts for an effort; without one it is the model's own."""
+    return {} if effort is None else {"reasoning": "off" if effort == _OFF else "on"}
 
 
 class ChatWriter:

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from car_http.dialects.common import Caller, caller_params, decode, given, image_data, own_params, refuse
 from car_http.dialects.job import Job
-from car_http.dialects.openai_chat import response_params
+from car_http.dialects.openai_chat import response_params, thoughts
 from car_http.dialects.openai_parts import PRIORITIES
 from car_http.dialects.responses_writer import CUSTOM_INPUT, Facts, ResponsesWriter
 from car_http.problems import bad
@@ -130,7 +130,8 @@ def _reasoning(options: ReasoningOptions | None) -> dict[str, Any]:
     effort = options.effort if options else None
     if effort is None:
         return {}
-    return {"reasoning": "off"} if effort == "none" else {"template_args": {"reasoning_effort": effort}}
+    arguments = None if effort == "none" else {"reasoning_effort": effort}
+    return thoughts(effort) | given(template_args=arguments)
 
 
 def _tool(tool: dict[str, Any], place: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import msgspec
 
 from car_http.dialects import anthropic
-from car_http.endpoints.context import DoorContext, Path
+from car_http.endpoints.context import DoorContext, Path, fit_to_model
 from car_http.exchange import Exchange
 
 
@@ -14,8 +14,7 @@ class _Count(msgspec.Struct):
 async def count_tokens(door: DoorContext, exchange: Exchange, path: Path) -> None:
     """Answer `POST /v1/messages/count_tokens` with the number of tokens of the prompt that `infer` computes."""
     params, any_model = anthropic.read_count(await exchange.body())
-    if any_model and await door.catalogue.find(params["model"]) is None:
-        del params["model"]
+    await fit_to_model(door, params, any_model=any_model)
     result = await exchange.while_connected(door.pool.result("tokenize", params))
     count = msgspec.json.decode(result, type=_Count).count
     await exchange.respond(msgspec.json.encode({"input_tokens": count}))

@@ -1,6 +1,7 @@
 """The objects that all endpoints share, and an endpoint's entry in the table."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -56,17 +57,27 @@ def generation(read: Callable[[bytes, Caller], Job]) -> Handler:
     """Return the handler that translates a body with `read` and answers it."""
 
     async def handle(door: DoorContext, exchange: Exchange, path: Path) -> None:
-        job = read(await exchange.body(), caller_of(exchange))
-        await answer(door.pool, await _named(door, job), exchange, door.pace)
+        await answer_job(door, exchange, read(await exchange.body(), caller_of(exchange)))
 
     return handle
 
 
-async def _named(door: DoorContext, job: Job) -> Job:
-    """Return the job with the model that answers it: the default one where none, or any, is named."""
-    name = job.params.get("model")
-    if name is None:
+async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
+    """Answer a translated request with the model that it names, or the default one."""
+    if "model" not in job.params:
         job.writer.name_model((await door.catalogue.default()).name)
-    elif job.any_model and await door.catalogue.find(name) is None:
-        del job.params["model"]
-    return job
+    await fit_to_model(door, job.params, any_model=job.any_model)
+    await answer(door.pool, job, exchange, door.pace)
+
+
+async def fit_to_model(door: DoorContext, params: dict[str, Any], *, any_model: bool) -> None:
+    """Fit params to the model: the default one where any will do, and thoughts on request only where it has them."""
+    name = params.get("model")
+    if any_model and name is not None and await door.catalogue.find(name) is None:
+        del params["model"]
+        name = None
+    if params.get("reasoning") == "on":
+        # Agents request thoughts of every model; the daemon refuses that of a model without any.
+        model = await (door.catalogue.default() if name is None else door.catalogue.find(name))
+        if model is not None and "thinking" not in model.can:
+            del params["reasoning"]

@@ -6,13 +6,12 @@ import msgspec
 from msgspec import Struct
 
 from car_client.results import ModelDetails
-from car_http.answering import answer
 from car_http.dialects import ollama, ollama_models
 from car_http.dialects.common import Caller, decode
 from car_http.dialects.job import Job
 from car_http.dialects.ollama_writer import now
 from car_http.dialects.openai_embeddings import shortened
-from car_http.endpoints.context import DoorContext, Handler, Path, caller_of
+from car_http.endpoints.context import DoorContext, Handler, Path, answer_job, caller_of
 from car_http.exchange import Exchange
 from car_http.problems import bad
 from car_protocol.embed import Embeddings
@@ -29,7 +28,7 @@ def answering(read: Callable[[bytes, Caller], Job | str]) -> Handler:
     async def handle(door: DoorContext, exchange: Exchange, path: Path) -> None:
         job = read(await exchange.body(), caller_of(exchange))
         if isinstance(job, Job):
-            await answer(door.pool, job, exchange, door.pace)
+            await answer_job(door, exchange, job)
             return
         model = await door.model(job)
         loaded = {"model": model.name, "created_at": now(), "response": "", "done": True, "done_reason": "load"}

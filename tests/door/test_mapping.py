@@ -1,0 +1,151 @@
+"""Members that several dialects share: labels, sessions, deadlines, thoughts, card's own."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from car_http.keys import add_key
+from tests.client.fake_daemon import FakeDaemon
+from tests.client.samples import model
+from tests.door.support import OfflineDoor
+from tests.e2e.support import conversation
+
+CHAT = "/v1/chat/completions"
+HELLO: dict[str, Any] = {"model": "guide", "messages": conversation("Hi")}
+
+
+async def sent(door: OfflineDoor, fake: FakeDaemon, more: dict[str, Any], **headers: str) -> dict[str, Any]:
+    """Return the params that the daemon got for a chat."""
+    answer = await door.post(CHAT, HELLO | more, **headers)
+    assert answer.status == 200, answer.body
+    params: dict[str, Any] = fake.params("infer_stream" if more.get("stream") else "infer")
+    return params
+
+
+async def test_members_of_card_have_their_names_and_unknown_ones_are_dropped(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    more: dict[str, Any] = {
+        "max_completion_tokens": 9,
+        "temperature": 0.5,
+        "stop": "END",
+        "seed": -1,
+        "logit_bias": {"7": -100},
+        "service_tier": "flex",
+        "prompt_cache_key": "chat-1",
+        "user": "ann",
+        "top_k": 5,
+        "min_p": 0.1,
+        "cache_prompt": False,
+        "chat_template_kwargs": {"a": 1},
+        "store": True,
+        "metadata": {"a": "b"},
+        "modalities": ["text"],
+        "top_p": None,
+    }
+    params = await sent(offline, fake, more)
+    assert params == {
+        "messages": [{"role": "user", "content": "Hi"}],
+        "model": "guide",
+        "max_tokens": 9,
+        "temperature": 0.5,
+        "stop": ["END"],
+        "logit_bias": {"7": -100.0},
+        "priority": "throughput",
+        "session": "chat-1",
+        "client": "ann",
+        "top_k": 5,
+        "min_p": 0.1,
+        "cache_prompt": False,
+        "template_args": {"a": 1},
+    }
+
+
+async def test_the_time_that_a_client_waits_is_the_deadline(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    whole = await sent(offline, fake, {}, x_stainless_read_timeout="600")
+    assert whole["timeout_ms"] == 600_000
+    stream = await sent(offline, fake, {"stream": True}, x_stainless_read_timeout="1.5")
+    assert (stream["queue_timeout_ms"], stream["progress"], "timeout_ms" in stream) == (1500, True, False)
+    for nonsense in ("None", "inf", "-1", "nan"):
+        assert "timeout_ms" not in await sent(offline, fake, {}, x_stainless_read_timeout=nonsense)
+
+
+async def test_a_label_is_the_key_else_the_user_else_the_program(
+    offline: OfflineDoor, fake: FakeDaemon, folder: Path
+) -> None:
+    assert (await sent(offline, fake, {}, user_agent="OpenAI/Python 3.54.0"))["client"] == "OpenAI"
+    assert (await sent(offline, fake, {"user": "ä" * 60}))["client"] == "ä" * 32
+    key = add_key(folder / "http-keys", "zed")
+    body = b'{"model":"guide","messages":[{"role":"user","content":"Hi"}],"user":"ann"}'
+    headers = {"host": "localhost", "authorization": f"Bearer {key.secret}", "content-type": "application/json"}
+    answer = await offline.request("POST", CHAT, body, headers, unix=False)
+    assert answer.status == 200
+    params = fake.params("infer")
+    assert params["client"] == "zed"
+    # Prompts of one key share no caches with those of others.
+    assert len(params["session"]) == 64
+
+
+async def test_users_of_one_server_share_no_caches(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    sessions = [
+        (await sent(offline, fake, {}, x_openwebui_user_id=user, x_openwebui_chat_id="c"))["session"]
+        for user in ("ann", "bob", "ann")
+    ]
+    assert sessions[0] == sessions[2] != sessions[1]
+
+
+async def test_a_trace_goes_on(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    trace = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+    assert (await sent(offline, fake, {}, traceparent=trace))["_meta"] == {"traceparent": trace}
+
+
+async def test_members_of_cards_own_come_by_body_or_header(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    by_header = await sent(offline, fake, {}, x_card_wait="false", x_card_timeout_ms="50", x_card_device="cpu")
+    assert (by_header["wait"], by_header["timeout_ms"], by_header["device"]) == (False, 50, "cpu")
+    by_body = await sent(offline, fake, {"card": {"lora": [{"name": "a"}], "wait": True}}, x_card_wait="false")
+    assert (by_body["lora"], by_body["wait"]) == ([{"name": "a"}], True)
+    assert (await offline.post(CHAT, HELLO, x_card_wait="maybe")).status == 400
+    assert (await offline.post(CHAT, HELLO, x_card_timeout_ms="soon")).status == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "expected"),
+    [
+        (CHAT, {"reasoning_effort": "none"}, "off"),
+        (CHAT, {"reasoning_effort": "high"}, "on"),
+        (CHAT, {}, None),
+        ("/v1/responses", {"input": "Hi", "reasoning": {"effort": "none"}}, "off"),
+        ("/v1/responses", {"input": "Hi", "reasoning": {"effort": "low"}}, "on"),
+        ("/v1/messages", {"max_tokens": 1, "thinking": {"type": "disabled"}}, "off"),
+        ("/v1/messages", {"max_tokens": 1, "thinking": {"type": "enabled", "budget_tokens": 1024}}, "on"),
+        ("/api/chat", {"think": False, "stream": False}, "off"),
+        ("/api/chat", {"think": True, "stream": False}, "on"),
+        ("/api/chat", {"think": "high", "stream": False}, "on"),
+    ],
+)
+async def test_thoughts_are_requested_of_models_that_have_them(
+    offline: OfflineDoor, fake: FakeDaemon, path: str, more: dict[str, Any], expected: str | None
+) -> None:
+    fake.answers["models/list"] = {"models": [model(can=("chat", "thinking"))]}
+    assert (await offline.post(path, HELLO | more)).status == 200
+    assert fake.params("infer").get("reasoning") == expected
+    if expected == "on":
+        # An agent that requests them of every model is answered by one without.
+        fake.answers["models/list"] = {"models": [model(can=("chat",))]}
+        async with OfflineDoor(fake.path, Path("none")) as other:
+            assert (await other.post(path, HELLO | more)).status == 200
+        assert "reasoning" not in fake.params("infer")
+
+
+async def test_a_queue_and_a_prompt_are_shown_while_a_stream_waits(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.progress = [
+        {"phase": "queued", "position": 3, "eta_ms": 1200},
+        {"phase": "queued", "position": 0, "eta_ms": None},
+        {"phase": "prefill", "done": 512, "total": 4096},
+    ]
+    answer = await offline.post(CHAT, HELLO | {"stream": True, "return_progress": True})
+    assert answer.comments == ["queued position=3 eta_ms=1200", "queued position=0", "prefill 512/4096"]
+    shown = [event["prompt_progress"] for event in answer.events if "prompt_progress" in event]
+    assert [(each["processed"], each["total"]) for each in shown] == [(512, 4096)]
+    assert [event["model"] for event in answer.events] == ["guide"] * len(answer.events)
