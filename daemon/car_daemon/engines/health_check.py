@@ -27,9 +27,9 @@ class HealthLimits(Struct, frozen=True, kw_only=True):
 
 
 class Hang(NamedTuple):
-    """The part of an engine that hangs, the figures, and the request at which it hangs where that is known."""
+    """The part of an engine for which it is killed, why, and the request at which it hangs where that is known."""
 
-    part: Literal["heartbeat", "step", "job", "template"]
+    part: Literal["heartbeat", "step", "job", "template", "file"]
     why: str
     key: int | None = None
 

@@ -12,6 +12,9 @@ from car_daemon.ipc.types import ENGINE_FAILED
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 
+# No request has this key: each of them runs again as if its engine had died of another.
+_NO_REQUEST = -1
+
 
 class EngineListener(Protocol):
     """Receiver of the frames and the ends of all engines."""
@@ -93,6 +96,18 @@ class EngineLife:
             self.fault = engine.fault
         self._report_loss()
         return status
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether it was killed because its model's file was overwritten."""
+        return self.hang is not None and self.hang.part == "file"
+
+    def outdated(self) -> None:
+        """Kill the process: the weights that it maps are not those that it loaded, so its answers would be wrong."""
+        if self._engine is not None and self.hang is None:
+            self.hang = Hang("file", "its model's file was overwritten", _NO_REQUEST)
+            log.warning("model.file_changed", model=self._entry.name, engine=self.number, change="overwritten")
+            self._engine.kill()
 
     async def end(self) -> None:
         """Stop the process and report its loss, where that has not happened."""

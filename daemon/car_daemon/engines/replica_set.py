@@ -28,6 +28,11 @@ class ReplicaSet:
         for supervisor in self._supervisors.values():
             supervisor.start()
 
+    def restart(self) -> None:
+        """End all engines at once and load the model again."""
+        for supervisor in self._supervisors.values():
+            supervisor.restart()
+
     async def stop(self) -> None:
         """End all engines."""
         await asyncio.gather(*(supervisor.stop() for supervisor in self._supervisors.values()))

@@ -18,7 +18,7 @@ from car_daemon.ipc.frames import Load, Ready
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import check_files
+from car_daemon.models.split_files import Weights, check_files, identify_files
 from car_daemon.telemetry import defects
 from car_protocol.errors import REASONS
 
@@ -33,6 +33,7 @@ class SupervisionLimits(Struct, frozen=True, kw_only=True):
 
     health: HealthLimits = HealthLimits()
     restarts: RestartLimits = RestartLimits()
+    settle_s: float = 1.0  # files that changed are complete once they stay the same for so long
 
 
 class EngineSupervisor:
@@ -73,6 +74,11 @@ class EngineSupervisor:
         """Load the model, and load it again whenever its engine dies."""
         self._replica.become("loading")
         self._task = asyncio.create_task(self._supervise(), name=f"supervisor {self._entry.name}")
+
+    def restart(self) -> None:
+        """End the engine at once, because the model's file was overwritten; another one loads it again."""
+        if self._life is not None:
+            self._life.outdated()
 
     async def stop(self) -> None:
         """End the engine; it is not started again until `start`."""
@@ -161,6 +167,7 @@ class EngineSupervisor:
         self._entry.refresh(self._replica)
         self._warnings = []
         try:
+            self._replica.weights = await self._settled_weights()
             facts = await asyncio.to_thread(self._check, self._entry.settings)
             self._warnings = [warning for part in facts for warning in part.warnings]
             if self._warnings:
@@ -193,9 +200,17 @@ class EngineSupervisor:
             **({} if why is None else {"why": why}),
         )
         ending = ending_of(status, why)
-        if self._replica.state == "loading":
+        if self._replica.state == "loading" and not life.overwritten:
             self._died_loading(life, status, ending)
         return ending
+
+    async def _settled_weights(self) -> Weights:
+        """Return the identities of the model's files, of files that changed since the last life once they settled."""
+        last, found = self._replica.weights, await asyncio.to_thread(identify_files, self._entry.settings)
+        while last is not None and found != last:
+            await asyncio.sleep(self._limits.settle_s)
+            last, found = found, await asyncio.to_thread(identify_files, self._entry.settings)
+        return found
 
     def _died_loading(self, life: EngineLife, status: int, ending: str) -> None:
         """Fail the load where an earlier one died alike; else the next engine tries, perhaps packing otherwise."""

@@ -43,6 +43,7 @@ from car_daemon.models.memory_budget import MemoryBudget
 from car_daemon.models.memory_estimate import read_memory_estimate
 from car_daemon.models.pool import ModelPool
 from car_daemon.models.replica import Replica
+from car_daemon.models.weights_watch import WeightsWatch
 from car_daemon.requests.answer import Responder
 from car_daemon.requests.decision_log import sink_at
 from car_daemon.requests.inference import Inference
@@ -164,6 +165,11 @@ class Assembly:
         """Watches memory."""
         gate, changed = self.scheduler.gate, self.model_events.pressure_changed
         return PressureWatch(gate, self._config.pressure, self._seams.memory, changed, clock=self._clock)
+
+    @cached_property
+    def weights(self) -> WeightsWatch:
+        """Watches the files of loaded models."""
+        return WeightsWatch(self.pool, self.manager)
 
     @cached_property
     def cores(self) -> CoresWatch:

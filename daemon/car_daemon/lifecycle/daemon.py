@@ -115,7 +115,7 @@ class Daemon:
         default = parts.pool.default
         log.info("daemon.started", version=__version__, socket=str(self._sockets.clients.path), model=default.name)
         parts.manager.load(default)
-        self._start_services([parts.pressure, parts.cores], stopping)
+        self._start_services([parts.pressure, parts.cores, parts.weights], stopping)
         stopping.push_async_callback(parts.manager.stop)
         stopping.callback(parts.keep_alive.stop)
 

@@ -91,6 +91,16 @@ class ModelManager:
             self._unloads[entry] = asyncio.create_task(self._unload(entry), name=f"unload {entry.name}")
         return self._unloads[entry]
 
+    def reload(self, entry: ModelEntry) -> None:
+        """Load a served model again once its engines have finished; requests that come meanwhile wait."""
+        if entry.state == "ready" and entry not in self._unloads:
+            log.warning("model.file_changed", model=entry.name, change="replaced")
+            self.unload(entry).add_done_callback(lambda _: self.load(entry))
+
+    def restart(self, entry: ModelEntry) -> None:
+        """End the engines of a model at once and load it again; their requests run again where they can."""
+        self._replica_set_of(entry).restart()
+
     async def stop(self) -> None:
         """End all engines; nothing is loaded from now on."""
         self._stopped = True

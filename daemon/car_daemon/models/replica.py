@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from car_daemon.ipc.frames import Ready
+from car_daemon.models.split_files import Weights
 
 ReplicaState = Literal["unloaded", "loading", "ready", "failed"]
 
@@ -53,6 +54,7 @@ class Replica:
         self.counters = Counters()
         self.restarts = 0  # engines started in place of a dead one
         self.served = False  # whether it was ever up
+        self.weights: Weights | None = None  # the files that its engine opened last
 
     def __repr__(self) -> str:
         return f"<Replica on {self.device} {self.state}, engine {self.engine}, {self.restarts} restarts>"
@@ -96,6 +98,10 @@ class Supervisor(Protocol):
 
     def start(self) -> None:
         """Load the model, and load it again whenever its engine dies."""
+        ...
+
+    def restart(self) -> None:
+        """End the engine at once and load the model again, because its file was overwritten."""
         ...
 
     async def stop(self) -> None:

@@ -2,6 +2,7 @@
 
 from car_daemon.ipc.frames import Ready
 from car_daemon.models.replica import Replica
+from car_daemon.models.split_files import Weights
 
 
 class ReplicaGroup(list[Replica]):
@@ -11,6 +12,11 @@ class ReplicaGroup(list[Replica]):
     def serving(self) -> list[Replica]:
         """The replicas whose engine is up."""
         return [replica for replica in self if replica.ready is not None]
+
+    @property
+    def opened(self) -> set[Weights]:
+        """The files that their engines opened, mostly the same ones."""
+        return {each.weights for each in self if each.engine is not None and each.weights is not None}
 
     @property
     def ready(self) -> Ready | None:

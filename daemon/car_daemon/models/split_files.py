@@ -2,16 +2,20 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from car_daemon.gguf.invalid import InvalidModel, Reason
+from car_daemon.host.file_identity import FileIdentity, identify
 
 if TYPE_CHECKING:
     from car_daemon.gguf.validation import Facts
     from car_daemon.models.settings import ModelSettings
 
+# The files of a model's weights, None for each that cannot be read.
+Weights = tuple[FileIdentity | None, ...]
 # llama.cpp finds the later parts by this form of the name only.
 _FIRST = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
 
@@ -39,6 +43,16 @@ def _check_beside(role: str, check: Callable[[Path], None], path: Path) -> None:
         raise InvalidModel(invalid.reason, invalid.detail, role=role) from None
 
 
+def identify_files(settings: "ModelSettings") -> Weights:
+    """Return the identities of all parts of a model."""
+    name = _FIRST.fullmatch(settings.path.name)
+    return tuple(map(identify, [settings.path, *(_later_parts(settings.path, name[1], int(name[2])) if name else ())]))
+
+
+def _later_parts(path: Path, name: str, parts: int) -> Iterator[Path]:
+    return (path.with_name(f"{name}-{number:05}-of-{parts:05}.gguf") for number in range(2, parts + 1))
+
+
 def check_model(path: Path) -> "list[Facts]":
     """Return the facts of all files of a model; raises InvalidModel."""
     # Imported here because a daemon answers its first request some milliseconds sooner without it.
@@ -48,5 +62,4 @@ def check_model(path: Path) -> "list[Facts]":
     name = _FIRST.fullmatch(path.name)
     if name is None:
         return [first]
-    others = (path.with_name(f"{name[1]}-{number:05}-of-{name[2]}.gguf") for number in range(2, first.parts + 1))
-    return [first, *(check(other) for other in others)]
+    return [first, *(check(other) for other in islice(_later_parts(path, name[1], int(name[2])), first.parts - 1))]

@@ -24,6 +24,9 @@ class Supervised:
     def start(self) -> None:
         self.calls.append("start")
 
+    def restart(self) -> None:
+        self.calls.append("restart")
+
     async def stop(self) -> None:
         self.calls.append("stop")
 

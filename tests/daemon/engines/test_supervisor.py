@@ -30,6 +30,7 @@ READY = ready_of(kv_bytes=1)
 LIMITS = SupervisionLimits(
     health=HealthLimits(silence_s=0.01, look_every_s=0.001),
     restarts=RestartLimits(circuit=CircuitLimits(deaths=3, cool_down_s=0.001), first_backoff_s=0.0),
+    settle_s=0.01,
 )
 Check = Callable[[ModelSettings], list[Facts]]
 SAME_WAY = "two loads died in the same way; the last one "
@@ -455,3 +456,49 @@ async def test_an_engine_that_serves_an_unknown_tensor_type_is_served(tmp_path: 
     async with supervised(lambda _: facts) as world:
         (await world.next_engine()).receive(READY)
         assert (world.entry.state, world.entry.reason) == ("ready", None)
+
+
+async def test_an_engine_whose_file_was_overwritten_is_followed_by_another_at_once_and_counts_against_no_request() -> (
+    None
+):
+    async with supervised() as world:
+        first = await world.next_engine()
+        first.receive(READY)
+        world.supervisor.restart()
+        assert first.killed
+        (await world.next_engine()).receive(READY)
+        await world.becomes("ready")
+        assert world.suspects == [-1]
+        world.supervisor.restart()
+        await world.next_engine()
+        assert world.suspects == [-1, -1]
+
+
+async def test_two_files_that_are_overwritten_while_they_load_do_not_fail_the_model() -> None:
+    async with supervised() as world:
+        for _ in range(2):
+            await world.next_engine()
+            world.supervisor.restart()
+        (await world.next_engine()).receive(READY)
+        assert world.entry.state == "ready"
+
+
+async def test_a_file_that_changes_is_loaded_once_it_stays_the_same(tmp_path: Path) -> None:
+    sizes: list[int] = []
+
+    def checked(settings: ModelSettings) -> list[Facts]:
+        sizes.extend([settings.path.stat().st_size] if settings.path == file else [])
+        return []
+
+    file = tmp_path / "m"
+    file.write_bytes(b"first")
+    async with supervised(checked) as world:
+        await world.next_engine()
+        world.entry.settings = world.entry.configured = ModelSettings(file)
+        world.supervisor.restart()
+        for _ in range(10):
+            with file.open("ab") as more:
+                more.write(b"more")
+            await asyncio.sleep(0.002)  # a writer that is faster than the file settles
+        await world.next_engine()
+        assert sizes == [file.stat().st_size]

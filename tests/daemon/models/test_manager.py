@@ -26,11 +26,15 @@ class FakeSupervisor:
         self._entry = entry
         self.slow = False
         self.starts = 0
+        self.restarts = 0
 
     def start(self) -> None:
         self.starts += 1
         if not self.slow:
             self._entry.replicas[0].become("ready", ready=READY)
+
+    def restart(self) -> None:
+        self.restarts += 1
 
     async def stop(self) -> None:
         await asyncio.sleep(0)
@@ -185,6 +189,20 @@ async def test_a_model_that_is_never_idle_is_given_nothing_new_after_a_while() -
         assert world.closed == ["large"]
         world.end("large")
         await world.becomes("small", "ready")
+
+
+async def test_a_model_whose_file_was_replaced_is_loaded_again_once_its_work_is_done() -> None:
+    async with world_of() as world:
+        await world.served("small")
+        world.request("small")
+        world.manager.reload(world.entries["small"])
+        world.manager.reload(world.entries["small"])
+        await world.becomes("small", "draining")
+        assert world.starts("small") == 1
+        world.end("small")
+        await world.becomes("small", "unloaded")
+        await world.becomes("small", "ready")
+        assert world.starts("small") == 2
 
 
 async def test_a_model_that_is_unloaded_while_requests_come_is_loaded_again() -> None:

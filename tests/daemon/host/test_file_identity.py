@@ -1,0 +1,72 @@
+"""The identity of a file changes with its content, its place and its time."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from car_daemon.host.file_identity import identify
+
+LARGE = bytes(100_000)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file of which the middle is not hashed."""
+    path = tmp_path / "file"
+    path.write_bytes(LARGE)
+    return path
+
+
+def overwrite(file: Path, at: int) -> None:
+    """Change one byte, and nothing of the times."""
+    times = file.stat()
+    with file.open("r+b") as content:
+        content.seek(at)
+        content.write(b"x")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_file_that_is_left_alone_stays_the_same(file: Path) -> None:
+    assert identify(file) == identify(file)
+
+
+@pytest.mark.parametrize("at", [0, 16_000, len(LARGE) - 16_000, len(LARGE) - 1])
+def test_another_head_or_tail_is_another_content_whatever_the_time_says(file: Path, at: int) -> None:
+    before = identify(file)
+    overwrite(file, at)
+    after = identify(file)
+    assert before is not None
+    assert after is not None
+    assert after != before
+    assert (after.place, after.modified_ns, after.size) == (before.place, before.modified_ns, before.size)
+
+
+def test_a_new_time_and_a_new_size_are_another_content(file: Path) -> None:
+    before = identify(file)
+    os.utime(file, ns=(1, 1))
+    assert identify(file) != before
+    before = identify(file)
+    os.truncate(file, 99_999)
+    assert identify(file) != before
+
+
+def test_a_copy_in_its_place_is_another_file(file: Path, tmp_path: Path) -> None:
+    before = identify(file)
+    (tmp_path / "copy").write_bytes(LARGE)
+    os.replace(tmp_path / "copy", file)
+    after = identify(file)
+    assert before is not None
+    assert after is not None
+    assert after.place != before.place
+
+
+@pytest.mark.parametrize("path", ["missing", ".", "pipe", "a\0b"])
+def test_what_cannot_be_read_has_no_identity(tmp_path: Path, path: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert identify(tmp_path / path) is None
+
+
+def test_an_empty_file_has_one(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert identify(tmp_path / "empty") is not None
