@@ -121,7 +121,7 @@ class Capacity(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: ModelState
     model: str
     context_tokens: int | None
-    """Of one sequence; null until its engine is ready."""
+    """Of one sequence, of replicas the longest; null until one is ready."""
     machine: Machine
     """Over all models."""
     generation: int

@@ -56,7 +56,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     pressure: Annotated[Pressure, note("of memory")]
     state: ModelState
     model: str
-    context_tokens: Annotated[int | None, note("of one sequence; null until its engine is ready")]
+    context_tokens: Annotated[int | None, note("of one sequence, of replicas the longest; null until one is ready")]
     machine: Annotated[Machine, note("over all models")]
     generation: Annotated[
         int,

@@ -128,6 +128,7 @@ class Prepared(Struct, frozen=True, tag=True):
     images: list[ImageSlot] = []
     owner: int = 0  # as in Prepare
     ignored: list[str] = []  # places of a schema's keywords that its grammar leaves out
+    open_ended: bool = False  # `max_tokens` is what the longest context leaves, not a figure of the request
 
 
 class GenerationOptions(Struct, frozen=True, kw_only=True):
@@ -280,7 +281,7 @@ class PlainText(Struct, frozen=True, tag=True):
 
 
 # Causes of a failed request: the first four are failures of the engine, the others lie in the request.
-Fault = Literal["decode", "embedder", "projector", "lease", "constraint", "image"]
+Fault = Literal["decode", "embedder", "projector", "lease", "constraint", "image", "context"]
 
 
 class End(Struct, frozen=True, array_like=True):

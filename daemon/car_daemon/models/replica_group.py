@@ -20,13 +20,9 @@ class ReplicaGroup(list[Replica]):
 
     @property
     def ready(self) -> Ready | None:
-        """The READY frame of the engine with the shortest context; None while no engine is up."""
-        shortest = None
-        for replica in self:
-            ready = replica.ready
-            if ready is not None and (shortest is None or ready.context_tokens < shortest.context_tokens):
-                shortest = ready
-        return shortest
+        """The READY frame of the engine with the longest context, which a prompt may fill; None while none is up."""
+        up = (replica.ready for replica in self if replica.ready is not None)
+        return max(up, key=lambda ready: ready.context_tokens, default=None)
 
     @property
     def progress(self) -> float:

@@ -57,9 +57,8 @@ class PendingAnswer(Protocol):
     prompt_tokens: int  # 0 until it is prepared
     namespace: str | None  # of the cached cells that it may use; None: none
 
-    @property
-    def failure(self) -> Failure | None:
-        """The error that its engine ended it with."""
+    def failure(self, context_tokens: int) -> Failure | None:
+        """Return the error that its engine, whose sequences have this context, ended it with."""
         ...
 
     def as_prepare(self) -> frames.ToEngine:

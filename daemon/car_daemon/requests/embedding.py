@@ -27,9 +27,8 @@ class EmbeddingAnswer:
     def __repr__(self) -> str:
         return f"<EmbeddingAnswer to {self.request!r}>"
 
-    @property
-    def failure(self) -> Failure | None:
-        """The error that the engine ended it with."""
+    def failure(self, context_tokens: int) -> Failure | None:
+        """Return the error that the engine ended it with."""
         return Failure("internal_error", {}) if self._end is not None and self._end.fault is not None else None
 
     def as_prepare(self) -> frames.PrepareTexts:

@@ -18,6 +18,9 @@ from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.envelope import Failure, encode_message
 from car_protocol.errors import RpcError
 
+# Tokens that an answer of any length has room for; with all that the longest context leaves it would run there alone.
+_OPEN_ENDED_ROOM = 1024
+
 
 class EngineEvents:
     """Events that supervisors report; `engine` is an engine's number.
@@ -96,7 +99,9 @@ class EngineEvents:
                 answer.add(update)
                 self._scheduler.advanced(update.key, update.prompt_done, update.sampled, now, update.cached)
             if update.end is not None:
-                failure = answer.failure if answer is not None and update.end.fault is not None else None
+                failure = None
+                if answer is not None and update.end.fault is not None:
+                    failure = answer.failure(self._scheduler.gate.context_tokens(engine))
                 if failure is not None and failure.reason == "internal_error":
                     log.error("request.failed", engine=engine, fault=update.end.fault)
                 self._runner.do(self._scheduler.ended(update.key, engine, now, failure))
@@ -115,7 +120,8 @@ class EngineEvents:
         # A router needs these only where it has a choice and cached cells may be used.
         if answer.namespace is not None and self._scheduler.gate.replicas(answer.request.model) > 1:
             blocks = blocks_of(message.tokens, answer.namespace)
-        prompt = Prompt(answer.prompt_tokens, message.max_tokens, blocks)
+        room = min(message.max_tokens, _OPEN_ENDED_ROOM) if message.open_ended else message.max_tokens
+        prompt = Prompt(answer.prompt_tokens, room, blocks)
         self._runner.do(self._scheduler.prepared(message.key, prompt, self._clock()))
 
     def _refused(self, engine: int, message: frames.Refused) -> None:

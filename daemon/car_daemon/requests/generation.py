@@ -76,12 +76,14 @@ class GenerationAnswer:
     def __repr__(self) -> str:
         return f"<GenerationAnswer to {self.request!r}, {self.request.produced} tokens>"
 
-    @property
-    def failure(self) -> Failure | None:
-        """The error that its engine ended it with."""
+    def failure(self, context_tokens: int) -> Failure | None:
+        """Return the error that its engine, whose sequences have this context, ended it with."""
         match self._end and self._end.fault:
             case None:
                 return None
+            case "context":
+                figures = {"prompt_tokens": self.prompt_tokens, "max_tokens": self._params.max_tokens}
+                return Failure("context_exceeded", {**figures, "context_tokens": context_tokens})
             case "image":
                 return Failure("invalid_params", {"param": "messages", "why": DAMAGED_IMAGE})
             case "constraint":

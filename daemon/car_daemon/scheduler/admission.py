@@ -109,7 +109,7 @@ class Admission:
 
     def prepare(self, request: Request) -> list[Action]:
         """Have an engine prepare an accepted request; without one it waits for the next."""
-        engine = self._gate.engine_of(request.model)
+        engine = self._gate.engine_of(request.model, request.spec.device)
         if request.state is not State.ACCEPTED:
             return []
         if engine is None:
@@ -136,7 +136,7 @@ class Admission:
         """Have a request prepared before it is counted; without an engine it is counted now and waits for one."""
         if request.key in self._backlog.held_back:
             return []
-        if self._gate.engine_of(request.model) is not None:
+        if self._gate.engine_of(request.model, request.spec.device) is not None:
             return self.prepare(request)
         actions = self._make_room(request, now)
         return actions + self.prepare(request)
@@ -179,7 +179,7 @@ class Admission:
         return actions
 
     def _free_now(self, request: Request) -> bool:
-        if self._gate.engine_of(request.model) is None:
+        if self._gate.engine_of(request.model, request.spec.device) is None:
             return False
         free = self._gate.available(request.model, request.spec.device)
         return free > self._waiting.count(request.model)

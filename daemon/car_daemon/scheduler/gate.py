@@ -124,10 +124,10 @@ class Gate:
             return 0
         return min(replicas.groups.free_for(waiter), self._capacity(replicas.declared or 1) - replicas.leased)
 
-    def engine_of(self, model: str) -> int | None:
-        """Return the engine that prepares a model's requests, for the shortest context; None while none is open."""
+    def engine_of(self, model: str, device: str | None = None) -> int | None:
+        """Return the engine that prepares a model's requests for a device; None while none is open."""
         replicas = self._models.get(model)
-        return None if replicas is None else replicas.preparer()
+        return None if replicas is None else replicas.preparer(device)
 
     def model_of(self, number: int) -> str | None:
         """Return the model of an engine that is up."""
@@ -137,6 +137,10 @@ class Gate:
     def prompt_share(self, number: int) -> float:
         """Return what a prompt token costs an engine, in answer tokens."""
         return self._engines[number].offer.prompt_share
+
+    def context_tokens(self, number: int) -> int:
+        """Return the context of an engine's sequences."""
+        return self._engines[number].offer.context_tokens
 
     def replicas(self, model: str) -> int:
         """Return the number of a model's engines that are up."""

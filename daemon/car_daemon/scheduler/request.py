@@ -76,10 +76,10 @@ class RequestSpec(Struct, frozen=True, kw_only=True):
 
 
 class Prompt(Struct, frozen=True):
-    """A prepared prompt in tokens, the tokens that its answer may have, and the block hashes for the router."""
+    """A prepared prompt in tokens, the tokens that its answer needs room for, and the block hashes for the router."""
 
     tokens: int
-    max_tokens: int
+    room: int
     blocks: tuple[int, ...] = ()
 
 

@@ -114,14 +114,14 @@ def test_a_model_that_drains_stays_so_while_one_of_its_replicas_is_up() -> None:
     assert state_of(entry) == "loading"
 
 
-def test_what_is_told_of_a_model_is_what_its_shortest_context_holds() -> None:
+def test_what_is_told_of_a_model_is_what_its_longest_context_holds() -> None:
     entry = World().entry
     first, second = entry.replicas
     assert entry.replicas.ready is None
     first.become("ready", ready=READY)
     second.become("ready", ready=structs.replace(READY, context_tokens=256))
     assert entry.replicas.ready is not None
-    assert entry.replicas.ready.context_tokens == 256
+    assert entry.replicas.ready.context_tokens == READY.context_tokens
 
 
 def test_the_progress_of_a_load_is_that_of_all_replicas() -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.msgpack import Ext
 
 from car_daemon.ipc.codec import encode_frame
-from car_daemon.ipc.frames import End, Fault, FromEngine, Prepare, Prepared, Refused, RequestUpdate, StepDone
+from car_daemon.ipc.frames import End, Fault, FromEngine, Prepare, Prepared, Refused, RequestUpdate, Run, StepDone
 from car_daemon.models.pool import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.requests.answer import Origin, Responder
@@ -48,10 +48,14 @@ class Errors:
     chunks = 0
 
     def __init__(self) -> None:
-        self.reasons: list[str] = []
+        self.errors: list[RpcError] = []
+
+    @property
+    def reasons(self) -> list[str]:
+        return [error.reason for error in self.errors]
 
     def error(self, error: RpcError) -> None:
-        self.reasons.append(error.reason)
+        self.errors.append(error)
 
 
 def serving(link: Link) -> tuple[Inference, Scheduler]:
@@ -157,6 +161,51 @@ def test_the_log_says_what_went_wrong_under_a_request_but_not_what_is_wrong_with
         inference.events.frame_received(1, StepDone(1, [RequestUpdate(key, 0, "", 0, 0, end=end)]))
     assert errors.reasons == ["internal_error" if logged else "invalid_params"]
     assert [entry["fault"] for entry in logs if entry["event"] == "request.failed"] == logged
+
+
+def test_a_prompt_that_its_engine_has_no_room_for_is_refused_with_all_figures() -> None:
+    errors = Errors()
+    inference, _ = serving(EncodingLink(broken=False))
+    params = InferParams(prompt="a", max_tokens=9)
+    key = inference.infer(params, ORIGIN, cast(Responder, errors), size=1, streams=False)
+    inference.events.frame_received(1, Prepared(key, bytes(4 * 600), 9))
+    end = End(None, None, Usage(600, 0, 0), 0.0, 0.0, "context")
+    inference.events.frame_received(1, StepDone(1, [RequestUpdate(key, 0, "", 0, 0, end=end)]))
+    assert errors.reasons == ["context_exceeded"]
+    figures = {"prompt_tokens": 600, "max_tokens": 9, "context_tokens": READY.context_tokens}
+    assert figures.items() <= errors.errors[0].data.items()
+
+
+@pytest.mark.parametrize(
+    ("open_ended", "max_tokens", "room"), [(False, 20_000, 20_000), (True, 20_000, 1024), (True, 7, 7)]
+)
+def test_an_answer_of_any_length_needs_little_room_and_a_stated_one_all_of_it(
+    open_ended: bool, max_tokens: int, room: int
+) -> None:
+    inference, scheduler = serving(EncodingLink(broken=False))
+    key = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, Errors()), size=1, streams=False)
+    inference.events.frame_received(1, Prepared(key, bytes(4), max_tokens, open_ended=open_ended))
+    assert scheduler.requests[key].prompt.room == room
+
+
+def test_replicas_of_different_contexts_each_run_what_fits_them() -> None:
+    short, long = EncodingLink(broken=False), EncodingLink(broken=False)
+    scheduler = Scheduler(Gate())
+    settings = ModelSettings(Path("m"), replicas=2)
+    pool = ModelPool({"m": settings}, "m", on_change=lambda _: None, on_progress=lambda _: None)
+    inference = Inference(scheduler, pool, clock=lambda: 0.0, arrived=lambda _: None, left=lambda _: None)
+    longer = ready_of(context_tokens=8192, kv_bytes=1)
+    for number, (link, ready) in enumerate([(short, READY), (long, longer)], start=1):
+        pool.default.replicas[number - 1].become("ready", ready=ready)
+        inference.events.engine_ready(pool.default, number, link, ready)
+    keys = []
+    for prompt_tokens, max_tokens in ((5000, 3192), (100, 300)):
+        params = InferParams(prompt="a")
+        keys.append(inference.infer(params, ORIGIN, cast(Responder, Errors()), size=1, streams=False))
+        inference.events.frame_received(2, Prepared(keys[-1], bytes(4 * prompt_tokens), max_tokens, open_ended=True))
+    runs = [[each.prepared.key for each in link.sent if isinstance(each, Run)] for link in (short, long)]
+    assert runs == [[keys[1]], [keys[0]]]
+    assert not any(isinstance(each, Prepare) for each in short.sent)
 
 
 class Unanswerable(Errors):

@@ -54,6 +54,11 @@ class PrefixCache:
         sequence.adapters = adapters
         return sequence
 
+    @property
+    def context_tokens(self) -> int:
+        """Cells of a sequence."""
+        return self._table.context_tokens
+
     def supply_followers(self) -> None:
         """Continue followers whose leader has computed the common tokens, or will not."""
         for number, (leader, order) in list(self._leaders.items()):

@@ -151,7 +151,15 @@ class Preparer:
         packed = array("i", tokens).tobytes()
         ignored = self._constraints.ignored(job, constraint)
         return Prepared(
-            job.key, packed, max_tokens, constraint, reading, images=list(images), owner=job.owner, ignored=ignored
+            job.key,
+            packed,
+            max_tokens,
+            constraint,
+            reading,
+            images=list(images),
+            owner=job.owner,
+            ignored=ignored,
+            open_ended=job.max_tokens is None or job.max_tokens > room,
         )
 
     def _prompt(self, job: Prepare) -> Prompt:

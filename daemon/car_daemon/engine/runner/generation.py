@@ -46,12 +46,13 @@ class Generation:
     """Turn sampled tokens into text, up to a stop string, an end token, a grammar's end, `max_tokens` or a deadline."""
 
     def __init__(
-        self, run: Run, sampler: RequestSampler, vocabulary: Vocabulary, prompt_tokens: int, now: float
+        self, run: Run, sampler: RequestSampler, vocabulary: Vocabulary, prompt_tokens: int, now: float, room: int
     ) -> None:
         reading, options = run.prepared.reading, run.options
         self.key = run.key
         self.sampler = sampler
-        self._max_tokens = run.prepared.max_tokens
+        # An engine with a longer context may have prepared it.
+        self._max_tokens = min(run.prepared.max_tokens, room)
         self._return_tokens = options.return_tokens
         self._ends = vocabulary.ends
         self._pieces = vocabulary.showing(reading.markers)

@@ -62,13 +62,16 @@ class RunningRequests:
     def start(self, run: Run) -> list[RequestUpdate]:
         """Start a request; returns its end if that is impossible."""
         prompt = memoryview(run.prepared.tokens).cast("i").tolist()
+        room = self.cache.context_tokens - len(prompt)
+        if room < 1:
+            # An engine with a longer context prepared it, and is gone.
+            return [_unstarted(run.key, len(prompt), "context")]
         try:
             sampler = self._samplers.build(run, prompt)
         except ConstraintError:
             # It compiled when the request was prepared, and has become too complex for the library since.
-            end = End(None, None, Usage(len(prompt), 0, 0), 0.0, 0.0, "constraint")
-            return [RequestUpdate(run.key, NO_SEQUENCE, "", 0, 0, end=end)]
-        generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock())
+            return [_unstarted(run.key, len(prompt), "constraint")]
+        generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock(), room)
         sequence = self.seats.take(generation, prompt, run.options.namespace, run.options.adapters)
         if sequence is None:
             return [self._refuse(generation)]
@@ -175,3 +178,8 @@ class RunningRequests:
         count, token, logprob = (1, sampled.token, sampled.logprob) if sampled is not None else (0, None, None)
         extra = generation.extras(output, token, logprob)
         return RequestUpdate(generation.key, sequence.number, output.text, count, done, extra, end, cached)
+
+
+def _unstarted(key: int, prompt_tokens: int, fault: Fault) -> RequestUpdate:
+    end = End(None, None, Usage(prompt_tokens, 0, 0), 0.0, 0.0, fault)
+    return RequestUpdate(key, NO_SEQUENCE, "", 0, 0, end=end)

@@ -110,7 +110,7 @@ class Groups:
 
     def _fits(self, request: Request, context_tokens: int) -> bool:
         """Return True if a request fits such sequences, or its model has no longer ones where it may run."""
-        if request.prompt.tokens + request.prompt.max_tokens <= context_tokens:
+        if request.prompt.tokens + request.prompt.room <= context_tokens:
             return True
         device = request.spec.device
         return context_tokens == max(tokens for place, tokens in self._groups if is_on(place, device))
@@ -124,7 +124,6 @@ class Replicas:
         self.groups = Groups()  # the same engines
         self.declared = 0  # sequences
         self.leased = 0
-        self._preparing: LazyHeap[tuple[int, int, int], int] = LazyHeap()  # open engines, the next to prepare first
 
     def __repr__(self) -> str:
         return f"<Replicas {len(self.engines)}, {self.leased}/{self.declared} leased>"
@@ -143,7 +142,6 @@ class Replicas:
         self.groups.remove(engine)
         self.declared -= engine.offer.sequences
         self.leased -= len(engine.leased)
-        self._preparing.discard(engine.number)
 
     def lease(self, engine: Engine, key: int) -> None:
         """Count a lease of a free sequence."""
@@ -159,14 +157,17 @@ class Replicas:
         """Let the engines that are up prepare no new requests."""
         for engine in self.engines.values():
             engine.closed = True
-            self._preparing.discard(engine.number)
 
-    def preparer(self) -> int | None:
-        """Return the open engine of the shortest context with the fewest leases; None while none is open."""
-        if len(self.engines) == 1:
-            (engine,) = self.engines.values()
-            return None if engine.closed else engine.number
-        return self._preparing.first()
+    def preparer(self, device: str | None) -> int | None:
+        """Return the open engine on a device that has the longest context, so that it refuses what fits none.
+
+        Of several the one with the fewest leases; None while none is open.
+        """
+        suitable = (each for each in self.engines.values() if not each.closed and is_on(each.offer.device, device))
+        engine = max(
+            suitable, key=lambda each: (each.offer.context_tokens, -len(each.leased), each.number), default=None
+        )
+        return None if engine is None else engine.number
 
     def least_burdened(self, request: Request) -> int | None:
         """Return the engine with a free sequence that gives a request most tokens per second."""
@@ -186,8 +187,6 @@ class Replicas:
             heap.set(engine.number, (offer.burden(leased), engine.sessions, engine.number))
         else:
             heap.discard(engine.number)
-        if not engine.closed:
-            self._preparing.set(engine.number, (offer.context_tokens, leased, -engine.number))
 
     def _count(self, engine: Engine, change: int) -> None:
         self.leased += change

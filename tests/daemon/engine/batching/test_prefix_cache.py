@@ -283,7 +283,8 @@ def test_a_memory_that_cannot_drop_a_tail_is_served_without_reuse() -> None:
 
 
 def test_what_a_decode_failed_on_is_not_reused() -> None:
-    context = FakeContext(4, context_tokens=210, batch_tokens=64)
+    # The first four decodes read the prompt.
+    context = FakeContext(4, context_tokens=260, batch_tokens=64, codes={6: 2})
     engine = FakeEngine(context)
     engine.turn(run_command(1, question(1), 50, namespace="me"))
     engine.finish()

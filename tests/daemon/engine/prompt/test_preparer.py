@@ -255,6 +255,7 @@ def test_max_tokens_is_at_most_what_was_asked_and_what_fits(prompt: int, asked: 
     answer = preparer().answer(prepare(tokens=[1] * prompt, max_tokens=asked))
     assert isinstance(answer, Prepared)
     assert answer.max_tokens == given
+    assert answer.open_ended == (asked != given)
 
 
 @pytest.mark.parametrize(("prompt", "asked"), [(32, None), (33, None), (32, 1)])

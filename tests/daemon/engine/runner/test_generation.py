@@ -7,9 +7,11 @@ from car_daemon.ipc.frames import Extra, Fault
 from tests.daemon.engine.fakes import END_TOKEN, FakeSampler, FakeVocabulary, run_command
 
 
-def generation(max_tokens: int = 8, *, stop: list[str] | None = None, return_tokens: bool = False) -> Generation:
+def generation(
+    max_tokens: int = 8, *, stop: list[str] | None = None, return_tokens: bool = False, room: int = 100
+) -> Generation:
     run = run_command(1, [5, 6], max_tokens, stop=stop, return_tokens=return_tokens)
-    return Generation(run, FakeSampler(), FakeVocabulary(), prompt_tokens=2, now=10.0)
+    return Generation(run, FakeSampler(), FakeVocabulary(), prompt_tokens=2, now=10.0, room=room)
 
 
 def push(generated: Generation, letters: str) -> str:
@@ -21,6 +23,12 @@ def test_tokens_become_text() -> None:
     generated = generation()
     assert push(generated, "abc") == "abc"
     assert (len(generated.history), generated.finish_reason) == (3, None)
+
+
+def test_an_answer_ends_where_its_sequence_does() -> None:
+    generated = generation(8, room=2)
+    assert push(generated, "ab") == "ab"
+    assert generated.finish_reason == "length"
 
 
 def test_the_last_token_ends_it_by_length() -> None:

@@ -168,15 +168,16 @@ def test_a_prompt_that_is_longer_than_its_sequence_fails_alone() -> None:
     engine = FakeEngine(FakeContext(context_tokens=40, batch_tokens=32))
     engine.turn(run_command(1, [3] * 50, 3), run_command(2, PROMPTS[3], 3))
     engine.finish()
-    assert [(end.reason, end.fault) for end in engine.ends(1)] == [(None, "decode")]
+    assert [(end.reason, end.fault) for end in engine.ends(1)] == [(None, "context")]
     assert engine.tokens(2) == solo(PROMPTS[3], 3)
 
 
-def test_a_request_that_outgrows_its_sequence_fails_alone() -> None:
+def test_an_answer_ends_by_length_where_its_sequence_is_full() -> None:
     engine = FakeEngine(FakeContext(context_tokens=4))
     engine.turn(run_command(1, PROMPTS[0], 50), run_command(2, PROMPTS[3], 3))
     engine.finish()
-    assert [(end.reason, end.fault) for end in engine.ends(1)] == [(None, "decode")]
+    (end,) = engine.ends(1)
+    assert (end.reason, end.usage.prompt_tokens + end.usage.completion_tokens) == ("length", 4)
     assert engine.tokens(2) == solo(PROMPTS[3], 3)
 
 

@@ -176,7 +176,25 @@ def test_a_request_that_fits_only_the_longer_sequences_runs_there() -> None:
     long = request(1)
     long.prompt = Prompt(500, 100)
     assert gate.try_lease(long) == 2
-    assert gate.engine_of("m") == 1
+
+
+def test_the_engine_of_the_longest_context_on_the_device_prepares_so_that_it_refuses_what_fits_none() -> None:
+    gate = Gate()
+    for engine, offer in enumerate(
+        [EngineOffer("m", 1, "gpu0", 256), EngineOffer("m", 1, "cpu", 1024), EngineOffer("m", 1, "gpu1", 512)], start=1
+    ):
+        gate.declare(engine, offer)
+    assert [gate.engine_of("m", device) for device in (None, "cpu", "gpu", "gpu0", "gpu7")] == [2, 2, 3, 1, None]
+
+
+def test_a_request_that_fits_both_lengths_runs_on_either() -> None:
+    gate = Gate()
+    gate.declare(1, EngineOffer("m", 1, "gpu0", 256))
+    gate.declare(2, EngineOffer("m", 1, "cpu", 1024))
+    short = [request(key) for key in (1, 2)]
+    for each in short:
+        each.prompt = Prompt(100, 100)
+    assert {gate.try_lease(each) for each in short} == {1, 2}
 
 
 def test_a_request_that_is_too_long_for_its_device_runs_there_all_the_same_to_be_refused() -> None:
