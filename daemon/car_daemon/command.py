@@ -72,8 +72,12 @@ def _serve(
     read_config: Callable[[], Config],
 ) -> int:
     if config.sandbox == "strict":
-        # Before the first thread, because each thread gains privileges by itself.
-        _confine()
+        # Imported here because ctypes and the kernel's tables take 3 ms, which only a strict start needs; done before
+        # the first thread, because each thread gains privileges by itself.
+        from car_daemon.host import kernel_sandbox
+
+        kernel_sandbox.give_up_privileges()
+        kernel_sandbox.hide_memory()
     defects.install()
     defects.dump_stacks_on_signal()
     logs.standard_error.detach()
@@ -92,14 +96,6 @@ def _serve(
         if not event_log.log.is_configured:
             logs.configure(config.log_level, config.log_format)
         logs.standard_error.attach()
-
-
-def _confine() -> None:
-    # Imported here because ctypes and the kernel's tables take 3 ms, which only a strict start needs.
-    from car_daemon.host import kernel_sandbox
-
-    kernel_sandbox.give_up_privileges()
-    kernel_sandbox.hide_memory()
 
 
 async def _run(

@@ -147,7 +147,7 @@ class Assembly:
         )
         texts = TextInputs(
             tokenize=lambda text: vocabulary.tokenize(text, add_special=True, parse_special=False),
-            pair=RerankPrompt(loaded.model.rerank_template, vocabulary).tokens,
+            pair=RerankPrompt(loaded.model.metadata.rerank_template, vocabulary).tokens,
             limit=ContextLimit(min(self._text_tokens, loaded.model.trained_context), vocabulary.longest_piece),
             ranks=loaded.model.ranks,
         )

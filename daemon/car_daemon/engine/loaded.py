@@ -87,7 +87,7 @@ class LoadedModel:
         """The configured chat template, else the model's own; None, with a warning, where that is not valid."""
         path = self._load.chat_template
         try:
-            source = self.model.chat_template if path is None else Path(path).read_text(encoding="utf-8")
+            source = self.model.metadata.chat_template if path is None else Path(path).read_text(encoding="utf-8")
             if source is None:
                 return None
             with self._job.doing(len(source)):

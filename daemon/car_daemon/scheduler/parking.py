@@ -42,7 +42,10 @@ class Replaceable:
         self, rank: int, model: str | None, running: dict[int, Request], accepts: Callable[[Request], bool]
     ) -> Request | None:
         """Return the accepted request with the fewest tokens; of very many the first that is found."""
-        self._rank()
+        for unranked in self._unranked.values():
+            for each in self._heaps_of(unranked):
+                each.set(unranked.key, 0)
+        self._unranked.clear()
         heap = self._heaps.get((rank, model))
         if heap is None:
             return None
@@ -61,12 +64,6 @@ class Replaceable:
         for key, tokens in refused:
             heap.set(key, tokens)
         return found
-
-    def _rank(self) -> None:
-        for unranked in self._unranked.values():
-            for each in self._heaps_of(unranked):
-                each.set(unranked.key, 0)
-        self._unranked.clear()
 
     def _heaps_of(self, request: Request) -> list[LazyHeap[int, int]]:
         rank = RANKS[request.spec.priority]

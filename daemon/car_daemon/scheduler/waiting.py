@@ -137,14 +137,12 @@ class Waiting:
         for rank in sorted(set(RANKS.values())):
             lane = self._lanes.get((rank, target))
             if lane is not None:
-                yield from (self.requests[key] for key in lane.order(self._cost))
+                keys = lane.order(lambda key: self._charging.cost(self.requests[key]))
+                yield from (self.requests[key] for key in keys)
 
     def aged(self, request: Request, now: float) -> bool:
         """Return True if a request has waited long enough to rank as latency_critical."""
         return now - request.waits_since >= self.age_after
-
-    def _cost(self, key: int) -> float:
-        return self._charging.cost(self.requests[key])
 
     def _enter(self, request: Request, rank: int) -> None:
         lane = request.lane = self._lane(rank, request.target)

@@ -39,7 +39,7 @@ class Embedder:
 
     def __init__(self, model: LlamaModel, vocabulary: Vocabulary, *, threads: int, context_tokens: int) -> None:
         """Raise ModelError where llama.cpp has no such context for the model."""
-        named = model.metadata(f"{model.architecture}.pooling_type")
+        named = model.metadata.own("pooling_type")
         known = {binding.LLAMA_POOLING_TYPE_UNSPECIFIED, binding.LLAMA_POOLING_TYPE_NONE, *_POOLINGS}
         if named is not None and named not in map(str, known):
             raise ModelError(f"the model's pooling, {named}, is not one that this llama.cpp supports")

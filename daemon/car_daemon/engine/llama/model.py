@@ -20,6 +20,47 @@ class ModelError(Exception):
     """A model that cannot be served; the message is fit for logs and clients."""
 
 
+class Metadata:
+    """The metadata of a loaded model's file; llama.cpp exposes all but arrays."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self.architecture = self.text("general.architecture") or ""  # by llama.cpp's name
+
+    def text(self, key: str) -> str | None:
+        """Return one value as text, None where the file lacks it."""
+        buffer = ctypes.create_string_buffer(_TEXT_BYTES)
+        length = binding.llama_model_meta_val_str(self._handle, key.encode(), buffer, _TEXT_BYTES)
+        if length < 0 or length >= _TEXT_BYTES:
+            return None
+        return buffer.value.decode("utf-8", "replace")
+
+    def own(self, name: str) -> str | None:
+        """Return a value of the model's architecture as text, None where the file lacks it."""
+        return self.text(f"{self.architecture}.{name}")
+
+    def own_integer(self, name: str, default: int) -> int:
+        """Return a number of the model's architecture."""
+        with contextlib.suppress(TypeError, ValueError):
+            return int(self.own(name) or default)
+        return default
+
+    @cached_property
+    def chat_template(self) -> str | None:
+        """The model's own chat template."""
+        return self.text("tokenizer.chat_template")
+
+    @cached_property
+    def rerank_template(self) -> str | None:
+        """The model's own template for a query and a document."""
+        return self.text("tokenizer.chat_template.rerank")
+
+    @cached_property
+    def layers_alike(self) -> bool:
+        """True if all layers have the same number of KV heads: otherwise these are an array."""
+        return self.own("attention.head_count_kv") is not None
+
+
 class LlamaModel:
     """The weights of one GGUF file, on one GPU by its number or on all.
 
@@ -64,6 +105,7 @@ class LlamaModel:
         if not binding.llama_model_has_decoder(self.handle) or binding.llama_model_has_encoder(self.handle):
             raise ModelError("the model cannot generate text")
         self.vocab = binding.llama_model_get_vocab(self.handle)
+        self.metadata = Metadata(self.handle)
 
     @cached_property
     def trained_context(self) -> int:
@@ -71,14 +113,9 @@ class LlamaModel:
         return max(1, int(binding.llama_model_n_ctx_train(self.handle)))
 
     @cached_property
-    def architecture(self) -> str:
-        """llama.cpp's name of its architecture."""
-        return self.metadata("general.architecture") or ""
-
-    @cached_property
     def traits(self) -> Traits:
         """Requirements of its architecture."""
-        return traits_of(self.architecture)
+        return traits_of(self.metadata.architecture)
 
     @cached_property
     def most_tokens(self) -> int | None:
@@ -93,54 +130,26 @@ class LlamaModel:
     @cached_property
     def ranks(self) -> bool:
         """True if it scores a query and a document, by its metadata."""
-        return self.metadata(f"{self.architecture}.pooling_type") == str(binding.LLAMA_POOLING_TYPE_RANK)
+        return self.metadata.own("pooling_type") == str(binding.LLAMA_POOLING_TYPE_RANK)
 
     @cached_property
     def size_bytes(self) -> int:
         """Bytes of all weights."""
         return int(binding.llama_model_size(self.handle))
 
-    @cached_property
-    def chat_template(self) -> str | None:
-        """The model's own chat template, from its metadata."""
-        return self.metadata("tokenizer.chat_template")
-
-    @cached_property
-    def layers_alike(self) -> bool:
-        """True if all layers have the same number of KV heads; llama.cpp does not expose metadata that are arrays."""
-        return self.metadata(f"{self.architecture}.attention.head_count_kv") is not None
-
-    @cached_property
-    def rerank_template(self) -> str | None:
-        """The model's own template for a query and a document, from its metadata."""
-        return self.metadata("tokenizer.chat_template.rerank")
-
     def sequence_bytes(self) -> SequenceBytes:
         """Return the memory of a sequence where all layers attend alike."""
         heads = int(binding.llama_model_n_head(self.handle))
         width = int(binding.llama_model_n_embd(self.handle)) // max(1, heads)
-        key = self._integer(f"{self.architecture}.attention.key_length", width)
-        value = self._integer(f"{self.architecture}.attention.value_length", width)
+        key = self.metadata.own_integer("attention.key_length", width)
+        value = self.metadata.own_integer("attention.value_length", width)
         kv_heads = int(binding.llama_model_n_head_kv(self.handle))
         layers = int(binding.llama_model_n_layer(self.handle))
         return SequenceBytes.attending([kv_heads] * layers, key, value, kv_type=self.kv_type)
 
-    def metadata(self, key: str) -> str | None:
-        """Return one metadata value as text, None where the file lacks it."""
-        buffer = ctypes.create_string_buffer(_TEXT_BYTES)
-        length = binding.llama_model_meta_val_str(self.handle, key.encode(), buffer, _TEXT_BYTES)
-        if length < 0 or length >= _TEXT_BYTES:
-            return None
-        return buffer.value.decode("utf-8", "replace")
-
     def close(self) -> None:
         """Free the weights; contexts have to be free already."""
         binding.llama_model_free(self.handle)
-
-    def _integer(self, key: str, default: int) -> int:
-        with contextlib.suppress(TypeError, ValueError):
-            return int(self.metadata(key) or default)
-        return default
 
 
 def _progress_callback(progress: Callable[[float], None], failures: list[Exception]) -> Any:

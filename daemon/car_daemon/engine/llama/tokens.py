@@ -22,7 +22,7 @@ class Vocabulary:
 
     def __init__(self, model: LlamaModel) -> None:
         self.handle = model.vocab
-        self._pre = model.metadata("tokenizer.ggml.pre")
+        self._pre = model.metadata.text("tokenizer.ggml.pre")
         self.size = int(binding.llama_vocab_n_tokens(self.handle))
         self.pieces = [self._piece(token, special=False) for token in range(self.size)]
         self._special_pieces = [self._piece(token, special=True) for token in range(self.size)]

@@ -219,7 +219,7 @@ def greedy(context: LlamaContext, number: int, steps: int, written: list[int] | 
 def test_a_model_that_ranks_scores_pairs_and_does_not_embed(models: dict[str, LlamaModel], open_embedder: Open) -> None:
     ranker = open_embedder("rank")
     model = models["rank"]
-    build = RerankPrompt(model.rerank_template, Vocabulary(model)).tokens
+    build = RerankPrompt(model.metadata.rerank_template, Vocabulary(model)).tokens
     pairs = [build("what is it", document) for document in ("a cat", "some dogs", "a cat")]
     together = ranker.score(pairs)
     alone = [ranker.score([pair])[0] for pair in pairs]

@@ -17,8 +17,8 @@ PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
 @pytest.fixture
 def template(model: LlamaModel, vocabulary: Vocabulary) -> ChatTemplate:
     """The guide model's own template."""
-    assert model.chat_template is not None
-    return ChatTemplate(model.chat_template, vocabulary)
+    assert model.metadata.chat_template is not None
+    return ChatTemplate(model.metadata.chat_template, vocabulary)
 
 
 def controls(vocabulary: Vocabulary, tokens: list[int]) -> list[int]:

@@ -69,9 +69,9 @@ def test_weights_are_packed_only_where_they_may_be(monkeypatch: pytest.MonkeyPat
 def test_the_guide_model_says_what_it_is(model: LlamaModel) -> None:
     assert model.trained_context == 4096
     assert 0 < model.size_bytes <= PATH.stat().st_size
-    assert model.chat_template is not None
-    assert model.metadata("general.architecture") == "llama"
-    assert model.metadata("there.is.no.such.key") is None
+    assert model.metadata.chat_template is not None
+    assert model.metadata.text("general.architecture") == "llama"
+    assert model.metadata.text("there.is.no.such.key") is None
 
 
 def test_the_kv_cache_grows_with_the_context(model: LlamaModel) -> None:

@@ -52,7 +52,7 @@ def load(tmp_path: Path) -> Iterator[Load]:
                 return vocabulary.tokenize(text, add_special=False, parse_special=parse)
 
             return (
-                RerankPrompt(model.rerank_template, vocabulary),
+                RerankPrompt(model.metadata.rerank_template, vocabulary),
                 lambda text: cut(text, parse=False),
                 lambda text: cut(text, parse=True),
             )

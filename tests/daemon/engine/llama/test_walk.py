@@ -108,8 +108,8 @@ def entries() -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def prompts(model: LlamaModel, vocabulary: Vocabulary, entries: list[dict[str, str]]) -> list[list[int]]:
     """Trained questions as conversations: some alone, some after others, so that their lengths differ."""
-    assert model.chat_template is not None
-    template = ChatTemplate(model.chat_template, vocabulary)
+    assert model.metadata.chat_template is not None
+    template = ChatTemplate(model.metadata.chat_template, vocabulary)
     made = []
     for place, entry in enumerate(entries):
         before = entries[: place % 3]
