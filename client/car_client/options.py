@@ -89,6 +89,8 @@ class InferOptions(TypedDict, total=False):
     """Functions that the model may call, for templates that show tools. Up to 128 entries."""
     tool_choice: ToolChoice | Mapping[str, Any]
     """`required` and a named tool force a call by a grammar. Default 'auto'."""
+    parallel_tool_calls: bool
+    """False: the answer ends with its first call. Default True."""
     reasoning: ReasoningMode
     """The thoughts of models that think: `auto` (without another in the model's entry) returns them in `reasoning`, of
     a model that is run as its makers do; `keep` leaves them in `text`; `on` has the model think, where it does so
@@ -153,6 +155,8 @@ class TokenizeOptions(TypedDict, total=False):
     """Special tokens in the text count; goes with `text` only. Default False."""
     tools: Sequence[Tool | Mapping[str, Any]]
     """As in `infer`. Up to 128 entries."""
+    parallel_tool_calls: bool
+    """As in `infer`. Default True."""
     continue_last: bool
     """As in `infer`. Default False."""
     template_args: dict[str, Any]

@@ -116,6 +116,7 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         default_factory=list
     )
     tool_choice: Annotated[ToolChoice, note("`required` and a named tool force a call by a grammar")] = "auto"
+    parallel_tool_calls: Annotated[bool, note("false: the answer ends with its first call")] = True
     reasoning: Annotated[
         ReasoningMode | UnsetType,
         note(

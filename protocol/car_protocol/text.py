@@ -20,6 +20,7 @@ class TokenizeParams(Params, frozen=True, kw_only=True):
     add_special: Annotated[bool, note("with what the model puts around a text; goes with `text` only")] = False
     parse_special: Annotated[bool, note("special tokens in the text count; goes with `text` only")] = False
     tools: Annotated[Tools, note("as in `infer`")] = field(default_factory=list)
+    parallel_tool_calls: Annotated[bool, note("as in `infer`")] = True
     template_args: Annotated[dict[str, Any], note("as in `infer`")] = field(default_factory=dict)
     reasoning: Annotated[ReasoningMode | UnsetType, note("as in `infer`")] = UNSET
     continue_last: Annotated[bool, note("as in `infer`")] = False

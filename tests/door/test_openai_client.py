@@ -157,10 +157,13 @@ def test_a_wrong_key_is_refused(door: DoorProcess) -> None:
 def test_tools_are_called_and_their_results_sent_back(scripted_client: Any, scripted: FakeDaemon) -> None:
     first = {"model": "guide", "messages": conversation("The weather in Vienna?"), "tools": [WEATHER]}
     scripted.answers["infer"] = ANSWER | {"text": "", "tool_calls": [CALL]}
-    whole = scripted_client.chat.completions.create(**first, tool_choice="required").choices[0]
+    whole = scripted_client.chat.completions.create(**first, tool_choice="required", parallel_tool_calls=False).choices[
+        0
+    ]
     assert whole.finish_reason == "tool_calls"
     assert whole.message.tool_calls[0].function.arguments == '{"place":"Vienna"}'
-    assert scripted.params("infer")["tool_choice"] == "required"
+    forced = scripted.params("infer")
+    assert (forced["tool_choice"], forced["parallel_tool_calls"]) == ("required", False)
     scripted.answers["infer"] = ANSWER | {"text": "Sunny."}
     turns = [
         *first["messages"],

@@ -161,6 +161,32 @@ def test_a_model_that_does_not_end_makes_one_call_after_another(caller: Caller) 
     assert answer["finish_reason"] == "length"
 
 
+def test_a_required_call_is_the_only_one_without_parallel_calls(caller: Caller) -> None:
+    unending = {"ignore_eos": True, "logit_bias": {token_of(caller.client, "]"): -100}}
+    params = asked(tool_choice="required", seed=1, parallel_tool_calls=False, **unending)
+    answer = caller.client.result("infer", params)
+    assert len(checked(answer["tool_calls"])) == 1
+    assert answer["finish_reason"] == "stop"
+    chunks, response = caller.client.stream(params)
+    assert [call["function"] for call in called(chunks)] == [call["function"] for call in answer["tool_calls"]]
+    assert response["result"]["finish_reason"] == "stop"
+
+
+def test_an_answer_ends_with_its_first_call_without_parallel_calls(caller: Caller) -> None:
+    client, style = caller
+    params = told(client, *style.written, tools=TOOLS, parallel_tool_calls=False)
+    answer = client.result("infer", params)
+    assert (answer["text"], answer["finish_reason"]) == (style.text.removesuffix("Two"), "stop")
+    assert checked(answer["tool_calls"]) == ["greet"]
+    chunks, response = client.stream(params)
+    assert "".join(chunk["text"] for chunk in chunks) == answer["text"]
+    assert (checked(called(chunks)), response["result"]["finish_reason"]) == (["greet"], "stop")
+    # The text after the call is not computed.
+    longer = client.result("infer", {**params, "parallel_tool_calls": True})
+    rest = longer["usage"]["completion_tokens"] - answer["usage"]["completion_tokens"]
+    assert rest >= len(("Two", END) if "Two" in style.written else (END,))
+
+
 def test_a_call_is_streamed_as_it_is_written_and_is_the_call_of_the_whole_answer(caller: Caller) -> None:
     client = caller.client
     params = asked(tool_choice="required", seed=5, return_tokens=True)

@@ -137,6 +137,7 @@ class ChatRequest(Sampled, kw_only=True):
     max_completion_tokens: int | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -163,6 +164,7 @@ def read(body: bytes, caller: Caller) -> Job:
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         tools=[_tool(tool, f"tools[{place}]") for place, tool in enumerate(request.tools or [])] or None,
         tool_choice=_tool_choice(request),
+        parallel_tool_calls=request.parallel_tool_calls,
         continue_last=request.continue_final_message or None,
     )
     params |= _reasoning(request)

@@ -96,6 +96,7 @@ def read(body: bytes, caller: Caller) -> Job:
         logprobs=(request.top_logprobs or 0) if probable else None,
         tools=[_tool(tool, f"tools[{place}]") for place, tool in enumerate(request.tools or [])] or None,
         tool_choice=_tool_choice(request),
+        parallel_tool_calls=request.parallel_tool_calls,
         priority=PRIORITIES.get(request.service_tier or ""),
     )
     user = request.safety_identifier or request.user

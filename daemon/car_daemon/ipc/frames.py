@@ -54,6 +54,7 @@ class Chat(Struct, frozen=True, kw_only=True):
     messages: list[Message]
     tools: list[Tool] = []
     tool_choice: ToolChoice = "auto"
+    parallel: bool = True  # more than one call an answer
     template_args: dict[str, Any] = {}
     reasoning: ReasoningMode = "auto"
     continue_last: bool = False
@@ -100,8 +101,8 @@ class Reading(Struct, frozen=True, array_like=True):
     """The syntax of a model's answers.
 
     Tags of reasoning, whether the answer starts inside it, the style of tool calls, control tokens to write out,
-    whether reasoning stays in the text, the tools with the kinds of their parameters (None: calls are text), and the
-    part of a message's header that the prompt ends with.
+    whether reasoning stays in the text, the tools with the kinds of their parameters (None: calls are text), the part
+    of a message's header that the prompt ends with, and whether the answer ends with its first call.
     """
 
     thinking: Tags | None = None
@@ -111,6 +112,7 @@ class Reading(Struct, frozen=True, array_like=True):
     keep: bool = False
     functions: dict[str, dict[str, ParameterKind]] | None = None
     begun: str = ""
+    one_call: bool = False
 
 
 class Prepared(Struct, frozen=True, tag=True):

@@ -15,6 +15,7 @@ def chat_of(params: InferParams | TokenizeParams) -> Chat | None:
         messages=params.messages,
         tools=params.tools if choice != "none" else [],
         tool_choice=choice,
+        parallel=params.parallel_tool_calls,
         template_args=params.template_args,
         reasoning=params.reasoning or "auto",
         continue_last=params.continue_last,

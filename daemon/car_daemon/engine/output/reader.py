@@ -29,7 +29,10 @@ NOTHING = Output("", "", [])
 
 
 class OutputReader:
-    """Bytes of tokens into output that may be sent; stop strings match within text alone, never across a call."""
+    """Bytes of tokens into output that may be sent; stop strings match within text alone, never across a call.
+
+    With `one_call` the output ends with its first call.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class OutputReader:
         calls: ToolCallReader | None,
         *,
         keep: bool = False,
+        one_call: bool = False,
     ) -> None:
         self._plain = not stops and thinking is None and calls is None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # has the bytes of an incomplete character
@@ -46,6 +50,13 @@ class OutputReader:
         self._keep = keep and thinking is not None
         self._undecided = ""  # text that may become a part of a kept thought
         self._stops = StopSearch(stops)
+        self._one_call = one_call
+        self._called = False  # the only call ended
+
+    @property
+    def ended(self) -> bool:
+        """True once nothing more is read: after a stop string, or the only call."""
+        return self._called or self.stopped_by is not None
 
     @property
     def stopped_by(self) -> str | None:
@@ -70,7 +81,7 @@ class OutputReader:
         return (split is not None and split.thinking) or (calls is not None and calls.thinking)
 
     def _read(self, text: str, *, ended: bool, cut: bool = False) -> Output:
-        if self.stopped_by is not None:
+        if self.ended:
             return NOTHING
         reasoning, answer = self._thinking.push(text) if self._thinking is not None else ("", text)
         if ended and self._thinking is not None:
@@ -90,13 +101,13 @@ class OutputReader:
             if answer or ended or (self._thinking is not None and self._thinking.thinking):
                 kept, self._undecided = self._undecided[: len(self._undecided) - len(answer)], ""
         released = self._until_stop([kept, *parts])
-        if ended:
+        if ended and not self._called:
             released.append(self._stops.finish())
         output = _output(released)
         return output._replace(reasoning="" if self._keep else reasoning + output.reasoning)
 
     def _until_stop(self, parts: list[Part]) -> list[Part]:
-        """Return the parts in front of a stop string."""
+        """Return the parts in front of a stop string, or up to the end of the only call."""
         released: list[Part] = []
         for part in parts:
             if isinstance(part, str):
@@ -107,6 +118,9 @@ class OutputReader:
             if self.stopped_by is not None:
                 break
             released.append(part)
+            if self._one_call and isinstance(part, CallDelta) and part.ended:
+                self._called = True
+                break
         return released
 
 

@@ -80,7 +80,8 @@ class OutputConstraints:
             functions = [function for function in functions if function.name == choice.name]
         if is_too_wide([function.parameters for function in functions]):
             raise _too_large("tools", TOO_WIDE)
-        return tool_call_grammar(reading.tools, functions, one=isinstance(choice, NamedTool), token_of=self._token_of)
+        one = isinstance(choice, NamedTool) or not chat.parallel
+        return tool_call_grammar(reading.tools, functions, one=one, token_of=self._token_of)
 
 
 def _too_large(param: str, reason: str) -> Refusal:

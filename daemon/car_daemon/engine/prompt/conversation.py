@@ -125,4 +125,5 @@ def _reading(form: Format, chat: Chat, rendered: Rendered) -> Reading:
         chat.reasoning == "keep",
         kinds_of([tool.function for tool in chat.tools]) if chat.tools else None,
         rendered.begun,
+        bool(chat.tools) and not chat.parallel,
     )

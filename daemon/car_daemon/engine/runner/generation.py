@@ -76,7 +76,7 @@ class Generation:
             return self.finish("stop")
         output = self._reader.push(self._pieces[token])
         self.sampler.unconstrained = self._reader.thinking
-        if self._reader.stopped_by is not None:
+        if self._reader.ended:
             self.finish_reason = "stop"
         elif self.sampler.complete:
             output = output.joined(self.finish("stop"))
@@ -122,4 +122,4 @@ def _reader(reading: Reading, stops: list[str]) -> OutputReader:
             begun=reading.begun,
             keep=reading.keep,
         )
-    return OutputReader(stops, thinking, calls, keep=reading.keep)
+    return OutputReader(stops, thinking, calls, keep=reading.keep, one_call=reading.one_call)

@@ -144,3 +144,23 @@ def test_any_cutting_gives_the_same(text: str, places: list[int], inside: bool, 
     stops = ["END", "STOP", "STOPPED", "é E"]
     whole = output([data], stops, inside=inside, keep=keep)
     assert output(cut(data, places), stops, inside=inside, keep=keep) == whole
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_the_output_ends_with_its_only_call(size: int) -> None:
+    text = f"so {F}\n{F} and more END"
+    answer = OutputReader(["END"], None, reader("hermes"), one_call=True)
+    pieces = [text[place : place + size].encode() for place in range(0, len(text), size)]
+    said = [*(answer.push(piece) for piece in pieces), answer.finish()]
+    deltas = [each for one in said for each in one.calls if isinstance(each, CallDelta)]
+    assert "".join(one.text for one in said) == "so"
+    assert joined_calls(deltas) == [CALL_F]
+    assert (answer.ended, answer.stopped_by) == (True, None)
+
+
+def test_the_output_goes_on_until_its_only_call_is_complete() -> None:
+    answer = OutputReader([], None, reader("hermes"), one_call=True)
+    answer.push(F.removesuffix("}\n</tool_call>").encode())
+    assert not answer.ended
+    cut_off = answer.finish(cut=True)
+    assert [each.invalid for each in cut_off.calls if isinstance(each, CallDelta)] == [None]

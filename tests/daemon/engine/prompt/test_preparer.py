@@ -400,6 +400,17 @@ def test_calls_are_read_only_where_there_are_tools() -> None:
     assert reading_of(model.answer(prepare(chat=conversation("hi")))).tools is None
 
 
+def test_an_answer_has_one_call_only_where_its_request_says_so() -> None:
+    model = preparer(template=FakeTemplate(form=THINKING))
+    for parallel in (True, False):
+        prepared = model.answer(prepare(chat=conversation("hi", tools=TOOLS, parallel=parallel)))
+        assert reading_of(prepared).one_call is not parallel
+        forced = model.answer(prepare(chat=conversation("hi", tools=TOOLS, tool_choice="required", parallel=parallel)))
+        assert isinstance(forced, Prepared)
+        assert (")*" in forced.constraint.partition("\n")[0]) is parallel
+    assert not reading_of(model.answer(prepare(chat=conversation("hi", parallel=False)))).one_call
+
+
 def test_tools_are_refused_where_the_template_does_not_show_them() -> None:
     answer = preparer(template=FakeTemplate(takes_tools=False)).answer(prepare(chat=conversation("hi", tools=TOOLS)))
     why = "the chat template does not take tools"

@@ -50,6 +50,8 @@ def chat_variables(chat: Chat, escape: Escape, reads: Reads, form: Form) -> dict
     }
     if tools or form.complete:
         given["functions"] = Functions(tool["function"] for tool in tools)
+    if not chat.parallel:
+        given["parallel_tool_calls"] = False
     if any(message.reasoning for message in chat.messages):
         given |= shown_thoughts(reads)
     given |= switches(reads, chat.reasoning)

@@ -169,6 +169,11 @@ def test_a_template_that_takes_no_short_chat_keeps_its_system_message() -> None:
     assert text(source, *said) == "system:Be kind.;user:a;user:b;"
 
 
+def test_a_template_gets_that_calls_are_not_parallel() -> None:
+    source = "{{ parallel_tool_calls is defined }}{{ parallel_tool_calls }}"
+    assert (text(source), text(source, parallel=False)) == ("False", "TrueFalse")
+
+
 def test_today_is_the_clocks() -> None:
     assert text("{{ date_string }}|{{ datetime }}|{{ strftime_now('%d.%m.%Y') }}") == (
         "07 Jan 2030|Jan 07 2030|07.01.2030"
