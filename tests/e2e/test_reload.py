@@ -181,3 +181,34 @@ def test_a_new_model_is_served_without_a_restart_and_one_that_is_left_out_stays(
         client.result("daemon/reload")
         assert [model["name"] for model in client.result("models/list")["models"]] == ["guide", "new"]
     assert "needs_restart=['models.new']" in daemon.log.read_text()
+
+
+def test_another_default_model_takes_over_at_once(served: Daemon, file: Path) -> None:
+    other = f'[models.other]\npath = "{PATH}"\nkeep_alive_s = 0.1\n'
+    with served.connect() as client, served.connect() as admin:
+        client.result("inference/capacity", {"subscribe": True})
+        file.write_text(f'default_model = "other"\n{FOUR}{other}')
+        admin.result("daemon/reload")
+        assert client.receive()["params"]["model"] == "other"
+        assert client.result("infer", greedy(KNOWN[0]))["model"] == "other"
+        listed = admin.result("models/list")["models"]
+        assert [(model["name"], model["default"]) for model in listed] == [("other", True), ("guide", False)]
+        file.write_text(FOUR + other)
+        admin.result("daemon/reload")
+        assert admin.result("infer", greedy(KNOWN[0]))["model"] == "guide"
+        while (states := {model["name"]: model["state"] for model in admin.result("models/list")["models"]}) != {
+            "guide": "ready",
+            "other": "unloaded",
+        }:
+            assert states["guide"] == "ready"
+
+
+def test_a_new_default_model_that_cannot_be_loaded_ends_no_daemon(served: Daemon, file: Path) -> None:
+    file.write_text(f'default_model = "lost"\n{FOUR}[models.lost]\npath = "/nowhere.gguf"\n')
+    with served.connect() as client:
+        client.result("daemon/reload")
+        assert client.reason("infer", greedy(KNOWN[0])) == "model_unavailable"
+        assert client.result("infer", greedy(KNOWN[0], model="guide"))["text"] == KNOWN[0].answer
+        file.write_text(FOUR)
+        client.result("daemon/reload")
+        assert client.result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer

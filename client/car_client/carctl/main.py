@@ -44,7 +44,7 @@ COMMANDS = {
     "chat": Command("talk with a model", "chat.command"),
     "embed": Command("turn texts into vectors", "texts", "add_embed_arguments", "embed"),
     "tokenize": Command("cut a text into the model's tokens", "texts", "add_tokenize_arguments", "tokenize"),
-    "models": Command("list, show, load, unload, download and remove models", "models.command"),
+    "models": Command("list, load, find, add and remove models", "models.command"),
     "call": Command("call any method of the protocol, in JSON", "call"),
     "metrics": Command("print the daemon's metrics as Prometheus text", "metrics"),
     "bench": Command("measure tokens per second and latencies under load", "bench.command"),

@@ -76,10 +76,11 @@ class Server:
         """Stop accepting; open connections stay."""
         self._acceptor.stop()
 
-    def capacity_changed(self, capacity: Capacity) -> None:
-        """Notify every connection that subscribed to this model."""
+    def capacity_changed(self, capacity: Capacity, *, default: bool) -> None:
+        """Notify every connection that subscribed to this model, by its name or as the default one."""
+        names = {capacity.model, None} if default else {capacity.model}
         for connection in self:
-            if capacity.model in connection.subscriptions.models:
+            if not names.isdisjoint(connection.subscriptions.models):
                 connection.notify(CAPACITY_CHANGED, capacity)
 
     async def close(self, patience: float) -> None:

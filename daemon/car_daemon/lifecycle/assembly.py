@@ -254,8 +254,8 @@ class Assembly:
     @cached_property
     def service(self) -> ServiceReport:
         """Notifies the service manager."""
-        health = Health(self.pool.default, lambda: self.lag.milliseconds, self._clock)
-        return ServiceReport(self._seams.notifier, self.pool.default, health.fault)
+        health = Health(self.pool, lambda: self.lag.milliseconds, self._clock)
+        return ServiceReport(self._seams.notifier, self.pool, health.fault)
 
     # Methods and connections.
 
@@ -342,7 +342,7 @@ class Assembly:
             self.capacity,
             self.server,
             self.pressure,
-            self.manager.budget,
+            self.manager,
             self._sockets.clients,
         )
 

@@ -80,10 +80,10 @@ class ModelEvents:
         """Notify subscribers of a change, unless a later change, which notifies them itself, has come."""
         if entry.generation == generation:
             parts = self._dependents()
-            parts.server.capacity_changed(parts.capacity.of(entry))
+            parts.server.capacity_changed(parts.capacity.of(entry), default=entry.default)
 
 
 def failure_of(pool: ModelPool) -> str | None:
-    """Return the reason why the default model could not be loaded; None where it could."""
-    default = pool.default
+    """Return the reason why the first default model could not be loaded; None where it could."""
+    default = pool.first_default
     return default.reason if default.state == "failed" and default.loaded_at is None else None

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from car_daemon.host.event_log import log
 from car_daemon.host.timers import Periodic
@@ -17,11 +18,17 @@ _MOST_LAG_MS = 1000.0
 _MOST_SILENCE_S = 10.0
 
 
-class Health:
-    """The daemon's health: its event loop is on time, and every engine that serves `model` sent a recent heartbeat."""
+class Models(Protocol):
+    """The models, of which one is the default; a reload may name another."""
 
-    def __init__(self, model: ModelEntry, loop_lag_ms: Callable[[], float], clock: Callable[[], float]) -> None:
-        self._model = model
+    default: ModelEntry
+
+
+class Health:
+    """The daemon's health: its event loop is on time, and every engine of the default model sent a recent heartbeat."""
+
+    def __init__(self, models: Models, loop_lag_ms: Callable[[], float], clock: Callable[[], float]) -> None:
+        self._models = models
         self._loop_lag_ms = loop_lag_ms
         self._clock = clock
 
@@ -29,8 +36,9 @@ class Health:
         """Return the fault, None without one; a model between two engines is healthy."""
         if self._loop_lag_ms() >= _MOST_LAG_MS:
             return "the event loop is late"
-        beats = [replica.counters.at for replica in self._model.replicas.serving if replica.counters.at]
-        if self._model.state == "ready" and beats and self._clock() - min(beats) > _MOST_SILENCE_S:
+        model = self._models.default
+        beats = [replica.counters.at for replica in model.replicas.serving if replica.counters.at]
+        if model.state == "ready" and beats and self._clock() - min(beats) > _MOST_SILENCE_S:
             return "no heartbeat of the engine"
         return None
 
@@ -38,9 +46,9 @@ class Health:
 class ServiceReport:
     """Sends READY once the default model has decoded; pings while `fault` returns None."""
 
-    def __init__(self, notifier: Notifier, model: ModelEntry, fault: Callable[[], str | None]) -> None:
+    def __init__(self, notifier: Notifier, models: Models, fault: Callable[[], str | None]) -> None:
         self._notifier = notifier
-        self._model = model
+        self._models = models
         self._fault = fault
         self._pings = Periodic(min(_PERIOD_S, (notifier.watchdog_s or math.inf) / _PINGS), self._ping)
         self._ready = False  # READY was sent
@@ -61,10 +69,10 @@ class ServiceReport:
         """Report the default model's state if it changed."""
         if self._stopping:
             return
-        if self._model.state == "ready" and not self._ready:
+        model = self._models.default
+        if model.state == "ready" and not self._ready:
             self._ready = True
             self._notifier.ready()
-        model = self._model
         if model.state == "loading":
             self._report(f"loading {model.name}: {model.replicas.progress:.0%}")
         elif model.state == "ready":

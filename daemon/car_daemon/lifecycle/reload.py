@@ -8,7 +8,7 @@ from car_daemon.config.settings import Config
 from car_daemon.connections.server import Server
 from car_daemon.lifecycle.pressure_watch import PressureWatch
 from car_daemon.methods.capacity_report import CapacityReport
-from car_daemon.models.memory_budget import MemoryBudget
+from car_daemon.models.manager import ModelManager
 from car_daemon.models.pool import ModelPool
 from car_daemon.requests.decision_log import sink_at
 from car_daemon.requests.inference import Inference
@@ -19,7 +19,6 @@ from car_daemon.telemetry import logs
 
 # Settings that only a new daemon can change, by key.
 _FIXED: dict[str, Callable[[Config], object]] = {
-    "default_model": lambda config: config.default_model,
     "daemon.socket": lambda config: config.socket,
     "daemon.max_connections": lambda config: config.limits.max_connections,
     "daemon.max_connections_per_uid": lambda config: config.limits.max_connections_per_uid,
@@ -45,7 +44,7 @@ class Reload:
         capacity: CapacityReport,
         server: Server,
         pressure: PressureWatch,
-        budget: MemoryBudget,
+        manager: ModelManager,
         listening: OwnSocket | ActivatedSocket,
     ) -> None:
         self._scheduler = scheduler
@@ -54,7 +53,7 @@ class Reload:
         self._capacity = capacity
         self._server = server
         self._pressure = pressure
-        self._budget = budget
+        self._manager = manager
         self._socket = listening
 
     def apply(self, config: Config) -> None:
@@ -65,7 +64,9 @@ class Reload:
         if isinstance(self._socket, OwnSocket):
             self._socket.set_shared(shared=bool(config.allow_uids))
         self._pool.configure(config.models)
-        self._budget.budget_bytes = config.budget_bytes
+        self._pool.use(config.default_model)
+        self._manager.load(self._pool.default)
+        self._manager.budget.budget_bytes = config.budget_bytes
         self._pressure.limit(config.pressure)
         reported = self._capacity.limits, self._scheduler.gate.machine_limit
         bounds = config.queue

@@ -29,8 +29,10 @@ class CapacityReport:
     def capacity(self, connection: Connection, _call: RpcCall, params: CapacityParams) -> Capacity:
         """Return a model's capacity; start or end the connection's subscription to its changes."""
         entry = self._pool.default if params.model is None else self._pool.named(params.model)
-        if params.subscribe is not None:
-            connection.subscriptions.watch_capacity(entry.name, on=params.subscribe)
+        if params.subscribe:
+            connection.subscriptions.watch_capacity(None if params.model is None else entry.name)
+        elif params.subscribe is not None:
+            connection.subscriptions.end_capacity(entry.name, default=entry.default)
         return self.of(entry)
 
     def of(self, entry: ModelEntry) -> Capacity:

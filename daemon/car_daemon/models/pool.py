@@ -25,6 +25,7 @@ class ModelPool:
         # Entries are added by a reload and never removed.
         self._entries = {name: self._new(name, one, default=name == default) for name, one in settings.items()}
         self.default = self._entries[default]
+        self.first_default = self.default  # the one whose failure ends the daemon
         self._aliases = _aliases(settings)
 
     def __repr__(self) -> str:
@@ -50,6 +51,13 @@ class ModelPool:
             entry = self._entries[name]
             entry.configured = structs.replace(entry.configured, aliases=())
         self._aliases = _aliases(settings)
+
+    def use(self, name: str) -> None:
+        """Make a configured entry the default one."""
+        old, self.default = self.default, self._entries[name]
+        if old is not self.default:
+            old.default, self.default.default = False, True
+            self.capacity_changed()
 
     def capacity_changed(self) -> None:
         """Count and report a change that clients see in the capacity of every model."""

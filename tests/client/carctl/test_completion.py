@@ -14,7 +14,7 @@ LINES = [
     ("carctl ", sorted(COMMANDS)),
     ("carctl mod", ["models"]),
     ("carctl --sy", ["--system"]),
-    ("carctl models ", ["list", "load", "pull", "rm", "show", "unload"]),
+    ("carctl models ", ["add", "find", "list", "load", "pull", "rm", "show", "suggest", "unload", "use"]),
     ("carctl completion ", ["bash", "fish", "zsh"]),
     ("carctl infer --pri", ["--priority"]),
     ("carctl infer --priority ", ["latency_critical", "throughput"]),

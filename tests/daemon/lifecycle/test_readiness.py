@@ -23,6 +23,13 @@ def entry() -> ModelEntry:
     return ModelEntry("guide", ModelSettings(Path("guide.gguf")), default=True, on_change=lambda _: None)
 
 
+class Only:
+    """Models of which there is one."""
+
+    def __init__(self, default: ModelEntry) -> None:
+        self.default = default
+
+
 class Heard(Notifier):
     """Keeps the messages that it would send."""
 
@@ -46,7 +53,7 @@ def reporting(report: ServiceReport) -> Iterator[None]:
 
 async def test_a_model_that_loads_gets_more_time_and_ready_comes_once_it_decodes() -> None:
     heard, model = Heard(), entry()
-    report = ServiceReport(heard, model, lambda: None)
+    report = ServiceReport(heard, Only(model), lambda: None)
     model.replicas[0].become("loading")
     model.replicas[0].advance(0.5)
     with reporting(report):
@@ -60,7 +67,7 @@ async def test_a_model_that_loads_gets_more_time_and_ready_comes_once_it_decodes
 
 async def test_a_restarted_engine_sends_no_second_ready() -> None:
     heard, model = Heard(), entry()
-    report = ServiceReport(heard, model, lambda: None)
+    report = ServiceReport(heard, Only(model), lambda: None)
     for ready in (READY, None, READY):
         model.replicas[0].become("loading" if ready is None else "ready", ready=ready)
         report.changed()
@@ -69,7 +76,7 @@ async def test_a_restarted_engine_sends_no_second_ready() -> None:
 
 async def test_the_end_of_a_reload_is_reported_even_if_it_fails() -> None:
     heard, model = Heard(), entry()
-    report = ServiceReport(heard, model, lambda: None)
+    report = ServiceReport(heard, Only(model), lambda: None)
     with report.reloading():
         pass
     assert heard.messages == []
@@ -83,7 +90,7 @@ async def test_the_end_of_a_reload_is_reported_even_if_it_fails() -> None:
 
 async def test_a_drain_extends_the_timeout_by_its_length_and_is_the_last_report() -> None:
     heard, model = Heard(), entry()
-    report = ServiceReport(heard, model, lambda: None)
+    report = ServiceReport(heard, Only(model), lambda: None)
     report.draining(31)
     model.replicas[0].become("ready", ready=READY)
     report.changed()
@@ -100,20 +107,20 @@ async def test_four_pings_fall_into_the_watchdogs_timeout() -> None:
         if len(times) == 5:
             enough.set()
 
-    with reporting(ServiceReport(Heard(watchdog_s=0.2), entry(), well)):
+    with reporting(ServiceReport(Heard(watchdog_s=0.2), Only(entry()), well)):
         await asyncio.wait_for(enough.wait(), 10)
     assert times[-1] - times[0] == pytest.approx(0.2, abs=0.1)
 
 
 async def test_a_daemon_that_does_not_work_sends_no_ping() -> None:
     heard = Heard()
-    with reporting(ServiceReport(heard, entry(), lambda: "the event loop is late")):
+    with reporting(ServiceReport(heard, Only(entry()), lambda: "the event loop is late")):
         assert "WATCHDOG=1" not in heard.messages
 
 
 def health(model: ModelEntry, lag_ms: float = 0.0, now: float = 100.0) -> Health:
     """Return the health of a daemon at a time."""
-    return Health(model, lambda: lag_ms, lambda: now)
+    return Health(Only(model), lambda: lag_ms, lambda: now)
 
 
 Age = Callable[[ModelEntry], None]

@@ -18,7 +18,7 @@ from car_protocol.hub import HubFile
 
 # Attempts without a byte before the download is given up; the pauses between them double from 1 s.
 _ATTEMPTS = 5
-_EVERYBODY_READS = 0o022
+EVERYBODY_READS = 0o022
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def run(options: Namespace) -> None:
     """Download a model and print the path of its file."""
     if options.system:
         # The service runs as another user, which has to read the files.
-        os.umask(_EVERYBODY_READS)
+        os.umask(EVERYBODY_READS)
     with progress_on(sys.stderr) as progress:
         place = Puller(Hub(), folder_of(system=options.system), progress).pull(options.file, options.revision)
         if not options.system:

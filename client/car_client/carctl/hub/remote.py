@@ -70,6 +70,14 @@ class Hub:
         pinned = library.hf_hub_url(file.repo, file.path, revision=found.commit_hash)
         return RemoteFile(file, pinned, found.commit_hash, found.size, found.etag)
 
+    def files(self, repo: str, revision: str | None) -> list[str]:
+        """Return the paths of all files of a repository; raises PullError."""
+        library = self._library
+        try:
+            return list(library.HfApi().list_repo_files(repo, revision=revision))
+        except (library.errors.HTTPError, OSError, ValueError) as error:
+            raise self._explained(error, HubFile(repo, ""), revision) from error
+
     def pieces(self, remote: RemoteFile, start: int) -> Iterator[Piece]:
         """Yield a file from an offset, or from 0 if the hub ignores ranges; raises Cut and PullError."""
         library = self._library

@@ -1,4 +1,4 @@
-"""`carctl models`: list, show, load, unload, download and remove models."""
+"""`carctl models`: list, show, load, unload, find, add, download and remove models."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.hub import pull, remove
+from car_client.carctl.models import add, find
 from car_client.carctl.models.page import page
 from car_client.carctl.request import nearest
 from car_client.carctl.terminal.byte_progress import Progress, progress_on
@@ -18,6 +19,7 @@ from car_client.results import Model, ModelDetails
 from car_protocol.models import LoadProgress
 
 _MOVES = {"load": "load a model and wait until it is ready", "unload": "unload a model once it has finished its work"}
+_COMMANDS = {"add": add.run, "use": add.use, "find": find.run, "suggest": find.suggest}
 _HEADINGS = ("model", "state", "size", "context", "capacity", "device", "can")
 
 
@@ -30,6 +32,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     one.add_argument("name", metavar="NAME")
     one.add_argument("--json", action="store_true", help="print the result as JSON")
     pull.add_arguments(actions.add_parser("pull", help="download a model of the Hugging Face hub", allow_abbrev=False))
+    add.add_arguments(actions.add_parser("add", help="add a model: a file, or one of the hub", allow_abbrev=False))
+    add.add_use_arguments(actions.add_parser("use", help="make a model the default one", allow_abbrev=False))
+    find.add_arguments(actions.add_parser("find", help="list GGUF files of other programs", allow_abbrev=False))
+    find.add_arguments(actions.add_parser("suggest", help="name models that fit this machine", allow_abbrev=False))
     remove.add_arguments(actions.add_parser("rm", help="remove a downloaded model", allow_abbrev=False))
     for action, meaning in _MOVES.items():
         moved = actions.add_parser(action, help=meaning, allow_abbrev=False)
@@ -38,7 +44,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(client: Client, options: Namespace) -> None:
     """Run an action and print its result."""
-    if options.action == "pull":
+    if options.action in _COMMANDS:
+        _COMMANDS[options.action](client, options)
+    elif options.action == "pull":
         pull.run(options)
     elif options.action == "rm":
         remove.run(client, options)

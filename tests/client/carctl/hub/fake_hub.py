@@ -1,6 +1,7 @@
 """A stand-in for the Hugging Face hub on loopback: the few requests of a download, and the faults of a network."""
 
 import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from tests.client.carctl.load.loopback import LoopbackServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _STORED = "/stored/"
+_LISTED = "/api/models/"
 
 
 class Request(NamedTuple):
@@ -101,6 +103,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(self.path)
         hub = self.server.hub
         hub.requests.append(Request(self.command, path, self.headers.get("Range"), self.headers.get("Authorization")))
+        if path.startswith(_LISTED):
+            self._list(path.removeprefix(_LISTED).partition("/tree/")[0])
+            return
         repo, _, rest = path[1:].partition("/resolve/")
         revision, _, file = rest.partition("/")
         stored = path.startswith(_STORED)
@@ -112,6 +117,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._redirect(name)
         else:
             self._send(name)
+
+    def _list(self, repo: str) -> None:
+        names = [name.removeprefix(f"{repo}/") for name in self.server.hub.files if name.startswith(f"{repo}/")]
+        if not names:
+            self._refuse(404, "RepoNotFound")
+            return
+        listing = json.dumps([{"type": "file", "path": name, "size": 1, "oid": "0" * 40} for name in names]).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(listing)))
+        self.end_headers()
+        self.wfile.write(listing)
 
     def _refusal(self, name: str, revision: str) -> tuple[int, str] | None:
         if name in self.server.hub.refusals:

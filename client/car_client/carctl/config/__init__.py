@@ -1,0 +1,1 @@
+"""card.toml, changed by commands."""

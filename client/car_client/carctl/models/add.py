@@ -1,0 +1,168 @@
+"""`carctl models add` and `use`: models of card.toml, and the reload that brings them into force."""
+
+import os
+import re
+import stat
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
+
+from car_client.carctl.config.card_toml import CardToml, config_path
+from car_client.carctl.failure import WrongUse
+from car_client.carctl.hub.choice import Choice, choose, repository
+from car_client.carctl.hub.folder import folder_of
+from car_client.carctl.hub.pull import EVERYBODY_READS, Puller
+from car_client.carctl.hub.remote import Hub
+from car_client.carctl.request import nearest
+from car_client.carctl.terminal.byte_progress import progress_on
+from car_client.client import Client
+from car_client.errors import DaemonUnavailable
+from car_protocol.hub import PREFIX, HubFile, hub_file
+
+_MAGIC = b"GGUF"
+_GUIDE = "guide"
+_PART = re.compile(r"-00001-of-\d{5}$")
+_FORM = "PATH|hf:OWNER/REPO[:QUANT]|hf:OWNER/REPO/FILE.gguf"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments of `add`."""
+    parser.add_argument("source", metavar=_FORM, help="a GGUF file, or a repository of the hub to download from")
+    parser.add_argument("--name", type=_name, help="the model's name (default: from its file's)")
+    parser.add_argument("--projector", metavar="PATH", help="the file of the model's image projector")
+    parser.add_argument("--use", action="store_true", help="make it the default model")
+    _add_config(parser)
+
+
+def add_use_arguments(parser: ArgumentParser) -> None:
+    """Declare the arguments of `use`."""
+    parser.add_argument("name", metavar="NAME", help="a configured model")
+    _add_config(parser)
+
+
+def _add_config(parser: ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration (default: the usual one)")
+
+
+def _name(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ArgumentTypeError(f"{text!r} is not a name: give printable characters")
+    return text
+
+
+def run(client: Client, options: Namespace) -> None:
+    """Add a model; raises ConfigUnwritable, PullError or WrongUse and leaves the configuration as it was."""
+    with _changed(client, options) as config:
+        if options.source.startswith(PREFIX):
+            name, table = _downloaded(config, options)
+        else:
+            name, table = _local(config, options)
+        config.add_model(name, table)
+        if options.use:
+            config.use_model(name)
+    print(f"added {name} to {config.path}{', the default model' if options.use else ''}")
+    _tell(client, name, config)
+
+
+def use(client: Client, options: Namespace) -> None:
+    """Make a configured model the default one."""
+    with _changed(client, options) as config:
+        names = [_GUIDE, *config.models]
+        if options.name not in names:
+            raise WrongUse(f"{config.path} has no model {options.name!r}{nearest(options.name, names)}")
+        before = config.default_model or _GUIDE
+        config.use_model(options.name)
+    print(f"default model: {options.name} (before: {before}), in {config.path}")
+    _tell(client, options.name, config)
+
+
+@contextmanager
+def _changed(client: Client, options: Namespace) -> Iterator[CardToml]:
+    """Yield the configuration for changes; save it and reload the daemon, or leave all as it was."""
+    with CardToml(options.config or config_path(system=options.system)) as config:
+        yield config
+        config.save()
+        try:
+            client.reload()
+        except DaemonUnavailable:
+            print("no daemon runs; it reads this when it starts: carctl up", file=sys.stderr)
+
+
+def _tell(client: Client, name: str, config: CardToml) -> None:
+    """Print how to use the model, or that the daemon reads another file."""
+    try:
+        known = name in {model.name for model in client.models()}
+    except DaemonUnavailable:
+        return
+    if known:
+        print(f'try it: carctl infer --model {quote(name)} "Hello"')
+    else:
+        print(f"the daemon does not read {config.path}: start it without --config, or give this command --config")
+
+
+def _local(config: CardToml, options: Namespace) -> tuple[str, dict[str, object]]:
+    """Return name and table of a file of this machine."""
+    path = Path(os.path.abspath(Path(options.source).expanduser()))
+    _check_gguf(path)
+    table: dict[str, object] = {"path": str(path)}
+    if options.projector is not None:
+        projector = Path(os.path.abspath(Path(options.projector).expanduser()))
+        _check_gguf(projector)
+        table["projector"] = str(projector)
+    return _free_name(config, options.name or name_of(path.name)), table
+
+
+def _downloaded(config: CardToml, options: Namespace) -> tuple[str, dict[str, object]]:
+    """Return name and table of a model of the hub, once all its files are here."""
+    if options.projector is not None:
+        raise WrongUse("--projector is for files of this machine: a repository's projector is downloaded with it")
+    if options.system:
+        os.umask(EVERYBODY_READS)  # the service runs as another user
+    hub = Hub()
+    choice = _chosen(hub, options.source)
+    name = _free_name(config, options.name or name_of(Path(choice.model.path).name))
+    table: dict[str, object] = {"hf": str(choice.model).removeprefix(PREFIX)}
+    with progress_on(sys.stderr) as progress:
+        puller = Puller(hub, folder_of(system=options.system), progress)
+        puller.pull(choice.model)
+        if choice.projector is not None:
+            table["projector"] = str(puller.pull(choice.projector))
+    return name, table
+
+
+def _chosen(hub: Hub, source: str) -> Choice:
+    wanted = repository(source)
+    if wanted is not None:
+        return choose(wanted, hub.files(wanted.repo, None))
+    try:
+        file: HubFile = hub_file(source.removeprefix(PREFIX))
+    except ValueError as error:
+        raise WrongUse(f"{error}, and not hf:OWNER/REPO[:QUANT]") from error
+    return Choice(file, None)
+
+
+def _check_gguf(path: Path) -> None:
+    """Raise WrongUse unless the path is a file that begins as GGUF does."""
+    try:
+        # A pipe would have the command wait.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            found = file.read(len(_MAGIC)) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    except OSError as error:
+        raise WrongUse(f"cannot read {path}: {error.strerror}") from error
+    if found != _MAGIC:
+        raise WrongUse(f"{path} is not a GGUF file: it does not begin with GGUF")
+
+
+def name_of(file: str) -> str:
+    """Return a model's name after its file's, without the suffix and the number of a part."""
+    return _PART.sub("", file.removesuffix(".gguf")) or file
+
+
+def _free_name(config: CardToml, name: str) -> str:
+    if name in config.models:
+        raise WrongUse(f"{config.path} has a model {name} already: give --name NAME, or remove [models.{name}]")
+    return name

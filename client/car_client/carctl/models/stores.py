@@ -1,0 +1,107 @@
+"""GGUF files that other programs have downloaded: read where they lie, never copied."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from car_protocol.hub import models_folder
+
+_SUFFIX = ".gguf"
+_LATER = ("-of-", "-00001-of-")
+_OLLAMA_MODEL = "application/vnd.ollama.image.model"
+_OLLAMA_PROJECTOR = "application/vnd.ollama.image.projector"
+_MANIFEST_BYTES = 1 << 20
+_REGISTRY = "registry.ollama.ai/library/"
+
+
+class Found(NamedTuple):
+    """A model's file: the program that has it, a name, its place, its size in bytes, and its projector."""
+
+    store: str
+    name: str
+    path: Path
+    size: int
+    projector: Path | None = None
+
+
+def find_models(env: Mapping[str, str] = os.environ, home: Path | None = None) -> Iterator[Found]:
+    """Yield the models of LM Studio, Ollama, the hub's cache, llama.cpp's cache and card itself."""
+    home = home or Path.home()
+    cache = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
+    hub = Path(env.get("HF_HOME") or cache / "huggingface") / "hub"
+    folders = {
+        "LM Studio": (home / ".lmstudio" / "models", cache / "lm-studio" / "models"),
+        "Hugging Face": (Path(env["HF_HUB_CACHE"]) if env.get("HF_HUB_CACHE") else hub,),
+        "llama.cpp": (
+            Path(env["LLAMA_CACHE"]) if env.get("LLAMA_CACHE") else cache / "llama.cpp",
+            home / "Library" / "Caches" / "llama.cpp",
+        ),
+        "card": (models_folder(env) if env.get("XDG_DATA_HOME") else home / ".local" / "share" / "car" / "models",),
+    }
+    for store, places in folders.items():
+        for place in places:
+            yield from _files(store, place)
+    for place in _ollama_places(env, home):
+        yield from _ollama(place)
+
+
+def _ollama_places(env: Mapping[str, str], home: Path) -> list[Path]:
+    """Return the user's store, or the configured one, and that of the service."""
+    own = Path(env["OLLAMA_MODELS"]) if env.get("OLLAMA_MODELS") else home / ".ollama" / "models"
+    return [own, Path("/usr/share/ollama/.ollama/models")]
+
+
+def _files(store: str, folder: Path) -> Iterator[Found]:
+    """Yield the models below a folder, each with the projector that lies beside it; unreadable folders are empty."""
+    for parent, _, names in sorted(os.walk(folder)):
+        models = sorted(name for name in names if name.lower().endswith(_SUFFIX))
+        projectors = [name for name in models if "mmproj" in name.lower()]
+        for name in models:
+            path = Path(parent) / name
+            if name in projectors or _is_later_part(name) or not path.is_file():
+                continue
+            size = sum(part.stat().st_size for part in _parts(path))
+            projector = Path(parent) / projectors[0] if projectors else None
+            yield Found(store, name.removesuffix(_SUFFIX), path, size, projector)
+
+
+def _is_later_part(name: str) -> bool:
+    return _LATER[0] in name and name.rpartition(_LATER[0])[0][-5:].isdigit() and _LATER[1] not in name
+
+
+def _parts(path: Path) -> list[Path]:
+    stem, first, rest = path.name.partition(_LATER[1])
+    return sorted(path.parent.glob(f"{stem}-?????{_LATER[0]}{rest}")) if first else [path]
+
+
+def _ollama(folder: Path) -> Iterator[Found]:
+    """Yield the models of an Ollama store: manifests name the blobs by digest."""
+    manifests = folder / "manifests"
+    for parent, _, names in sorted(os.walk(manifests)):
+        for name in sorted(names):
+            manifest = Path(parent) / name
+            layers = _layers(manifest)
+            model = _blob(folder, layers.get(_OLLAMA_MODEL))
+            if model is not None:
+                label = f"{manifest.parent.relative_to(manifests).as_posix().removeprefix(_REGISTRY)}:{name}"
+                yield Found("Ollama", label, model, model.stat().st_size, _blob(folder, layers.get(_OLLAMA_PROJECTOR)))
+
+
+def _layers(manifest: Path) -> dict[str, str]:
+    """Return the digests of a manifest's layers by their type; an unreadable manifest has none."""
+    try:
+        with manifest.open("rb") as file:
+            data: Any = json.loads(file.read(_MANIFEST_BYTES))
+        return {str(layer["mediaType"]): str(layer["digest"]) for layer in data["layers"]}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}  # another program's file: a form that is not known is not a model
+
+
+def _blob(folder: Path, digest: str | None) -> Path | None:
+    kind, _, value = (digest or "").partition(":")
+    if not kind.isalnum() or not value.isalnum():
+        return None  # not a digest; it could name any file
+    path = folder / "blobs" / f"{kind}-{value}"
+    return path if path.is_file() else None

@@ -1,0 +1,138 @@
+"""Changes to card.toml: what a person wrote stays, and a file that is not understood is never overwritten."""
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from car_client.carctl.config.card_toml import CardToml, ConfigUnwritable, config_path
+
+
+def change(path: Path, failing: type[Exception] | None = None) -> None:
+    """Add a model as a command does, which may fail after it."""
+    with CardToml(path) as config:
+        config.add_model("new", {"path": "/b"})
+        config.use_model("new")
+        config.save()
+        if failing:
+            raise failing
+
+
+HEADS = st.sampled_from(["", "# The machine in the hall.\n\n", "# Says\n# two lines.\n", "\n\n"])
+DEFAULTS = st.sampled_from(["", "default_model = 'old'  # the small one\n", 'default_model="old"\n\n'])
+TABLES = st.sampled_from(
+    [
+        "[daemon]\nlog_level = 'info' # quiet enough\n\n",
+        "[queue]\n  limit = 10\n  # overflow = 'block'\n",
+        "[capacity]\nsequences=4\n",
+        "[fairness]\nweights = { 1000 = 2, 1001 = 0.5 }\n",
+    ]
+)
+MODELS = st.sampled_from(
+    [
+        "[models.old]\npath = '/a b.gguf' # of the laptop\n\n",
+        "[models]\n[models.old]\npath = '/a.gguf'\naliases = [\n  'x', # one\n  'y',\n]\n",
+        "[models.\"a.b c\"]\nhf = 'o/r/f.gguf'\n[models.old]\npath = '/a.gguf'\n",
+        "[models.old.adapters]\nx = '/x'\n[models.old]\npath = '/a'\n",
+    ]
+)
+FILES = st.builds(
+    lambda head, default, before, models, after, end: head + default + "".join(before) + models + "".join(after) + end,
+    HEADS,
+    DEFAULTS,
+    st.lists(TABLES, max_size=2, unique=True),
+    st.one_of(st.just(""), MODELS),
+    st.just([]),
+    st.sampled_from(["", "# The end.\n", "\n"]),
+)
+NAMES = st.one_of(st.sampled_from(["new", "a.b", "SmolLM2 135M", 'quo"te', "日本"]), st.text(min_size=1, max_size=8))
+
+
+@given(text=FILES, name=NAMES, use=st.booleans())
+def test_a_change_keeps_every_line_in_its_order_and_the_meaning_of_all_else(
+    text: str, name: str, use: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("config") / "card.toml"
+    path.write_text(text, encoding="utf-8", newline="")
+    before = tomllib.loads(text)
+    with CardToml(path) as config:
+        config.add_model(name, {"path": "/new model.gguf", "sequences": 2})
+        if use:
+            config.use_model(name)
+        config.save()
+    written = path.read_text(encoding="utf-8")
+    expected = {**before, "models": {**before.get("models", {}), name: {"path": "/new model.gguf", "sequences": 2}}}
+    assert tomllib.loads(written) == ({**expected, "default_model": name} if use else expected)
+    kept = [line for line in text.splitlines() if line.strip() and not (use and line.startswith("default_model"))]
+    lines = iter(written.splitlines())
+    assert all(any(line == each for each in lines) for line in kept), written
+    if use and "# the small one" in text:
+        assert "# the small one" in written
+
+
+@pytest.mark.parametrize("text", ["default_model = ", "[models.a\n", "a = 1\na = 2\n", "\xff", "[[models]]\n"])
+def test_a_file_that_is_not_understood_is_left_as_it_is(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "card.toml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ConfigUnwritable):
+        change(path)
+    assert path.read_bytes() == text.encode("latin-1")
+
+
+@pytest.mark.parametrize("text", ["models = { old = { path = '/a' } }\n", "models.old.path = '/a'\n"])
+def test_models_in_one_line_are_changed_rightly_or_not_at_all(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "card.toml"
+    path.write_text(text)
+    try:
+        change(path)
+    except ConfigUnwritable:
+        assert path.read_text() == text
+    else:
+        assert tomllib.loads(path.read_text())["models"] == {"old": {"path": "/a"}, "new": {"path": "/b"}}
+
+
+def test_a_missing_file_and_its_folder_are_made_for_their_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "car" / "card.toml"
+    with CardToml(path) as config:
+        config.use_model("guide")
+        config.save()
+    assert path.read_text() == 'default_model = "guide"\n'
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_mode_and_link_of_a_file_stay(tmp_path: Path) -> None:
+    path, real = tmp_path / "card.toml", tmp_path / "dotfiles.toml"
+    real.write_text("# mine\n")
+    real.chmod(0o644)
+    path.symlink_to(real)
+    with CardToml(path) as config:
+        config.use_model("guide")
+        config.save()
+    assert path.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o644
+    assert tomllib.loads(real.read_text()) == {"default_model": "guide"}
+
+
+@pytest.mark.parametrize("before", [None, b"# mine\n"])
+def test_a_failure_after_the_change_brings_the_old_file_back(before: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "card.toml"
+    if before is not None:
+        path.write_bytes(before)
+    with pytest.raises(RuntimeError):
+        change(path, RuntimeError)
+    assert (path.read_bytes() if path.exists() else None) == before
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "car").write_text("a file, not a folder")
+    with pytest.raises(ConfigUnwritable, match=r"card\.toml"):
+        change(tmp_path / "car" / "card.toml")
+    assert os.listdir(tmp_path) == ["car"]
+
+
+def test_the_file_is_that_of_the_user_or_of_the_system_service(tmp_path: Path) -> None:
+    assert config_path({"XDG_CONFIG_HOME": "/x"}) == Path("/x/car/card.toml")
+    assert config_path({"XDG_CONFIG_HOME": "/x"}, system=True) == Path("/etc/car/card.toml")

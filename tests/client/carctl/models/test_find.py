@@ -1,0 +1,109 @@
+"""`carctl models find` and `suggest`: what other programs have, and what fits a machine."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from car_client.carctl.hub.choice import repository
+from car_client.carctl.models.find import add_command
+from car_client.carctl.models.stores import Found, find_models
+from car_client.carctl.models.suggestions import DATED, SUGGESTIONS, suggested
+from tests.client.carctl.command import carctl
+
+
+def put(path: Path, size: int = 4) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"G" * size)
+    return path
+
+
+def manifest(home: Path, name: str, **layers: str) -> None:
+    kinds = {"model": "application/vnd.ollama.image.model", "projector": "application/vnd.ollama.image.projector"}
+    listed = [{"mediaType": kinds[kind], "digest": digest} for kind, digest in layers.items()]
+    path = home / ".ollama/models/manifests/registry.ollama.ai" / name
+    put(path).write_text(json.dumps({"layers": listed}))
+
+
+def found(home: Path, **env: str) -> list[Found]:
+    return [each for each in find_models(env, home) if each.path.is_relative_to(home)]
+
+
+def test_files_of_every_program_are_found_where_they_lie(tmp_path: Path) -> None:
+    studio = put(tmp_path / ".lmstudio/models/pub/repo/a-Q4_K_M.gguf", 10)
+    projector = put(tmp_path / ".lmstudio/models/pub/repo/mmproj-a-f16.gguf")
+    blob = put(tmp_path / ".cache/huggingface/hub/models--o--r/blobs/0a")
+    snapshot = tmp_path / ".cache/huggingface/hub/models--o--r/snapshots/1/b.gguf"
+    snapshot.parent.mkdir(parents=True)
+    snapshot.symlink_to(os.path.relpath(blob, snapshot.parent))
+    first = put(tmp_path / ".cache/llama.cpp/c-00001-of-00002.gguf", 3)
+    put(tmp_path / ".cache/llama.cpp/c-00002-of-00002.gguf", 5)
+    own = put(tmp_path / ".local/share/car/models/o/r/d.gguf")
+    ollama = put(tmp_path / ".ollama/models/blobs/sha256-aa", 7)
+    manifest(tmp_path, "library/llama3.2/3b", model="sha256:aa")
+    assert found(tmp_path) == [
+        Found("LM Studio", "a-Q4_K_M", studio, 10, projector),
+        Found("Hugging Face", "b", snapshot, 4),
+        Found("llama.cpp", "c-00001-of-00002", first, 8),
+        Found("card", "d", own, 4),
+        Found("Ollama", "llama3.2:3b", ollama, 7),
+    ]
+
+
+def test_variables_of_the_programs_move_their_folders(tmp_path: Path) -> None:
+    put(tmp_path / "hub/models--o--r/snapshots/1/b.gguf")
+    put(tmp_path / "llama/c.gguf")
+    env = {"HF_HUB_CACHE": str(tmp_path / "hub"), "LLAMA_CACHE": str(tmp_path / "llama")}
+    assert [each.name for each in found(tmp_path, **env)] == ["b", "c"]
+
+
+@pytest.mark.parametrize("digest", ["sha256:../../../etc/passwd", "../x:aa", "sha256", "", "sha256:bb"])
+def test_a_manifest_that_names_no_blob_is_not_a_model(tmp_path: Path, digest: str) -> None:
+    put(tmp_path / ".ollama/models/blobs/sha256-aa")
+    manifest(tmp_path, "library/x/latest", model=digest)
+    assert found(tmp_path) == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"layers": 3}', '{"layers": [{}]}', "[" * 100_000, "\x00"])
+def test_a_strange_manifest_is_not_a_model(tmp_path: Path, text: str) -> None:
+    put(tmp_path / ".ollama/models/manifests/r/library/x/latest").write_text(text)
+    assert found(tmp_path) == []
+
+
+def test_the_command_of_a_found_model_is_one_shell_line(tmp_path: Path) -> None:
+    each = Found("Ollama", "llama3.2:3b", tmp_path / "a b" / "sha256-aa", 7, tmp_path / "p")
+    words = shlex.split(add_command(each))
+    path, projector = str(tmp_path / "a b" / "sha256-aa"), str(tmp_path / "p")
+    assert words == ["carctl", "models", "add", path, "--name", "llama3.2-3b", "--projector", projector]
+
+
+def test_a_machine_without_files_is_sent_to_suggestions(tmp_path: Path) -> None:
+    done = carctl("models", "find", env={"HOME": str(tmp_path)})
+    assert done.returncode == 0
+    assert b"carctl models suggest" in done.stdout or b"Ollama" in done.stdout
+    assert isinstance(json.loads(carctl("models", "find", "--json", env={"HOME": str(tmp_path)}).stdout), list)
+
+
+def test_every_suggestion_names_a_repository_and_fits_a_line() -> None:
+    assert len({row.repo for row in SUGGESTIONS}) == len(SUGGESTIONS)
+    assert [row.size_gb for row in SUGGESTIONS] == sorted(row.size_gb for row in SUGGESTIONS)
+    assert len(DATED) == len("2026-11")
+    for row in SUGGESTIONS:
+        assert repository(row.source) is not None
+        assert set(row.can) <= {"tools", "thinking", "fill", "images"}
+        assert row.needs_gb > row.size_gb
+    shown = carctl("models", "suggest").stdout.decode()
+    assert "…" not in shown
+    assert len(shown.splitlines()[1:-1]) >= 10
+
+
+@given(memory=st.integers(1 << 20, 1 << 42))
+def test_ten_rows_fit_the_memory_or_are_the_next_larger(memory: int) -> None:
+    rows = suggested(memory)
+    fitting = [row for row in SUGGESTIONS if row.needs_gb * 1e9 <= memory]
+    assert len(set(rows)) == len(rows) == 10
+    assert rows[: min(10, len(fitting))] == fitting[::-1][:10]
