@@ -94,6 +94,7 @@ build: install ## a wheel
 # Tools of a release, in an environment of their own: their dependencies are not card's.
 .venv/release/installed: pyproject.toml
 	$(PYTHON) -m venv .venv/release
+	.venv/release/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	.venv/release/bin/python -m pip install --quiet --group release
 	touch $@
 
@@ -104,7 +105,7 @@ pins: .venv/release/installed ## requirements/daemon.txt: pinned versions with h
 	.venv/release/bin/pip-compile --quiet --upgrade --generate-hashes --unsafe-package card-daemon --strip-extras \
 		--no-header --no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 		--extra daemon --extra terminal --extra hub --extra images --output-file build/daemon.txt pyproject.toml
-	sed '/^# WARNING/,$$d' build/daemon.txt > requirements/daemon.txt
+	sed -e '/^# WARNING/,$$d' -e '/^$$/d' build/daemon.txt > requirements/daemon.txt
 
 sbom: .venv/release/installed ## dist/card.cdx.json: a CycloneDX list of the pinned dependencies, beside the wheel
 	mkdir -p dist
