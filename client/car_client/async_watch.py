@@ -82,15 +82,11 @@ class AsyncStatusWatch(AsyncIterator[Status]):
             self._polls = True
             return await self._request(calls.status())
         except BaseException:
-            # The request may have reached the daemon.
-            self._leave(connection)
+            # The request may have reached the daemon; nothing waits for the answer to this one.
+            AsyncReply(connection, self._farewell(connection))
             raise
         self._connection = connection
         return status
-
-    def _leave(self, connection: AsyncConnection) -> None:
-        """Reduce the subscription to what other watches need, without waiting for the answer."""
-        AsyncReply(connection, self._farewell(connection))
 
     def _farewell(self, connection: AsyncConnection) -> CallSpec[Status]:
         """Watch no more; return the call that reduces the subscription to what other watches need."""
