@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 from car_daemon.connections.server import Server
@@ -33,15 +34,19 @@ class Dependents(NamedTuple):
 
 
 class ModelEvents:
-    """Notifies `dependents`, which are made after the models; `fail` ends a daemon without its default model."""
+    """Notifies the parts that `assemble` returns, once models exist; `fail` ends a daemon without its default one."""
 
-    def __init__(self, dependents: Callable[[], Dependents], fail: Callable[[], None]) -> None:
-        self._dependents = dependents
+    def __init__(self, assemble: Callable[[], Dependents], fail: Callable[[], None]) -> None:
+        self._assemble = assemble
         self._fail = fail
+
+    @cached_property
+    def _dependents(self) -> Dependents:
+        return self._assemble()
 
     def changed(self, entry: ModelEntry) -> None:
         """A model's state or capacity changed."""
-        parts = self._dependents()
+        parts = self._dependents
         if failure_of(parts.pool) is not None:
             self._fail()
         parts.manager.changed(entry)
@@ -54,24 +59,24 @@ class ModelEvents:
 
     def advanced(self, entry: ModelEntry) -> None:
         """A model's load made progress."""
-        self._dependents().model_methods.advanced(entry)
+        self._dependents.model_methods.advanced(entry)
 
     def work_arrived(self, entry: ModelEntry) -> None:
         """A request for a model arrived: it is loaded where it is not."""
-        manager = self._dependents().manager
+        manager = self._dependents.manager
         manager.eviction.used(entry)
         manager.load(entry)
 
     def work_left(self, model: str) -> None:
         """A request for a model was answered."""
-        parts = self._dependents()
+        parts = self._dependents
         parts.manager.eviction.used(parts.pool.named(model))
         parts.keep_alive.changed()
         parts.drain.changed()
 
     def pressure_changed(self) -> None:
         """The level of memory pressure changed, and with it every capacity."""
-        parts = self._dependents()
+        parts = self._dependents
         parts.pool.capacity_changed()
         parts.inference.allocate()
         parts.keep_alive.changed()
@@ -79,7 +84,7 @@ class ModelEvents:
     def _notify_capacity(self, entry: ModelEntry, generation: int) -> None:
         """Notify subscribers of a change, unless a later change, which notifies them itself, has come."""
         if entry.generation == generation:
-            parts = self._dependents()
+            parts = self._dependents
             parts.server.capacity_changed(parts.capacity.of(entry), default=entry.default)
 
 

@@ -1,5 +1,7 @@
 """The replicas of one model, together."""
 
+from operator import attrgetter
+
 from car_daemon.ipc.frames import Ready
 from car_daemon.models.replica import Replica
 from car_daemon.models.split_files import Weights
@@ -21,8 +23,8 @@ class ReplicaGroup(list[Replica]):
     @property
     def ready(self) -> Ready | None:
         """The READY frame of the engine with the longest context, which a prompt may fill; None while none is up."""
-        up = (replica.ready for replica in self if replica.ready is not None)
-        return max(up, key=lambda ready: ready.context_tokens, default=None)
+        up = [replica.ready for replica in self if replica.ready is not None]
+        return max(up, key=attrgetter("context_tokens"), default=None)
 
     @property
     def progress(self) -> float:

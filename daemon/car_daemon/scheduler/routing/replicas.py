@@ -163,9 +163,11 @@ class Replicas:
 
         Of several the one with the fewest leases; None while none is open.
         """
-        suitable = (each for each in self.engines.values() if not each.closed and is_on(each.offer.device, device))
+        engines = [each for each in self.engines.values() if not each.closed]
+        if device is not None:
+            engines = [each for each in engines if is_on(each.offer.device, device)]
         engine = max(
-            suitable, key=lambda each: (each.offer.context_tokens, -len(each.leased), each.number), default=None
+            engines, key=lambda each: (each.offer.context_tokens, -len(each.leased), each.number), default=None
         )
         return None if engine is None else engine.number
 
