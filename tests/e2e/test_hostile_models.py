@@ -1,0 +1,46 @@
+"""A sample of the folder of hostile model files (`python -m tools.hostile_models` tries all of it)."""
+
+from pathlib import Path
+
+import pytest
+
+from car_daemon.gguf.invalid import InvalidModel
+from car_daemon.gguf.validation import check
+from tools.hostile_models.folder import bases, hostile_files, with_template
+from tools.hostile_models.templates import TEMPLATES
+from tools.hostile_models.trial import run
+
+
+def test_a_hostile_template_lies_in_a_file_that_is_sound_otherwise(tmp_path: Path) -> None:
+    base = bases(tmp_path)[0]
+    for template in TEMPLATES.values():
+        (tmp_path / "m.gguf").write_bytes(with_template(base, template))
+        assert check(tmp_path / "m.gguf").architecture == "llama"
+
+
+def test_the_folder_has_sixty_templates_and_damaged_headers_of_three_architectures(tmp_path: Path) -> None:
+    files = dict(hostile_files(tmp_path, templates=60, headers=90, cuts=6))
+    assert len(TEMPLATES) == len([name for name in files if name.startswith("template")]) == 60
+    # A fault may write the byte that was there.
+    assert len(set(files.values())) > 150
+    sound = 0
+    for name, data in files.items():
+        (tmp_path / "m.gguf").write_bytes(data)
+        try:
+            check(tmp_path / "m.gguf")
+        except InvalidModel:
+            continue
+        sound += name.startswith("header")
+    assert sound > 0, "some damage has to pass the checks, and reach an engine"
+
+
+@pytest.mark.slow
+def test_hostile_models_cost_their_own_requests_alone(folder: Path) -> None:
+    for name, data in hostile_files(folder, templates=6, headers=20, cuts=4):
+        (folder / f"{name}.gguf").write_bytes(data)
+    report = run(folder)
+    assert report.faults == []
+    assert sum(report.outcomes.values()) == 30
+    assert report.chunks > 0
+    assert report.gap_s <= 1.0
+    assert max(report.deaths.values(), default=0) <= 2
