@@ -27,7 +27,8 @@ class Markers:
         longest_first = sorted(set(literals), key=len, reverse=True)
         first = re.escape("".join(sorted({literal[0] for literal in longest_first})))
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-        self._starts = frozenset(literal[:end] for literal in longest_first for end in range(len(literal)))
+        starts = (literal[:end] for literal in longest_first for end in range(len(literal)))
+        self._starts = frozenset(("", *starts))
         # The text up to where a marker, or whitespace and a marker, may begin; and the same after any character.
         plain = f"(?:[^{first}]*[^{first}{_SPACE}])?" if first else ".*"
         plain_close = f"[^{first}]*" if first else ".*"

@@ -100,6 +100,19 @@ MISTRAL = [
 ]
 
 
+XLAM = [
+    (f"[{F}, {G}]", [CALL_F, CALL_G]),
+    ('[{"name": "f", "arguments": {"a": }]', [call(0, "f", '{"a": }', "arguments")]),
+    ('[{"name": "f", "arguments": 1}]', ['[{"name": "f", "arguments": 1}]']),
+    ("[1, 2]", ["[1, 2]"]),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), XLAM)
+def test_calls_of_xlam_are_an_array(text: str, parts: list[str | ToolCall]) -> None:
+    assert both_ways("xlam", text) == parts
+
+
 LLAMA4 = [
     ("[f(a=1)]", [CALL_F]),
     (" [f(a=1), g()]\n", [CALL_F, CALL_G]),
