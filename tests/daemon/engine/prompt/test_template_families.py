@@ -130,11 +130,14 @@ def test_llama_3_with_a_built_in_tool() -> None:
     )
 
 
-def test_llama_3_refuses_two_calls_at_once() -> None:
-    twice = calls(call("get_weather", "{}"), call("get_weather", "{}"))
-    with pytest.raises(TemplateError) as error:
-        family("llama3")[0].render(chat(*user("Paris?"), twice, tools=[WEATHER]))
-    assert error.value.data["param"] == "messages"
+def test_llama_3_has_two_calls_of_an_answer_one_after_the_other() -> None:
+    twice = calls(call("get_weather", '{"city": "Paris"}', key="a"), call("get_weather", '{"city": "Rome"}', key="b"))
+    template, vocabulary = family("llama3")
+    asked = chat(*user("Where?"), twice, result("rain", key="b"), result("clear", key="a"), tools=[WEATHER])
+    text = vocabulary.written(template.render(asked).tokens)
+    told = ('{"city": "Paris"}', '"clear"', '{"city": "Rome"}', '"rain"')
+    places = [text.rindex(each) for each in told]
+    assert places == sorted(places)
 
 
 def test_mistral() -> None:

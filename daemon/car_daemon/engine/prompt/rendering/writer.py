@@ -1,6 +1,6 @@
 """A compiled chat template: chats into text, in a second form where the first one fails."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
@@ -10,16 +10,18 @@ from jinja2 import nodes
 from msgspec.structs import replace
 
 from car_daemon.engine.prompt.rendering.chat_variables import Escape, Form, chat_variables, dates
+from car_daemon.engine.prompt.rendering.single_calls import one_by_one
 from car_daemon.engine.prompt.rendering.system_messages import folded, renamed
 from car_daemon.engine.prompt.rendering.template_reads import reads_of
 from car_daemon.engine.prompt.sandbox import TemplateRefusal, chat_environment
 from car_daemon.engine.prompt.template_memory import TooMuchMemory
 from car_daemon.ipc.frames import Chat
-from car_protocol.conversation import Message
+from car_protocol.conversation import FunctionCall, Message, ToolCall
 
 _MAX_BYTES = 64 * 1024 * 1024
 _SAID = "a message of a role"
 _USER = Message("user", "Hi")
+_CALLS = ("first_function", "second_function")
 
 
 class TemplateWriter:
@@ -52,6 +54,12 @@ class TemplateWriter:
         """True if the template has a place of its own for a developer's message."""
         return "developer" in self.reads.words and self._shows("developer")
 
+    @cached_property
+    def takes_calls(self) -> bool:
+        """True if the template shows all calls of an answer; also where it shows none."""
+        one, several = (self._tried([_USER, *_called(names)]) for names in (_CALLS[:1], _CALLS))
+        return one is None or _CALLS[0] not in one or (several is not None and _CALLS[1] in several)
+
     def _taken(self, messages: list[Message]) -> list[Message]:
         """Return messages in roles that the template takes."""
         roles = {message.role for message in messages}
@@ -59,6 +67,8 @@ class TemplateWriter:
             messages = renamed(messages)
         if roles & {"system", "developer"} and not self.takes_system:
             messages = folded(messages)
+        if any(len(message.tool_calls or ()) > 1 for message in messages) and not self.takes_calls:
+            messages = one_by_one(messages)
         return messages
 
     def _shows(self, role: str) -> bool:
@@ -100,3 +110,11 @@ class TemplateWriter:
                 raise TooMuchMemory(f"the template wrote {size:,} bytes, the limit is {_MAX_BYTES:,}")
             pieces.append(piece)
         return "".join(pieces)
+
+
+def _called(names: Iterable[str]) -> list[Message]:
+    """Return an answer with calls, and their results."""
+    # Some templates take ids of nine characters only.
+    calls = [ToolCall(f"call0000{number}", FunctionCall(name, "{}")) for number, name in enumerate(names)]
+    results = [Message("tool", "done", tool_call_id=call.id, name=call.function.name) for call in calls]
+    return [Message("assistant", "", tool_calls=calls), *results]

@@ -140,6 +140,14 @@ def test_a_call_without_content_and_its_result_are_shown_and_the_conversation_go
         assert text.count("None") == written(template, ASKED, tools=tools).count("None")
 
 
+@pytest.mark.parametrize("name", sorted(set(SOURCES) - ALTERNATING - SILENT))
+def test_all_calls_of_an_answer_are_shown_with_their_results(name: str) -> None:
+    made = [call("get_weather", f'{{"city": "{city}"}}', key=f"call0000{city[0]}") for city in ("Paris", "Rome")]
+    results = [result("sunny spells", key="call0000P"), result("light rain", key="call0000R")]
+    text = written(template_of(name), ASKED, calls(*made), *results, tools=[WEATHER])
+    assert [said in text for said in ("Paris", "Rome", "sunny spells", "light rain")] == [True] * 4
+
+
 @pytest.mark.parametrize("name", sorted(set(SOURCES) - ALTERNATING))
 def test_a_call_with_thoughts_and_text_is_shown(name: str) -> None:
     turn = Message(

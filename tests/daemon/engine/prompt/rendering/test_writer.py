@@ -95,9 +95,8 @@ def test_a_template_adds_to_its_own_lists_alone() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "{% set l = [1] %}{% for i in l %}{% set _ = l.append(i) %}{% endfor %}",
-        "{% set l = [] %}{% for i in range(99999) %}{% for j in range(99999) %}{% set _ = l.append(j) %}{% endfor %}"
-        "{% endfor %}",
+        "{% set l = [1] %}{% for i in l %}{% set _ = l.append('a' * 99999) %}{% endfor %}",
+        "{% set l = [] %}{% for i in range(99999) %}{% set _ = l.append(messages * 999) %}{% endfor %}",
         "{% set n = namespace(l=[]) %}{% for i in range(99999) %}{% set _ = n.l.append('' + functions) %}{% endfor %}",
         "{% set l = [] %}{% for i in range(99999) %}{% set _ = l.append([" + "1," * 9999 + "]) %}{% endfor %}",
     ],
@@ -167,6 +166,21 @@ def test_a_template_that_takes_no_short_chat_keeps_its_system_message() -> None:
     source = "{% if messages | length < 3 %}{{ raise_exception('too short') }}{% endif %}" + TURNS
     said = (Message("system", "Be kind."), *user("a", "b"))
     assert text(source, *said) == "system:Be kind.;user:a;user:b;"
+
+
+@pytest.mark.parametrize("shown", ["m.tool_calls", "m.tool_calls[:1]", "[]"])
+def test_calls_are_shown_one_by_one_where_a_template_shows_one_an_answer(shown: str) -> None:
+    source = (
+        "{% for m in messages %}{{ m.content }}{% if m.tool_calls is defined %}{% for c in " + shown + " %}"
+        "<{{ c.function.name }}>{% endfor %}{% endif %};{% endfor %}"
+    )
+    refusing = "{% for m in messages if m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endfor %}"
+    two = calls(call("f", "{}", key="a"), call("g", "{}", key="b"))
+    said = (two, Message("tool", "1", tool_call_id="a"), Message("tool", "2", tool_call_id="b"))
+    texts = {"m.tool_calls": "<f><g>;1;2;", "m.tool_calls[:1]": "<f>;1;<g>;2;", "[]": ";1;2;"}
+    assert text(source, *said) == texts[shown]
+    if shown != "[]":
+        assert text(refusing + source, *said) == "<f>;1;<g>;2;"
 
 
 def test_a_template_gets_that_calls_are_not_parallel() -> None:
