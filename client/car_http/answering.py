@@ -56,7 +56,7 @@ def _call(job: Job) -> tuple[str, dict[str, Any]]:
 
 
 async def _answer(connection: DaemonConnection, job: Job, exchange: Exchange, pace: Pace) -> None:
-    left = _Left(connection)
+    left = Departure(connection)
     exchange.on_disconnect(left.leave)
     if job.stream:
         await _Stream(connection, job, exchange, left, pace).run()
@@ -64,20 +64,21 @@ async def _answer(connection: DaemonConnection, job: Job, exchange: Exchange, pa
         await _whole(connection, job, exchange, left)
 
 
-class _Left:
-    """Whether the client left, and waking its call when it does."""
+class Departure:
+    """Whether the client left; its call ends when it does."""
 
     def __init__(self, connection: DaemonConnection) -> None:
         self._connection = connection
         self.left = False
 
     def leave(self) -> None:
+        """End the call."""
         self.left = True
         self._connection.close()
         self._connection.wake()
 
 
-async def _whole(connection: DaemonConnection, job: Job, exchange: Exchange, left: _Left) -> None:
+async def _whole(connection: DaemonConnection, job: Job, exchange: Exchange, left: Departure) -> None:
     while True:
         events = await _events(connection, left)
         for event in events:
@@ -87,7 +88,7 @@ async def _whole(connection: DaemonConnection, job: Job, exchange: Exchange, lef
                 return
 
 
-async def _events(connection: DaemonConnection, left: _Left) -> list[Event]:
+async def _events(connection: DaemonConnection, left: Departure) -> list[Event]:
     try:
         events = await connection.events()
     except ConnectionLost:
@@ -102,7 +103,7 @@ async def _events(connection: DaemonConnection, left: _Left) -> list[Event]:
 class _Stream:
     """One stream: the head with the first sign of acceptance, pieces, and its end."""
 
-    def __init__(self, connection: DaemonConnection, job: Job, exchange: Exchange, left: _Left, pace: Pace) -> None:
+    def __init__(self, connection: DaemonConnection, job: Job, exchange: Exchange, left: Departure, pace: Pace) -> None:
         self._connection = connection
         self._writer = job.writer
         self._members = job.members

@@ -53,7 +53,8 @@ class Door:
         finally:
             exchange.close()
             metrics.in_flight -= 1
-            metrics.answered(scope["path"] if "route" in scope else "other", exchange.status)
+            route = scope.get("route")
+            metrics.answered("other" if route is None else route.path, exchange.status)
 
     async def _answer(self, scope: Message, exchange: Exchange) -> None:
         try:

@@ -77,10 +77,9 @@ class DaemonConnection(asyncio.Protocol):
         self.wake()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail the call in flight."""
+        """Fail the call in flight, or a subscription."""
         self.lost = True
-        if not self.idle:
-            self._fail(ConnectionLost("the connection to the daemon was lost"))
+        self._fail(ConnectionLost("the connection to the daemon was lost"))
         self._on_lost(self)
         self.wake()
 
@@ -111,7 +110,8 @@ class DaemonConnection(asyncio.Protocol):
             self._waiter.set_result(None)
 
     def close(self) -> None:
-        """End the connection, which cancels its call at the daemon."""
+        """End the connection, which cancels its call or its subscription at the daemon."""
+        self.idle = False
         if self._transport:
             self._transport.abort()
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from car_http.dialects import anthropic
+from car_http.dialects.anthropic import requests
 from car_http.endpoints.context import DoorContext, Path, fit_to_model
 from car_http.exchange import Exchange
 
@@ -13,7 +13,7 @@ class _Count(msgspec.Struct):
 
 async def count_tokens(door: DoorContext, exchange: Exchange, path: Path) -> None:
     """Answer `POST /v1/messages/count_tokens` with the number of tokens of the prompt that `infer` computes."""
-    params, any_model = anthropic.read_count(await exchange.body())
+    params, any_model = requests.read_count(await exchange.body())
     await fit_to_model(door, params, any_model=any_model)
     result = await exchange.while_connected(door.pool.result("tokenize", params))
     count = msgspec.json.decode(result, type=_Count).count

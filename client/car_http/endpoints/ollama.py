@@ -6,10 +6,10 @@ import msgspec
 from msgspec import Struct
 
 from car_client.results import ModelDetails
-from car_http.dialects import ollama, ollama_models
 from car_http.dialects.common import Caller, decode
 from car_http.dialects.job import Job
-from car_http.dialects.ollama_writer import now
+from car_http.dialects.ollama import models, requests
+from car_http.dialects.ollama.writer import now
 from car_http.dialects.openai_embeddings import shortened
 from car_http.endpoints.context import DoorContext, Handler, Path, answer_job, caller_of
 from car_http.exchange import Exchange
@@ -39,7 +39,7 @@ def answering(read: Callable[[bytes, Caller], Job | str]) -> Handler:
 
 async def embed(door: DoorContext, exchange: Exchange, path: Path) -> None:
     """Answer `POST /api/embed`."""
-    params, request = ollama.read_embed(await exchange.body())
+    params, request = requests.read_embed(await exchange.body())
     found = await _embedded(door, exchange, params)
     vectors = [shortened(vector, request.dimensions) for vector in found.embeddings]
     shape = {"model": request.model, "embeddings": vectors, "total_duration": 0, "load_duration": 0}
@@ -48,25 +48,25 @@ async def embed(door: DoorContext, exchange: Exchange, path: Path) -> None:
 
 async def embeddings(door: DoorContext, exchange: Exchange, path: Path) -> None:
     """Answer the older `POST /api/embeddings`."""
-    params, _ = ollama.read_embed(await exchange.body())
+    params, _ = requests.read_embed(await exchange.body())
     found = await _embedded(door, exchange, params)
     await exchange.respond(msgspec.json.encode({"embedding": found.embeddings[0]}))
 
 
 async def version(door: DoorContext, exchange: Exchange, path: Path) -> None:
     """Answer `GET /api/version`."""
-    await exchange.respond(msgspec.json.encode({"version": ollama_models.VERSION}))
+    await exchange.respond(msgspec.json.encode({"version": models.VERSION}))
 
 
 async def tags(door: DoorContext, exchange: Exchange, path: Path) -> None:
     """Answer `GET /api/tags`."""
-    listed = ollama_models.tags(await door.catalogue.models(), door.metrics.started)
+    listed = models.tags(await door.catalogue.models(), door.metrics.started)
     await exchange.respond(msgspec.json.encode(listed))
 
 
 async def running(door: DoorContext, exchange: Exchange, path: Path) -> None:
     """Answer `GET /api/ps`."""
-    listed = ollama_models.running(await door.catalogue.models(), door.metrics.started)
+    listed = models.running(await door.catalogue.models(), door.metrics.started)
     await exchange.respond(msgspec.json.encode(listed))
 
 
@@ -76,9 +76,9 @@ async def show(door: DoorContext, exchange: Exchange, path: Path) -> None:
     name = request.model or request.name
     if not name:
         raise bad("model", "give the name of a model: GET /api/tags lists them")
-    result = await door.pool.result("models/show", {"model": ollama.model_name(name)})
+    result = await door.pool.result("models/show", {"model": requests.model_name(name)})
     details = msgspec.json.decode(result, type=ModelDetails)
-    await exchange.respond(msgspec.json.encode(ollama_models.shown(details, door.metrics.started)))
+    await exchange.respond(msgspec.json.encode(models.shown(details, door.metrics.started)))
 
 
 async def root(door: DoorContext, exchange: Exchange, path: Path) -> None:

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from car_client.errors import CardError, ConnectionLost
+from car_client.errors import CardError
+from car_http.answering import Departure
 from car_http.daemon.connection import DaemonConnection, Ended, Notice
 from car_http.dialects import sse
 from car_http.dialects.job import SSE
@@ -33,16 +34,19 @@ async def capacity(door: DoorContext, exchange: Exchange, path: Path) -> None:
         await exchange.respond(bytes(await door.pool.result("inference/capacity", params)), headers=_NO_STORE)
         return
     async with door.pool.call("inference/capacity", params | {"subscribe": True}) as connection:
-        exchange.on_disconnect(connection.close)
+        departure = Departure(connection)
+        exchange.on_disconnect(departure.leave)
         try:
             await _changes(connection, exchange)
-        except ConnectionLost:
-            return  # of the client
         except CardError as error:
+            if departure.left:
+                return
             if not exchange.started:
                 raise
             await exchange.write(b"data: " + encoded(openai_error(problem_of(error, {}))) + b"\n\n")
-        await exchange.end()
+            await exchange.end()
+        finally:
+            connection.close()  # it is subscribed: no other call may have it
 
 
 async def _changes(connection: DaemonConnection, exchange: Exchange) -> None:

@@ -1,9 +1,9 @@
 """The table of endpoints."""
 
-from car_http.dialects import anthropic as messages
-from car_http.dialects import ollama as ollama_dialect
 from car_http.dialects import openai_chat, openai_completions, openai_responses
-from car_http.endpoints import anthropic, ollama, openai, system
+from car_http.dialects.anthropic import requests as messages
+from car_http.dialects.ollama import requests as ollama_requests
+from car_http.endpoints import anthropic, models, ollama, openai, system
 from car_http.endpoints.context import Endpoint, generation
 
 _OPENAI = [
@@ -11,7 +11,11 @@ _OPENAI = [
     Endpoint("POST", "/completions", generation(openai_completions.read), openai_chat.MEMBERS),
     Endpoint("POST", "/responses", generation(openai_responses.read), openai_responses.MEMBERS),
     Endpoint("POST", "/embeddings", openai.embeddings),
+    Endpoint("POST", "/rerank", models.rank),
     Endpoint("GET", "/models", openai.models),
+    Endpoint("GET", "/models/sse", models.watch),
+    Endpoint("POST", "/models/load", models.load),
+    Endpoint("POST", "/models/unload", models.unload),
     Endpoint("GET", "/models/{name:path}", openai.model),
 ]
 _ANTHROPIC = [
@@ -25,8 +29,8 @@ _OLLAMA = [
     Endpoint("GET", "/api/tags", ollama.tags),
     Endpoint("GET", "/api/ps", ollama.running),
     Endpoint("POST", "/api/show", ollama.show),
-    Endpoint("POST", "/api/chat", ollama.answering(ollama_dialect.read_chat), ollama_dialect.MEMBERS),
-    Endpoint("POST", "/api/generate", ollama.answering(ollama_dialect.read_generate), ollama_dialect.MEMBERS),
+    Endpoint("POST", "/api/chat", ollama.answering(ollama_requests.read_chat), ollama_requests.MEMBERS),
+    Endpoint("POST", "/api/generate", ollama.answering(ollama_requests.read_generate), ollama_requests.MEMBERS),
     Endpoint("POST", "/api/embed", ollama.embed),
     Endpoint("POST", "/api/embeddings", ollama.embeddings),
 ]

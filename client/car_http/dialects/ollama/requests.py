@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from car_http.dialects.common import Caller, caller_params, decode, given, own_params, refuse
 from car_http.dialects.job import Job
-from car_http.dialects.ollama_writer import OllamaWriter
+from car_http.dialects.ollama.writer import OllamaWriter
 from car_http.problems import bad
 
 MEMBERS = {"json_schema": "format", "max_tokens": "options.num_predict", "suffix": "suffix"}

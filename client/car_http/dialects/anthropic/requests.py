@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Struct
 
-from car_http.dialects.anthropic_writer import MessagesWriter
+from car_http.dialects.anthropic.writer import MessagesWriter
 from car_http.dialects.common import Caller, caller_params, decode, given, own_params, refuse, same_named
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params
@@ -68,6 +68,8 @@ def read(body: bytes, caller: Caller) -> Job:
     session = (request.metadata or {}).get("user_id")
     params = prompt_params(request) | same_named(request, ("temperature", "top_p", "top_k"))
     params |= given(max_tokens=request.max_tokens, stop=request.stop_sequences or None, tool_choice=_choice(request))
+    if request.tools and (request.tool_choice or {}).get("disable_parallel_tool_use"):
+        params["parallel_tool_calls"] = False
     params |= caller_params(caller, user=None, session=session if isinstance(session, str) else None, stream=stream)
     params |= _format(request)
     writer = MessagesWriter(request.model or "")

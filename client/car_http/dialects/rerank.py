@@ -1,0 +1,54 @@
+"""`POST /v1/rerank`, as Jina, Cohere and llama-server have it."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from car_http.dialects.common import Caller, decode, given
+from car_http.problems import bad
+from car_protocol.embed import Ranking
+from car_protocol.meta import TRACEPARENT
+
+MEMBERS = {"top_n": "top_n"}
+
+
+class RerankRequest(Struct, kw_only=True):
+    """The body; documents are texts, or objects with a text."""
+
+    query: str
+    documents: list[Any]
+    model: str | None = None
+    top_n: int | None = None
+    return_documents: bool | None = None
+
+
+def read(body: bytes, caller: Caller) -> tuple[dict[str, Any], RerankRequest]:
+    """Return the params of `rerank`, and the request; raises Problem."""
+    request = decode(body, RerankRequest)
+    documents = [_text(document, f"documents[{place}]") for place, document in enumerate(request.documents)]
+    # More than there are is all of them.
+    top_n = None if request.top_n is None else min(request.top_n, max(1, len(documents)))
+    params = given(query=request.query, documents=documents, model=request.model or None, top_n=top_n)
+    if trace := caller.header(TRACEPARENT):
+        params["_meta"] = {TRACEPARENT: trace}
+    return params, request
+
+
+def ranking_object(request: RerankRequest, found: Ranking) -> dict[str, Any]:
+    """Return the documents by their relevance."""
+    results: list[dict[str, Any]] = [
+        {"index": ranked.index, "relevance_score": ranked.score} for ranked in found.results
+    ]
+    if request.return_documents:
+        for result in results:
+            result["document"] = {"text": _text(request.documents[result["index"]], "documents")}
+    tokens = found.usage.prompt_tokens
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "model": found.model, "results": results, "usage": usage}
+
+
+def _text(document: Any, place: str) -> str:
+    text = document.get("text") if isinstance(document, dict) else document
+    if not isinstance(text, str):
+        raise bad(place, "give a text, or an object with a `text`")
+    return text

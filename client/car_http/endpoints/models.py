@@ -1,0 +1,85 @@
+"""llama-server's endpoints that load and unload models, and show their states."""
+
+import asyncio
+
+import msgspec
+from msgspec import Struct
+
+from car_client.errors import CardError
+from car_http.dialects import rerank, sse
+from car_http.dialects.common import decode
+from car_http.dialects.job import SSE
+from car_http.dialects.openai_models import model_object
+from car_http.endpoints.context import DoorContext, Path, caller_of
+from car_http.exchange import Exchange
+from car_http.problems import encoded, openai_error, problem_of
+from car_protocol.embed import Ranking
+
+_WATCH_S = 2.0
+
+
+class _Named(Struct):
+    model: str
+
+
+async def load(door: DoorContext, exchange: Exchange, path: Path) -> None:
+    """Answer `POST /models/load` once the model is served."""
+    await _change(door, exchange, "models/load")
+
+
+async def unload(door: DoorContext, exchange: Exchange, path: Path) -> None:
+    """Answer `POST /models/unload` once the model is gone."""
+    await _change(door, exchange, "models/unload")
+
+
+async def rank(door: DoorContext, exchange: Exchange, path: Path) -> None:
+    """Answer `POST /v1/rerank`."""
+    params, request = rerank.read(await exchange.body(), caller_of(exchange))
+    result = await exchange.while_connected(door.pool.result("rerank", params))
+    found = msgspec.json.decode(result, type=Ranking)
+    await exchange.respond(msgspec.json.encode(rerank.ranking_object(request, found)))
+
+
+async def watch(door: DoorContext, exchange: Exchange, path: Path) -> None:
+    """Answer `GET /models/sse` with an event for each model whose state changed."""
+    left = asyncio.Event()
+    exchange.on_disconnect(left.set)
+    shown: dict[str, str] = {}
+    changes = await _changes(door, shown)
+    await exchange.start(200, {"content-type": SSE, "cache-control": "no-store"})
+    while not left.is_set():
+        await exchange.write(changes or sse.ALIVE)
+        await _pause(left)
+        try:
+            changes = await _changes(door, shown)
+        except CardError as error:
+            await exchange.write(b"data: " + encoded(openai_error(problem_of(error, {}))) + b"\n\n")
+            await exchange.end()
+            return
+
+
+async def _change(door: DoorContext, exchange: Exchange, method: str) -> None:
+    name = decode(await exchange.body(), _Named).model
+    await exchange.while_connected(door.pool.result(method, {"model": name}))
+    door.catalogue.forget()
+    await exchange.respond(b'{"success":true}')
+
+
+async def _changes(door: DoorContext, shown: dict[str, str]) -> bytes:
+    """Return the events of models whose state is not the shown one, and show it."""
+    events = b""
+    for model in await door.catalogue.models():
+        if shown.get(model.name) != model.state:
+            shown[model.name] = model.state
+            status = model_object(model, door.metrics.started)["status"]["value"]
+            events += sse.data({"model": model.name, "event": "status_change", "data": {"status": status}})
+    return events
+
+
+async def _pause(left: asyncio.Event) -> None:
+    """Wait for the next look, or for the client's end."""
+    try:
+        async with asyncio.timeout(_WATCH_S):
+            await left.wait()
+    except TimeoutError:
+        return
