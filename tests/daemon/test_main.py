@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-LATER = ("structlog", "rich", "psutil", "prometheus_client", "numpy", "llama_cpp", "jinja2")
+LATER = ("structlog", "rich", "psutil", "prometheus_client", "numpy", "llama_cpp", "jinja2", "ctypes")
 LOADED = """
 import sys
 from car_daemon.main import main

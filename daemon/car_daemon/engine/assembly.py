@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from car_daemon.capacity.curve import CurveCheck
+from car_daemon.capacity.curve_file import CurveCheck
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.saved_cells import SavedCells

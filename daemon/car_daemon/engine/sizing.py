@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 
 from car_daemon.capacity.capacity import Declared, Need, SequenceBytes, declare
-from car_daemon.capacity.curve import Curve, CurveFile, identity_of
+from car_daemon.capacity.curve import Curve
+from car_daemon.capacity.curve_file import CurveFile, identity_of
 from car_daemon.engine.llama.calibration import Calibration
 from car_daemon.engine.llama.library import library_build
 from car_daemon.engine.llama.model import LlamaModel

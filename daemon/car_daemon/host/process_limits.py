@@ -1,6 +1,5 @@
 """Limits of this process: lowered ones, its file descriptors, and the free memory that the C library keeps."""
 
-import ctypes
 import os
 import resource
 
@@ -34,6 +33,8 @@ def within_descriptors(limits: Limits) -> Limits:
 
 def return_large_blocks() -> bool:
     """Make the C library return large blocks to the system once they are free; False where it does not support it."""
+    import ctypes  # 1.5 ms, which the first answers need not wait for
+
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and mallopt(_MMAP_THRESHOLD, _LARGE_BYTES) == 1
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.capacity.curve import Curve, CurveCheck, CurveFile, CurveIdentity, identity_of
+from car_daemon.capacity.curve import Curve
+from car_daemon.capacity.curve_file import CurveCheck, CurveFile, CurveIdentity, identity_of
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.ipc.types import KvType
 
