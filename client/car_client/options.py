@@ -106,7 +106,11 @@ class InferOptions(TypedDict, total=False):
     parse_special: bool
     """Read special tokens that are written out in `prompt` and `suffix` as such. Default False."""
     seed: int
-    """The sampler's seed; random where absent, and the answer has it. 0 to 4,294,967,294."""
+    """The sampler's seed; random where absent, 0 with `reproducible`; the answer has it. 0 to 4,294,967,294."""
+    reproducible: bool
+    """The same request gives the same answer again, whatever else the daemon does, at a cost; 1004 (`lacks:
+    reproducible`) where that cannot be kept. Default False.
+    """
     return_tokens: bool
     """Return the answer's token ids too. Default False."""
     priority: Priority

@@ -45,7 +45,7 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str
     """The name of the model that answered."""
     seed: int
-    """The seed of the sampler: with it the same request has the same answer."""
+    """The seed that the sampler used."""
     usage: Usage
     """Tokens of the prompt and of the answer."""
     timings: Timings

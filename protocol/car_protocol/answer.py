@@ -61,7 +61,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     ]
     stop: Annotated[str | UnsetType, note("the string that was hit")] = UNSET
     model: str
-    seed: Annotated[int, note("gives the same answer again")]
+    seed: Annotated[int, note("the seed that the sampler used")]
     usage: Usage
     timings: Timings
     logprobs: Annotated[list[Logprob] | UnsetType, note("of `infer`, where requested")] = UNSET

@@ -85,8 +85,15 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = False
     seed: Annotated[
         Annotated[int, Meta(ge=0, le=2**32 - 2)] | None,
-        note("the sampler's seed; random where absent, and the answer has it"),
+        note("the sampler's seed; random where absent, 0 with `reproducible`; the answer has it"),
     ] = None
+    reproducible: Annotated[
+        bool,
+        note(
+            "the same request gives the same answer again, whatever else the daemon does, at a cost; 1004 "
+            "(`lacks: reproducible`) where that cannot be kept"
+        ),
+    ] = False
     grammar: Annotated[
         str | None, note("a grammar in llama.cpp's GBNF, up to 256 KiB, that the whole answer follows")
     ] = None

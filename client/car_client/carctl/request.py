@@ -53,7 +53,8 @@ FLAGS = {
     "--top-k": Flag("top_k", "sample from the N likeliest tokens; 0 is off", "N", int),
     "--top-p": Flag("top_p", "sample from the likeliest tokens that make up this probability", "P", float),
     "--min-p": Flag("min_p", "leave out tokens below this fraction of the likeliest one's probability", "P", float),
-    "--seed": Flag("seed", "the same seed gives the same answer", "N", int),
+    "--seed": Flag("seed", "draw the same random numbers again", "N", int),
+    "--reproducible": Flag("reproducible", "the same request gives the same answer again", action="store_true"),
     "--stop": Flag("stop", "end before this text (repeatable)", "TEXT", action="append"),
     "--schema": Flag("json_schema", "constrain the answer to this JSON schema", "FILE", _json_file),
     "--grammar": Flag("grammar", "constrain the answer to this grammar (GBNF)", "FILE", _text_file),
@@ -91,6 +92,8 @@ def add_request_arguments(parser: ArgumentParser) -> None:
         more: dict[str, Any] = {"choices": flag.choices} if flag.choices else {"metavar": flag.metavar}
         if flag.action == "store":
             more["type"] = flag.type
+        elif flag.action == "store_true":
+            more = {"default": None}
         parser.add_argument(name, dest=flag.member, help=flag.help, action=flag.action, **more)
     parser.add_argument(
         "--param",

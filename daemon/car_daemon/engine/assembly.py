@@ -30,7 +30,7 @@ from car_daemon.engine.prompt.text_inputs import TextInputs
 from car_daemon.engine.runner.commands import Commands
 from car_daemon.engine.runner.loop import EngineLoop
 from car_daemon.engine.runner.parking import ParkingLot
-from car_daemon.engine.runner.running import RunningRequests
+from car_daemon.engine.runner.running import Abilities, RunningRequests
 from car_daemon.engine.runner.sampling_turns import SamplingTurns
 from car_daemon.engine.runner.stepper import Stepper
 from car_daemon.engine.runner.texts import CannotEmbed, Texts
@@ -214,7 +214,7 @@ class Assembly:
             stepper=Stepper(
                 context, loaded.costs, sampling, lambda chosen: context.adapt(adapters.handles(chosen)), self._clock
             ),
-            set_threads=loaded.threads.set,
+            threads=loaded.threads,
             send=self._send,
         )
 
@@ -228,6 +228,6 @@ class Assembly:
             sampling=sampling,
             images=AwaitedImages(self._images.put),
             parking=ParkingLot(context, saved),
-            speculates=self._load.speculative and loaded.cuts_tails,
+            abilities=Abilities(speculates=self._load.speculative and loaded.cuts_tails, packed=self._load.packed),
             clock=self._clock,
         )

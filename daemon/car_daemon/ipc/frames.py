@@ -143,6 +143,7 @@ class GenerationOptions(Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     namespace: str | None = None
     adapters: AdapterSet = ()
+    reproducible: bool = False
 
 
 class Run(Struct, frozen=True, tag=True):
@@ -282,8 +283,9 @@ class PlainText(Struct, frozen=True, tag=True):
     text: str
 
 
-# Causes of a failed request: the first four are failures of the engine, the others lie in the request.
-Fault = Literal["decode", "embedder", "projector", "lease", "constraint", "image", "context"]
+# Causes of a failed request: the first four are failures of the engine, the others lie in the request. A reproducible
+# one fails where the weights are unpacked.
+Fault = Literal["decode", "embedder", "projector", "lease", "constraint", "image", "context", "unpacked"]
 
 
 class End(Struct, frozen=True, array_like=True):

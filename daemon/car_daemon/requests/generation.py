@@ -18,6 +18,7 @@ from car_protocol.infer import InferParams
 from car_protocol.sampling import Sampling
 
 _MAX_SEED = 2**32 - 1
+_UNPACKED = "the engine did not load with weights packed for this CPU, and computes other results without them"
 
 
 def request_of(params: InferParams, origin: Origin, key: int, model: str, *, size: int, now: float) -> Request:
@@ -89,6 +90,8 @@ class GenerationAnswer:
             case "constraint":
                 bound_by = [name for name in ("grammar", "json_schema") if getattr(self._params, name) is not None]
                 return Failure("invalid_params", {"param": [*bound_by, "tools"][0], "why": TOO_COMPLEX})
+            case "unpacked":
+                return Failure("model_unavailable", {"lacks": "reproducible", "why": _UNPACKED})
             case _:
                 return Failure("internal_error", {})
 
@@ -208,14 +211,22 @@ def _options(params: InferParams, origin: Origin) -> frames.GenerationOptions:
     sampling = {name: getattr(params, name) for name in Sampling.__struct_fields__}
     return frames.GenerationOptions(
         sampling=Sampling(**{name: value for name, value in sampling.items() if value is not UNSET}),
-        seed=params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little") % _MAX_SEED,
+        seed=_seed(params),
         stop=params.stop,
         return_tokens=params.return_tokens,
         logprobs=params.logprobs,
         namespace=f"{origin.uid}:{params.session or ''}" if params.cache_prompt else None,
         # Adapters that change something, in the order that makes equal sets equal.
         adapters=tuple(sorted((each.name, each.scale) for each in params.lora if each.scale)),
+        reproducible=params.reproducible,
     )
+
+
+def _seed(params: InferParams) -> int:
+    if params.seed is not None:
+        return params.seed
+    # The same request has the same answer.
+    return 0 if params.reproducible else int.from_bytes(os.urandom(8), "little") % _MAX_SEED
 
 
 def _ms(seconds: float) -> float:

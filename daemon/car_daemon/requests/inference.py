@@ -4,7 +4,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import count
 
+from msgspec import structs
+
 from car_daemon.engines.registry import EngineRegistry
+from car_daemon.host.devices import CPU
 from car_daemon.host.event_log import log
 from car_daemon.host.timers import Deadlines
 from car_daemon.models.entry import ModelEntry
@@ -72,6 +75,8 @@ class Inference:
     def infer(self, params: InferParams, origin: Origin, responder: Responder, *, size: int, streams: bool) -> int:
         """Submit a request of `size` bytes; return the key that cancels it. Raises RpcError `model_unavailable`."""
         entry = self._pool.servable(params.model)
+        if params.reproducible:
+            params = _on_cpu(params, entry)
         if params.device is not None and not entry.is_on(params.device):
             raise RpcError("model_unavailable", lacks="device")
         params = with_defaults(params, entry.configured.defaults)
@@ -137,3 +142,16 @@ class Inference:
             facts = trace_facts(self.runner.answers[request.key].origin.trace)
             log.warning("request.timed_out", model=request.model, limit_ms=round(request.limit * 1000), **facts)
         self.runner.do(actions)
+
+
+def _on_cpu(params: InferParams, entry: ModelEntry) -> InferParams:
+    """Return a reproducible request for the CPU, where alone answers are known to stay the same."""
+    if params.device not in (None, CPU):
+        raise _not_reproducible(f"leave out `device`, which is {params.device}")
+    if not entry.is_on(CPU):
+        raise _not_reproducible("no replica of this model is there")
+    return structs.replace(params, device=CPU)
+
+
+def _not_reproducible(why: str) -> RpcError:
+    return RpcError("model_unavailable", lacks="reproducible", why=f"answers are reproducible on the CPU alone: {why}")

@@ -53,6 +53,11 @@ def test_a_param_is_json_and_text_needs_no_quotes(daemon: FakeDaemon, given: str
     assert asked(daemon, "--param", given) == member
 
 
+def test_reproducible_is_a_flag_without_a_value(daemon: FakeDaemon) -> None:
+    assert asked(daemon, "--reproducible", "--seed", "3") == {"reproducible": True, "seed": 3}
+    assert asked(daemon) == {}
+
+
 def test_params_add_up_and_win_over_flags(daemon: FakeDaemon) -> None:
     params = asked(daemon, "--top-k", "3", "--param", "top_k=5", "--param", "min_p=0.5")
     assert params == {"top_k": 5, "min_p": 0.5}

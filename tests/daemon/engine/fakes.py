@@ -15,10 +15,11 @@ from car_daemon.engine.images.encoder import AwaitedImages, Encode
 from car_daemon.engine.runner.commands import Command, Commands
 from car_daemon.engine.runner.loop import EngineLoop
 from car_daemon.engine.runner.parking import ParkingLot
-from car_daemon.engine.runner.running import RunningRequests
+from car_daemon.engine.runner.running import Abilities, RunningRequests
 from car_daemon.engine.runner.sampling_turns import SamplingTurns
 from car_daemon.engine.runner.stepper import Stepper
 from car_daemon.engine.runner.texts import Texts
+from car_daemon.engine.runner.threads import ThreadCount
 from car_daemon.ipc.frames import (
     End,
     FromEngine,
@@ -348,6 +349,7 @@ def run_command(
     namespace: str | None = None,
     adapters: AdapterSet = NO_ADAPTERS,
     images: list[ImageSlot] | None = None,
+    reproducible: bool = False,
 ) -> Run:
     """Return the frame that starts a request."""
     options = GenerationOptions(
@@ -358,6 +360,7 @@ def run_command(
         logprobs=logprobs,
         namespace=namespace,
         adapters=adapters,
+        reproducible=reproducible,
     )
     tokens = array("i", prompt).tobytes()
     prepared = Prepared(key, tokens, max_tokens, constraint, reading or Reading(), images=images or [])
@@ -396,6 +399,7 @@ class FakeEngine:
         tick: float = 0.001,
         saved_bytes: int = 1000,
         speculates: bool = False,
+        packed: bool = True,
         commands: Commands | None = None,
     ) -> None:
         self.context = context
@@ -403,6 +407,7 @@ class FakeEngine:
         context.samplers = self.samplers
         self.table = SequenceTable(len(context.cells), context.context_tokens)
         self.costs = StepCosts()
+        self.threads = ThreadCount(self.costs)
         self.updates: dict[int, list[RequestUpdate]] = {}
         self.adapted: list[AdapterSet] = []
         self.encodes: list[Encode] = []
@@ -419,7 +424,7 @@ class FakeEngine:
             sampling=sampling,
             images=AwaitedImages(self.encodes.append),
             parking=ParkingLot(context, self.saved),
-            speculates=speculates,
+            abilities=Abilities(speculates, packed),
             clock=clock,
         )
         self.loop = EngineLoop(
@@ -429,7 +434,7 @@ class FakeEngine:
             table=self.table,
             planner=StepPlanner(self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=pads),
             stepper=Stepper(context, self.costs, sampling, self.adapted.append, clock),
-            set_threads=lambda _: None,
+            threads=self.threads,
             send=self._receive,
         )
 

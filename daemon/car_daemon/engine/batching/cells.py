@@ -55,11 +55,11 @@ class CellMover:
 
     def continues(self, sequence: Sequence, tokens: int) -> bool:
         """Whether a sequence, once cut to this many tokens, has all cells to which the next one attends."""
-        return self._context.first_position(sequence.number) <= self._context.attends_from(tokens)
+        return self._context.first_position(sequence.number) <= self._needed_from(sequence, tokens)
 
     def continues_saved(self, sequence: Sequence, tokens: int) -> bool:
         """Whether this is true of the cells that saving the sequence now would keep."""
-        return self._context.saved_from(sequence.number) <= self._context.attends_from(tokens)
+        return self._context.saved_from(sequence.number) <= self._needed_from(sequence, tokens)
 
     def cut(self, sequence: Sequence, tokens: int) -> None:
         """Remove the cells after this many tokens."""
@@ -88,6 +88,7 @@ class CellMover:
     def save_if_worth(self, sequence: Sequence) -> None:
         """Copy the cells of a sequence to host memory, if there are many and they fit."""
         worth = sequence.prefix is not None and sequence.cells >= WORTH_SAVING
+        worth = worth and self.continues_saved(sequence, sequence.cells)
         if worth and self._saved.fits(self._context.saved_size(sequence.number)):
             self.save(sequence)
 
@@ -108,6 +109,10 @@ class CellMover:
         """Count the cells that a request does not have to compute."""
         self.counters["cache_hits"] += 1
         self.counters["cached_tokens"] += tokens
+
+    def _needed_from(self, sequence: Sequence, tokens: int) -> int:
+        assert sequence.prefix is not None
+        return sequence.prefix.needed_from(tokens, self._context.attends_from)
 
     def _reuse(self, sequence: Sequence, tokens: int) -> None:
         self._context.cut(sequence.number, tokens)

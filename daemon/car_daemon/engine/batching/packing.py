@@ -51,7 +51,11 @@ class DecodePacker:
         self._steps = 0
 
     def pack(self, decoding: list[Sequence], table: SequenceTable) -> list[DecodeBatch]:
-        """Return the batches for one row of every decoder."""
+        """Return the batches for one row of every decoder; reproducible requests have a batch each."""
+        for sequence in decoding:
+            if sequence.grid is not None:
+                alone = [DecodeBatch([each], []) for each in decoding if each.grid is not None]
+                return alone + self.pack([each for each in decoding if each.grid is None], table)
         if not self._pads or len(decoding) <= 1:
             # llama.cpp does not split batches by number for models that cannot drop a tail.
             return [DecodeBatch(decoding, [])] if decoding else []

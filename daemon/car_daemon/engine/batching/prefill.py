@@ -80,7 +80,7 @@ class PrefillPlanner:
             chunks = self._batch(table, waiting, lead, self._idle_target, self._part(waiting, lead, current))
             # The last tokens of a lone prompt go one by one where a second row costs more than the first.
             tokens, cost = chunks[0].length, self._costs.decode.estimate
-            alone = len(waiting) == 1 and lead.images.at(lead.cells) is None
+            alone = len(waiting) == 1 and lead.images.at(lead.cells) is None and lead.grid is None
             return [Chunk(lead, 1)] if alone and tokens * cost(1) < WORTH_IT * cost(tokens) else chunks
         if decoded is not None:
             seconds = self._seconds(decoded, len(waiting))
@@ -124,7 +124,12 @@ class PrefillPlanner:
     def _batch(
         self, table: SequenceTable, waiting: list[Sequence], lead: Sequence, seconds: float, most: int
     ) -> list[Chunk]:
-        """Return the lead's chunk, and equal ones of at most `most` prompts in all, within time and batch."""
+        """Return the lead's chunk, and equal ones of at most `most` prompts in all, within time and batch.
+
+        A piece of a reproducible prompt is computed whole and alone, however long it takes.
+        """
+        if lead.grid is not None:
+            return [Chunk(lead, lead.stretch)]
         length = self._costs.chunk_within(
             seconds, lead.stretch, self._batch_tokens, lead.cells, target=self._step_target
         )
@@ -132,7 +137,8 @@ class PrefillPlanner:
             return [Chunk(lead, length)]
 
         def fits(sequence: Sequence) -> bool:
-            return sequence in waiting and sequence.images.at(sequence.cells) is None and sequence.stretch >= length
+            shares = sequence.grid is None and sequence.images.at(sequence.cells) is None
+            return shares and sequence in waiting and sequence.stretch >= length
 
         # Neighbours of the lead that can prefill as many tokens: first above it, then below.
         above = takewhile(fits, table.sequences[lead.number + 1 :])

@@ -1,6 +1,7 @@
 """Tokens whose cells exist, and the namespace that may reuse them."""
 
 from collections import abc
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,28 +13,55 @@ WORTH_TOKENS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefix:
-    """Tokens of a sequence from its first cell on; only requests of the same namespace may reuse the cells."""
+    """Tokens of a sequence from its first cell on; only requests of the same namespace may reuse the cells.
+
+    `step` is the size of the grid of reproducible requests, 1 for others: cells are reused in multiples of it, by
+    requests with the same step, because cells that were computed in other pieces have other values.
+    """
 
     tokens: NDArray[np.int32]
     namespace: str
+    step: int = 1
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def common(self, other: "Prefix") -> int:
-        """Return the length of the common prefix; 0 across namespaces, and below the tokens worth copying."""
-        if self.namespace != other.namespace:
+        """Return how many common tokens can be reused; 0 across namespaces, and below the tokens worth copying."""
+        if (self.namespace, self.step) != (other.namespace, other.step):
             return 0
         count = min(len(self), len(other))
         different = np.flatnonzero(self.tokens[:count] != other.tokens[:count])
         common = int(different[0]) if len(different) else count
-        return common if common >= WORTH_TOKENS else 0
+        return self.whole(common) if common >= WORTH_TOKENS else 0
 
     def cut(self, count: int) -> "Prefix":
         """Return the first `count` tokens."""
-        return Prefix(self.tokens[:count], self.namespace)
+        return Prefix(self.tokens[:count], self.namespace, self.step)
+
+    def whole(self, count: int) -> int:
+        """Return the largest multiple of the step up to `count`."""
+        return count - count % self.step
+
+    def needed_from(self, tokens: int, attends_from: Callable[[int], int]) -> int:
+        """Return the lowest position that has to be there to continue after `tokens`.
+
+        Restored cells of a window lie elsewhere than computed ones, which changes results: a reproducible request needs
+        all of its cells. `attends_from` returns the lowest position to which the token after some cells attends.
+        """
+        return attends_from(tokens) if self.step == 1 else 0
+
+    def after(self, sampled: list[int]) -> "Prefix":
+        """Return the tokens whose cells stay after an answer.
+
+        Of a reproducible request these are the whole pieces of its prompt: later prompts contain the answer as a part
+        of such a piece, where it was computed token by token.
+        """
+        if self.step > 1:
+            return self.cut(self.whole(len(self)))
+        return Prefix(np.concatenate((self.tokens, np.array(sampled, np.int32))), self.namespace)
 
 
-def prefix_of(tokens: abc.Sequence[int], namespace: str) -> Prefix:
+def prefix_of(tokens: abc.Sequence[int], namespace: str, step: int = 1) -> Prefix:
     """Return tokens as a prefix."""
-    return Prefix(np.array(tokens, np.int32), namespace)
+    return Prefix(np.array(tokens, np.int32), namespace, step)

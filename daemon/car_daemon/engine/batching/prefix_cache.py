@@ -1,8 +1,7 @@
 """Prefix reuse: start each request where the least of its prompt has to be computed."""
 
-import numpy as np
-
 from car_daemon.engine.batching.cells import WORTH_SAVING, CellContext, CellMover
+from car_daemon.engine.batching.grid import Grid
 from car_daemon.engine.batching.prefix import Prefix, prefix_of
 from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.sequence import Phase, Sequence
@@ -37,7 +36,13 @@ class PrefixCache:
         """Totals since the start, and the bytes of host memory that cells take now."""
         return {**self._cells.counters, "saved_bytes": self._saved.bytes}
 
-    def start(self, prompt: list[int], namespace: str | None, adapters: AdapterSet = NO_ADAPTERS) -> Sequence | None:
+    def start(
+        self,
+        prompt: list[int],
+        namespace: str | None,
+        adapters: AdapterSet = NO_ADAPTERS,
+        grid: Grid | None = None,
+    ) -> Sequence | None:
         """Start a prompt in an idle sequence; None if there is none. Without a namespace no cells are reused."""
         idle = self._table.idle
         if not idle:
@@ -49,9 +54,10 @@ class PrefixCache:
             sequence.start(prompt, order)
         else:
             # Cells computed with other adapters are different.
-            prefix = prefix_of(prompt, f"{namespace}\n{adapters}")
+            prefix = prefix_of(prompt, f"{namespace}\n{adapters}", 1 if grid is None else grid.size)
             sequence = self._start_cached(prompt, prefix, idle, order)
         sequence.adapters = adapters
+        sequence.grid = grid
         return sequence
 
     @property
@@ -69,7 +75,7 @@ class PrefixCache:
             followers = sum(each is leader for each, _ in self._leaders.values())
             del self._leaders[number]
             assert sequence.prefix is not None
-            tokens = min(computed, sequence.awaited)
+            tokens = sequence.prefix.whole(min(computed, sequence.awaited))
             saved_tokens, saved = self._saved.longest(sequence.prefix.cut(tokens))
             if saved is not None and saved_tokens == tokens:
                 self._cells.restore(saved, sequence, tokens)
@@ -86,18 +92,19 @@ class PrefixCache:
                 sequence.reuse(0)
 
     def retire(self, sequence: Sequence, sampled: list[int]) -> None:
-        """End a request; its cells stay if others may reuse them. `sampled` are the answer's tokens."""
+        """End a request; its cells stay as far as others may reuse them. `sampled` are the answer's tokens."""
         prefix = sequence.prefix
         self._leaders.pop(sequence.number, None)
         if prefix is None or not self._reuses or sequence.cells == 0:
             self._cells.empty(sequence)
             return
-        tokens = np.concatenate((prefix.tokens, np.array(sampled, np.int32)))
-        if sequence.cells > len(tokens):
-            # Right guesses after the token that ended the request.
-            self._cells.cut(sequence, len(tokens))
-            sequence.cells = len(tokens)
-        sequence.retire(Prefix(tokens[: sequence.cells], prefix.namespace))
+        tokens = prefix.after(sampled)
+        kept = tokens.whole(min(sequence.cells, len(tokens)))
+        if sequence.cells > kept:
+            # Right guesses after the token that ended the request, or what no other reproducible request computes.
+            self._cells.cut(sequence, kept)
+            sequence.cells = kept
+        sequence.retire(tokens.cut(kept))
 
     def discard(self, sequence: Sequence) -> None:
         """Empty a sequence whose request was parked or failed."""

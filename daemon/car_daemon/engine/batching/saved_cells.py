@@ -75,7 +75,7 @@ class SavedCells:
             self._prefixes.move_to_end(id(saved))
 
     def _serves(self, saved: SavedPrefix, tokens: int) -> bool:
-        return saved.lowest <= self._attends_from(tokens)
+        return saved.lowest <= saved.prefix.needed_from(tokens, self._attends_from)
 
     def _grow(self, size: int) -> None:
         self.bytes += size

@@ -3,6 +3,7 @@
 from collections import abc
 from enum import Enum
 
+from car_daemon.engine.batching.grid import Grid
 from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.prompt_images import PromptImages
 from car_daemon.engine.batching.prompt_lookup import PromptLookup
@@ -32,6 +33,7 @@ class Sequence:
         self.awaiting_turn = False  # Logits wait for the turn of their grammar.
         self.order = 0  # Age of the request: higher is younger.
         self.adapters = NO_ADAPTERS
+        self.grid: Grid | None = None  # The fixed cuts of a reproducible request; None for others.
         self.lookup: PromptLookup | None = None  # None where the request may not guess.
         self.guess: list[int] = []  # Tokens to try in the next step.
         self.images = PromptImages()
@@ -62,8 +64,9 @@ class Sequence:
 
     @property
     def stretch(self) -> int:
-        """Prompt tokens that fit one decode: up to the end of an image, or to the start of the next."""
-        return self.images.stretch(self.cells, len(self.prompt))
+        """Prompt tokens that fit one decode: up to the end or the start of an image, or up to the next fixed cut."""
+        most = self.images.stretch(self.cells, len(self.prompt))
+        return most if self.grid is None else min(most, self.grid.stretch(self.cells))
 
     def start(self, prompt: abc.Sequence[int], order: int, prefix: Prefix | None = None, cached: int = 0) -> None:
         """Start a request: a prompt of at least one token, `cached` of them in the cells; `order` is its age."""
@@ -110,6 +113,7 @@ class Sequence:
         self.lookup = None
         self.guess = []
         self.images.clear()
+        self.grid = None
         self.prefix = None
 
 

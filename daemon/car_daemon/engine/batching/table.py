@@ -55,6 +55,15 @@ class SequenceTable:
                 return True
         return False
 
+    @property
+    def reproducing(self) -> bool:
+        """Whether a request has to be reproducible."""
+        # A plain loop, because it runs every step.
+        for sequence in self.sequences:  # noqa: SIM110 - see above
+            if sequence.grid is not None:
+                return True
+        return False
+
     def demand(self) -> dict[AdapterSet, Demand]:
         """Return the sequences that need rows in a decode, by their adapters."""
         demand: defaultdict[AdapterSet, Demand] = defaultdict(Demand)

@@ -1,17 +1,16 @@
 """One running request inside the engine: its sampler, its text and its end."""
 
 from collections import abc
-from secrets import token_hex
+from collections.abc import Callable
 from typing import Protocol
 
 from car_daemon.engine.output.reader import Output, OutputReader
 from car_daemon.engine.output.reasoning import ReasoningSplit
 from car_daemon.engine.output.tool_calls import ToolCallReader
+from car_daemon.engine.runner.call_ids import call_ids
 from car_daemon.engine.runner.sampling_turns import Sampler
 from car_daemon.ipc.frames import End, Extra, Fault, Reading, Run
 from car_protocol.answer import FinishReason, Logprob, Usage
-
-_CALL_ID_BYTES = 12
 
 
 class RequestSampler(Sampler, Protocol):
@@ -59,8 +58,9 @@ class Generation:
         self.prompt_tokens = prompt_tokens
         self.images = run.prepared.images
         self.owner = run.prepared.owner
+        self.reproducible = options.reproducible
         self._started = now
-        self._reader = _reader(reading, options.stop)
+        self._reader = _reader(reading, options.stop, call_ids(run))
         self.history: list[int] = []  # Sampled tokens.
         self.cached_tokens = 0  # Cells that did not have to be computed.
         self._first_token: float | None = None  # Its time.
@@ -110,13 +110,13 @@ class Generation:
         )
 
 
-def _reader(reading: Reading, stops: list[str]) -> OutputReader:
+def _reader(reading: Reading, stops: list[str], call_id: Callable[[], str]) -> OutputReader:
     thinking = ReasoningSplit(reading.thinking, inside=reading.inside) if reading.thinking else None
     calls = None
     if reading.tools is not None:
         calls = ToolCallReader(
             reading.tools,
-            lambda: f"call_{token_hex(_CALL_ID_BYTES)}",
+            call_id,
             reading.functions,
             calls=reading.functions is not None,
             begun=reading.begun,

@@ -1,7 +1,7 @@
 """The loop thread: commands in, plan → decode → sample, one frame out a step."""
 
 from collections.abc import Callable
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
@@ -24,6 +24,18 @@ from car_daemon.ipc.frames import (
 )
 
 
+class Threads(Protocol):
+    """The number of threads of the engine's contexts."""
+
+    def set(self, threads: int) -> None:
+        """Compute with this number of threads, unless it is fixed."""
+        ...
+
+    def fix(self, fixed: bool) -> None:
+        """Fix the number of threads, or not."""
+        ...
+
+
 class LoopProgress:
     """The loop's part of a heartbeat; written by the loop, read by the intake thread."""
 
@@ -44,7 +56,7 @@ class EngineLoop:
         table: SequenceTable,
         planner: StepPlanner,
         stepper: Stepper,
-        set_threads: Callable[[int], None],
+        threads: Threads,
         send: Callable[[FromEngine], None],
     ) -> None:
         self._commands = commands
@@ -54,7 +66,7 @@ class EngineLoop:
         self._planner = planner
         self._stepper = stepper
         self._phases = stepper.phases
-        self._set_threads = set_threads
+        self._threads = threads
         self._send = send
         self.progress = LoopProgress()
 
@@ -91,6 +103,7 @@ class EngineLoop:
             started = self._phases.now
             self.progress.step += 1
             self.progress.step_started = started
+            self._threads.fix(self._table.reproducing)
             step = self._planner.plan(self._table, started)
             self._phases.end("plan")
             updates += self._running.advance(self._stepper.execute(step))
@@ -121,5 +134,5 @@ class EngineLoop:
             case Encoded():
                 return running.add_images(command)
             case SetThreads(threads):
-                self._set_threads(threads)
+                self._threads.set(threads)
         return []

@@ -40,8 +40,10 @@ class ParkingLot:
         """Keep a request; the caller empties its sequence."""
         saved = None
         size = self._context.saved_size(sequence.number)
+        # A reproducible request needs its cells where they were computed, and of windows they come back elsewhere.
+        whole = sequence.grid is None or self._context.saved_from(sequence.number) == 0
         # Logits that wait for their turn cannot be saved, so such a request is computed again.
-        if not sequence.awaiting_turn and self._saved_cells.pin(size):
+        if whole and not sequence.awaiting_turn and self._saved_cells.pin(size):
             saved = self._context.save(sequence.number)
             assert len(saved) == size
         self._parked[generation.key] = ParkedRequest(

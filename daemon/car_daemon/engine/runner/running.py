@@ -1,7 +1,7 @@
 """Running requests: started, parked, resumed and halted by commands, advanced by the outcome of steps."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.prompt_lookup import PromptLookup
@@ -27,10 +27,20 @@ class Samplers(Protocol):
         ...
 
 
+class Abilities(NamedTuple):
+    """Abilities of one engine: to guess tokens, and to compute with weights that are packed for the cores.
+
+    An engine whose model did not load with packed weights gives other results than one with them.
+    """
+
+    speculates: bool
+    packed: bool = True
+
+
 class RunningRequests:
     """The requests that have sequences, and the parked ones, over their lives.
 
-    A request that does not bind a grammar may guess tokens if the engine `speculates`.
+    A request that binds no grammar and need not be reproducible may guess tokens if the engine `speculates`.
     """
 
     def __init__(
@@ -42,7 +52,7 @@ class RunningRequests:
         sampling: SamplingTurns,
         images: AwaitedImages,
         parking: ParkingLot,
-        speculates: bool,
+        abilities: Abilities,
         clock: Callable[[], float],
     ) -> None:
         self._samplers = samplers
@@ -50,7 +60,7 @@ class RunningRequests:
         self.cache = cache
         self._images = images
         self._parking = parking
-        self._speculates = speculates
+        self._abilities = abilities
         self._clock = clock
         self.seats = Seats(cache, sampling, images)
 
@@ -62,6 +72,8 @@ class RunningRequests:
     def start(self, run: Run) -> list[RequestUpdate]:
         """Start a request; returns its end if that is impossible."""
         prompt = memoryview(run.prepared.tokens).cast("i").tolist()
+        if run.options.reproducible and not self._abilities.packed:
+            return [_unstarted(run.key, len(prompt), "unpacked")]
         room = self.cache.context_tokens - len(prompt)
         if room < 1:
             # An engine with a longer context prepared it, and is gone.
@@ -75,7 +87,7 @@ class RunningRequests:
         sequence = self.seats.take(generation, prompt, run.options.namespace, run.options.adapters)
         if sequence is None:
             return [self._refuse(generation)]
-        if self._speculates and not sampler.bound:
+        if self._abilities.speculates and not sampler.bound and not run.options.reproducible:
             sequence.lookup = PromptLookup(prompt)
         self._images.request(run.key, generation.owner, generation.images, sequence)
         return []

@@ -1,5 +1,6 @@
 """Requests in sequences: each starts to run when it gets one, and stops when it is separated from it."""
 
+from car_daemon.engine.batching.grid import Grid
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.images.encoder import AwaitedImages
@@ -22,7 +23,8 @@ class Seats:
         self, generation: Generation, prompt: list[int], namespace: str | None, adapters: AdapterSet
     ) -> Sequence | None:
         """Start a prompt in an idle sequence; None if there is none."""
-        sequence = self._cache.start(prompt, namespace, adapters)
+        grid = Grid(generation.prompt_tokens) if generation.reproducible else None
+        sequence = self._cache.start(prompt, namespace, adapters, grid)
         if sequence is not None:
             self.generations[sequence.number] = generation
             self.sequences[generation.key] = sequence

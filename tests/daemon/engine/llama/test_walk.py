@@ -22,11 +22,13 @@ from car_daemon.engine.prompt.template import ChatTemplate
 from car_daemon.engine.runner.commands import Command, Commands
 from car_daemon.engine.runner.loop import EngineLoop
 from car_daemon.engine.runner.parking import ParkingLot
-from car_daemon.engine.runner.running import RunningRequests
+from car_daemon.engine.runner.running import Abilities, RunningRequests
 from car_daemon.engine.runner.sampling_turns import SamplingTurns
 from car_daemon.engine.runner.stepper import Stepper
 from car_daemon.engine.runner.texts import Texts
+from car_daemon.engine.runner.threads import ThreadCount
 from car_daemon.ipc.frames import Chat, End, FromEngine, GenerationOptions, Halt, Park, Prepared, Resume, Run, StepDone
+from car_protocol.answer import Logprob
 from car_protocol.conversation import Message
 from car_protocol.sampling import Sampling
 from tests.daemon.engine.fakes import FakeClock, FakeEmbedder
@@ -41,31 +43,41 @@ class RealEngine:
     """An engine loop on llama.cpp, turned by hand; a step takes `tick` seconds by its clock."""
 
     def __init__(
-        self, context: LlamaContext, vocabulary: Vocabulary, *, tick: float, saved_bytes: int, speculates: bool = False
+        self,
+        context: LlamaContext,
+        vocabulary: Vocabulary,
+        *,
+        tick: float,
+        saved_bytes: int,
+        speculates: bool = False,
+        cuts_tails: bool = True,
     ) -> None:
         self.context = context
         self.table = SequenceTable(context.sequences, context.context_tokens)
         self.tokens: dict[int, list[int]] = {}
+        self.logprobs: dict[int, list[Logprob]] = {}
         self.ends: dict[int, End] = {}
-        costs, clock, saved = StepCosts(), FakeClock(tick), SavedCells(saved_bytes, context.attends_from)
+        self.threads = ThreadCount(costs := StepCosts())
+        self.threads.add(context.set_threads)
+        clock, saved = FakeClock(tick), SavedCells(saved_bytes, context.attends_from)
         sampling = SamplingTurns(context, Logprobs(vocabulary).of, clock)
         self.loop = EngineLoop(
             commands=Commands(),
             running=RunningRequests(
                 samplers=chains_of(vocabulary, context),
                 vocabulary=vocabulary,
-                cache=PrefixCache(context, self.table, saved, reuses=True),
+                cache=PrefixCache(context, self.table, saved, reuses=cuts_tails),
                 sampling=sampling,
                 images=AwaitedImages(lambda _: None),
                 parking=ParkingLot(context, saved),
-                speculates=speculates,
+                abilities=Abilities(speculates),
                 clock=clock,
             ),
             texts=Texts(FakeEmbedder, clock),
             table=self.table,
-            planner=StepPlanner(costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=True),
+            planner=StepPlanner(costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=cuts_tails),
             stepper=Stepper(context, costs, sampling, lambda _: None, clock),
-            set_threads=context.set_threads,
+            threads=self.threads,
             send=self._receive,
         )
 
@@ -88,6 +100,7 @@ class RealEngine:
             for update in message.updates:
                 assert update.key not in self.ends
                 self.tokens.setdefault(update.key, []).extend(update.extra.tokens if update.extra else ())
+                self.logprobs.setdefault(update.key, []).extend(update.extra.logprobs if update.extra else ())
                 if update.end is not None:
                     self.ends[update.key] = update.end
 
