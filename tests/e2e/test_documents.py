@@ -20,12 +20,9 @@ from tests.e2e.support import BIN, PATIENCE_S, ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# What starts a daemon in the background.
-STARTS = ".venv/bin/card &"
 # Blocks that are not run here, by their page and how they begin.
 NOT_RUN = {
     ("README.md", "make demo"): "installs everything anew; the pipeline runs both commands",
-    ("README.md", STARTS): "it runs already, so that the other blocks find it",
     ("architecture.md", " apps ──"): "a drawing",
     ("architecture.md", "a free sequence"): "a drawing",
     ("carctl.md", "carctl bench --compare"): "it needs another server; test_carctl_bench.py has a stand-in",
@@ -98,7 +95,7 @@ def _started(place: Path) -> Iterator[None]:
     (place / "run").mkdir(mode=0o700)
     with (place / "log").open("wb") as log:
         daemon = subprocess.Popen(
-            [STARTS.removesuffix(" &")],
+            [".venv/bin/card"],
             cwd=place,
             env=environment(place),
             stdin=subprocess.DEVNULL,

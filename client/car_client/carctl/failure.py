@@ -65,5 +65,5 @@ def explain(error: CardError) -> str:
             parts.append(_ADVICE[error.reason])
         text = "; ".join(parts)
     elif isinstance(error, DaemonUnavailable) and error.tried:
-        text = f"{error}; start it with: card"
+        text = f"{error}; start it with: carctl up"
     return one_line(text)

@@ -37,6 +37,8 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
+    "up": Command("start the daemon and wait until it is ready", "service.up", "add_up_arguments", "up"),
+    "down": Command("finish the accepted requests, then end the daemon", "service.up", "add_down_arguments", "down"),
     "status": Command("show what the daemon is doing now", "status"),
     "top": Command("show the running requests, live; sort and cancel them", "top.command"),
     "capacity": Command("show how many requests run at once, and why", "capacity"),

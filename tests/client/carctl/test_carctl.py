@@ -52,7 +52,7 @@ def test_without_a_daemon_one_line_says_where_it_was_looked_for(path: Path, comm
     done = carctl("--socket", path, *command)
     assert (done.returncode, done.stdout) == (69, b"")
     assert one_line(done.stderr) == (
-        f"carctl: no daemon answers on {path} (no such file or directory); start it with: card"
+        f"carctl: no daemon answers on {path} (no such file or directory); start it with: carctl up"
     )
 
 

@@ -16,7 +16,7 @@ from car_protocol.peer_credentials import peer_credentials
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _TIMEOUT_S = 5.0
 _JOIN = "ask an administrator for the socket's group, then log in again"
-_START = "start it with `card`, or `carctl service install` for good"
+_START = "start it with `carctl up`, or `carctl service install` for good"
 
 
 def socket(path: Path) -> CheckResult:

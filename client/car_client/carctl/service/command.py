@@ -17,6 +17,19 @@ from car_client.client import Client
 class Manager(Protocol):
     """A service manager that can run the daemon."""
 
+    @property
+    def installed(self) -> bool:
+        """Whether the service's files are there."""
+        ...
+
+    def start(self) -> None:
+        """Start the installed service."""
+        ...
+
+    def stop(self) -> None:
+        """Stop the installed service; it starts again by itself at the next login or start of the machine."""
+        ...
+
     def install(self, card: Path) -> None:
         """Install the service and start it; a second call changes nothing."""
         ...
@@ -54,15 +67,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(_client: Client, options: Namespace) -> None:
     """Take a step with the service manager of this platform; raises ServiceError."""
-    steps = Steps(dry_run=options.dry_run)
-    manager: Manager
-    if sys.platform != "darwin":
-        manager = SystemUnits(steps, gpu=options.gpu) if options.system else UserUnits(steps)
-    elif options.system:
-        raise ServiceError("there is no system service on macOS: leave --system out")
-    else:
-        manager = Agent(steps)
+    manager = manager_of(Steps(dry_run=options.dry_run), system=options.system, gpu=options.gpu)
     ACTIONS[options.action](manager, options)
+
+
+def manager_of(steps: Steps, *, system: bool, gpu: bool = False) -> Manager:
+    """Return the service manager of this platform; raises ServiceError."""
+    if sys.platform != "darwin":
+        return SystemUnits(steps, gpu=gpu) if system else UserUnits(steps)
+    if system:
+        raise ServiceError("there is no system service on macOS: leave --system out")
+    return Agent(steps)
 
 
 def card_command() -> Path:

@@ -37,6 +37,22 @@ class Agent:
             self._steps.run("launchctl", "bootout", self._service)
         self._steps.remove(self._file)
 
+    @property
+    def installed(self) -> bool:
+        """Whether the agent is there."""
+        return self._file.is_file()
+
+    def start(self) -> None:
+        """Start the installed agent."""
+        if not self._loaded():
+            self._steps.run("launchctl", "bootstrap", self._domain, str(self._file))
+        self._steps.run("launchctl", "kickstart", self._service)
+
+    def stop(self) -> None:
+        """Stop the agent until the next login."""
+        if self._loaded():
+            self._steps.run("launchctl", "bootout", self._service)
+
     def status(self) -> None:
         """Show launchd's state of the agent."""
         self._steps.show("launchctl", "print", self._service)

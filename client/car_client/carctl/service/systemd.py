@@ -33,6 +33,19 @@ class UserUnits:
         """Stop and remove the units."""
         _stop(self._steps, [self._folder / SERVICE, self._folder / SOCKET], "--user")
 
+    @property
+    def installed(self) -> bool:
+        """Whether the units are there."""
+        return (self._folder / SOCKET).is_file()
+
+    def start(self) -> None:
+        """Start the installed units."""
+        self._steps.run("systemctl", "--user", "start", SOCKET, SERVICE)
+
+    def stop(self) -> None:
+        """Stop the units until the next start or login."""
+        self._steps.run("systemctl", "--user", "stop", SOCKET, SERVICE)
+
     def status(self) -> None:
         """Show systemd's state of the units."""
         self._steps.show("systemctl", "--user", "status", "--no-pager", SOCKET, SERVICE)
@@ -70,6 +83,19 @@ class SystemUnits:
         """Stop and remove the units; models, cost curves and the group stay."""
         _stop(self._steps, [self._folder / _GPU, self._folder / SERVICE, self._folder / SOCKET])
         self._steps.remove(self._group)
+
+    @property
+    def installed(self) -> bool:
+        """Whether the units are there."""
+        return (self._folder / SOCKET).is_file()
+
+    def start(self) -> None:
+        """Start the installed units."""
+        self._steps.run("systemctl", "start", SOCKET, SERVICE)
+
+    def stop(self) -> None:
+        """Stop the units until the next start of the machine."""
+        self._steps.run("systemctl", "stop", SOCKET, SERVICE)
 
     def status(self) -> None:
         """Show systemd's state of the units."""

@@ -45,7 +45,7 @@ def test_all_is_well_with_a_daemon_that_serves(daemon: FakeDaemon) -> None:
 def test_without_a_daemon_the_doctor_says_how_to_start_one(path: Path) -> None:
     done = carctl("--socket", path, "doctor")
     assert done.returncode == 1
-    assert f"fail socket      {path}: no such file or directory; start it with `card`".encode() in done.stdout
+    assert f"fail socket      {path}: no such file or directory; start it with `carctl up`".encode() in done.stdout
     assert b"checks failed" in done.stderr
 
 

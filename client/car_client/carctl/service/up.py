@@ -1,0 +1,164 @@
+"""`carctl up` and `down`: the daemon as a service where that is installed, else in the background with a log file."""
+
+import os
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+
+from car_client.carctl.models.command import LoadBar
+from car_client.carctl.service.command import card_command, manager_of
+from car_client.carctl.service.process_end import wait_for_end
+from car_client.carctl.service.steps import ServiceError, Steps
+from car_client.carctl.terminal.byte_progress import progress_on
+from car_client.carctl.terminal.text import is_terminal, one_line
+from car_client.client import Client
+from car_client.errors import CardError, DaemonUnavailable
+
+# A socket that a service manager holds accepts at once, and the answer comes with the daemon.
+_START_S = 60.0
+_ATTEMPT_S = 0.5
+_END_S = 60.0
+_TAIL_LINES = 5
+_TAIL_BYTES = 4096
+_LOG_MODE = 0o600
+
+
+def add_up_arguments(parser: ArgumentParser) -> None:
+    """Declare the options of `up`."""
+    parser.add_argument("--model", metavar="PATH|NAME|hf:FILE", help="the default model of a daemon in the background")
+
+
+def add_down_arguments(parser: ArgumentParser) -> None:
+    """Declare the options of `down`."""
+    parser.add_argument("--timeout-ms", type=int, metavar="MS", help="refuse the requests that are unfinished by then")
+
+
+def up(client: Client, options: Namespace) -> None:
+    """Start the daemon unless it runs, wait until its default model is ready, and print one line."""
+    running = _answers(client)
+    log, ended = None, _never
+    if running and options.model is not None:
+        raise ServiceError("card runs already: run carctl down first, or carctl models use NAME")
+    if not running:
+        log, ended = _started(options)
+    with Client(options.socket, connect_timeout=_ATTEMPT_S, max_retries=0) as patient:
+        try:
+            _until_answering(patient, ended)
+            _until_ready(patient)
+        except CardError as error:
+            raise ServiceError(_failure(error, log)) from error
+        capacity = patient.status().capacity
+    where = "" if log is None else f"; log: {log}"
+    already = " already" if running else ""
+    print(f"card is up{already}: {capacity.model}, {capacity.capacity} at once{where}")
+
+
+def down(client: Client, options: Namespace) -> None:
+    """Drain and end the daemon, and its service until the next login; does nothing where none runs."""
+    manager = manager_of(Steps(), system=options.system)
+    managed = _is_managed(options) and manager.installed
+    if not _answers(client):
+        print("card is down already")
+        return
+    pid = client.status().pid
+    drained = client.drain(options.timeout_ms)
+    if managed:
+        manager.stop()
+    if not wait_for_end(pid, _END_S):
+        raise ServiceError(f"process {pid} did not end within {_END_S:.0f} s")
+    print(f"card is down: {drained.completed} completed, {drained.refused} refused")
+
+
+def _answers(client: Client) -> bool:
+    try:
+        client.connect()
+    except DaemonUnavailable:
+        return False
+    return True
+
+
+def _is_managed(options: Namespace) -> bool:
+    """Return whether the named socket is that of the service."""
+    return options.system or (options.socket is None and not os.environ.get("CAR_SOCKET"))
+
+
+def _never() -> bool:
+    return False
+
+
+def _started(options: Namespace) -> tuple[Path | None, Callable[[], bool]]:
+    """Start the service where it is installed, else a process; return the process' log and whether it has ended."""
+    if _is_managed(options):
+        manager = manager_of(Steps(), system=options.system)
+        if manager.installed:
+            if options.model is not None:
+                raise ServiceError("the service's default model is set by: carctl models use NAME")
+            manager.start()
+            return None, _never
+        if options.system:
+            raise ServiceError("the system service is not installed: carctl service install --system")
+    log = log_path()
+    process = _spawned(options, log)
+    return log, lambda: process.poll() is not None
+
+
+def log_path(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the log file of a daemon in the background."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Logs" / "card.log"
+    return Path(env.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "car" / "card.log"
+
+
+def _spawned(options: Namespace, log: Path) -> "subprocess.Popen[bytes]":
+    """Start the daemon in a session of its own, which a closed terminal leaves alone."""
+    flags = [
+        *([] if options.socket is None else ["--socket", options.socket]),
+        *([] if options.model is None else ["--model", options.model]),
+    ]
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if log.exists():
+            log.replace(log.with_name(f"{log.name}.1"))
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _LOG_MODE)
+    except OSError as error:
+        raise ServiceError(f"cannot write {log}: {error.strerror}") from error
+    with open(descriptor, "wb") as output:
+        # The command is this installation's own, and runs without a shell.
+        return subprocess.Popen(  # noqa: S603
+            [card_command(), *flags], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+
+
+def _until_answering(client: Client, ended: Callable[[], bool]) -> None:
+    """Return once the daemon answers; raises ServiceError when its process ended first."""
+    for _ in range(int(_START_S / _ATTEMPT_S)):
+        try:
+            client.connect()
+        except DaemonUnavailable:
+            if ended():
+                raise ServiceError("card ended at its start") from None
+        else:
+            return
+    raise ServiceError(f"card does not answer after {_START_S:.0f} s")
+
+
+def _until_ready(client: Client) -> None:
+    """Return once the default model is served, with a bar on a terminal."""
+    default = next(model for model in client.models() if model.default)
+    if default.state == "ready":
+        return
+    with progress_on(sys.stderr) if is_terminal(sys.stderr) else nullcontext() as shown:
+        client.load_model(default.name, LoadBar(shown).update if shown else None)
+
+
+def _failure(error: CardError, log: Path | None) -> str:
+    """Return the reason with the end of the log, where there is one."""
+    if log is None:
+        return f"{error}; see carctl service logs"
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
+    return f"{error}; the end of {log}: {' | '.join(map(one_line, lines)) or 'empty'}"

@@ -1,0 +1,79 @@
+"""`carctl up` and `down`: a daemon in the background, ready when the command returns, gone after the other."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.support import BIN, PATIENCE_S
+
+
+class Home:
+    """A user's folders, and `carctl` run in them; `systemctl` notes its words in `notes`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.notes = folder, folder / "notes"
+        tools = folder / "bin"
+        tools.mkdir()
+        (tools / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {self.notes}\n')
+        (tools / "systemctl").chmod(0o755)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("CAR_", "XDG_"))}
+        self.env = kept | {"PATH": f"{tools}:{kept['PATH']}", "XDG_RUNTIME_DIR": str(folder)}
+        self.env |= {"XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
+        self.log = folder / "state" / "car" / "card.log"
+
+    def carctl(self, *words: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [BIN / "carctl", *words], env=self.env, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def home(folder: Path) -> Iterator[Home]:
+    home = Home(folder)
+    yield home
+    home.carctl("down")
+
+
+def test_up_starts_a_daemon_that_is_ready_and_down_ends_it(home: Home) -> None:
+    code, said, complained = home.carctl("up")
+    assert (code, complained) == (0, "")
+    assert said.startswith("card is up: guide, ")
+    assert said.endswith(f"; log: {home.log}\n")
+    assert home.log.stat().st_mode & 0o777 == 0o600
+    assert home.carctl("up")[1].startswith("card is up already: guide, ")
+    assert home.carctl("up", "--model", "x")[0] == 1
+    assert home.carctl("infer", "What is card?")[0] == 0
+    assert home.carctl("down")[:2] == (0, "card is down: 0 completed, 0 refused\n")
+    assert home.carctl("capacity")[0] == 69
+    assert home.carctl("down")[:2] == (0, "card is down already\n")
+
+
+def test_a_model_that_cannot_be_served_is_told_with_the_end_of_the_log(home: Home) -> None:
+    code, _, complained = home.carctl("up", "--model", "/nowhere/model.gguf")
+    assert code == 1
+    assert "/nowhere/model.gguf" in complained
+    assert str(home.log) in complained
+
+
+def test_an_installed_service_is_started_in_place_of_a_process(home: Home) -> None:
+    units = home.folder / "systemd" / "user"
+    units.mkdir(parents=True)
+    (units / "card.socket").write_text("")
+    daemon = subprocess.Popen([BIN / "card", "--log-level", "error"], env=home.env)
+    try:
+        while home.carctl("infer", "Hi")[0] == 69:
+            assert daemon.poll() is None
+        assert home.carctl("down")[0] == 0
+        assert home.notes.read_text() == "--user stop card.socket card.service\n"
+        assert daemon.wait(PATIENCE_S) == 0
+    finally:
+        daemon.kill()
+        daemon.wait()
+    assert not home.log.exists()
+    refused = home.carctl("up", "--model", "x")
+    assert refused[0] == 1
+    assert "carctl models use" in refused[2]
