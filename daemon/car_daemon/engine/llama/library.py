@@ -8,9 +8,6 @@ from typing import Any
 import llama_cpp
 from llama_cpp import llama_cpp as binding
 
-# GGML_BACKEND_DEVICE_TYPE_GPU, which the binding does not name.
-_GPU_TYPE = 1
-
 # The log callback that discards every line.
 log_nothing = binding.llama_log_callback(lambda _level, _text, _user_data: None)
 _keeps_gil = ctypes.PyDLL(binding._lib._name)
@@ -19,16 +16,6 @@ _keeps_gil = ctypes.PyDLL(binding._lib._name)
 def library_build() -> str:
     """Return the version of the binding, which pins that of llama.cpp, and the CPU features that it names."""
     return f"{llama_cpp.__version__} {binding.llama_print_system_info().decode()}"
-
-
-def count_gpus() -> int:
-    """Return the number of GPUs that llama.cpp finds."""
-    get = _keeps_gil.ggml_backend_dev_get
-    get.argtypes, get.restype = [ctypes.c_size_t], ctypes.c_void_p
-    kind = _keeps_gil.ggml_backend_dev_type
-    kind.argtypes, kind.restype = [ctypes.c_void_p], ctypes.c_int
-    _keeps_gil.ggml_backend_dev_count.restype = ctypes.c_size_t
-    return sum(kind(get(number)) == _GPU_TYPE for number in range(_keeps_gil.ggml_backend_dev_count()))
 
 
 def quick(name: str) -> Any:

@@ -9,7 +9,8 @@ from typing import Any
 from llama_cpp import llama_cpp as binding
 
 from car_daemon.capacity.capacity import SequenceBytes
-from car_daemon.engine.llama.library import count_gpus, quoted_after
+from car_daemon.engine.llama.devices import read_devices
+from car_daemon.engine.llama.library import quoted_after
 from car_daemon.engine.llama.traits import Traits, traits_of
 from car_daemon.ipc.types import KvType
 
@@ -87,7 +88,7 @@ class LlamaModel:
         params.n_gpu_layers = gpu_layers
         params.use_extra_bufts = packed
         if gpu is not None:
-            if gpu >= (gpus := count_gpus()):
+            if gpu >= (gpus := len(read_devices())):
                 raise ModelError(f"gpu{gpu}: this machine has {gpus} GPUs")
             params.split_mode = binding.LLAMA_SPLIT_MODE_NONE
             params.main_gpu = gpu

@@ -1,0 +1,167 @@
+"""The placement of a model: its layers and experts on devices and on the host, planned before anything is loaded."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from car_daemon.capacity.capacity import LEAST_CONTEXT, SequenceBytes
+from car_daemon.host.devices import Device
+
+# Left free on a device for its driver, and for what a graph needs beside the buffers that are counted.
+_LEAST_RESERVE = 256 << 20
+_RESERVED_PART = 0.05
+# A plan leaves room for at most this many sequences of the trained context.
+_MOST_SEQUENCES = 8
+_CELLS = 256
+
+
+class Slot(Struct, frozen=True):
+    """A layer, or the output after the last: bytes of weights, the experts' among them, and its part of a sequence."""
+
+    weights: int
+    experts: int = 0
+    cells: SequenceBytes = SequenceBytes(0)
+
+
+class ModelSizes(Struct, frozen=True):
+    """The sizes of a model by its header; `slots` are its layers and its output, `embedding` stays on the host.
+
+    `buffers` are the bytes that a batch takes on each device that computes.
+    """
+
+    slots: tuple[Slot, ...]
+    embedding: int
+    buffers: int
+    trained_context: int
+
+
+class Machine(Struct, frozen=True):
+    """The free memory of the host, and the devices beside it."""
+
+    host_free: int
+    devices: tuple[Device, ...] = ()
+
+
+class Placement(Struct, frozen=True):
+    """A plan: slots by device (the last ones of the model), the first layers whose experts stay on the host.
+
+    `tokens` are the cells of all sequences together for which there is room; `device_bytes` and `host_bytes` are what
+    the plan takes with them.
+    """
+
+    slots: tuple[int, ...]
+    host_experts: int
+    tokens: int
+    device_bytes: tuple[int, ...]
+    host_bytes: int
+
+    @property
+    def gpu_layers(self) -> int:
+        """Slots on devices."""
+        return sum(self.slots)
+
+
+class NoRoom(Struct, frozen=True):
+    """A model of which not even one short sequence fits: the bytes that the emptiest plan needs, and the free ones."""
+
+    needed: int
+    free: int
+
+
+def reserve_of(device: Device) -> int:
+    """Return the bytes of a device that no plan uses."""
+    return max(_LEAST_RESERVE, int(device.total * _RESERVED_PART))
+
+
+def plan(
+    sizes: ModelSizes, machine: Machine, *, context_tokens: int | None = None, slots: int | None = None
+) -> Placement | NoRoom:
+    """Decide the slots of each device: as many as fit with one sequence, whole layers before experts on the host.
+
+    The layers that stay decide how many tokens fit; more memory gives more layers, or as many and more tokens.
+    `slots` fixes their number, `context_tokens` the least sequence.
+    """
+    planner = _Planner(sizes, machine)
+    least = context_tokens or min(sizes.trained_context, LEAST_CONTEXT)
+    for count, host_experts in planner.choices(slots):
+        if planner.fit(count, host_experts, least) is not None:
+            return planner.fullest(count, host_experts, least)
+    return planner.no_room(least)
+
+
+class _Planner:
+    """The sizes of one model against one machine."""
+
+    def __init__(self, sizes: ModelSizes, machine: Machine) -> None:
+        self._sizes = sizes
+        self._machine = machine
+        self._expert_layers = [number for number, slot in enumerate(sizes.slots) if slot.experts]
+        self._room = [max(0, each.free - reserve_of(each)) for each in machine.devices]
+
+    def choices(self, slots: int | None) -> Iterator[tuple[int, int]]:
+        """Yield numbers of slots on devices with numbers of layers whose experts stay, the best first."""
+        total = len(self._sizes.slots)
+        if not self._machine.devices:
+            yield 0, 0
+            return
+        experts = len(self._expert_layers)
+        if slots is not None:
+            yield from ((min(slots, total), host_experts) for host_experts in range(experts + 1))
+            return
+        yield from ((total, host_experts) for host_experts in range(experts + 1))
+        yield from ((count, experts) for count in range(total - 1, -1, -1))
+
+    def fit(self, count: int, host_experts: int, tokens: int) -> Placement | None:
+        """Fill the devices in their order with the last slots; None where these or the rest do not fit."""
+        slots = self._sizes.slots
+        first = len(slots) - count
+        stay = set(self._expert_layers[:host_experts])
+        filled, taken, device = [0] * len(self._room), [0] * len(self._room), 0
+        for number in range(first, len(slots)):
+            size = self._size(number, tokens, experts=number not in stay)
+            while device < len(self._room) and taken[device] + size + self._buffers(tokens) > self._room[device]:
+                device += 1
+            if device == len(self._room):
+                return None
+            filled[device] += 1
+            taken[device] += size
+        used = tuple(each + self._buffers(tokens) if each else 0 for each in taken)
+        host = self._sizes.embedding + self._buffers(tokens)
+        host += sum(self._size(number, tokens) for number in range(first))
+        host += sum(slots[number].experts for number in stay if number >= first)
+        shared = sum(each for each, device in zip(used, self._machine.devices, strict=True) if device.shared)
+        if host + shared > self._machine.host_free:
+            return None
+        return Placement(tuple(filled), host_experts, tokens, used, host)
+
+    def fullest(self, count: int, host_experts: int, least: int) -> Placement | NoRoom:
+        """Return the plan with the most tokens, in whole cells, for up to eight sequences of the trained context."""
+        low, high = 0, max(0, self._sizes.trained_context * _MOST_SEQUENCES - least) // _CELLS
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.fit(count, host_experts, least + middle * _CELLS) is None:
+                high = middle - 1
+            else:
+                low = middle
+        return self.fit(count, host_experts, least + low * _CELLS) or self.no_room(least)
+
+    def no_room(self, least: int) -> NoRoom:
+        """Return the figures of a refusal: everything on the host."""
+        sizes = self._sizes
+        needed = sizes.embedding + self._buffers(least)
+        needed += sum(self._size(number, least) for number in range(len(sizes.slots)))
+        own = sum(room for room, device in zip(self._room, self._machine.devices, strict=True) if not device.shared)
+        return NoRoom(needed, self._machine.host_free + own)
+
+    def _size(self, number: int, tokens: int, *, experts: bool = True) -> int:
+        slot = self._sizes.slots[number]
+        return slot.weights - (0 if experts else slot.experts) + slot.cells.of(tokens)
+
+    def _buffers(self, tokens: int) -> int:
+        return self._sizes.buffers + SequenceBytes(1).mask(min(tokens, self._sizes.trained_context))
+
+
+def usable(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """Return the devices that llama.cpp uses: those with memory of their own, else the first that shares the host's."""
+    own = tuple(each for each in devices if not each.shared)
+    return own or tuple(devices[:1])

@@ -1,0 +1,176 @@
+"""The planner over 500 invented machines and headers: never over the free memory, monotone, honest refusals."""
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from car_daemon.capacity.capacity import LEAST_CONTEXT, SequenceBytes
+from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, Placement, Slot, plan, reserve_of, usable
+from car_daemon.host.devices import Device
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+def dense(layers: int = 32, layer_mib: int = 200, **more: Any) -> ModelSizes:
+    """Return the sizes of a dense model of 7 billion weights in 8 bits."""
+    slot = Slot(layer_mib * MIB, cells=SequenceBytes(4096))
+    sizes: dict[str, Any] = {"embedding": 130 * MIB, "buffers": 100 * MIB, "trained_context": 131_072, **more}
+    return ModelSizes(slots=(*[slot] * layers, Slot(130 * MIB)), **sizes)
+
+
+def experts(layers: int = 32) -> ModelSizes:
+    """Return the sizes of a model most of whose weights are experts."""
+    slot = Slot(1000 * MIB, experts=900 * MIB, cells=SequenceBytes(2048))
+    return structs.replace(dense(), slots=(*[slot] * layers, Slot(130 * MIB)))
+
+
+def gpu(free_gib: float, name: str = "CUDA0", **more: Any) -> Device:
+    return Device(name, int(free_gib * GIB), int(free_gib * GIB), **more)
+
+
+def planned(sizes: ModelSizes, *devices: Device, host_gib: int = 64, **more: Any) -> Placement:
+    found = plan(sizes, Machine(host_gib * GIB, devices), **more)
+    assert isinstance(found, Placement)
+    return found
+
+
+def test_a_device_with_enough_memory_takes_everything() -> None:
+    found = planned(dense(), gpu(24))
+    assert (found.slots, found.host_experts) == ((33,), 0)
+    assert found.tokens > 100_000
+
+
+def test_64_gb_of_the_host_do_not_make_8_gb_of_a_gpu_larger() -> None:
+    found = planned(dense(), gpu(8))
+    assert found.slots == (33,)
+    assert found.device_bytes[0] <= 8 * GIB - reserve_of(gpu(8))
+    assert LEAST_CONTEXT <= found.tokens < 10_000
+
+
+def test_layers_that_do_not_fit_stay_on_the_host() -> None:
+    found = planned(dense(), gpu(4))
+    assert 10 <= found.gpu_layers <= 20
+    assert found.host_bytes > 2 * GIB
+
+
+def test_experts_go_to_the_host_before_whole_layers() -> None:
+    found = planned(experts(), gpu(12))
+    assert found.gpu_layers == 33
+    assert 20 <= found.host_experts < 32
+
+
+def test_unequal_devices_take_unequal_parts() -> None:
+    found = planned(dense(), gpu(6), gpu(3, "CUDA1"))
+    assert found.gpu_layers == 33
+    assert found.slots[0] > found.slots[1] > 0
+
+
+def test_a_stated_number_of_slots_wins() -> None:
+    assert planned(dense(), gpu(24), slots=5).slots == (5,)
+    assert isinstance(plan(dense(), Machine(64 * GIB, (gpu(1),)), slots=33), NoRoom)
+
+
+def test_a_model_that_fits_nowhere_is_refused_with_both_figures() -> None:
+    found = plan(dense(), Machine(2 * GIB, (gpu(1),)))
+    assert isinstance(found, NoRoom)
+    assert found.needed > found.free > 2 * GIB
+
+
+def test_memory_that_is_shared_counts_once() -> None:
+    assert isinstance(plan(dense(), Machine(5 * GIB, (gpu(16, shared=True),))), NoRoom)
+    assert planned(dense(), gpu(16, shared=True), host_gib=16).gpu_layers == 33
+
+
+def test_a_device_that_shares_the_hosts_memory_is_used_where_there_is_no_other() -> None:
+    own, shared = gpu(8), gpu(16, "iGPU", shared=True)
+    assert usable([shared, own]) == (own,)
+    assert usable([shared]) == (shared,)
+    assert usable([]) == ()
+
+
+@st.composite
+def models(draw: st.DrawFn) -> ModelSizes:
+    """Draw dense models, experts, states beside attention, windows, and models that only embed."""
+    layers = draw(st.integers(1, 60))
+    kinds = []
+    for _ in range(draw(st.integers(1, 3))):
+        weights = draw(st.integers(1, 2000)) * MIB
+        part = draw(st.sampled_from([0, 0, 50, 90]))
+        cells = SequenceBytes(draw(st.sampled_from([0, 512, 4096, 16_384])), draw(st.sampled_from([0, 0, 4 * MIB])))
+        kinds.append(Slot(weights, experts=weights * part // 100, cells=cells))
+    blocks = [kinds[number % len(kinds)] for number in range(layers)]
+    embedding = draw(st.integers(1, 2000)) * MIB
+    return ModelSizes(
+        slots=(*blocks, Slot(embedding)),
+        embedding=embedding,
+        buffers=draw(st.integers(10, 600)) * MIB,
+        trained_context=draw(st.sampled_from([512, 2048, 8192, 131_072, 1 << 20])),
+    )
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machine:
+    """Draw hosts of 4 to 512 GB with up to four unequal devices, or one that shares the host's memory."""
+    host = draw(st.integers(4, 512)) * GIB
+    if draw(st.integers(0, 5)) == 0:
+        return Machine(host, (Device("Metal", draw(st.integers(1, host)), host, shared=True),))
+    devices = []
+    for number in range(draw(st.integers(0, 4))):
+        total = draw(st.integers(1, 96)) * GIB
+        devices.append(Device(f"CUDA{number}", draw(st.integers(0, total)), total))
+    return Machine(host, tuple(devices))
+
+
+@settings(derandomize=True, deadline=None, max_examples=500)
+@given(models(), machines())
+def test_no_plan_takes_more_than_is_free_and_each_has_room_for_a_sequence(sizes: ModelSizes, machine: Machine) -> None:
+    found = plan(sizes, machine)
+    if isinstance(found, NoRoom):
+        assert found.needed > 0
+        return
+    least = min(sizes.trained_context, LEAST_CONTEXT)
+    assert least <= found.tokens <= max(least, 8 * sizes.trained_context)
+    for taken, device in zip(found.device_bytes, machine.devices, strict=True):
+        assert taken <= max(0, device.free - reserve_of(device))
+    shared = sum(taken for taken, each in zip(found.device_bytes, machine.devices, strict=True) if each.shared)
+    assert found.host_bytes + shared <= machine.host_free
+    # Everything is somewhere.
+    weights = sizes.embedding + sum(slot.weights + slot.cells.of(found.tokens) for slot in sizes.slots)
+    assert found.host_bytes + sum(found.device_bytes) >= weights
+
+
+@settings(derandomize=True, deadline=None, max_examples=500)
+@given(models(), machines(), st.integers(0, 64), st.integers(0, 3))
+def test_more_memory_never_gives_less(sizes: ModelSizes, machine: Machine, more_gib: int, where: int) -> None:
+    before = plan(sizes, machine)
+    assume(isinstance(before, Placement))
+    assert isinstance(before, Placement)
+    devices = list(machine.devices)
+    if where < len(devices) and not devices[where].shared:
+        devices[where] = structs.replace(devices[where], free=devices[where].free + more_gib * GIB)
+        larger = structs.replace(machine, devices=tuple(devices))
+    else:
+        larger = structs.replace(machine, host_free=machine.host_free + more_gib * GIB)
+    after = plan(sizes, larger)
+    assert isinstance(after, Placement)
+    rank = [(each.gpu_layers, -each.host_experts, each.tokens) for each in (before, after)]
+    assert rank[1] >= rank[0]
+
+
+@settings(derandomize=True, deadline=None, max_examples=500)
+@given(models(), machines())
+def test_a_refusal_means_that_the_host_alone_does_not_hold_the_model(sizes: ModelSizes, machine: Machine) -> None:
+    found = plan(sizes, machine)
+    alone = plan(sizes, Machine(machine.host_free))
+    if isinstance(found, NoRoom):
+        assert isinstance(alone, NoRoom)
+        assert alone.needed > machine.host_free
+
+
+@pytest.mark.parametrize("free", [0, 100 * MIB])
+def test_a_device_that_is_full_is_left_alone(free: int) -> None:
+    assert planned(dense(), Device("CUDA0", free, 8 * GIB)).slots == (0,)
