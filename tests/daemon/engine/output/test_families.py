@@ -2,6 +2,7 @@
 
 import json
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -70,6 +71,11 @@ def test_any_split_of_any_beginning_of_an_answer_gives_the_same_calls(
     whole = said(parts_of(recorded, [text], cut=cut_off))
     assert said(parts_of(recorded, cut(text, places), cut=cut_off)) == whole
     assert said(parts_of(recorded, list(text), cut=cut_off)) == whole
+
+
+def test_every_style_is_on_the_page_for_operators() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert [style for style in STYLES if f"`{style}`" not in page] == []
 
 
 def test_every_family_is_recorded() -> None:
