@@ -14,6 +14,6 @@ def cut(text: AnyStr, places: list[int]) -> list[AnyStr]:
     return [text[begin:end] for begin, end in pairwise(edges)]
 
 
-def every(text: str, length: int) -> list[str]:
-    """Cut a text into pieces of one length."""
+def every(text: AnyStr, length: int) -> list[AnyStr]:
+    """Cut a text or bytes into pieces of one length."""
     return [text[begin : begin + length] for begin in range(0, len(text), length)]

@@ -1,6 +1,8 @@
 """Calls of every family are read as its models write them, however their answers are cut into pieces."""
 
 import json
+import re
+from functools import reduce
 from itertools import count
 from pathlib import Path
 
@@ -10,10 +12,12 @@ from hypothesis import strategies as st
 
 from car_daemon.engine.output.families import FAMILIES
 from car_daemon.engine.output.parameters import kinds_of
+from car_daemon.engine.output.reader import Output, OutputReader
+from car_daemon.engine.output.reasoning import ReasoningSplit
 from car_daemon.engine.output.tool_calls import Part, ToolCallReader
 from car_daemon.ipc.frames import CallDelta
-from car_daemon.ipc.types import ToolStyle
-from car_protocol.conversation import Function
+from car_daemon.ipc.types import Tags, ToolStyle
+from car_protocol.conversation import Function, ToolCall
 from car_protocol.tool_calls import joined_calls
 from tests.daemon.engine.output.calls import said
 from tests.daemon.engine.output.pieces import PLACES, cut, every
@@ -21,6 +25,7 @@ from tests.daemon.engine.output.recorded import ARGUMENTS, FUNCTIONS, RECORDED, 
 from tests.daemon.engine.output.written import Call, written
 
 STYLES = list(FAMILIES)
+TAGS = Tags("<think>", "</think>")
 
 
 def parts_of(
@@ -131,3 +136,89 @@ def test_a_text_is_a_cdata_section_only_where_the_family_writes_them() -> None:
         answer = written(FAMILIES[style], [Call(text, {"t": section})])
         _, _, calls = said(parts_of(Recorded(style, answer), [answer], functions=[text]))
         assert json.loads(calls[0].function.arguments) == {"t": expected}
+
+
+def output_of(recorded: Recorded, pieces: list[bytes], *, functions: list[Function]) -> tuple[str, str, list[ToolCall]]:
+    """Return the text, the thoughts and the calls of an answer in pieces of bytes, of a model with thinking tags."""
+    numbers = count()
+    calls = ToolCallReader(recorded.style, lambda: f"id{next(numbers)}", kinds_of(functions), begun=recorded.begun)
+    split = None if recorded.begun else ReasoningSplit(TAGS, inside=False)
+    reader = OutputReader([], split, calls)
+    outputs = [*(reader.push(piece) for piece in pieces), reader.finish()]
+    whole = reduce(Output.joined, outputs)
+    texts = [piece for piece in whole.calls if isinstance(piece, str)]
+    pieces_of_calls = (piece for piece in whole.calls if isinstance(piece, CallDelta))
+    return whole.text + "".join(texts), whole.reasoning, joined_calls(pieces_of_calls)
+
+
+def tokens_of(recorded: Recorded, text: str) -> list[bytes]:
+    """Return a text in tokens: the markers of the family as control tokens, and single bytes."""
+    markers = sorted((*FAMILIES[recorded.style].markers, *TAGS), key=len, reverse=True)
+    pieces = re.split("(" + "|".join(map(re.escape, markers)) + ")", text)
+    control = [[piece.encode()] if piece in markers else [bytes([byte]) for byte in piece.encode()] for piece in pieces]
+    return [token for tokens in control for token in tokens]
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=named)
+def test_an_answer_is_read_alike_in_bytes_and_in_control_tokens(recorded: Recorded) -> None:
+    thought = "" if recorded.begun else f"<think>\nHm, {recorded.text}\n</think>\n"
+    text = thought + recorded.text
+    data = text.encode()
+    cuts = [every(data, length) for length in (1, 3, 7, len(data))]
+    found = [output_of(recorded, pieces, functions=FUNCTIONS) for pieces in (*cuts, tokens_of(recorded, text))]
+    said_text, reasoning, calls = found[0]
+    assert found == [found[0]] * len(found)
+    # A call within a thought is not a call.
+    assert [call.function.name for call in calls] == ["look_up", "list_all"]
+    assert said_text.strip() == recorded.said
+    assert reasoning == (recorded.thought if recorded.begun else f"Hm, {recorded.text}".rstrip())
+
+
+MARKED = "</tool_call>\n<tool_call>{}[TOOL_CALLS]; <|python_tag|><|call|><|end|>é日😀'\"\\</s>"
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_markers_and_any_letters_within_the_texts_of_arguments_are_parts_of_them(style: ToolStyle) -> None:
+    family = FAMILIES[style]
+    function = Function("f", "", {"properties": {"t": {"type": "string"}}})
+    ends = (family.parameter.close,) if family.parameter is not None else (family.quote,)
+    others = "".join(marker for marker in family.markers if not any(end and end in marker for end in ends))
+    arguments = {"t": f" {MARKED}{others}<b> "}
+    text, _, calls = forced_output(style, [Call(function, arguments)])
+    assert (text, [json.loads(call.function.arguments) for call in calls]) == ("", [arguments])
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_call_of_an_unknown_tool_is_a_call_with_a_fault(style: ToolStyle) -> None:
+    unknown = Function("other-1.x", "", {"properties": {"t": {"type": "string"}}})
+    for arguments in ({}, {"t": "é"}):
+        text, _, calls = forced_output(style, [Call(unknown, arguments)], tools=FUNCTIONS)
+        found = [(call.function.name, json.loads(call.function.arguments), call.invalid) for call in calls]
+        assert (text, found) == ("", [("other-1.x", arguments, "name")])
+
+
+OBJECTS = [style for style, family in FAMILIES.items() if family.notation in ("object", "keyed", "json")]
+
+
+@pytest.mark.parametrize("style", OBJECTS)
+def test_arguments_that_are_not_json_come_as_they_were_written(style: ToolStyle) -> None:
+    whole = written(FAMILIES[style], [Call(LIST, {"t": "VALUE"})])
+    broken = whole.replace('"VALUE"', "VALUE é,")
+    header = FAMILIES[style].header
+    recorded = Recorded(style, broken, begun=header.start if header is not None else "")
+    for length in (1, 7, 1000):
+        text, _, calls = said(parts_of(recorded, every(broken, length), functions=[LIST]))
+        assert text == ""
+        assert [(call.function.arguments.rstrip("}] \n"), call.invalid) for call in calls] == [
+            ('{"t": VALUE é,', "arguments")
+        ]
+
+
+def forced_output(
+    style: ToolStyle, calls: list[Call], tools: list[Function] | None = None
+) -> tuple[str, str, list[ToolCall]]:
+    """Return what is read of an answer of these calls, letter by letter."""
+    header = FAMILIES[style].header
+    recorded = Recorded(style, written(FAMILIES[style], calls), begun=header.start if header is not None else "")
+    functions = tools if tools is not None else [call.function for call in calls]
+    return said(parts_of(recorded, list(recorded.text), functions=functions))
