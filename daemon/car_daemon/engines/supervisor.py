@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from car_daemon.engines.checked_files import CheckedFiles
 from car_daemon.engines.health_check import HealthLimits
 from car_daemon.engines.life import EngineLife, EngineListener
 from car_daemon.engines.link import Engine, Launcher
@@ -18,7 +19,7 @@ from car_daemon.ipc.frames import Load, Ready
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import Weights, check_files, identify_files
+from car_daemon.models.split_files import check_files
 from car_daemon.telemetry import defects
 from car_protocol.errors import REASONS
 
@@ -61,11 +62,10 @@ class EngineSupervisor:
         self._numbers = numbers
         self._clock = clock
         self._limits = limits or SupervisionLimits()
-        self._check = check
+        self._files = CheckedFiles(entry, replica, check, self._limits.settle_s)
         self._restarts = RestartPolicy(self._limits.restarts)
         self._task: asyncio.Task[None] | None = None
         self._life: EngineLife | None = None  # the present one, or the last
-        self._warnings: list[str] = []  # parts of the files that only an engine can judge
 
     def __repr__(self) -> str:
         return f"<EngineSupervisor of {self._entry.name}: {self._replica!r} {self._life!r} {self._restarts!r}>"
@@ -111,7 +111,7 @@ class EngineSupervisor:
 
     def load_failed(self, reason: str, **facts: str | None) -> None:
         """Mark the replica failed and have the requests answered that only it could have served."""
-        reason = "; ".join([reason, *self._warnings])
+        reason = "; ".join([reason, *self._files.warnings])
         log.error("model.failed", model=self._entry.name, device=self._replica.device, reason=reason, **facts)
         self._replica.become("failed", reason=reason)
         self._listener.replica_failed(self._entry)
@@ -165,13 +165,8 @@ class EngineSupervisor:
     async def _run_life(self) -> str:
         """Run one engine process to its end, for files that may be loaded; return how it ended."""
         self._entry.refresh(self._replica)
-        self._warnings = []
         try:
-            self._replica.weights = await self._settled_weights()
-            facts = await asyncio.to_thread(self._check, self._entry.settings)
-            self._warnings = [warning for part in facts for warning in part.warnings]
-            if self._warnings:
-                log.warning("model.unknown_parts", model=self._entry.name, warnings=self._warnings)
+            await self._files.check()
             self._life = life = EngineLife(
                 next(self._numbers),
                 self._entry,
@@ -203,14 +198,6 @@ class EngineSupervisor:
         if self._replica.state == "loading" and not life.overwritten:
             self._died_loading(life, status, ending)
         return ending
-
-    async def _settled_weights(self) -> Weights:
-        """Return the identities of the model's files, of files that changed since the last life once they settled."""
-        last, found = self._replica.weights, await asyncio.to_thread(identify_files, self._entry.settings)
-        while last is not None and found != last:
-            await asyncio.sleep(self._limits.settle_s)
-            last, found = found, await asyncio.to_thread(identify_files, self._entry.settings)
-        return found
 
     def _died_loading(self, life: EngineLife, status: int, ending: str) -> None:
         """Fail the load where an earlier one died alike; else the next engine tries, perhaps packing otherwise."""

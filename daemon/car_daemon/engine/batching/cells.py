@@ -45,21 +45,33 @@ class CellContext(Protocol):
         ...
 
 
-class CellMover:
-    """Empty sequences, and give them the cells of others; counts reuse and evictions."""
+class Reach:
+    """Whether sequences keep all cells to which their next token attends: models with sliding windows drop old ones."""
 
-    def __init__(self, context: CellContext, saved: SavedCells) -> None:
+    def __init__(self, context: CellContext) -> None:
         self._context = context
-        self._saved = saved
-        self.counters = {"cache_hits": 0.0, "cached_tokens": 0.0, "evicted_sequences": 0.0}  # Since the start.
 
     def continues(self, sequence: Sequence, tokens: int) -> bool:
-        """Whether a sequence, once cut to this many tokens, has all cells to which the next one attends."""
+        """Return whether a sequence, once cut to this many tokens, has all cells to which the next one attends."""
         return self._context.first_position(sequence.number) <= self._needed_from(sequence, tokens)
 
     def continues_saved(self, sequence: Sequence, tokens: int) -> bool:
-        """Whether this is true of the cells that saving the sequence now would keep."""
+        """Return whether this is true of the cells that saving the sequence now would keep."""
         return self._context.saved_from(sequence.number) <= self._needed_from(sequence, tokens)
+
+    def _needed_from(self, sequence: Sequence, tokens: int) -> int:
+        assert sequence.prefix is not None
+        return sequence.prefix.needed_from(tokens, self._context.attends_from)
+
+
+class CellMover:
+    """Empty sequences, and give them the cells of others; counts reuse and evictions."""
+
+    def __init__(self, context: CellContext, saved: SavedCells, reach: Reach) -> None:
+        self._context = context
+        self._saved = saved
+        self._reach = reach
+        self.counters = {"cache_hits": 0.0, "cached_tokens": 0.0, "evicted_sequences": 0.0}  # Since the start.
 
     def cut(self, sequence: Sequence, tokens: int) -> None:
         """Remove the cells after this many tokens."""
@@ -88,7 +100,7 @@ class CellMover:
     def save_if_worth(self, sequence: Sequence) -> None:
         """Copy the cells of a sequence to host memory, if there are many and they fit."""
         worth = sequence.prefix is not None and sequence.cells >= WORTH_SAVING
-        worth = worth and self.continues_saved(sequence, sequence.cells)
+        worth = worth and self._reach.continues_saved(sequence, sequence.cells)
         if worth and self._saved.fits(self._context.saved_size(sequence.number)):
             self.save(sequence)
 
@@ -109,10 +121,6 @@ class CellMover:
         """Count the cells that a request does not have to compute."""
         self.counters["cache_hits"] += 1
         self.counters["cached_tokens"] += tokens
-
-    def _needed_from(self, sequence: Sequence, tokens: int) -> int:
-        assert sequence.prefix is not None
-        return sequence.prefix.needed_from(tokens, self._context.attends_from)
 
     def _reuse(self, sequence: Sequence, tokens: int) -> None:
         self._context.cut(sequence.number, tokens)

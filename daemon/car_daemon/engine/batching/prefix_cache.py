@@ -1,6 +1,6 @@
 """Prefix reuse: start each request where the least of its prompt has to be computed."""
 
-from car_daemon.engine.batching.cells import WORTH_SAVING, CellContext, CellMover
+from car_daemon.engine.batching.cells import WORTH_SAVING, CellContext, CellMover, Reach
 from car_daemon.engine.batching.grid import Grid
 from car_daemon.engine.batching.prefix import Prefix, prefix_of
 from car_daemon.engine.batching.saved_cells import SavedCells
@@ -24,7 +24,8 @@ class PrefixCache:
         self._table = table
         self._saved = saved
         self._reuses = reuses
-        self._cells = CellMover(context, saved)
+        self._reach = Reach(context)
+        self._cells = CellMover(context, saved, self._reach)
         self._leaders: dict[int, tuple[Sequence, int]] = {}  # By follower's number: the leader and its request's order.
 
     def __repr__(self) -> str:
@@ -79,11 +80,11 @@ class PrefixCache:
             saved_tokens, saved = self._saved.longest(sequence.prefix.cut(tokens))
             if saved is not None and saved_tokens == tokens:
                 self._cells.restore(saved, sequence, tokens)
-            elif not tokens or not self._cells.continues(leader, tokens):
+            elif not tokens or not self._reach.continues(leader, tokens):
                 sequence.reuse(0)
             elif tokens >= self._table.context_tokens * _WORTH_COPYING and followers <= _FEW_FOLLOWERS:
                 self._cells.copy(leader, sequence, tokens)
-            elif self._cells.continues_saved(leader, tokens):
+            elif self._reach.continues_saved(leader, tokens):
                 self._cells.restore(self._cells.save(leader), sequence, tokens)
             elif tokens >= WORTH_SAVING:
                 # Copying within the context costs more, but is the only way.
@@ -141,5 +142,5 @@ class PrefixCache:
         Of several, the one that has the most cells of them.
         """
         common = [(each.prefix.common(prefix), each) for each in sequences if each.prefix is not None]
-        usable = [(tokens, each) for tokens, each in common if tokens and self._cells.continues(each, tokens)]
+        usable = [(tokens, each) for tokens, each in common if tokens and self._reach.continues(each, tokens)]
         return max(usable, key=lambda found: (found[0], min(found[0], found[1].cells)), default=(0, None))
