@@ -70,6 +70,10 @@ class InferOptions(TypedDict, total=False):
     """Subtracted from the logit of a recent token for every occurrence, also in the prompt. -10 to 10, default 0.0."""
     logit_bias: dict[str, float]
     """Added to logits, by token id. Up to 1,024 entries."""
+    n: int
+    """The number of answers to this prompt, which is computed once: each takes a sequence and a place in the queue, and
+    answer i has the seed `seed` + i. 1 to 8, default 1.
+    """
     grammar: str
     """A grammar in llama.cpp's GBNF, up to 256 KiB, that the whole answer follows."""
     json_schema: dict[str, Any]

@@ -20,11 +20,31 @@ from car_protocol.status import EngineStatus, Memory, MoreConnections, OtherUser
 from car_protocol.tool_calls import joined_calls
 
 T = TypeVar("T")
+A = TypeVar("A", "Answer", "OneAnswer")
 
 
 def _no_names() -> list[str]:
     # A factory of its own, because an empty member whose factory is `list` would be left out when encoded again.
     return []
+
+
+class OneAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of several answers; in that of a stream the pieces are joined."""
+
+    text: str = ""
+    """The text without thoughts; empty where there is none."""
+    reasoning: str | None = None
+    """The thoughts of a model that thinks, with `reasoning="auto"`."""
+    tool_calls: list[ToolCall] | None = None
+    """The calls of tools that the model made."""
+    finish_reason: FinishReason
+    """As in `Answer`."""
+    stop: str | None = None
+    """The stop string that ended the text."""
+    logprobs: list[Logprob] | None = None
+    """The likeliest tokens at each place, where `logprobs` requested them."""
+    tokens: list[int] | None = None
+    """Token ids, where `return_tokens` requested them."""
 
 
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,9 +56,9 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The thoughts of a model that thinks, with `reasoning="auto"`."""
     tool_calls: list[ToolCall] | None = None
     """The calls of tools that the model made."""
-    finish_reason: FinishReason
+    finish_reason: FinishReason | None = None
     """`stop` at an end token or a stop string, `length` at `max_tokens` or the end of the context, `deadline` at
-    `timeout_ms`.
+    `timeout_ms`; None with `n`.
     """
     stop: str | None = None
     """The stop string that ended the text."""
@@ -58,6 +78,8 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """With `lenient`: JSON pointers to keywords of the schema that were left out."""
     chunks: int | None = None
     """The number of chunks of a stream."""
+    answers: list[OneAnswer] | None = None
+    """With `n` above 1: each answer's own members, which are left out above."""
 
 
 class ToolCallDelta(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -82,7 +104,9 @@ class Chunk(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     id: Id
     """Of the request."""
     seq: int
-    """Counts from 0 without gaps."""
+    """Counts from 0 without gaps, over all answers."""
+    index: int | None = None
+    """Of the answer that it belongs to, from 0, with `n` above 1."""
     text: str
     """Cut between characters; no part of a stop string is ever sent."""
     reasoning: str | None = None
@@ -274,6 +298,15 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def joined(answer: Answer, chunks: Sequence[Chunk]) -> Answer:
     """Return the answer of a stream with the contents of its chunks."""
+    if answer.answers is None:
+        return _with_chunks(answer, chunks)
+    of_answer: list[list[Chunk]] = [[] for _ in answer.answers]
+    for chunk in chunks:
+        of_answer[chunk.index or 0].append(chunk)
+    return replace(answer, answers=list(map(_with_chunks, answer.answers, of_answer)))
+
+
+def _with_chunks(answer: A, chunks: Sequence[Chunk]) -> A:
     return replace(
         answer,
         text="".join(chunk.text for chunk in chunks),

@@ -49,8 +49,8 @@ class Timings(Struct, frozen=True):
     total_ms: Annotated[float, note("from arrival to the end")]
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """The result of `infer`; that of `infer_stream` has `chunks` in place of the texts."""
+class OneAnswer(Struct, frozen=True, kw_only=True):
+    """One of several answers; that of a stream has `finish_reason` and `stop` only."""
 
     text: Annotated[str | UnsetType, note("of `infer`")] = UNSET
     reasoning: Annotated[str | UnsetType, note("of `infer`: a model's thoughts")] = UNSET
@@ -59,6 +59,21 @@ class Answer(Struct, frozen=True, kw_only=True):
         FinishReason,
         note("`stop` is an end token or a stop string, `length` is `max_tokens` or the end of the context"),
     ]
+    stop: Annotated[str | UnsetType, note("the string that was hit")] = UNSET
+    logprobs: Annotated[list[Logprob] | UnsetType, note("of `infer`, where requested")] = UNSET
+    tokens: Annotated[list[int] | UnsetType, note("of `infer`, with `return_tokens`")] = UNSET
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """The result of `infer`; that of `infer_stream` has `chunks` in place of the texts."""
+
+    text: Annotated[str | UnsetType, note("of `infer`")] = UNSET
+    reasoning: Annotated[str | UnsetType, note("of `infer`: a model's thoughts")] = UNSET
+    tool_calls: Annotated[list[ToolCall] | UnsetType, note("of `infer`")] = UNSET
+    finish_reason: Annotated[
+        FinishReason | UnsetType,
+        note("`stop` is an end token or a stop string, `length` is `max_tokens` or the end of the context"),
+    ] = UNSET
     stop: Annotated[str | UnsetType, note("the string that was hit")] = UNSET
     model: str
     seed: Annotated[int, note("the seed that the sampler used")]
@@ -70,6 +85,13 @@ class Answer(Struct, frozen=True, kw_only=True):
         list[str] | UnsetType, note("with `lenient`: JSON pointers to keywords of the schema that were left out")
     ] = UNSET
     chunks: Annotated[int | UnsetType, note("of `infer_stream`: the number that was sent")] = UNSET
+    answers: Annotated[
+        list[OneAnswer] | UnsetType,
+        note(
+            "with `n` above 1, in place of text, reasoning, tool_calls, finish_reason, stop, logprobs and tokens: "
+            "those of each answer"
+        ),
+    ] = UNSET
 
 
 class ToolCallDelta(Struct, frozen=True, kw_only=True):
@@ -86,7 +108,8 @@ class Chunk(Struct, frozen=True, kw_only=True):
     """The params of `infer_stream/chunk`; `seq` counts from 0 without gaps."""
 
     id: Annotated[Id, note("of the request")]
-    seq: Annotated[int, note("counts from 0 without gaps")]
+    seq: Annotated[int, note("counts from 0 without gaps, over all answers")]
+    index: Annotated[int | UnsetType, note("of the answer that it belongs to, from 0, with `n` above 1")] = UNSET
     text: Annotated[str, note("cut between characters; no part of a stop string is ever sent")]
     reasoning: Annotated[str | UnsetType, note("a model's thoughts")] = UNSET
     tool_calls: Annotated[

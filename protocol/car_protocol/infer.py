@@ -28,6 +28,8 @@ MAX_SUPERSEDE_BYTES = 128
 MAX_SESSION_BYTES = 128
 MAX_GRAMMAR_BYTES = 256 * 1024
 MAX_LOGPROBS = 20
+MAX_ANSWERS = 8
+SEEDS = 2**32 - 1  # the highest seed and 1; after it they go on from 0
 _Temperature = Annotated[
     Temperature | UnsetType,
     note("randomness of the draw; 0 is greedy; 0.8 where absent, unless the model's entry has another"),
@@ -84,7 +86,7 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         bool, note("read special tokens that are written out in `prompt` and `suffix` as such")
     ] = False
     seed: Annotated[
-        Annotated[int, Meta(ge=0, le=2**32 - 2)] | None,
+        Annotated[int, Meta(ge=0, le=SEEDS - 1)] | None,
         note("the sampler's seed; random where absent, 0 with `reproducible`; the answer has it"),
     ] = None
     reproducible: Annotated[
@@ -94,6 +96,15 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "(`lacks: reproducible`) where that cannot be kept"
         ),
     ] = False
+    n: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MAX_ANSWERS,
+            description="the number of answers to this prompt, which is computed once: each takes a sequence and a "
+            "place in the queue, and answer i has the seed `seed` + i",
+        ),
+    ] = 1
     grammar: Annotated[
         str | None, note("a grammar in llama.cpp's GBNF, up to 256 KiB, that the whole answer follows")
     ] = None

@@ -12,6 +12,7 @@ from car_protocol.conversation import FunctionCall, ToolCall
 from tests.client import samples
 
 PAIRS: dict[type[msgspec.Struct], type[msgspec.Struct]] = {
+    results.OneAnswer: answer.OneAnswer,
     results.Answer: answer.Answer,
     results.ToolCallDelta: answer.ToolCallDelta,
     results.Chunk: answer.Chunk,
@@ -55,7 +56,7 @@ def test_every_result_type_is_compared() -> None:
 @pytest.mark.parametrize(("kind", "wire"), PAIRS.items(), ids=lambda kind: kind.__name__)
 def test_members_and_types_are_the_protocols(kind: type[msgspec.Struct], wire: type[msgspec.Struct]) -> None:
     expected = {name: plain(hint) for name, hint in members(wire).items()}
-    if kind is results.Answer:
+    if kind in (results.Answer, results.OneAnswer):
         expected["text"] = str
     assert members(kind) == expected
     assert kind.__struct_fields__ == wire.__struct_fields__
@@ -68,7 +69,9 @@ def test_members_that_the_daemon_may_leave_out_are_none_or_empty(
     optional = {field.name for field in msgspec.structs.fields(wire) if field.default is msgspec.UNSET}
     fields = {field.name: field for field in msgspec.structs.fields(kind) if not field.required}
     defaults = {name: field.default for name, field in fields.items() if field.default is not msgspec.NODEFAULT}
-    assert defaults == {name: "" if (kind, name) == (results.Answer, "text") else None for name in optional}
+    assert defaults == {
+        name: "" if kind in (results.Answer, results.OneAnswer) and name == "text" else None for name in optional
+    }
     assert {name: fields[name].default_factory() for name in fields.keys() - defaults} == NEWER.get(kind, {})
 
 
@@ -109,3 +112,19 @@ def test_a_streams_answer_has_the_contents_of_its_chunks() -> None:
 def test_a_stream_without_chunks_has_an_empty_text() -> None:
     answer = results.joined(msgspec.convert(samples.ANSWER, results.Answer), [])
     assert (answer.text, answer.reasoning, answer.tool_calls) == ("", None, None)
+
+
+def test_a_stream_of_several_answers_has_the_contents_of_each() -> None:
+    wire = {name: value for name, value in samples.ANSWER.items() if name != "finish_reason"}
+    ended = [{"finish_reason": "stop"}, {"finish_reason": "length"}, {"finish_reason": "deadline"}]
+    answer = msgspec.convert(wire | {"chunks": 3, "answers": ended}, results.Answer)
+    pieces: list[dict[str, Any]] = [{"index": 1, "text": "b"}, {"index": 0, "text": "a"}, {"index": 1, "text": "c"}]
+    chunks = [msgspec.convert({"id": 1, "seq": seq} | piece, results.Chunk) for seq, piece in enumerate(pieces)]
+    joined = results.joined(answer, chunks)
+    assert joined.answers is not None
+    assert [(each.text, each.finish_reason) for each in joined.answers] == [
+        ("a", "stop"),
+        ("bc", "length"),
+        ("", "deadline"),
+    ]
+    assert (joined.text, joined.finish_reason) == ("", None)

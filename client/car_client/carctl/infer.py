@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 from car_client.calls import traced
 from car_client.carctl.request import add_request_arguments, add_system_argument, conversation, options_of, read_text
 from car_client.carctl.terminal.answer_writer import AnswerWriter
+from car_client.carctl.terminal.text import dimmed
 from car_client.carctl.view.json_output import print_document, typed
 from car_client.carctl.view.speed import speed
 from car_client.client import Client
 from car_client.errors import CardError, ModelUnavailable
 from car_client.options import InferOptions, Turn
-from car_client.results import Answer
+from car_client.results import Answer, OneAnswer
+from car_protocol.infer import SEEDS
 
 T = TypeVar("T")
 # The member `prompt` or `messages` of the request.
@@ -24,6 +26,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("prompt", metavar="PROMPT", help="the text; - reads it from standard input")
     add_request_arguments(parser)
+    parser.add_argument("-n", type=int, metavar="N", help="print N answers, each when all are done")
     form = parser.add_mutually_exclusive_group()
     add_system_argument(form)
     form.add_argument("--suffix", metavar="TEXT", help="fill the gap between PROMPT and this text")
@@ -37,19 +40,36 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(client: Client, options: Namespace) -> None:
     """Write the answer to standard output."""
     members = options_of(options)
+    if options.n is not None:
+        members["n"] = options.n
     if options.json:
         result = _with_question(options, lambda question: client.call("infer", traced({**question, **members})))
         print_document(result)
         answer = typed(result, Answer)
-    elif options.no_stream:
+    elif options.no_stream or members.get("n", 1) != 1:
         answer = _with_question(options, lambda question: client.infer(**question, **members))
-        writer = AnswerWriter(sys.stdout)
-        writer.write(answer)
-        writer.end()
+        _write(answer)
     else:
         answer = _streamed(client, options, members)
     if options.stats:
         print(speed(answer), file=sys.stderr)
+
+
+def _write(answer: Answer) -> None:
+    """Write an answer, or several below headings with the seed that gives each alone."""
+    several = answer.answers or []
+    for index, each in enumerate(several):
+        heading = f"--- answer {index + 1} of {len(several)}, seed {(answer.seed + index) % SEEDS} ---"
+        print(dimmed(heading, sys.stdout), flush=True)
+        _write_one(each)
+    if not several:
+        _write_one(answer)
+
+
+def _write_one(answer: Answer | OneAnswer) -> None:
+    writer = AnswerWriter(sys.stdout)
+    writer.write(answer)
+    writer.end()
 
 
 def _streamed(client: Client, options: Namespace, members: InferOptions) -> Answer:

@@ -25,10 +25,11 @@ class _Piece:
         self.tokens: list[int] = []
         self.logprobs: list[Logprob] = []
 
-    def as_chunk(self, request: Id, seq: int) -> Chunk:
+    def as_chunk(self, request: Id, seq: int, index: int | None) -> Chunk:
         return Chunk(
             id=request,
             seq=seq,
+            index=UNSET if index is None else index,
             text="".join(self.texts),
             reasoning="".join(self.reasoning) or UNSET,
             tool_calls=_merged(self.calls) or UNSET,
@@ -93,10 +94,10 @@ class AnswerPieces:
             self._last().logprobs += extra.logprobs
         return len(_encode((text, extra)))
 
-    def chunks(self, request: Id, seq: int) -> Iterator[Chunk]:
-        """Yield the pieces as chunks, numbered from `seq` on."""
+    def chunks(self, request: Id, seq: int, index: int | None = None) -> Iterator[Chunk]:
+        """Yield the pieces as chunks, numbered from `seq` on; `index` is the answer's where there are several."""
         for number, piece in enumerate(self._pieces, seq):
-            yield piece.as_chunk(request, number)
+            yield piece.as_chunk(request, number, index)
 
     def _add_text(self, text: str) -> None:
         if text:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.connections.outbound import OutboundBuffer
@@ -38,31 +38,32 @@ class RpcCall(Struct, eq=False):
     completion_tokens: int = 0  # of the answer, once ended
     _ended: bool = False
     _chunks_sent: int = 0
-    _deferred: AnswerPieces | None = None  # produced while the client does not read
+    # Produced while the client does not read, by the index of the answer.
+    _deferred: dict[int | None, AnswerPieces] = {}
 
     @property
     def chunks(self) -> int:
         """The number of chunks that carry all text produced so far."""
-        return self._chunks_sent + (self._deferred.count if self._deferred is not None else 0)
+        return self._chunks_sent + sum(pieces.count for pieces in self._deferred.values())
 
     def cancel(self, reason: str) -> None:
         """Cancel the work, if any runs."""
         if self.work is not None:
             self.work.cancel(reason)
 
-    def chunk(self, text: str, extra: Extra | None) -> None:
-        """Send one piece of a stream, or merge it with those that wait while the client does not read."""
+    def chunk(self, text: str, extra: Extra | None, index: int | None = None) -> None:
+        """Send one piece of an answer, or merge it with those that wait while the client does not read."""
         if self._ended:
             return
         if self._outbound.blocked:
-            self._deferred = self._deferred or AnswerPieces()
-            self._outbound.defer(self, self._deferred.add(text, extra))
+            self._defer(text, extra, index)
         elif extra is None:
-            self._send_chunk(Chunk(id=self.id, seq=self._chunks_sent, text=text))
+            place = UNSET if index is None else index
+            self._send_chunk(Chunk(id=self.id, seq=self._chunks_sent, index=place, text=text))
         else:
             pieces = AnswerPieces()
             pieces.add(text, extra)
-            self._send_pieces(pieces)
+            self._send_pieces(pieces, index)
 
     def progress(self, params: Progress) -> None:
         """Send a progress notification."""
@@ -78,16 +79,16 @@ class RpcCall(Struct, eq=False):
     def error(self, error: RpcError) -> None:
         """Send the terminal error; a slow reader loses its deferred chunks."""
         if error.reason == "slow_reader":
-            self._deferred = None
+            self._deferred.clear()
         self._finish(Failure(self.id, error.as_object()))
 
     # Flow control of the outbound buffer.
 
     def send_deferred(self) -> None:
         """Send the deferred pieces in as few chunks as their order allows."""
-        if self._deferred is not None:
-            deferred, self._deferred = self._deferred, None
-            self._send_pieces(deferred)
+        for index, pieces in self._deferred.items():
+            self._send_pieces(pieces, index)
+        self._deferred.clear()
 
     def pause(self) -> None:
         """Pause the work until `unpause`, where it supports that."""
@@ -99,8 +100,16 @@ class RpcCall(Struct, eq=False):
         if self.work is not None and self.work.unpause is not None:
             self.work.unpause()
 
-    def _send_pieces(self, pieces: AnswerPieces) -> None:
-        for chunk in pieces.chunks(self.id, self._chunks_sent):
+    def _defer(self, text: str, extra: Extra | None, index: int | None) -> None:
+        if index not in self._deferred:
+            self._deferred[index] = AnswerPieces()
+            if self._outbound.deferred.pauses(self):
+                # Of several answers one has begun since the others were paused.
+                self.pause()
+        self._outbound.defer(self, self._deferred[index].add(text, extra))
+
+    def _send_pieces(self, pieces: AnswerPieces, index: int | None) -> None:
+        for chunk in pieces.chunks(self.id, self._chunks_sent, index):
             self._send_chunk(chunk)
 
     def _send_chunk(self, chunk: Chunk) -> None:

@@ -61,6 +61,10 @@ class DeferredStreams:
             timer.arm(self._slow_reader_s)
             stream.pause()
 
+    def pauses(self, stream: Stream) -> bool:
+        """Return whether a stream is paused."""
+        return stream in self._paused
+
     def send(self) -> None:
         """Send the merged chunks."""
         for stream in list(self._deferred):

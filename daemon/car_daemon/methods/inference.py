@@ -1,5 +1,6 @@
 """Methods that run on models: generation, embedding and tokenization."""
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from car_daemon.connections.call import RpcCall, Work
@@ -37,13 +38,13 @@ class InferenceMethods:
         """Submit a request for generation; its answer comes in one piece unless it streams."""
         connection.label = params.client or connection.label
         origin = _origin(connection, call, params.client)
-        key = self._inference.infer(params, origin, call, size=call.size, streams=streams)
-        self._pausable(call, key)
+        keys = self._inference.infer(params, origin, call, size=call.size, streams=streams)
+        self._pausable(call, keys)
 
     def embed(self, connection: Connection, call: RpcCall, params: EmbedParams | RerankParams) -> None:
         """Submit texts to embed or to rank."""
-        key = self._inference.embed(params, _origin(connection, call, None), call, size=call.size)
-        self._pausable(call, key)
+        keys = self._inference.embed(params, _origin(connection, call, None), call, size=call.size)
+        self._pausable(call, keys)
 
     def cancel(self, connection: Connection, _call: RpcCall, params: CancelParams) -> Empty:
         """Cancel a request of this connection; unknown and ended ids are ignored."""
@@ -63,12 +64,17 @@ class InferenceMethods:
         key = tokenization.detokenize(entry.name, params, call, uid=connection.peer.uid, size=call.size)
         call.work = Work(lambda reason: tokenization.cancel(key, reason))
 
-    def _pausable(self, call: RpcCall, key: int) -> None:
+    def _pausable(self, call: RpcCall, keys: Sequence[int]) -> None:
         inference = self._inference
+
+        def each(act: Callable[[int], None]) -> None:
+            for key in keys:
+                act(key)
+
         call.work = Work(
-            cancel=lambda reason: inference.cancel(key, reason),
-            pause=lambda: inference.pause(key),
-            unpause=lambda: inference.unpause(key),
+            cancel=lambda reason: each(lambda key: inference.cancel(key, reason)),
+            pause=lambda: each(inference.pause),
+            unpause=lambda: each(inference.unpause),
         )
 
 

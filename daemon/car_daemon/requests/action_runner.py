@@ -1,6 +1,7 @@
 """The runner of scheduler actions: it sends frames to engines and answers to clients."""
 
 from collections.abc import Callable
+from typing import Any
 
 from car_daemon.engines.registry import EngineRegistry
 from car_daemon.host.event_log import log
@@ -40,7 +41,7 @@ class ActionRunner:
         """Carry out actions in order; a request that no frame can hold is refused as an internal error."""
         for action in actions:
             try:
-                self._carry_out(action)
+                actions += self._carry_out(action)
             except Exception as error:
                 if not isinstance(action, Prepare | Run):
                     raise
@@ -53,11 +54,12 @@ class ActionRunner:
             self._divided_at = gate.busy_changes
             self._engines.divide_cores(gate.busy_engines())
 
-    def _carry_out(self, action: Action) -> None:
+    def _carry_out(self, action: Action) -> list[Action]:
+        """Carry out an action; return further ones, which come after all others."""
         send, answers = self._engines.send, self.answers
         match action:
             case Prepare(request, engine):
-                send(engine, answers[request.key].as_prepare())
+                return self._prepare(answers[request.key], engine)
             case Run(request, engine):
                 send(engine, answers[request.key].as_run())
                 self._log_wait(request)
@@ -75,8 +77,40 @@ class ActionRunner:
             case Fail(request, reason, data):
                 if request.leased_at is None:
                     send(request.engine, frames.Forget(request.key))
-                answers.pop(request.key).fail(reason, data)
+                actions = self._fail(answers.pop(request.key), reason, data)
                 self._answered(request.model)
+                return actions
+        return []
+
+    def _prepare(self, answer: PendingAnswer, engine: int) -> list[Action]:
+        """Send an engine the prompt of a request, unless it has it from another request for the same prompt."""
+        forms = answer.siblings.prepared
+        if engine not in forms:
+            forms[engine] = None
+            self._engines.send(engine, answer.as_prepare())
+        message = forms[engine]
+        if message is None:
+            return []
+        prompt = answer.prepared(message, routed=self._scheduler.gate.replicas(answer.request.model) > 1)
+        return self._scheduler.prepared(answer.request.key, prompt, self._clock())
+
+    def _fail(self, answer: PendingAnswer, reason: str, data: dict[str, Any]) -> list[Action]:
+        """Send a terminal error, and end the other requests for the same prompt.
+
+        At a deadline an answer without tokens is complete where others have tokens.
+        """
+        others = [key for key in answer.siblings.keys if key != answer.request.key]
+        if reason == "deadline_exceeded" and any(self._has_begun(key) for key in others):
+            self._complete(answer)
+            return []
+        answer.fail(reason, data)
+        answer.siblings.failed = True
+        now = self._clock()
+        return [action for key in others for action in self._scheduler.cancel(key, now, reason)]
+
+    def _has_begun(self, key: int) -> bool:
+        """Return whether a request has tokens; one that is complete has no pending answer."""
+        return key not in self.answers or self.answers[key].begun
 
     def _complete(self, answer: PendingAnswer) -> None:
         """Send a terminal response; an answer that its engine left incomplete is an internal error."""

@@ -1,11 +1,12 @@
 """Contracts of every request that needs a lease: its origin, its responder and its pending answer."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
 from car_daemon.ipc import frames
-from car_daemon.scheduler.request import Failure, Request
+from car_daemon.scheduler.request import Failure, Prompt, Request
 from car_protocol.answer import Progress
 from car_protocol.envelope import Id
 from car_protocol.errors import RpcError
@@ -20,8 +21,8 @@ class Responder(Protocol):
         """Chunks that the client gets of the pieces sent so far; several pieces may be merged into one."""
         ...
 
-    def chunk(self, text: str, extra: frames.Extra | None) -> None:
-        """Send one piece of a stream."""
+    def chunk(self, text: str, extra: frames.Extra | None, index: int | None = None) -> None:
+        """Send one piece of a stream; `index` is the answer's where there are several."""
         ...
 
     def progress(self, params: Progress) -> None:
@@ -48,6 +49,17 @@ class Origin(Struct, frozen=True):
     trace: Trace | None
 
 
+class Siblings(Struct, eq=False):
+    """The requests for the answers to one prompt, one in most cases.
+
+    An engine prepares the prompt once for all of them, and an error of one ends the others.
+    """
+
+    keys: Sequence[int]
+    prepared: dict[int, frames.Prepared | None] = {}  # by the engine that was sent the prompt; None before its reply
+    failed: bool = False
+
+
 class PendingAnswer(Protocol):
     """A request and its answer in the making, until the terminal response or error."""
 
@@ -55,7 +67,12 @@ class PendingAnswer(Protocol):
     origin: Origin
     sequence: int | None  # in its engine, once a step advanced it
     prompt_tokens: int  # 0 until it is prepared
-    namespace: str | None  # of the cached cells that it may use; None: none
+    siblings: Siblings
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has a token."""
+        ...
 
     def failure(self, context_tokens: int) -> Failure | None:
         """Return the error that its engine, whose sequences have this context, ended it with."""
@@ -65,8 +82,11 @@ class PendingAnswer(Protocol):
         """Return the frame that prepares the request."""
         ...
 
-    def prepared(self, message: frames.Prepared) -> None:
-        """Keep the prepared form, so that an engine's death costs a waiting request nothing."""
+    def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:
+        """Keep the prepared form, so that an engine's death costs a waiting request nothing; return its figures.
+
+        A prompt that is `routed` has the hashes by which a router finds its cells.
+        """
         ...
 
     def as_run(self) -> frames.ToEngine:

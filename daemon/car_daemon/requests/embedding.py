@@ -1,8 +1,8 @@
 """The pending answer to `embed` and `rerank`, which is sent in one piece."""
 
 from car_daemon.ipc import frames
-from car_daemon.requests.answer import Origin, Responder
-from car_daemon.scheduler.request import Failure, Request
+from car_daemon.requests.answer import Origin, Responder, Siblings
+from car_daemon.scheduler.request import Failure, Prompt, Request
 from car_protocol.embed import Embeddings, EmbedParams, Ranked, Ranking, RerankParams
 from car_protocol.errors import RpcError
 
@@ -15,9 +15,9 @@ class EmbeddingAnswer:
     ) -> None:
         self.request = request
         self.origin = origin
-        self.namespace: str | None = None  # embeddings use no cached cells
         self.prompt_tokens = 0  # of all texts
         self.sequence: int | None = None
+        self.siblings = Siblings((request.key,))
         self._params = params
         self._responder = responder
         self._prepared = frames.Prepared(request.key, b"", 0)
@@ -26,6 +26,11 @@ class EmbeddingAnswer:
 
     def __repr__(self) -> str:
         return f"<EmbeddingAnswer to {self.request!r}>"
+
+    @property
+    def begun(self) -> bool:
+        """Whether its vectors came."""
+        return bool(self._vectors)
 
     def failure(self, context_tokens: int) -> Failure | None:
         """Return the error that the engine ended it with."""
@@ -38,10 +43,11 @@ class EmbeddingAnswer:
             return frames.PrepareTexts(self.request.key, params.input, None)
         return frames.PrepareTexts(self.request.key, params.documents, params.query)
 
-    def prepared(self, message: frames.Prepared) -> None:
-        """Keep the prepared form."""
+    def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:
+        """Keep the prepared form; embeddings use no cached cells, however they are `routed`."""
         self._prepared = message
         self.prompt_tokens = len(message.tokens) // frames.TOKEN_BYTES
+        return Prompt(self.prompt_tokens, message.max_tokens)
 
     def as_run(self) -> frames.RunTexts:
         """Return the frame that runs the request."""

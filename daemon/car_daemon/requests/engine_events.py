@@ -11,15 +11,10 @@ from car_daemon.requests.action_runner import ActionRunner
 from car_daemon.requests.answer import PendingAnswer
 from car_daemon.requests.model_work import ModelWork
 from car_daemon.requests.tokenization import Tokenization
-from car_daemon.scheduler.request import Prompt
 from car_daemon.scheduler.routing.replicas import EngineOffer
-from car_daemon.scheduler.routing.router import blocks_of
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.envelope import Failure, encode_message
 from car_protocol.errors import RpcError
-
-# Tokens that an answer of any length has room for; with all that the longest context leaves it would run there alone.
-_OPEN_ENDED_ROOM = 1024
 
 
 class EngineEvents:
@@ -112,17 +107,17 @@ class EngineEvents:
         return answer if answer is not None and answer.request.engine == engine else None
 
     def _prepared(self, engine: int, message: frames.Prepared) -> None:
+        """Queue the requests that an engine prepared: those for the same prompt that have this engine."""
         answer = self._answer_by(engine, message.key)
         if answer is None:
             return
-        answer.prepared(message)
-        blocks: tuple[int, ...] = ()
-        # A router needs these only where it has a choice and cached cells may be used.
-        if answer.namespace is not None and self._scheduler.gate.replicas(answer.request.model) > 1:
-            blocks = blocks_of(message.tokens, answer.namespace)
-        room = min(message.max_tokens, _OPEN_ENDED_ROOM) if message.open_ended else message.max_tokens
-        prompt = Prompt(answer.prompt_tokens, room, blocks)
-        self._runner.do(self._scheduler.prepared(message.key, prompt, self._clock()))
+        answer.siblings.prepared[engine] = message
+        prepared = [each for key in answer.siblings.keys if (each := self._answer_by(engine, key)) is not None]
+        routed, now = self._scheduler.gate.replicas(answer.request.model) > 1, self._clock()
+        for each in prepared:
+            if not each.siblings.failed:
+                prompt = each.prepared(message, routed=routed)
+                self._runner.do(self._scheduler.prepared(each.request.key, prompt, now))
 
     def _refused(self, engine: int, message: frames.Refused) -> None:
         if message.fault is not None:

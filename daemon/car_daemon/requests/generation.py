@@ -1,35 +1,44 @@
 """The pending answer to `infer` and `infer_stream`: text, logprobs, tool calls and timings."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import UNSET, structs
 
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.ipc import frames
 from car_daemon.ipc.types import DAMAGED_IMAGE, TOO_COMPLEX
-from car_daemon.requests.answer import Origin, Responder
+from car_daemon.requests.answer import Origin, Responder, Siblings
 from car_daemon.requests.chat import chat_of
-from car_daemon.scheduler.request import Failure, Request, RequestSpec
+from car_daemon.scheduler.request import Failure, Prompt, Request, RequestSpec
+from car_daemon.scheduler.routing.router import blocks_of
 from car_daemon.telemetry.latencies import Latencies, TokenClock
 from car_protocol.answer import Answer, Progress, Timings, Usage
 from car_protocol.errors import RpcError
-from car_protocol.infer import InferParams
+from car_protocol.infer import SEEDS, InferParams
 from car_protocol.sampling import Sampling
 
-_MAX_SEED = 2**32 - 1
 _UNPACKED = "the engine did not load with weights packed for this CPU, and computes other results without them"
+# Tokens that an answer of any length has room for; with all that the longest context leaves it would run there alone.
+_OPEN_ENDED_ROOM = 1024
 
 
-def request_of(params: InferParams, origin: Origin, key: int, model: str, *, size: int, now: float) -> Request:
-    """Return the scheduler's request for `params`, which came `now` in a frame of `size` bytes."""
+def request_of(
+    params: InferParams, origin: Origin, keys: Sequence[int], index: int, model: str, *, size: int, now: float
+) -> Request:
+    """Return the scheduler's request for one answer to `params`, which came `now` in a frame of `size` bytes.
+
+    `keys` are those of all answers, of which the first one keeps the prompt.
+    """
     spec = RequestSpec(
-        key=key,
+        key=keys[index],
+        group=keys[0] if len(keys) > 1 else None,
+        behind=len(keys) - 1 - index,
         model=model,
         arrived=now,
         client=(origin.uid, params.client if params.client is not None else origin.pid),
         process=origin.pid,
-        size=size,
+        size=0 if index else size,
         priority=params.priority,
         wait=params.wait,
         queue=params.queue,
@@ -56,9 +65,11 @@ class GenerationAnswer:
         streams: bool,
         latencies: Latencies,
         clock: Callable[[], float],
+        siblings: Siblings,
     ) -> None:
         self.request = request
         self.origin = origin
+        self.siblings = siblings
         self.prompt_tokens = 0  # until it is prepared
         self.sequence: int | None = None
         self._params = params
@@ -66,8 +77,7 @@ class GenerationAnswer:
         self._streams = streams
         self._latencies = latencies
         self._clock = clock
-        self._options = _options(params, origin)
-        self.namespace = self._options.namespace
+        self._options = _options(params, origin, request.spec.group)
         self._prepared = frames.Prepared(request.key, b"", 0)
         self._tokens = TokenClock(latencies, request.spec.arrived, clock)
         self._pieces = AnswerPieces()  # of an answer that does not stream
@@ -76,6 +86,11 @@ class GenerationAnswer:
 
     def __repr__(self) -> str:
         return f"<GenerationAnswer to {self.request!r}, {self.request.produced} tokens>"
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has a token."""
+        return self._tokens.first_at is not None
 
     def failure(self, context_tokens: int) -> Failure | None:
         """Return the error that its engine, whose sequences have this context, ended it with."""
@@ -114,10 +129,15 @@ class GenerationAnswer:
             adapters=tuple((each.name, each.scale) for each in params.lora),
         )
 
-    def prepared(self, message: frames.Prepared) -> None:
-        """Keep the prepared form, so that an engine's death costs a waiting request nothing."""
-        self._prepared = message
+    def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:
+        """Keep the prepared form, which may be that of another answer to the prompt; return its figures."""
+        key = self.request.key
+        self._prepared = message if message.key == key else structs.replace(message, key=key)
         self.prompt_tokens = len(message.tokens) // frames.TOKEN_BYTES
+        namespace = self._options.namespace
+        blocks = blocks_of(message.tokens, namespace) if routed and namespace is not None else ()
+        room = min(message.max_tokens, _OPEN_ENDED_ROOM) if message.open_ended else message.max_tokens
+        return Prompt(self.prompt_tokens, room, blocks)
 
     def as_run(self) -> frames.Run:
         """Return the frame that runs the request from its beginning; the output of a dead engine is dropped."""
@@ -204,29 +224,38 @@ class GenerationAnswer:
         """Send the terminal error."""
         if reason == "cancelled" and self._streams:
             data = {**data, "chunks": self._responder.chunks}
-        self._responder.error(RpcError(reason, started=self._tokens.first_at is not None, **data))
+        self._responder.error(RpcError(reason, started=self.begun, **data))
 
 
-def _options(params: InferParams, origin: Origin) -> frames.GenerationOptions:
+def seed_of(params: InferParams, index: int = 0) -> int:
+    """Return the seed of an answer: the one given, or a random one, and its index."""
+    seed = params.seed
+    if seed is None:
+        # The same request has the same answer.
+        seed = 0 if params.reproducible else int.from_bytes(os.urandom(8), "little")
+    return (seed + index) % SEEDS
+
+
+def _options(params: InferParams, origin: Origin, group: int | None) -> frames.GenerationOptions:
     sampling = {name: getattr(params, name) for name in Sampling.__struct_fields__}
     return frames.GenerationOptions(
         sampling=Sampling(**{name: value for name, value in sampling.items() if value is not UNSET}),
-        seed=_seed(params),
+        seed=seed_of(params),
         stop=params.stop,
         return_tokens=params.return_tokens,
         logprobs=params.logprobs,
-        namespace=f"{origin.uid}:{params.session or ''}" if params.cache_prompt else None,
+        namespace=_namespace(params, origin, group),
         # Adapters that change something, in the order that makes equal sets equal.
         adapters=tuple(sorted((each.name, each.scale) for each in params.lora if each.scale)),
         reproducible=params.reproducible,
     )
 
 
-def _seed(params: InferParams) -> int:
-    if params.seed is not None:
-        return params.seed
-    # The same request has the same answer.
-    return 0 if params.reproducible else int.from_bytes(os.urandom(8), "little") % _MAX_SEED
+def _namespace(params: InferParams, origin: Origin, group: int | None) -> str | None:
+    """Return the name of the cached cells that a request uses; several answers without any use their own."""
+    if params.cache_prompt:
+        return f"{origin.uid}:{params.session or ''}"
+    return None if group is None else f"answers {group}"
 
 
 def _ms(seconds: float) -> float:

@@ -1,8 +1,8 @@
 """Submission and cancellation of requests."""
 
 from collections import defaultdict
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Sequence
+from itertools import count, islice
 
 from msgspec import structs
 
@@ -13,12 +13,13 @@ from car_daemon.host.timers import Deadlines
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.pool import ModelPool
 from car_daemon.requests.action_runner import ActionRunner
-from car_daemon.requests.answer import Origin, PendingAnswer, Responder
+from car_daemon.requests.answer import Origin, PendingAnswer, Responder, Siblings
 from car_daemon.requests.defaults import with_defaults
 from car_daemon.requests.embedding import EmbeddingAnswer
 from car_daemon.requests.engine_events import EngineEvents
 from car_daemon.requests.generation import GenerationAnswer, request_of
 from car_daemon.requests.model_work import ModelWork
+from car_daemon.requests.several_answers import split
 from car_daemon.requests.tokenization import Tokenization
 from car_daemon.scheduler.actions import Fail
 from car_daemon.scheduler.request import Request, RequestSpec
@@ -72,23 +73,42 @@ class Inference:
         """True while no request and no tokenization lacks its answer."""
         return not self.runner.answers and not self.tokenization.jobs
 
-    def infer(self, params: InferParams, origin: Origin, responder: Responder, *, size: int, streams: bool) -> int:
-        """Submit a request of `size` bytes; return the key that cancels it. Raises RpcError `model_unavailable`."""
+    def infer(
+        self, params: InferParams, origin: Origin, responder: Responder, *, size: int, streams: bool
+    ) -> Sequence[int]:
+        """Submit a request of `size` bytes; return the keys that cancel its answers.
+
+        Raises RpcError `model_unavailable`.
+        """
         entry = self._pool.servable(params.model)
         if params.reproducible:
             params = _on_cpu(params, entry)
         if params.device is not None and not entry.is_on(params.device):
             raise RpcError("model_unavailable", lacks="device")
         params = with_defaults(params, entry.configured.defaults)
-        now = self._clock()
-        request = request_of(params, origin, next(self._keys), entry.name, size=size, now=now)
-        latencies = self.latencies[entry.name]
-        answer = GenerationAnswer(
-            request, params, origin, responder, streams=streams, latencies=latencies, clock=self._clock
-        )
-        return self._submit(entry, answer, now)
+        now, keys = self._clock(), list(islice(self._keys, params.n))
+        siblings, latencies = Siblings(keys), self.latencies[entry.name]
+        parts = split(params, responder, streams=streams) if params.n > 1 else [(params, responder)]
+        for index, (own, receiver) in enumerate(parts):
+            request = request_of(own, origin, keys, index, entry.name, size=size, now=now)
+            answer = GenerationAnswer(
+                request,
+                own,
+                origin,
+                receiver,
+                streams=streams,
+                latencies=latencies,
+                clock=self._clock,
+                siblings=siblings,
+            )
+            self._submit(entry, answer, now)
+            if siblings.failed:
+                break
+        return keys
 
-    def embed(self, params: EmbedParams | RerankParams, origin: Origin, responder: Responder, *, size: int) -> int:
+    def embed(
+        self, params: EmbedParams | RerankParams, origin: Origin, responder: Responder, *, size: int
+    ) -> Sequence[int]:
         """Submit texts to embed or to rank; return the key that cancels them. Raises RpcError `model_unavailable`."""
         entry = self._pool.servable(params.model)
         now = self._clock()
@@ -100,7 +120,8 @@ class Inference:
             process=origin.pid,
             size=size,
         )
-        return self._submit(entry, EmbeddingAnswer(Request(spec), params, origin, responder), now)
+        self._submit(entry, EmbeddingAnswer(Request(spec), params, origin, responder), now)
+        return (spec.key,)
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
         """End a request in any state; unknown and ended ones are ignored."""
@@ -125,7 +146,7 @@ class Inference:
         self.tokenization.refuse_all(reason)
         self.runner.do(self.scheduler.refuse_all(reason, self._clock()))
 
-    def _submit(self, entry: ModelEntry, answer: PendingAnswer, now: float) -> int:
+    def _submit(self, entry: ModelEntry, answer: PendingAnswer, now: float) -> None:
         request = answer.request
         self.runner.answers[request.key] = answer
         self.runner.do(self.scheduler.submit(request, now))
@@ -133,7 +154,6 @@ class Inference:
             self._deadlines.add(expires_at)
         if request.key in self.runner.answers:
             self._arrived(entry)
-        return request.key
 
     def _expire(self) -> None:
         actions = self.scheduler.expire(self._clock())

@@ -182,4 +182,4 @@ class Admission:
         if self._gate.engine_of(request.model, request.spec.device) is None:
             return False
         free = self._gate.available(request.model, request.spec.device)
-        return free > self._waiting.count(request.model)
+        return free > self._waiting.count(request.model) + request.spec.behind

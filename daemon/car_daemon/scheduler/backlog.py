@@ -144,7 +144,7 @@ class Backlog:
             user = self._users.get(newcomer.spec.client[0])
             while self.bounds.overflow == "drop_oldest" and user is not None and not self.fits(newcomer):
                 key = user.oldest(range(rank, _LOWEST + 1))
-                if key is None:
+                if key is None or _alike(self.counted[key], newcomer):
                     break
                 self._remove(self.counted[key], leaving)
             fits = self.fits(newcomer) if self.bounds.overflow == "block" else self._displace(newcomer, leaving, rank)
@@ -309,3 +309,8 @@ class Backlog:
     def _forget(self, user: Places) -> None:
         if self._users.pop(user.uid, None) is not None:
             self._weights = self._weights - user.weight if self._users else 0.0
+
+
+def _alike(request: Request, newcomer: Request) -> bool:
+    """Return whether requests are for the same prompt: none of them gives up its place to another."""
+    return newcomer.spec.group is not None and request.spec.group == newcomer.spec.group

@@ -59,6 +59,8 @@ class RequestSpec(Struct, frozen=True, kw_only=True):
     """Everything about a request that is fixed when it arrives; times in seconds of the caller's clock."""
 
     key: int
+    group: int | None = None  # the lowest key of the requests for the same prompt, where there are several
+    behind: int = 0  # requests of the group with higher keys
     model: str
     arrived: float
     client: Client = (0, "")

@@ -119,8 +119,9 @@ class RequestTable:
         return [devices[device][key] for device in lost for key in devices[device]]
 
     def older(self, request: Request) -> list[Request]:
-        """Return the older requests of a request's `supersede` key."""
+        """Return the older requests of a request's `supersede` key; those for the same prompt are as old as it is."""
         if request.spec.supersede is None:
             return []
         same = self._supersede.get(request.spec.supersede, {})
-        return [each for each in same.values() if each.key < request.key]
+        first = request.key if request.spec.group is None else request.spec.group
+        return [each for each in same.values() if each.key < first]

@@ -202,6 +202,17 @@ def test_a_terminal_shows_the_pieces_of_a_call_as_they_come(daemon: FakeDaemon) 
         terminal.read_until(b'{\\"at\\"')
 
 
+@pytest.mark.parametrize("given", [("-n", "2"), ("--param", "n=2")])
+def test_several_answers_stand_below_headings_with_their_seeds(daemon: FakeDaemon, given: tuple[str, ...]) -> None:
+    answers = [{"text": "One\n", "finish_reason": "stop"}, {"text": "Two", "finish_reason": "length"}]
+    wire = {name: value for name, value in ANSWER.items() if name != "finish_reason"}
+    daemon.answers["infer"] = wire | {"answers": answers}
+    done = carctl("--socket", daemon.path, "infer", "Hi", "--stats", *given)
+    assert done.stdout.decode() == "--- answer 1 of 2, seed 7 ---\nOne\n--- answer 2 of 2, seed 8 ---\nTwo\n"
+    assert done.stderr.endswith(b"stop+length, seed 7\n")
+    assert daemon.params("infer")["n"] == 2
+
+
 def test_a_refused_option_names_itself(daemon: FakeDaemon) -> None:
     daemon.answers["infer"] = RpcError("invalid_params", param="top_p")
     done = carctl("--socket", daemon.path, "infer", "Hi", "--json", "--top-p", "7")

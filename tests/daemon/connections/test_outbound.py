@@ -174,6 +174,35 @@ def test_pieces_of_a_call_are_merged_while_their_client_does_not_read() -> None:
     assert (text["seq"], text["text"], "tool_calls" in text) == (2, "Two", False)
 
 
+def test_several_answers_are_merged_each_by_itself() -> None:
+    def scenario(client: Client) -> None:
+        client.block()
+        for index, text in ((1, "a"), (0, "b"), (1, "c"), (0, "d")):
+            client.stream.chunk(text, None, index)
+        assert client.stream.chunks == 3
+        client.pipe.go_on()
+
+    chunks = run(scenario).chunks
+    assert [(chunk["seq"], chunk.get("index"), chunk["text"]) for chunk in chunks] == [
+        (0, None, "first"),
+        (1, 1, "ac"),
+        (2, 0, "bd"),
+    ]
+
+
+def test_an_answer_that_begins_while_the_others_are_paused_is_paused_too() -> None:
+    def scenario(client: Client) -> None:
+        client.block()
+        client.stream.chunk("a" * PAUSE_BYTES, None, 0)
+        client.stream.chunk("a", None, 0)
+        client.stream.chunk("b", None, 1)
+        client.stream.chunk("b", None, 1)
+        client.did.append("reads")
+        client.pipe.go_on()
+
+    assert run(scenario).did == ["paused 1", "paused 1", "reads", "unpaused 1"]
+
+
 def test_a_stream_that_ends_while_it_waits_is_complete_and_counts_its_chunks() -> None:
     def scenario(client: Client) -> None:
         client.block()

@@ -57,7 +57,7 @@ class Client:
     def __init__(self) -> None:
         self.answers = 0
 
-    def chunk(self, text: str, extra: Extra | None) -> None: ...
+    def chunk(self, text: str, extra: Extra | None, index: int | None = None) -> None: ...
 
     def progress(self, params: Struct) -> None: ...
 
@@ -132,8 +132,11 @@ async def serve(seed: int) -> tuple[list[int], str | None]:
     clients = [Client() for _ in range(REQUESTS)]
     origin = Origin(0, 1, 1, "a", None, None)
     keys = [
-        inference.infer(InferParams(prompt="a"), origin, cast(Responder, client), size=1, streams=bool(number % 2))
+        key
         for number, client in enumerate(clients[:-2])
+        for key in inference.infer(
+            InferParams(prompt="a", n=1 + number % 3), origin, cast(Responder, client), size=1, streams=bool(number % 2)
+        )
     ]
     keys += [
         inference.tokenization.tokenize("m", TokenizeParams(text="a"), cast(Responder, client))

@@ -73,7 +73,8 @@ class Reported:
     def submit(self, priority: Priority = "latency_critical") -> int:
         """Send a request; return its key."""
         params = InferParams(prompt="a", priority=priority)
-        return self.inference.infer(params, ORIGIN, cast(Responder, Client()), size=1, streams=False)
+        (key,) = self.inference.infer(params, ORIGIN, cast(Responder, Client()), size=1, streams=False)
+        return key
 
     def run(self, sequence: int, prompt_tokens: int) -> int:
         """Have a request's prompt computed in a sequence; return its key."""

@@ -6,7 +6,7 @@ import pytest
 
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.ipc.frames import CallDelta, End, Extra, Prepared, RequestUpdate
-from car_daemon.requests.answer import Origin, Responder
+from car_daemon.requests.answer import Origin, Responder, Siblings
 from car_daemon.requests.generation import GenerationAnswer, request_of
 from car_daemon.telemetry.latencies import Latencies
 from car_protocol.answer import Answer, Usage
@@ -43,12 +43,19 @@ class Client:
 def running(client: Client, *, streams: bool) -> GenerationAnswer:
     """Return the answer to a request that runs."""
     params = InferParams(prompt="a")
-    request = request_of(params, ORIGIN, 7, "m", size=1, now=0.0)
+    request = request_of(params, ORIGIN, [7], 0, "m", size=1, now=0.0)
     responder = cast(Responder, client)
     answer = GenerationAnswer(
-        request, params, ORIGIN, responder, streams=streams, latencies=Latencies(), clock=lambda: 1.0
+        request,
+        params,
+        ORIGIN,
+        responder,
+        streams=streams,
+        latencies=Latencies(),
+        clock=lambda: 1.0,
+        siblings=Siblings((7,)),
     )
-    answer.prepared(Prepared(7, bytes(4), 8))
+    answer.prepared(Prepared(7, bytes(4), 8), routed=False)
     request.leased_at = 0.5
     answer.as_run()
     return answer

@@ -95,7 +95,7 @@ def test_a_request_is_prepared_for_the_user_who_sent_it() -> None:
 def test_the_log_says_what_an_engine_failed_with() -> None:
     link, errors = EncodingLink(broken=False), Errors()
     inference, _ = serving(link)
-    key = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
+    (key,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
     fault = "KeyError at car_daemon.engine.prompt:3"
     with capture_logs() as logs:
         inference.events.frame_received(1, Refused(key, "internal_error", {}, fault=fault))
@@ -118,7 +118,7 @@ def test_the_log_says_what_an_engine_failed_with() -> None:
 def test_an_engine_has_no_say_in_requests_of_another(frame: Callable[[int], FromEngine]) -> None:
     link, errors = EncodingLink(broken=False), Errors()
     inference, scheduler = serving(link)
-    key = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
+    (key,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
     before = repr(scheduler.requests[key])
     inference.events.frame_received(2, frame(key))
     assert (errors.reasons, repr(scheduler.requests[key])) == ([], before)
@@ -131,7 +131,7 @@ def test_an_engine_has_no_say_in_requests_of_another(frame: Callable[[int], From
 def test_a_refusal_that_cannot_be_sent_is_an_internal_error(reason: str, data: dict[str, Any]) -> None:
     errors = Errors()
     inference, scheduler = serving(EncodingLink(broken=False))
-    key = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
+    (key,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
     inference.events.frame_received(1, Refused(key, reason, data))
     assert (errors.reasons, len(scheduler.requests)) == (["internal_error"], 0)
 
@@ -140,7 +140,7 @@ def test_a_cancellation_is_a_debug_event_without_the_clients_own_id_and_label() 
     link, errors = EncodingLink(broken=False), Errors()
     inference, _ = serving(link)
     origin = Origin(0, 1, 1, "canary-id", "canary-label", None)
-    key = inference.infer(InferParams(prompt="canary-text"), origin, cast(Responder, errors), size=1, streams=False)
+    (key,) = inference.infer(InferParams(prompt="canary-text"), origin, cast(Responder, errors), size=1, streams=False)
     with capture_logs() as logs:
         inference.cancel(key)
         inference.cancel(key)
@@ -154,7 +154,7 @@ def test_the_log_says_what_went_wrong_under_a_request_but_not_what_is_wrong_with
 ) -> None:
     errors = Errors()
     inference, _ = serving(EncodingLink(broken=False))
-    key = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
+    (key,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
     inference.events.frame_received(1, Prepared(key, bytes(4), 1))
     end = End(None, None, Usage(1, 0, 0), 0.0, 0.0, fault)
     with capture_logs() as logs:
@@ -167,7 +167,7 @@ def test_an_engine_without_packed_weights_refuses_by_name_what_it_cannot_reprodu
     errors = Errors()
     inference, _ = serving(EncodingLink(broken=False))
     params = InferParams(prompt="a", reproducible=True)
-    key = inference.infer(params, ORIGIN, cast(Responder, errors), size=1, streams=False)
+    (key,) = inference.infer(params, ORIGIN, cast(Responder, errors), size=1, streams=False)
     inference.events.frame_received(1, Prepared(key, bytes(4), 9))
     end = End(None, None, Usage(1, 0, 0), 0.0, 0.0, "unpacked")
     inference.events.frame_received(1, StepDone(1, [RequestUpdate(key, 0, "", 0, 0, end=end)]))
@@ -179,7 +179,7 @@ def test_a_prompt_that_its_engine_has_no_room_for_is_refused_with_all_figures() 
     errors = Errors()
     inference, _ = serving(EncodingLink(broken=False))
     params = InferParams(prompt="a", max_tokens=9)
-    key = inference.infer(params, ORIGIN, cast(Responder, errors), size=1, streams=False)
+    (key,) = inference.infer(params, ORIGIN, cast(Responder, errors), size=1, streams=False)
     inference.events.frame_received(1, Prepared(key, bytes(4 * 600), 9))
     end = End(None, None, Usage(600, 0, 0), 0.0, 0.0, "context")
     inference.events.frame_received(1, StepDone(1, [RequestUpdate(key, 0, "", 0, 0, end=end)]))
@@ -195,7 +195,7 @@ def test_an_answer_of_any_length_needs_little_room_and_a_stated_one_all_of_it(
     open_ended: bool, max_tokens: int, room: int
 ) -> None:
     inference, scheduler = serving(EncodingLink(broken=False))
-    key = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, Errors()), size=1, streams=False)
+    (key,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, Errors()), size=1, streams=False)
     inference.events.frame_received(1, Prepared(key, bytes(4), max_tokens, open_ended=open_ended))
     assert scheduler.requests[key].prompt.room == room
 
@@ -210,10 +210,10 @@ def test_replicas_of_different_contexts_each_run_what_fits_them() -> None:
     for number, (link, ready) in enumerate([(short, READY), (long, longer)], start=1):
         pool.default.replicas[number - 1].become("ready", ready=ready)
         inference.events.engine_ready(pool.default, number, link, ready)
-    keys = []
+    keys: list[int] = []
     for prompt_tokens, max_tokens in ((5000, 3192), (100, 300)):
         params = InferParams(prompt="a")
-        keys.append(inference.infer(params, ORIGIN, cast(Responder, Errors()), size=1, streams=False))
+        keys += inference.infer(params, ORIGIN, cast(Responder, Errors()), size=1, streams=False)
         inference.events.frame_received(2, Prepared(keys[-1], bytes(4 * prompt_tokens), max_tokens, open_ended=True))
     runs = [[each.prepared.key for each in link.sent if isinstance(each, Run)] for link in (short, long)]
     assert runs == [[keys[1]], [keys[0]]]

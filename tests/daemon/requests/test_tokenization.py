@@ -24,7 +24,7 @@ class Answers:
     def chunks(self) -> int:
         raise AssertionError("tokenization does not stream")
 
-    def chunk(self, text: str, extra: Extra | None) -> None:
+    def chunk(self, text: str, extra: Extra | None, index: int | None = None) -> None:
         raise AssertionError("tokenization does not stream")
 
     def progress(self, params: Progress) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from car_client.carctl.chat.conversation import Conversation
-from car_client.carctl.failure import Unanswered, explain
+from car_client.carctl.failure import Unanswered, WrongUse, explain
 from car_client.carctl.request import add_request_arguments, add_system_argument, nearest, options_of
 from car_client.carctl.terminal.answer_writer import AnswerWriter
 from car_client.carctl.terminal.interrupt import on_interrupt
@@ -29,6 +29,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(client: Client, options: Namespace) -> None:
     """Answer line by line until the end of the input."""
+    if options_of(options).get("n", 1) != 1:
+        raise WrongUse("a chat goes on from one answer: leave n out, or use carctl infer -n")
     client.connect()
     chat = Chat(client, Conversation(options.model, options.system_message), options_of(options), options.stats)
     read = line_reader("> ", [f"/{name}" for name in COMMANDS])

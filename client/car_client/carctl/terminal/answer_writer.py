@@ -6,7 +6,7 @@ from typing import TextIO
 import msgspec
 
 from car_client.carctl.terminal.text import is_styled, visible
-from car_client.results import Answer, Chunk, ToolCallDelta
+from car_client.results import Answer, Chunk, OneAnswer, ToolCallDelta
 
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 
@@ -23,7 +23,7 @@ class AnswerWriter:
         self._call: ToolCallDelta | None = None  # the last piece of the call whose line is begun
         self._line_ends = ""  # received and not written: they may be the last of the answer
 
-    def write(self, piece: Chunk | Answer) -> None:
+    def write(self, piece: Chunk | Answer | OneAnswer) -> None:
         """Write a piece at once, except for trailing line ends."""
         if piece.reasoning and self._terminal:
             self._switch(thinking=True)
@@ -80,7 +80,7 @@ class AnswerWriter:
             self._output.write(code)
 
 
-def _calls(piece: Chunk | Answer) -> Iterable[ToolCallDelta]:
+def _calls(piece: Chunk | Answer | OneAnswer) -> Iterable[ToolCallDelta]:
     """Return the pieces of calls; a whole call is one piece."""
     if isinstance(piece, Chunk):
         return piece.tool_calls or ()

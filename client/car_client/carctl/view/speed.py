@@ -16,9 +16,15 @@ def speed(answer: Answer) -> str:
         f"queue {duration(timings.queue_ms / 1000)}",
         f"first token {duration(timings.ttft_ms / 1000)}",
         f"total {duration(timings.total_ms / 1000)}",
-        f"{answer.finish_reason}, seed {answer.seed}",
+        f"{_ends(answer)}, seed {answer.seed}",
     ]
     return "; ".join(parts)
+
+
+def _ends(answer: Answer) -> str:
+    """Return the reason of the end, or of several answers each different one."""
+    reasons: list[str | None] = [each.finish_reason for each in answer.answers or ()] or [answer.finish_reason]
+    return "+".join(dict.fromkeys(map(str, reasons)))
 
 
 def _rate(tokens: int, ms: float) -> str:

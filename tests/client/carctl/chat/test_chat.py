@@ -236,3 +236,9 @@ def test_the_line_before_comes_back_with_the_arrow(daemon: FakeDaemon) -> None:
         talk.type(b"\x1b[A\r")
         daemon.wait_for("infer_stream", 2)
     assert daemon.params("infer_stream")["messages"] == [USER, ANSWER, USER]
+
+
+def test_a_chat_of_several_answers_is_refused(daemon: FakeDaemon) -> None:
+    done = carctl("--socket", daemon.path, "chat", "--param", "n=2", input=b"Hi\n")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"leave n out" in done.stderr
