@@ -1,14 +1,15 @@
 """Reproducible answers: equal alone, beside others, parked, cached, on two replicas and after a restart; their cost.
 
 `python -m benchmarks.reproducible` computes 40 prompts of 10 to 1,500 tokens in each of these ways, greedy and seeded,
-with log-probabilities, and compares them byte by byte; it fails where one differs. `--prompts N` computes fewer.
+with log-probabilities, and compares them byte by byte; it fails where one differs. `--prompts N` computes fewer,
+`--prompts 0` measures the cost alone.
 """
 
 import argparse
 import asyncio
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -146,15 +147,13 @@ WAYS: dict[str, tuple[Way, int, str]] = {
 }
 
 
-def differing(model: Path, asked: list[Question], ways: Iterable[str] = WAYS) -> dict[str, int]:
-    """Return how many answers differ from those alone, by way."""
+def differing(model: Path, asked: list[Question], ways: Iterable[str] = WAYS) -> Iterator[tuple[str, int]]:
+    """Yield how many answers differ from those alone, with the way."""
     expected = run(alone, asked, model, OTHERS)
-    different = {}
     for name in ways:
         way, sequences, more = WAYS[name]
         answers = run(way, asked, model, sequences, more)
-        different[name] = sum(answer != before for answer, before in zip(answers, expected, strict=True))
-    return different
+        yield name, sum(answer != before for answer, before in zip(answers, expected, strict=True))
 
 
 async def costs(client: AsyncClient, report: Report) -> None:
@@ -190,7 +189,8 @@ def main() -> None:
     options = parser.parse_args()
     report = Report("reproducible")
     model = model_file("q8_0")
-    for name, different in differing(model, questions(options.prompts), options.way or WAYS).items():
+    ways = (options.way or WAYS) if options.prompts else ()
+    for name, different in differing(model, questions(options.prompts), ways) if ways else ():
         report.say(f"answers of {options.prompts} that differ {name}", different)
         assert not different
     if not options.no_costs:
