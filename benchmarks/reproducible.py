@@ -147,12 +147,14 @@ WAYS: dict[str, tuple[Way, int, str]] = {
 }
 
 
-def differing(model: Path, asked: list[Question], ways: Iterable[str] = WAYS) -> Iterator[tuple[str, int]]:
-    """Yield how many answers differ from those alone, with the way."""
-    expected = run(alone, asked, model, OTHERS)
+def differing(
+    model: Path, asked: list[Question], ways: Iterable[str] = WAYS, more: str = ""
+) -> Iterator[tuple[str, int]]:
+    """Yield how many answers differ from those alone, with the way; `more` is configuration of the model."""
+    expected = run(alone, asked, model, OTHERS, more)
     for name in ways:
-        way, sequences, more = WAYS[name]
-        answers = run(way, asked, model, sequences, more)
+        way, sequences, own = WAYS[name]
+        answers = run(way, asked, model, sequences, own + more)
         yield name, sum(answer != before for answer, before in zip(answers, expected, strict=True))
 
 
@@ -185,21 +187,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=PROMPTS)
     parser.add_argument("--way", choices=WAYS, action="append", help="this way alone (repeatable)")
+    parser.add_argument("--threads", type=int, help="of each engine; the physical cores where absent")
     parser.add_argument("--no-costs", action="store_true")
     options = parser.parse_args()
     report = Report("reproducible")
     model = model_file("q8_0")
-    ways = (options.way or WAYS) if options.prompts else ()
-    for name, different in differing(model, questions(options.prompts), ways) if ways else ():
-        report.say(f"answers of {options.prompts} that differ {name}", different)
-        assert not different
+    more = f"threads = {options.threads}\n" if options.threads else ""
+    if options.prompts:
+        for name, different in differing(model, questions(options.prompts), options.way or WAYS, more):
+            report.say(f"answers of {options.prompts} that differ {name}", different)
+            assert not different
     if not options.no_costs:
 
         async def measured(client: AsyncClient, _: list[Question]) -> list[Content]:
             await costs(client, report)
             return []
 
-        run(measured, [], model, 4)
+        run(measured, [], model, 4, more)
     report.close()
 
 

@@ -87,6 +87,18 @@ def test_another_image_in_the_same_place_is_no_cache_hit(eyes: RawClient) -> Non
     assert 0 < other["usage"]["cached_tokens"] < other["usage"]["prompt_tokens"] - IMAGE_TOKENS
 
 
+def test_a_reproducible_answer_to_images_is_the_same_cached_and_beside_others(eyes: RawClient) -> None:
+    words = "many words before it, and as many after it. " * 4
+    exact = asked(words, picture(9), words, picture(8), reproducible=True)
+    alone = eyes.result("infer", exact)
+    requests = [
+        eyes.send("infer", each) for each in (asked(picture(3), words), exact, {**exact, "cache_prompt": False})
+    ]
+    _, cached, again = [eyes.response(request)["result"] for request in requests]
+    assert cached["usage"]["cached_tokens"] > 200
+    assert [each["logprobs"] for each in (cached, again)] == [alone["logprobs"]] * 2
+
+
 def test_several_images_and_several_requests_at_once_are_answered_as_each_alone(eyes: RawClient) -> None:
     wanted = [asked(picture(shade), "and", picture(255 - shade), cache_prompt=False) for shade in (5, 90, 200)]
     alone = [thought(eyes.result("infer", params)) for params in wanted]

@@ -12,7 +12,7 @@ from tests.e2e.support import Daemon, Json, RawClient, configured, endless
 from tools.random_model import generate
 
 Start = Callable[..., Daemon]
-# More than 512 cells: below, llama.cpp's results do not depend on threads and on other rows.
+# More than 256 cells: below, llama.cpp's results depend less on threads and on other rows.
 TOKENS = [40 + place * 7 % 200 for place in range(600)]
 
 
@@ -46,6 +46,14 @@ def test_an_answer_is_the_same_alone_cached_and_beside_others(
 def test_without_a_seed_it_samples_with_seed_0(client: RawClient) -> None:
     answers = [client.result("infer", exact(50, temperature=2, **seed)) for seed in ({}, {}, {"seed": 0})]
     assert [content(answer) for answer in answers] == [{**content(answers[0]), "seed": 0}] * 3
+
+
+def test_an_answer_under_a_schema_is_the_same_beside_others(client: RawClient, daemon: Daemon) -> None:
+    asked = exact(400, json_schema={"type": "array", "items": {"type": "integer"}}, temperature=1.5, ignore_eos=False)
+    alone = client.result("infer", asked)
+    with daemon.connect() as other:
+        other.first_chunk(other.send("infer_stream", endless()))
+        assert content(client.result("infer", asked)) == content(alone)
 
 
 @pytest.mark.parametrize("saved_bytes", [0, 10**9])

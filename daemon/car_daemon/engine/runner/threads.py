@@ -8,7 +8,7 @@ from car_daemon.engine.batching.costs import StepCosts
 class ThreadCount:
     """Report every change to the contexts; costs of steps are learned for each number of threads.
 
-    llama.cpp's attention over 512 cells and more sums up by threads, so that their number changes results: while it is
+    llama.cpp's attention over more than 256 cells sums up by threads, so that their number changes results: while it is
     fixed, the engine computes with the number that it was loaded with.
     """
 

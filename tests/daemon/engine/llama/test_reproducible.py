@@ -26,7 +26,7 @@ CONTEXT = 1024
 ANSWER = 10
 RANDOM = Random(1)
 SHARED = [RANDOM.randrange(20, 400) for _ in range(700)]
-# Lengths on both sides of 512 cells, where llama.cpp's attention begins to depend on threads, and of the grid's cuts.
+# Lengths on both sides of 256 cells, where llama.cpp's attention begins to depend on threads, and of the grid's cuts.
 PROMPTS = [
     SHARED[:common] + [RANDOM.randrange(20, 400) for _ in range(own)]
     for common, own in ((0, 10), (64, 64), (100, 1), (300, 50), (500, 140), (576, 65), (700, 3))
