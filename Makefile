@@ -141,6 +141,7 @@ bench-full: install ## all benchmarks
 	$(BIN)/python -m benchmarks.reproducible
 	$(BIN)/python -m benchmarks.neighbours
 	$(BIN)/python -m benchmarks.idle
+	$(BIN)/python -m benchmarks.door
 	$(BIN)/python -m benchmarks.memory --full
 
 clean: ## remove build outputs

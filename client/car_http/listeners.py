@@ -14,6 +14,7 @@ SOCKET_NAME = "http"
 _FIRST_DESCRIPTOR = 3
 _VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
 _BACKLOG = 1024
+_SEND_BUFFER = 128 * 1024
 _SOCKET_UMASK = 0o177
 _OTHERS_MAY_WRITE = 0o022
 
@@ -64,6 +65,8 @@ def _loopback(address: Loopback) -> socket.socket:
     try:
         # Connections of the previous door that still time out do not keep the port.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit it: without it the kernel keeps megabytes for a client that does not read.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         listener.bind((address.host, address.port))
         listener.listen(_BACKLOG)
     except OSError as error:

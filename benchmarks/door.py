@@ -1,0 +1,142 @@
+"""The cost of the HTTP door: CPU of its process a token, and how much later the first token comes than by the socket.
+
+Both ways take turns in one run, and the figures are medians. Run: python -m benchmarks.door
+"""
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+BIN = Path(sys.executable).parent
+PROMPT = "What is capacity?"
+Messages = list[dict[str, str]]
+_MESSAGES: Messages = [{"role": "user", "content": PROMPT}]
+
+
+@contextmanager
+def processes(folder: Path) -> Iterator[psutil.Process]:
+    """Run a daemon and a door in front of it; yield the door."""
+    env = {**os.environ, "XDG_CONFIG_HOME": str(folder)}
+    card = subprocess.Popen([str(BIN / "card"), "--socket", str(folder / "card.sock"), "--capacity", "8"], env=env)
+    listen = ["--listen", f"unix:{folder}/http.sock", "--socket", str(folder / "card.sock")]
+    door = subprocess.Popen([str(BIN / "card-http"), *listen], env=env)
+    try:
+        while not all((folder / name).exists() for name in ("card.sock", "http.sock")):
+            time.sleep(0.05)
+        yield psutil.Process(door.pid)
+    finally:
+        for process in (door, card):
+            process.terminate()
+            process.wait()
+
+
+class ByDoor:
+    """A connection to the door that is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(folder / "http.sock"))
+        self._file = self._socket.makefile("rb")
+
+    def stream(self, **more: Any) -> tuple[float, int]:
+        """Return the seconds to the first token of a chat, and the number of its chunks."""
+        body = json.dumps({"model": "guide", "messages": _MESSAGES, "stream": True, **more}).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head += b"Content-Length: %d\r\n\r\n" % len(body)
+        begun = time.perf_counter()
+        self._socket.sendall(head + body)
+        first, chunks = 0.0, 0
+        for line in self._file:
+            if b'"delta":{"content":' in line and b'"role"' not in line:
+                first = first or time.perf_counter() - begun
+                chunks += 1
+            elif line == b"0\r\n":
+                self._file.readline()
+                break
+        return first, chunks
+
+
+class BySocket:
+    """A connection to the daemon that is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(folder / "card.sock"))
+        self._file = self._socket.makefile("rb")
+
+    def stream(self, **more: Any) -> tuple[float, int]:
+        """Return the seconds to the first token of a chat, and the number of its chunks."""
+        params = {"messages": _MESSAGES, **more}
+        begun = time.perf_counter()
+        request = {"jsonrpc": "2.0", "id": 1, "method": "infer_stream", "params": params}
+        self._socket.sendall(json.dumps(request).encode() + b"\n")
+        first, chunks = 0.0, 0
+        for line in self._file:
+            if b'"infer_stream/chunk"' in line:
+                first = first or time.perf_counter() - begun
+                chunks += 1
+            else:
+                break
+        return first, chunks
+
+
+def first_tokens(folder: Path, count: int) -> tuple[float, float]:
+    """Return the median milliseconds to the first token by the socket and by the door, in turns."""
+    ways: tuple[BySocket | ByDoor, ...] = (BySocket(folder), ByDoor(folder))
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(count):
+        for way, seconds in zip(ways, times, strict=True):
+            seconds.append(way.stream(max_tokens=2, temperature=0)[0])
+    by_socket, by_door = (statistics.median(seconds) * 1000 for seconds in times)
+    return by_socket, by_door
+
+
+def cpu_per_chunk(folder: Path, door: psutil.Process, streams: int) -> tuple[float, int]:
+    """Return the microseconds of CPU of the door a chunk, over streams at once, and the number of chunks."""
+    counts: list[int] = []
+
+    def run() -> None:
+        counts.append(ByDoor(folder).stream(max_tokens=2000, ignore_eos=True, seed=1)[1])
+
+    before = door.cpu_times()
+    threads = [threading.Thread(target=run) for _ in range(streams)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    after = door.cpu_times()
+    used = after.user + after.system - before.user - before.system
+    return used * 1e6 / sum(counts), sum(counts)
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--requests", type=int, default=200, help="requests by each way (default: 200)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="card-") as name, processes(Path(name)) as door:
+        folder = Path(name)
+        first_tokens(folder, 10)  # the model is loaded and the caches are warm
+        by_socket, by_door = first_tokens(folder, options.requests)
+        print(f"first token, median of {options.requests}: socket {by_socket:.2f} ms, door {by_door:.2f} ms")
+        for streams in (1, 4, 8):
+            micros, chunks = cpu_per_chunk(folder, door, streams)
+            print(f"{streams} streams: {micros:.1f} us of CPU in the door a chunk ({chunks} chunks)")
+        print(f"resident memory of the door: {door.memory_info().rss / 2**20:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()
