@@ -1,5 +1,6 @@
 """The client's result types say what the protocol's definitions say, in plain types."""
 
+from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -30,6 +31,8 @@ NEWER: dict[type[msgspec.Struct], dict[str, object]] = {
     results.Model: {"aliases": [], "defaults": results.Defaults()},
     results.ModelStatus: {"aliases": [], "defaults": results.Defaults()},
 }
+# Results of a daemon of version 0.1.0, as it sent them.
+RECORDED = msgspec.json.decode((Path(__file__).parent / "daemon_0_1_0.json").read_bytes())
 WIRE = {wire: plain for plain, wire in PAIRS.items()}
 
 
@@ -75,11 +78,27 @@ def test_members_that_the_daemon_may_leave_out_are_none_or_empty(
     assert {name: fields[name].default_factory() for name in fields.keys() - defaults} == NEWER.get(kind, {})
 
 
-def test_a_daemon_of_version_0_1_is_understood() -> None:
-    entry = {name: value for name, value in samples.model().items() if name not in ("aliases", "defaults")}
-    (model,) = msgspec.convert({"models": [entry]}, calls.Models).models
-    assert (model.aliases, model.defaults, model.name) == ([], results.Defaults(), "guide")
-    assert msgspec.convert({"tokens": [1, 2]}, calls.tokenize("Hi", None, {}).result).tokens == [1, 2]
+@pytest.mark.parametrize(
+    "spec",
+    [
+        calls.capacity(),
+        calls.infer("infer", "Hi", None, None, {}),
+        calls.infer("infer_stream", "Hi", None, None, {}),
+        calls.tokenize("Hi", None, {}),
+        calls.models(),
+        calls.show_model("guide"),
+        calls.status(),
+    ],
+    ids=lambda spec: spec.method,
+)
+def test_results_of_a_daemon_of_version_0_1_0_are_read(spec: calls.CallSpec[Any]) -> None:
+    assert isinstance(msgspec.convert(RECORDED[spec.method], spec.result), spec.result)
+
+
+def test_members_that_a_daemon_of_version_0_1_0_does_not_send_are_empty() -> None:
+    [model] = msgspec.convert(RECORDED["models/list"], calls.models().result).models
+    assert (model.name, model.aliases, model.defaults) == ("guide", [], results.Defaults())
+    assert msgspec.convert(RECORDED["chunk"], results.Chunk).text
 
 
 def test_a_result_is_encoded_as_it_came() -> None:
