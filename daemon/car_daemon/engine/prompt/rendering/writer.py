@@ -42,7 +42,14 @@ class TemplateWriter:
 
     def text(self, chat: Chat, escape: Escape, *, typed: bool = False) -> str:
         """Return a chat's text; raises what the template raises, its own refusal before others."""
-        return self._formed(replace(chat, messages=self._taken(chat.messages)), escape, typed=typed)
+        taken = replace(chat, messages=self._taken(chat.messages))
+        return self._formed(taken, escape, typed=typed or self.needs_parts)
+
+    @cached_property
+    def needs_parts(self) -> bool:
+        """True if the template shows content only where it is a list of parts."""
+        said = [Message("user", _SAID)]
+        return _SAID not in (self._tried(said) or "") and _SAID in (self._tried(said, typed=True) or "")
 
     @cached_property
     def takes_system(self) -> bool:
@@ -57,7 +64,8 @@ class TemplateWriter:
     @cached_property
     def takes_calls(self) -> bool:
         """True if the template shows all calls of an answer; also where it shows none."""
-        one, several = (self._tried([_USER, *_called(names)]) for names in (_CALLS[:1], _CALLS))
+        made = (_called(_CALLS[:1]), _called(_CALLS))
+        one, several = (self._tried([_USER, *turns], typed=self.needs_parts) for turns in made)
         return one is None or _CALLS[0] not in one or (several is not None and _CALLS[1] in several)
 
     def _taken(self, messages: list[Message]) -> list[Message]:
@@ -73,13 +81,13 @@ class TemplateWriter:
 
     def _shows(self, role: str) -> bool:
         """Return whether a message is shown; true where the template takes not even a short chat without it."""
-        shown = self._tried([Message(role, _SAID), _USER])
-        return _SAID in shown if shown is not None else self._tried([_USER]) is None
+        shown, alone = (self._tried(said, typed=self.needs_parts) for said in ([Message(role, _SAID), _USER], [_USER]))
+        return _SAID in shown if shown is not None else alone is None
 
-    def _tried(self, messages: list[Message]) -> str | None:
+    def _tried(self, messages: list[Message], *, typed: bool = False) -> str | None:
         # A template is the model's code and may raise anything.
         with suppress(Exception):
-            return self._formed(Chat(messages=messages), lambda value: value, typed=False)
+            return self._formed(Chat(messages=messages), lambda value: value, typed=typed)
         return None
 
     def _formed(self, chat: Chat, escape: Escape, *, typed: bool) -> str:

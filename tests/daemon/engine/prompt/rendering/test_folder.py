@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from car_daemon.engine.prompt.rendering.writer import TemplateWriter
 from car_daemon.engine.prompt.template import ChatTemplate, TemplateError
 from car_protocol.conversation import Function, Message, Tool
 from tests.daemon.engine.prompt.chats import TODAY, call, calls, chat, result, tool
@@ -110,6 +111,11 @@ def test_a_conversation_is_shown_in_its_order(name: str) -> None:
     assert -1 not in places
     assert places == sorted(places)
     assert "Kindly reply" in text
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_content_stays_a_text(name: str) -> None:
+    assert not TemplateWriter(SOURCES[name], {"bos_token": "", "eos_token": ""}, lambda: TODAY).needs_parts
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -32,6 +32,14 @@ def writer(source: str, clock: Clock | None = None) -> TemplateWriter:
     return TemplateWriter(source, {"bos_token": "<s>", "eos_token": "</s>"}, clock or Clock())
 
 
+def tried(source: str, clock: Clock) -> TemplateWriter:
+    """Return a writer that was tried out, as a load does, and whose readings are counted from here."""
+    found = writer(source, clock)
+    assert not found.needs_parts
+    clock.readings = 0
+    return found
+
+
 def text(source: str, *messages: Message, **members: Any) -> str:
     """Return the text of a chat."""
     return writer(source).text(chat(*(messages or user("hi")), **members), lambda value: value)
@@ -66,6 +74,18 @@ def test_content_beside_calls_is_empty_for_templates_that_take_its_length() -> N
     source = "{% if messages[0].content is none or messages[0].content | length == 0 %}empty{% endif %}"
     assert text(source, calls(call("f", "{}"))) == "empty"
     assert text(source + "{{ messages[0].content | length }}", calls(call("f", "{}"))) == "empty0"
+
+
+def test_content_is_a_list_of_parts_for_templates_that_show_no_other() -> None:
+    parts = (
+        "{% for m in messages %}{{ m.role }}:{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}"
+        "{% endif %}{% endfor %};{% endfor %}"
+    )
+    assert text(parts, Message("system", "Be kind."), *user("Hi")) == "system:Be kind.;user:Hi;"
+    failing = parts.replace("{{ m.role }}", "{{ m.content[0]['type'] + '-' }}")
+    assert text(failing, *user("Hi")) == "text-:Hi;"
+    assert text("{{ messages[0].content is string }}{{ messages[0].content }}", *user("Hi")) == "TrueHi"
+    assert text("{{ messages[0].content is string }}", *user("Hi")) == "True"
 
 
 def test_functions_are_a_list_and_json_as_text() -> None:
@@ -104,8 +124,9 @@ def test_a_template_adds_to_its_own_lists_alone() -> None:
 def test_lists_that_grow_are_bounded_and_not_tried_again(source: str) -> None:
     clock = Clock()
     asked = chat(*user("hi"), tools=[tool("f", "long" * 25_000, {})])
+    bounded = tried(source, clock)
     with pytest.raises(TooMuchMemory, match=r"the limit leaves|more than"):
-        writer(source, clock).text(asked, lambda value: value)
+        bounded.text(asked, lambda value: value)
     assert clock.readings == 1
 
 
@@ -116,10 +137,9 @@ def test_a_list_that_contains_itself_is_refused_where_it_is_written() -> None:
 
 def test_text_without_end_is_not_tried_again() -> None:
     clock = Clock()
+    endless = tried("{% for i in range(99999) %}{{ x }}{% endfor %}", clock)
     with pytest.raises(TooMuchMemory, match="the template wrote"):
-        writer("{% for i in range(99999) %}{{ x }}{% endfor %}", clock).text(
-            chat(*user("hi"), template_args={"x": "a" * 1000}), lambda value: value
-        )
+        endless.text(chat(*user("hi"), template_args={"x": "a" * 1000}), lambda value: value)
     assert clock.readings == 1
 
 
@@ -129,8 +149,9 @@ def test_generators_are_written_as_json() -> None:
 
 def test_a_form_that_fails_is_followed_by_one_other() -> None:
     clock = Clock()
+    failing = tried("{{ nothing.at_all }}", clock)
     with pytest.raises(Exception, match="nothing"):
-        writer("{{ nothing.at_all }}", clock).text(chat(*user("hi")), lambda value: value)
+        failing.text(chat(*user("hi")), lambda value: value)
     assert clock.readings == 2
 
 
