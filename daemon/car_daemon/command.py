@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -11,8 +12,9 @@ from typing import NoReturn, get_args
 
 import uvloop
 
+from car_daemon import guide
 from car_daemon.config.settings import Config, Flags, load_config
-from car_daemon.config.tables import MAX_THREADS, ConfigError
+from car_daemon.config.tables import GUIDE, MAX_THREADS, ConfigError
 from car_daemon.engines.link import launch
 from car_daemon.host import event_log
 from car_daemon.lifecycle.assembly import Seams, Sockets
@@ -34,6 +36,8 @@ EX_TEMPFAIL = 75
 EX_CONFIG = 78
 _MAX_PORTABLE_INT = 2**31 - 1
 _MOST_DIGITS = 10
+_STANDARD_ERROR = 2
+_HINT = "card: the built-in guide answers, which knows card alone; a model of your own: carctl models suggest\n"
 
 
 def run(arguments: list[str]) -> int:
@@ -41,11 +45,15 @@ def run(arguments: list[str]) -> int:
     logs.open_standard_streams()
     options = vars(_parser().parse_args(arguments))
     only_check = options.pop("check_config")
+    if options.pop("check"):
+        return _check()
     flags = Flags(**options)
     try:
         config = load_config(flags)
         if only_check:
             return 0
+        if config.default_model == GUIDE and os.isatty(_STANDARD_ERROR):
+            logs.standard_error.write(_HINT)
         missing = _missing_model(config)
         if missing is not None:
             return _complain(EX_UNAVAILABLE, missing)
@@ -125,6 +133,16 @@ async def _configure_log(config: Config) -> None:
     logs.configure(config.log_level, config.log_format)
 
 
+def _check() -> int:
+    """Try the installed llama.cpp; print what was found."""
+    # Imported here because no other start needs it.
+    from car_daemon.engines.binding_check import check_binding
+
+    check = check_binding(guide.PATH)
+    logs.standard_error.write(f"card: {check.text}\n")
+    return 0 if check.works else EX_UNAVAILABLE
+
+
 def _missing_model(config: Config) -> str | None:
     settings = config.models[config.default_model]
     # A path without permission counts as missing.
@@ -160,6 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", metavar="FILE", help="the TOML file (default: card.toml in the configuration folders)"
     )
+    parser.add_argument("--check", action="store_true", help="try llama.cpp on this machine and exit")
     parser.add_argument("--check-config", action="store_true", help="check the configuration and exit")
     count, positive = _integer(0, "an integer of at least 0"), _integer(1, "a positive integer")
     threads = _integer(1, f"a positive integer of at most {MAX_THREADS}", most=MAX_THREADS)

@@ -22,6 +22,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Blocks that are not run here, by their page and how they begin.
 NOT_RUN = {
+    ("README.md", "pip install"): "installs everything anew; make release takes these steps",
     ("README.md", "make demo"): "installs everything anew; the pipeline runs both commands",
     ("architecture.md", " apps ──"): "a drawing",
     ("architecture.md", "a free sequence"): "a drawing",

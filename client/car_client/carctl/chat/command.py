@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from car_client.carctl.chat.conversation import Conversation
 from car_client.carctl.failure import Unanswered, WrongUse, explain
+from car_client.carctl.models.guide import GUIDE, HINT
 from car_client.carctl.request import add_request_arguments, add_system_argument, nearest, options_of
 from car_client.carctl.terminal.answer_writer import AnswerWriter
 from car_client.carctl.terminal.interrupt import on_interrupt
@@ -36,6 +37,8 @@ def run(client: Client, options: Namespace) -> None:
     read = line_reader("> ", [f"/{name}" for name in COMMANDS])
     if sys.stdin.isatty():
         _note("Ctrl-C cancels an answer, Ctrl-D quits, /help lists the commands")
+        if options.model == GUIDE or (options.model is None and _default_name(client) == GUIDE):
+            _note(HINT)
     while (line := _line(read)) is not None:
         chat.handle(line)
     if chat.failure is not None and not sys.stdin.isatty():
@@ -99,6 +102,10 @@ class ChatCommand(NamedTuple):
     argument: str
     summary: str
     act: Callable[[Chat, str], str]
+
+
+def _default_name(client: Client) -> str | None:
+    return next((model.name for model in client.models() if model.default), None)
 
 
 def _line(read: Callable[[], str]) -> str | None:

@@ -16,6 +16,7 @@ from car_client.carctl.hub.choice import Choice, choose, repository
 from car_client.carctl.hub.folder import folder_of
 from car_client.carctl.hub.pull import EVERYBODY_READS, Puller
 from car_client.carctl.hub.remote import Hub
+from car_client.carctl.models.guide import GUIDE
 from car_client.carctl.request import nearest
 from car_client.carctl.terminal.byte_progress import progress_on
 from car_client.client import Client
@@ -23,7 +24,6 @@ from car_client.errors import DaemonUnavailable
 from car_protocol.hub import PREFIX, HubFile, hub_file
 
 _MAGIC = b"GGUF"
-_GUIDE = "guide"
 _PART = re.compile(r"-00001-of-\d{5}$")
 _FORM = "PATH|hf:OWNER/REPO[:QUANT]|hf:OWNER/REPO/FILE.gguf"
 
@@ -70,10 +70,10 @@ def run(client: Client, options: Namespace) -> None:
 def use(client: Client, options: Namespace) -> None:
     """Make a configured model the default one."""
     with _changed(client, options) as config:
-        names = [_GUIDE, *config.models]
+        names = [GUIDE, *config.models]
         if options.name not in names:
             raise WrongUse(f"{config.path} has no model {options.name!r}{nearest(options.name, names)}")
-        before = config.default_model or _GUIDE
+        before = config.default_model or GUIDE
         config.use_model(options.name)
     print(f"default model: {options.name} (before: {before}), in {config.path}")
     _tell(client, options.name, config)

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from car_client.carctl.models.command import LoadBar
+from car_client.carctl.models.guide import GUIDE, HINT
 from car_client.carctl.service.command import card_command, manager_of
 from car_client.carctl.service.process_end import wait_for_end
 from car_client.carctl.service.steps import ServiceError, Steps
@@ -54,6 +55,8 @@ def up(client: Client, options: Namespace) -> None:
     where = "" if log is None else f"; log: {log}"
     already = " already" if running else ""
     print(f"card is up{already}: {capacity.model}, {capacity.capacity} at once{where}")
+    if capacity.model == GUIDE and sys.stdout.isatty():
+        print(HINT)
 
 
 def down(client: Client, options: Namespace) -> None:

@@ -1,0 +1,30 @@
+"""Decode as an engine does at first: a llama.cpp that was built wrongly, or for another CPU, dies of it.
+
+`python -m car_daemon.engine.trial MODEL` prints the tokens per second of one sequence.
+"""
+
+import sys
+import time
+
+from car_daemon.engine.llama.calibration import Calibration
+from car_daemon.engine.llama.library import silence
+from car_daemon.engine.llama.model import LlamaModel
+from car_daemon.engine.llama.sequence_bytes import sequence_bytes
+
+_MEMORY_BYTES = 256 << 20
+_SECONDS = 2.0  # far more than the plan takes on an idle machine
+# Threads that wait for each other stand still on busy cores, and tell nothing of the build.
+_THREADS = 1
+
+
+def main() -> None:
+    """Decode at several sizes if llama.cpp can; a crash ends the process."""
+    silence()
+    model = LlamaModel(sys.argv[1], gpu_layers=0, progress=lambda _done: None)
+    need = sequence_bytes(model, threads=_THREADS)
+    trial = Calibration(model, need, threads=_THREADS, memory_bytes=_MEMORY_BYTES, clock=time.perf_counter)
+    sys.stdout.write(f"{1 / min(trial.measure(_SECONDS).decode.values()):.0f}\n")
+
+
+if __name__ == "__main__":
+    main()

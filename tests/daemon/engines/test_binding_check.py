@@ -1,0 +1,34 @@
+"""`card --check`: what is said of a llama.cpp that works, crashes, crawls or does not start."""
+
+from pathlib import Path
+
+import pytest
+
+from car_daemon.engines.binding_check import check_binding
+
+TRIALS = {
+    "works": ("print(12000)", True, "12,000 tokens/s"),
+    "crawls": ("print(40)", False, "40 tokens/s with the built-in model, where 500 are the least"),
+    "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", False, "SIGILL"),
+    "does not start": ("raise OSError('libgomp.so.1 is missing')", False, "libgomp.so.1 is missing"),
+}
+
+
+@pytest.mark.parametrize(("program", "works", "said"), TRIALS.values(), ids=list(TRIALS))
+def test_a_trial_is_judged_by_its_end_and_its_speed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, works: bool, said: str
+) -> None:
+    pytest.importorskip("llama_cpp")
+    (tmp_path / "stand_in.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    check = check_binding(Path("model.gguf"), "stand_in")
+    assert check.works == works
+    assert said in check.text
+    assert works or "make rebuild" in check.text
+
+
+def test_a_missing_binding_is_told_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    check = check_binding(Path("model.gguf"))
+    assert not check.works
+    assert "pip install 'card-daemon[daemon]'" in check.text
