@@ -21,7 +21,7 @@ _BLOCKS: dict[KvType, tuple[int, int]] = {"f16": (2, 1), "q8_0": (34, 32), "q4_0
 # The attention mask of a batch: 512 rows of 16-bit floats, as long as a sequence.
 _MASK_BYTES_PER_TOKEN = 512 * 2
 # The KV cache's fraction of the free memory: by policy, for a number of sequences of any length, for explicit figures.
-_FRACTION = 0.25
+HOST_PART = 0.25
 _NUMBER_FRACTION = 0.5
 _EXPLICIT_FRACTION = 0.9
 # A default context leaves room for this many sequences.
@@ -73,7 +73,8 @@ class Need(Struct, frozen=True):
     """The inputs of the declaration: the memory of a sequence and of the machine, the cost curve, explicit figures.
 
     `free_bytes` is the memory left after the weights; `policy` names the source of `sequences`, or decides where they
-    are None. A model runs at most `most_sequences`; llama.cpp aborts with some models beyond `most_tokens`.
+    are None. `part` is that of the free memory which an engine takes by itself. A model runs at most `most_sequences`;
+    llama.cpp aborts with some models beyond `most_tokens`.
     """
 
     sequence_bytes: SequenceBytes
@@ -87,6 +88,17 @@ class Need(Struct, frozen=True):
     sequences: int | None = None
     most_sequences: int = MAX_SEQUENCES
     most_tokens: int | None = None
+    part: float = HOST_PART
+
+    @property
+    def number_part(self) -> float:
+        """The part of the memory for a given number of sequences of any length."""
+        return max(self.part, _NUMBER_FRACTION)
+
+    @property
+    def explicit_part(self) -> float:
+        """The part of the memory for explicit figures."""
+        return max(self.part, _EXPLICIT_FRACTION)
 
 
 class Declared(Struct, frozen=True):
@@ -121,7 +133,10 @@ def fitting(need: Need) -> Fitting:
     """Return the sequences within the free memory, without the policy and the curve."""
     context = _context_tokens(need, need.sequences)
     return Fitting(
-        context, _number(need, context, _FRACTION), _number(need, context, _EXPLICIT_FRACTION), _offers(need)
+        context,
+        _number(need, context, need.part),
+        _number(need, context, need.explicit_part),
+        _offers(need),
     )
 
 
@@ -134,9 +149,9 @@ def declare(need: Need) -> Declared:
     given = need.sequences if need.sequences is not None else _by_total_memory(need)
     context = _context_tokens(need, given)
     if given is not None:
-        sequences = max(1, min(given, _number(need, context, _EXPLICIT_FRACTION)))
+        sequences = max(1, min(given, _number(need, context, need.explicit_part)))
         return Declared(sequences, context, need.policy, given if sequences < given else None)
-    most = _number(need, context, _FRACTION)
+    most = _number(need, context, need.part)
     measured = _by_curve(need, most) if need.policy == "measured" else None
     if measured is not None:
         return Declared(measured, context, "measured")
@@ -177,13 +192,16 @@ def _context_tokens(need: Need, given: int | None) -> int:
     free, each = need.free_bytes, need.sequence_bytes
     if need.context_tokens is not None:
         best, least = _rounded(need.context_tokens), _CELLS
-        affordable = each.tokens_within(int(free * _EXPLICIT_FRACTION))
+        affordable = each.tokens_within(int(free * need.explicit_part))
     else:
         best = _rounded(need.trained_context)
         least = min(best, LEAST_CONTEXT)
         number = _LEAST_NUMBER if given is None else max(1, given)
-        affordable = each.tokens_within(int(free * _FRACTION), min(number, _LEAST_NUMBER))
-        affordable = min(affordable, each.tokens_within(int(free * _NUMBER_FRACTION), min(number, need.most_sequences)))
+        affordable = each.tokens_within(int(free * need.part), min(number, _LEAST_NUMBER))
+        affordable = min(
+            affordable,
+            each.tokens_within(int(free * need.number_part), min(number, need.most_sequences)),
+        )
     tokens = max(least, min(best, affordable))
     return tokens if need.most_tokens is None else min(tokens, need.most_tokens)
 
@@ -193,7 +211,7 @@ def _offers(need: Need) -> tuple[Offer, ...]:
     longest = need.trained_context if need.most_tokens is None else min(need.trained_context, need.most_tokens)
     powers = (1 << exponent for exponent in range(longest.bit_length(), LEAST_CONTEXT.bit_length() - 2, -1))
     lengths = [_rounded(longest) if need.most_tokens is None else longest, *(each for each in powers if each < longest)]
-    size = int(need.free_bytes * _FRACTION)
+    size = int(need.free_bytes * need.part)
     numbers = {length: need.sequence_bytes.number_within(size, length) for length in lengths}
     fits = [Offer(min(number, need.most_sequences), length) for length, number in numbers.items() if number]
     # Of lengths of which equally many run the longest is an offer.

@@ -10,7 +10,7 @@ from car_daemon.host.devices import Device
 # Left free on a device for its driver, and for what a graph needs beside the buffers that are counted.
 _LEAST_RESERVE = 256 << 20
 _RESERVED_PART = 0.05
-# A plan leaves room for at most this many sequences of the trained context.
+# A plan leaves room for at most this many sequences.
 _MOST_SEQUENCES = 8
 _CELLS = 256
 
@@ -43,14 +43,14 @@ class Machine(Struct, frozen=True):
 
 
 class Placement(Struct, frozen=True):
-    """A plan: slots by device (the last ones of the model), the first layers whose experts stay on the host.
+    """A plan: slots by device (the last ones of the model), and the layers whose experts stay on the host.
 
     `tokens` are the cells of all sequences together for which there is room; `device_bytes` and `host_bytes` are what
     the plan takes with them.
     """
 
     slots: tuple[int, ...]
-    host_experts: int
+    host_experts: tuple[int, ...]
     tokens: int
     device_bytes: tuple[int, ...]
     host_bytes: int
@@ -85,7 +85,7 @@ def plan(
     least = context_tokens or min(sizes.trained_context, LEAST_CONTEXT)
     for count, host_experts in planner.choices(slots):
         if planner.fit(count, host_experts, least) is not None:
-            return planner.fullest(count, host_experts, least)
+            return planner.fullest(count, host_experts, least, context_tokens or sizes.trained_context)
     return planner.no_room(least)
 
 
@@ -132,11 +132,11 @@ class _Planner:
         shared = sum(each for each, device in zip(used, self._machine.devices, strict=True) if device.shared)
         if host + shared > self._machine.host_free:
             return None
-        return Placement(tuple(filled), host_experts, tokens, used, host)
+        return Placement(tuple(filled), tuple(self._expert_layers[:host_experts]), tokens, used, host)
 
-    def fullest(self, count: int, host_experts: int, least: int) -> Placement | NoRoom:
-        """Return the plan with the most tokens, in whole cells, for up to eight sequences of the trained context."""
-        low, high = 0, max(0, self._sizes.trained_context * _MOST_SEQUENCES - least) // _CELLS
+    def fullest(self, count: int, host_experts: int, least: int, context_tokens: int) -> Placement | NoRoom:
+        """Return the plan with the most tokens, in whole cells, for up to eight sequences of a context."""
+        low, high = 0, max(0, context_tokens * _MOST_SEQUENCES - least) // _CELLS
         while low < high:
             middle = (low + high + 1) // 2
             if self.fit(count, host_experts, least + middle * _CELLS) is None:
@@ -159,6 +159,22 @@ class _Planner:
 
     def _buffers(self, tokens: int) -> int:
         return self._sizes.buffers + SequenceBytes(1).mask(min(tokens, self._sizes.trained_context))
+
+
+def cells_room(sizes: ModelSizes, placement: Placement, machine: Machine, host_part: float) -> int:
+    """Return the bytes of all sequences for which no device is too small, after the weights were loaded.
+
+    Sequences on the host take a part of its free memory.
+    """
+    slots = sizes.slots
+    cells = [slot.cells.of(sizes.trained_context) for slot in slots]
+    first = len(slots) - placement.gpu_layers
+    rooms = [(cells[:first], machine.host_free * host_part)]
+    for count, device in zip(placement.slots, machine.devices, strict=True):
+        rooms.append((cells[first : first + count], device.free - reserve_of(device) - sizes.buffers))
+        first += count
+    whole = [room * sum(cells) / sum(own) for own, room in rooms if sum(own)]
+    return max(0, int(min(whole, default=machine.host_free)))
 
 
 def usable(devices: Sequence[Device]) -> tuple[Device, ...]:

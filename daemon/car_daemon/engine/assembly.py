@@ -119,6 +119,8 @@ class Assembly:
             kv_bytes=size.sequence_bytes.of(context.context_tokens) * context.sequences,
             mask_bytes=size.sequence_bytes.mask(context.context_tokens),
             device=self._load.device,
+            devices=loaded.placed.uses(),
+            host_experts=len(loaded.placed.placement.host_experts) if loaded.placed.placement else 0,
             threads=size.threads,
             rates=size.curve.rates(context.sequences),
             prompt_share=size.curve.prompt_share(context.sequences),

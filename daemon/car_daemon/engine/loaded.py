@@ -4,12 +4,14 @@ from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
+from car_daemon.capacity.placement import Placement
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.engine.llama.vision import Pixels, Vision
+from car_daemon.engine.placed_model import PlacedModel
 from car_daemon.engine.prompt.job_progress import JobProgress
 from car_daemon.engine.prompt.template import ChatTemplate, InvalidTemplate
 from car_daemon.engine.runner.threads import ThreadCount
@@ -31,8 +33,16 @@ class LoadedModel:
         self.no_template: str | None = None  # why the model's template cannot be used
 
     @cached_property
+    def placed(self) -> PlacedModel:
+        """The plan of the weights on devices."""
+        return PlacedModel(self._load, self._open, self._send)
+
+    @cached_property
     def model(self) -> LlamaModel:
         """The weights."""
+        return self.placed.load()
+
+    def _open(self, placement: Placement | None) -> LlamaModel:
         load = self._load
         return LlamaModel(
             load.path,
@@ -40,13 +50,14 @@ class LoadedModel:
             gpu=gpu_number(load.device),
             packed=load.packed,
             kv_type=load.kv_type,
+            placement=placement,
             progress=self._progress,
         )
 
     @cached_property
     def size(self) -> Size:
         """The declared capacity; warns where configured figures are too high."""
-        return size_of(self._load, self.model, self._send)
+        return size_of(self._load, self.model, self.placed, self._send)
 
     @cached_property
     def context(self) -> LlamaContext:

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from msgspec import structs
 
-from car_daemon.capacity.capacity import Declared, Need, SequenceBytes, declare
+from car_daemon.capacity.capacity import HOST_PART, Declared, Need, SequenceBytes, declare
 from car_daemon.capacity.curve import Curve
 from car_daemon.capacity.curve_file import CurveFile, identity_of
+from car_daemon.capacity.placement import cells_room
 from car_daemon.engine.llama.calibration import Calibration
 from car_daemon.engine.llama.library import library_build
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.sequence_bytes import sequence_bytes
+from car_daemon.engine.placed_model import PlacedModel
 from car_daemon.host.cores import usable_cpus
 from car_daemon.host.memory import read_memory
 from car_daemon.ipc.frames import FromEngine, Load, Warned
@@ -45,12 +48,10 @@ class Size:
         return {"free_bytes": self.free_bytes, "kv_bytes_per_sequence": kv_bytes, **rates}
 
 
-def size_of(load: Load, model: LlamaModel, send: Callable[[FromEngine], None]) -> Size:
+def size_of(load: Load, model: LlamaModel, placed: PlacedModel, send: Callable[[FromEngine], None]) -> Size:
     """Decide the sequences and context of a loaded model; sends warnings about configured figures that are too high."""
     threads = load.threads or default_threads(model.size_bytes)
-    free_bytes = max(0, read_memory().available - load.reserve_bytes)
-    if load.budget_bytes is not None:
-        free_bytes = min(free_bytes, load.budget_bytes)
+    free_bytes, part = _memory(load, placed)
     identity = identity_of(
         load.path,
         device=load.device,
@@ -76,6 +77,7 @@ def size_of(load: Load, model: LlamaModel, send: Callable[[FromEngine], None]) -
         sequences=load.sequences,
         most_sequences=model.traits.most_sequences,
         most_tokens=model.most_tokens,
+        part=part,
     )
     declared = declare(need)
     if load.context_tokens is not None and declared.context_tokens < load.context_tokens:
@@ -83,6 +85,17 @@ def size_of(load: Load, model: LlamaModel, send: Callable[[FromEngine], None]) -
     if declared.requested is not None:
         send(Warned("capacity.lowered", {"asked": declared.requested, "declared": declared.sequences}))
     return Size(threads, free_bytes, each, curve_file, curve, declared)
+
+
+def _memory(load: Load, placed: PlacedModel) -> tuple[int, float]:
+    """Return the free bytes for sequences, and the part of these that an engine takes by itself."""
+    machine = placed.machine
+    if load.budget_bytes is not None:
+        machine = structs.replace(machine, host_free=min(machine.host_free, load.budget_bytes))
+    if placed.sizes is None or placed.placement is None or not placed.placement.gpu_layers:
+        return machine.host_free, HOST_PART
+    # Whatever is on the host is bounded by its part already, and a device is there for its model.
+    return cells_room(placed.sizes, placed.placement, machine, HOST_PART), 1.0
 
 
 def default_threads(weights_bytes: int) -> int:

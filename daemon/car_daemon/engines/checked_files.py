@@ -33,14 +33,15 @@ class CheckedFiles:
         self._settle_s = settle_s
         self.warnings: list[str] = []  # parts of the files that only an engine can judge
 
-    async def check(self) -> None:
-        """Check the files, and note their identities; raises InvalidModel."""
+    async def check(self) -> Sequence["Facts"]:
+        """Check the files, and note their identities; return their facts. Raises InvalidModel."""
         self.warnings = []
         self._replica.weights = await self._settled()
         facts = await asyncio.to_thread(self._check, self._entry.settings)
         self.warnings = [warning for part in facts for warning in part.warnings]
         if self.warnings:
             log.warning("model.unknown_parts", model=self._entry.name, warnings=self.warnings)
+        return facts
 
     async def _settled(self) -> Weights:
         """Return the identities of the model's files, of files that changed since the last life once they settled."""

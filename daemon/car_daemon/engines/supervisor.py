@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from car_daemon.engines.checked_files import CheckedFiles
+from car_daemon.engines.header_sizes import sizes_of
 from car_daemon.engines.health_check import HealthLimits
 from car_daemon.engines.life import EngineLife, EngineListener
 from car_daemon.engines.link import Engine, Launcher
@@ -166,7 +167,7 @@ class EngineSupervisor:
         """Run one engine process to its end, for files that may be loaded; return how it ended."""
         self._entry.refresh(self._replica)
         try:
-            await self._files.check()
+            facts = await self._files.check()
             self._life = life = EngineLife(
                 next(self._numbers),
                 self._entry,
@@ -176,7 +177,8 @@ class EngineSupervisor:
                 limits=self._limits.health,
                 clock=self._clock,
             )
-            status = await life.run(self._launch, load_of(self._entry, self._replica, packed=self._restarts.packed))
+            load = load_of(self._entry, self._replica, facts, packed=self._restarts.packed)
+            status = await life.run(self._launch, load)
         except InvalidModel as invalid:
             missing = invalid.reason is Reason.NOT_DOWNLOADED
             self.load_failed(str(invalid), **({"run": self._entry.settings.pull} if missing else {}))
@@ -222,7 +224,7 @@ def ending_of(status: int, why: str | None) -> str:
     return f"was ended by signal {-status} ({signal.strsignal(-status)})"
 
 
-def load_of(entry: ModelEntry, replica: Replica, *, packed: bool) -> Load:
+def load_of(entry: ModelEntry, replica: Replica, facts: Sequence["Facts"], *, packed: bool) -> Load:
     """Return the frame that has an engine load a replica of a model as it is configured."""
     settings = entry.settings
     return Load(
@@ -238,6 +240,7 @@ def load_of(entry: ModelEntry, replica: Replica, *, packed: bool) -> Load:
         threads=settings.threads,
         device=replica.device,
         gpu_layers=settings.layers_on(replica.device),
+        sizes=sizes_of(facts, settings) if settings.layers_on(replica.device) else None,
         packed=packed,
         kv_type=settings.kv_type,
         adapters={name: str(path) for name, path in settings.adapters.items()},

@@ -1,5 +1,6 @@
 """The tensors of a model file: their sizes by type, and their places in the file."""
 
+import re
 from collections import Counter
 from math import prod
 
@@ -55,6 +56,9 @@ _TABLES = (".ffn_gate_tid2eid.weight",)
 # Added to and multiplied with 32-bit floats one by one: llama.cpp aborts on other types on a CPU.
 _SINGLE = ("norm.weight", ".bias")
 _F32 = 0
+_LAYER = re.compile(r"blk\.([0-9]{1,9})\.")
+_EXPERTS = "_exps."
+_EMBEDDING = "token_embd.weight"
 
 
 def check_tensors(header: Header, size: int) -> int:
@@ -86,6 +90,28 @@ def check_tensors(header: Header, size: int) -> int:
 def count_parameters(header: Header) -> int:
     """Return the number of weights of all tensors."""
     return sum(prod(tensor.shape) for tensor in header.tensors)
+
+
+def layer_weights(header: Header) -> tuple[tuple[int, int, int], ...]:
+    """Return the number of each layer, its bytes, and those of the experts among them."""
+    layers: dict[int, tuple[int, int]] = {}
+    for tensor in header.tensors:
+        if (found := _LAYER.match(tensor.name)) is not None:
+            size = _bytes_of(tensor)
+            weights, experts = layers.get(int(found[1]), (0, 0))
+            layers[int(found[1])] = weights + size, experts + (size if _EXPERTS in tensor.name else 0)
+    return tuple((number, *sizes) for number, sizes in sorted(layers.items()))
+
+
+def embedding_bytes(header: Header) -> int:
+    """Return the bytes of the table of tokens."""
+    return sum(_bytes_of(tensor) for tensor in header.tensors if tensor.name == _EMBEDDING)
+
+
+def _bytes_of(tensor: TensorInfo) -> int:
+    """Return the bytes of a tensor, 0 for a type of unknown size."""
+    weights, block = _BLOCKS.get(tensor.type, (1, 0))
+    return prod(tensor.shape) // weights * block
 
 
 def unknown_types(header: Header) -> dict[int, int]:

@@ -10,7 +10,7 @@ from car_daemon.gguf.bounded_reader import BoundedReader
 from car_daemon.gguf.header import Header, read_header
 from car_daemon.gguf.hyperparameters import Attention, Hyperparameters
 from car_daemon.gguf.invalid import InvalidModel, Reason, refuse
-from car_daemon.gguf.tensors import check_tensors, count_parameters, unknown_types
+from car_daemon.gguf.tensors import check_tensors, count_parameters, embedding_bytes, layer_weights, unknown_types
 from car_daemon.gguf.vocabulary import check_vocabulary
 from car_daemon.host.regular_file import NotRegular, open_regular
 
@@ -38,6 +38,8 @@ class Facts:
     most_tokens: int | None
     parts: int
     warnings: tuple[str, ...]
+    layers: tuple[tuple[int, int, int], ...]  # number, bytes of all weights, and of the experts among them
+    embedding_bytes: int
 
 
 def check(path: Path) -> Facts:
@@ -66,6 +68,8 @@ def check(path: Path) -> Facts:
             state_bytes=sizes.state_bytes(),
             most_tokens=sizes.most("context_length") if table else None,
             parts=parts,
+            layers=layer_weights(header),
+            embedding_bytes=embedding_bytes(header),
             warnings=tuple(
                 f"tensor type {type} is unknown to this version ({count} of {len(header.tensors)} tensors)"
                 for type, count in unknown_types(header).items()

@@ -13,6 +13,35 @@ from car_protocol.sampling import Sampling
 TOKEN_BYTES = 4  # of an int32 token
 
 
+class LayerBytes(Struct, frozen=True, array_like=True):
+    """A layer's weights, the experts among them, its cells of one token, and its states of one sequence."""
+
+    weights: int
+    experts: int = 0
+    cells: int = 0
+    states: int = 0
+
+
+class HeaderSizes(Struct, frozen=True, array_like=True):
+    """Bytes by a model's header: its layers and after them its output, the table of tokens, the buffers of a batch."""
+
+    layers: list[LayerBytes]
+    embedding: int
+    buffers: int
+    trained_context: int
+
+
+class DeviceUse(Struct, frozen=True, array_like=True):
+    """A device that a model is on: its slots (layers, and the output), the bytes planned and taken, and its memory."""
+
+    name: str
+    slots: int
+    planned: int
+    taken: int
+    free: int
+    total: int
+
+
 class Load(Struct, frozen=True, tag=True, kw_only=True):
     """First frame to an engine: the model, how to decide capacity, where cost curves are kept.
 
@@ -34,6 +63,7 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     packed: bool = True
     device: str = "cpu"
     kv_type: KvType = "f16"
+    sizes: HeaderSizes | None = None  # for the plan of a model on GPUs
     adapters: dict[str, str] = {}
     projector: str | None = None
     chat_template: str | None = None
@@ -245,6 +275,8 @@ class Ready(Struct, frozen=True, tag=True, kw_only=True):
     can: list[str]
     inputs: dict[str, float]
     sandbox: list[str] = []
+    devices: list[DeviceUse] = []
+    host_experts: int = 0  # layers whose experts stay on the host
 
 
 class LoadFailed(Struct, frozen=True, tag=True):

@@ -46,7 +46,6 @@ def estimate_memory(parts: "list[Facts]", settings: ModelSettings) -> MemoryEsti
     """Return the host memory of all replicas of a model of these files; replicas on a GPU use less of it."""
     first = parts[0]
     context = settings.context_tokens or min(first.context_length, LEAST_CONTEXT)
-    row = (first.vocabulary or 0) + _VECTORS * first.embedding_length
     paths = [*settings.adapters.values(), *([settings.projector] if settings.projector else [])]
     # The check of a model's files reports the missing ones.
     beside = sum(path.stat().st_size for path in paths if path.is_file())
@@ -56,5 +55,10 @@ def estimate_memory(parts: "list[Facts]", settings: ModelSettings) -> MemoryEsti
         # Processes do not share weights, because most of them are repacked when they are loaded.
         weights=on_host * sum(part.tensor_bytes for part in parts) + replicas * beside,
         kv=on_host * (each.of(context) + each.mask(context)),
-        others=replicas * (_BATCH_ROWS * row * _FLOAT_BYTES + _PROCESS_BYTES),
+        others=replicas * (batch_bytes(first) + _PROCESS_BYTES),
     )
+
+
+def batch_bytes(first: "Facts") -> int:
+    """Return the bytes of a batch's logits and intermediate results."""
+    return _BATCH_ROWS * ((first.vocabulary or 0) + _VECTORS * first.embedding_length) * _FLOAT_BYTES

@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from car_daemon.capacity.capacity import LEAST_CONTEXT, SequenceBytes
-from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, Placement, Slot, plan, reserve_of, usable
+from car_daemon.capacity.placement import (
+    Machine,
+    ModelSizes,
+    NoRoom,
+    Placement,
+    Slot,
+    cells_room,
+    plan,
+    reserve_of,
+    usable,
+)
 from car_daemon.host.devices import Device
 
 GIB = 1 << 30
@@ -40,7 +50,7 @@ def planned(sizes: ModelSizes, *devices: Device, host_gib: int = 64, **more: Any
 
 def test_a_device_with_enough_memory_takes_everything() -> None:
     found = planned(dense(), gpu(24))
-    assert (found.slots, found.host_experts) == ((33,), 0)
+    assert (found.slots, found.host_experts) == ((33,), ())
     assert found.tokens > 100_000
 
 
@@ -60,7 +70,8 @@ def test_layers_that_do_not_fit_stay_on_the_host() -> None:
 def test_experts_go_to_the_host_before_whole_layers() -> None:
     found = planned(experts(), gpu(12))
     assert found.gpu_layers == 33
-    assert 20 <= found.host_experts < 32
+    assert 20 <= len(found.host_experts) < 32
+    assert found.host_experts == tuple(range(len(found.host_experts)))
 
 
 def test_unequal_devices_take_unequal_parts() -> None:
@@ -157,7 +168,7 @@ def test_more_memory_never_gives_less(sizes: ModelSizes, machine: Machine, more_
         larger = structs.replace(machine, host_free=machine.host_free + more_gib * GIB)
     after = plan(sizes, larger)
     assert isinstance(after, Placement)
-    rank = [(each.gpu_layers, -each.host_experts, each.tokens) for each in (before, after)]
+    rank = [(each.gpu_layers, -len(each.host_experts), each.tokens) for each in (before, after)]
     assert rank[1] >= rank[0]
 
 
@@ -169,6 +180,22 @@ def test_a_refusal_means_that_the_host_alone_does_not_hold_the_model(sizes: Mode
     if isinstance(found, NoRoom):
         assert isinstance(alone, NoRoom)
         assert alone.needed > machine.host_free
+
+
+def test_the_smallest_room_of_a_device_decides_how_many_cells_there_are() -> None:
+    sizes = dense()
+    devices = (gpu(6), gpu(3, "CUDA1"))
+    placement = planned(sizes, *devices)
+    # After the load 1 GiB is left on the one and half of it on the other, beyond reserve and buffers.
+    left = tuple(
+        structs.replace(each, free=reserve_of(each) + sizes.buffers + room)
+        for each, room in zip(devices, (GIB, GIB // 2), strict=True)
+    )
+    room = cells_room(sizes, placement, Machine(64 * GIB, left), 0.25)
+    layers = [count - (device == 1) for device, count in enumerate(placement.slots)]
+    assert room == int(min(GIB * 32 / layers[0], GIB / 2 * 32 / layers[1]))
+    on_host = cells_room(sizes, planned(sizes), Machine(8 * GIB), 0.25)
+    assert on_host == 2 * GIB
 
 
 @pytest.mark.parametrize("free", [0, 100 * MIB])

@@ -97,6 +97,8 @@ def test_the_facts_of_the_built_in_model() -> None:
         most_tokens=None,
         parts=1,
         warnings=(),
+        layers=tuple((number, 227_328, 0) for number in range(4)),
+        embedding_bytes=1024 * 128 // 32 * 34,
     )
 
 

@@ -83,6 +83,26 @@ def read_devices(registry: Registry | None = None) -> tuple[Device, ...]:
     )
 
 
+class _Override(ctypes.Structure):
+    """Ggml's pair of a pattern of names and the buffers for the tensors that it matches; the last pair is empty."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffers", ctypes.c_void_p))
+
+
+def host_overrides(layers: tuple[int, ...]) -> Any:
+    """Return the overrides that keep the experts of some layers on the host."""
+    library = ctypes.CDLL(binding._lib._name)
+    host = _function(library, "ggml_backend_cpu_buffer_type", [], ctypes.c_void_p)()
+    pairs = [_Override(rf"blk\.{layer}\.ffn_.*_exps".encode(), host) for layer in layers]
+    return (_Override * (len(pairs) + 1))(*pairs)
+
+
+def tensor_split(slots: tuple[int, ...]) -> Any:
+    """Return the number of slots for each device that llama.cpp may have."""
+    most = int(binding.llama_max_devices())
+    return (ctypes.c_float * most)(*slots[:most])
+
+
 def _function(library: ctypes.CDLL, name: str, arguments: list[Any], result: Any) -> Any:
     function = getattr(library, name)
     function.argtypes, function.restype = arguments, result

@@ -9,7 +9,8 @@ from typing import Any
 from llama_cpp import llama_cpp as binding
 
 from car_daemon.capacity.capacity import SequenceBytes
-from car_daemon.engine.llama.devices import read_devices
+from car_daemon.capacity.placement import Placement
+from car_daemon.engine.llama.devices import host_overrides, read_devices, tensor_split
 from car_daemon.engine.llama.library import quoted_after
 from car_daemon.engine.llama.traits import Traits, traits_of
 from car_daemon.ipc.types import KvType
@@ -66,7 +67,7 @@ class LlamaModel:
     """The weights of one GGUF file, on one GPU by its number or on all.
 
     `packed` lets llama.cpp repack them for the cores; `kv_type` is that of its contexts; `progress` gets the loaded
-    fraction, 0 to 1, and ends the load by raising.
+    fraction, 0 to 1, and ends the load by raising. A `placement` wins over `gpu_layers`.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class LlamaModel:
         gpu: int | None = None,
         packed: bool = True,
         kv_type: KvType = "f16",
+        placement: Placement | None = None,
         progress: Callable[[float], None],
     ) -> None:
         self.kv_type: KvType = kv_type
@@ -86,6 +88,13 @@ class LlamaModel:
             raise ModelError("gpu_layers is set, and this llama.cpp finds 0 GPUs: set it to 0, or install a GPU build")
         params = binding.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
+        if placement is not None:
+            params.n_gpu_layers = placement.gpu_layers
+            # Arrays that llama.cpp reads while it loads.
+            split = tensor_split(placement.slots)
+            params.tensor_split = split
+            overrides = host_overrides(placement.host_experts)
+            params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
         params.use_extra_bufts = packed
         if gpu is not None:
             if gpu >= (gpus := len(read_devices())):

@@ -1,0 +1,115 @@
+"""The load of a model onto devices: planned, tried, and tried once more with less where memory runs out."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import structs
+
+from car_daemon.capacity.capacity import SequenceBytes
+from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, Placement, Slot, plan, usable
+from car_daemon.engine.llama.devices import read_devices
+from car_daemon.engine.llama.model import LlamaModel, ModelError
+from car_daemon.host.devices import Device, gpu_number
+from car_daemon.host.memory import read_memory
+from car_daemon.ipc.frames import DeviceUse, FromEngine, HeaderSizes, Load, Warned
+
+_MIB = 1 << 20
+# The part of the free memory of devices that the second try uses.
+_SECOND_TRY = 0.8
+
+
+class OpenModel(Protocol):
+    """Opens a model file by a placement; raises ModelError."""
+
+    def __call__(self, placement: Placement | None) -> LlamaModel:
+        """Return the model."""
+        ...
+
+
+class PlacedModel:
+    """One model and its placement; None where the load names no GPU, or llama.cpp finds none."""
+
+    def __init__(
+        self,
+        load: Load,
+        open_model: OpenModel,
+        send: Callable[[FromEngine], None],
+        *,
+        read: Callable[[], tuple[Device, ...]] = read_devices,
+        host_free: Callable[[], int] = lambda: read_memory().available,
+    ) -> None:
+        self._load = load
+        self._open = open_model
+        self._send = send
+        self._read = read
+        self._host_free = host_free
+        self.sizes = None if load.sizes is None else model_sizes(load.sizes)
+        self.placement: Placement | None = None
+        self._before: tuple[Device, ...] = ()  # the devices before the load
+
+    def load(self) -> LlamaModel:
+        """Load the model; a second try plans with four fifths of what is free on the devices."""
+        self._before = self._devices()
+        self.placement = self._plan(1.0)
+        self._report_host_part()
+        try:
+            return self._open(self.placement)
+        except ModelError as error:
+            if self.placement is None or not self.placement.gpu_layers:
+                raise
+            first, self.placement = self.placement, self._plan(_SECOND_TRY)
+            assert self.placement is not None
+            facts = {"layers": first.gpu_layers, "tried_next": self.placement.gpu_layers, "why": str(error)}
+            self._send(Warned("load.retried", facts))
+            return self._open(self.placement)
+
+    @property
+    def machine(self) -> Machine:
+        """The host and the devices of the placement, with what is free now."""
+        return Machine(max(0, self._host_free() - self._load.reserve_bytes), self._devices())
+
+    def uses(self) -> list[DeviceUse]:
+        """Return what was planned and what is taken on each device now."""
+        if self.placement is None:
+            return []
+        now = self._devices()
+        planned = zip(self._before, now, self.placement.slots, self.placement.device_bytes, strict=True)
+        return [
+            DeviceUse(after.name, slots, size, max(0, before.free - after.free), after.free, after.total)
+            for before, after, slots, size in planned
+        ]
+
+    def _report_host_part(self) -> None:
+        """Warn where a part of the model stays on the host, which answers several times slower."""
+        placement, sizes = self.placement, self.sizes
+        if placement is None or sizes is None or self._load.gpu_layers >= 0:
+            return
+        experts, left = len(placement.host_experts), len(sizes.slots) - placement.gpu_layers
+        if left or experts:
+            self._send(Warned("layers.on_host", {"layers": left, "experts_of": experts, "of": len(sizes.slots)}))
+
+    def _devices(self) -> tuple[Device, ...]:
+        if not self._load.gpu_layers:
+            return ()
+        found, number = usable(self._read()), gpu_number(self._load.device)
+        return found if number is None else found[number : number + 1]
+
+    def _plan(self, part: float) -> Placement | None:
+        if self.sizes is None or not self._before:
+            return None
+        load = self._load
+        devices = tuple(structs.replace(each, free=int(each.free * part)) for each in self._before)
+        host_free = max(0, self._host_free() - load.reserve_bytes)
+        slots = load.gpu_layers if load.gpu_layers >= 0 else None
+        found = plan(self.sizes, Machine(host_free, devices), context_tokens=load.context_tokens, slots=slots)
+        if isinstance(found, NoRoom):
+            needed, free = -(-found.needed // _MIB), found.free // _MIB
+            remedy = "set a smaller context_tokens or kv_type, or fewer gpu_layers"
+            raise ModelError(f"the model needs {needed} MiB, {free} MiB are free on the host and its GPUs: {remedy}")
+        return found
+
+
+def model_sizes(sizes: HeaderSizes) -> ModelSizes:
+    """Return the sizes of a header for the planner."""
+    slots = tuple(Slot(each.weights, each.experts, SequenceBytes(each.cells, each.states)) for each in sizes.layers)
+    return ModelSizes(slots, sizes.embedding, sizes.buffers, sizes.trained_context)

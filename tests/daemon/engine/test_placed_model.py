@@ -1,0 +1,162 @@
+"""The load of a model onto invented devices: what is planned, taken and tried again, and what is left for sequences."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from msgspec import structs
+
+from car_daemon.capacity.placement import Placement, cells_room, reserve_of
+from car_daemon.engine.llama.devices import read_devices
+from car_daemon.engine.llama.model import LlamaModel, ModelError
+from car_daemon.engine.placed_model import PlacedModel
+from car_daemon.ipc.frames import FromEngine, HeaderSizes, LayerBytes, Load, Warned
+from tests.daemon.engine.llama.invented import GIB, InventedDevice, InventedRegistry
+
+MIB = 1 << 20
+LAYER = LayerBytes(200 * MIB, 0, 4096)
+# A model of 7 billion weights in 8 bits.
+SIZES = HeaderSizes([*[LAYER] * 32, LayerBytes(130 * MIB)], 130 * MIB, 100 * MIB, 131_072)
+LOAD = Load(
+    path="m.gguf",
+    context_tokens=None,
+    sequences=None,
+    policy="measured",
+    max_itl_ms=150,
+    reserve_bytes=0,
+    saved_bytes=0,
+    step_target_ms=120,
+    curves=None,
+    threads=None,
+    gpu_layers=-1,
+    device="gpu",
+    sizes=SIZES,
+)
+
+
+@dataclass
+class World:
+    """Devices whose memory a load takes; it fails as often as `failures` says."""
+
+    registry: InventedRegistry
+    failures: int = 0
+    opened: list[Placement | None] = field(default_factory=list)
+    sent: list[FromEngine] = field(default_factory=list)
+    host: int = 64 * GIB
+
+    def open(self, placement: Placement | None) -> LlamaModel:
+        self.opened.append(placement)
+        if len(self.opened) <= self.failures:
+            raise ModelError("the file is not a model that llama.cpp can load")
+        if placement is not None:
+            for device, size in zip(self.registry.devices, placement.device_bytes, strict=True):
+                device.taken += size
+        return cast(LlamaModel, object())
+
+    def placed(self, **changes: Any) -> PlacedModel:
+        read: Callable[[], Any] = lambda: read_devices(self.registry)  # noqa: E731 - a seam
+        load = structs.replace(LOAD, **changes)
+        return PlacedModel(load, self.open, self.sent.append, read=read, host_free=lambda: self.host)
+
+
+def world(*total_gib: int, failures: int = 0) -> World:
+    devices = [InventedDevice(f"CUDA{number}", total=each * GIB) for number, each in enumerate(total_gib)]
+    return World(InventedRegistry(devices), failures)
+
+
+def test_all_layers_go_to_a_device_that_holds_them_and_what_was_taken_is_reported() -> None:
+    machine = world(24)
+    placed = machine.placed()
+    placed.load()
+    (use,) = placed.uses()
+    assert (use.name, use.slots, use.total) == ("CUDA0", 33, 24 * GIB)
+    assert use.planned == use.taken > 6 * GIB
+    assert machine.sent == []
+
+
+def test_a_load_that_runs_out_of_memory_is_tried_once_with_a_fifth_less_and_reported() -> None:
+    machine = world(8, failures=1)
+    machine.placed().load()
+    first, second = machine.opened
+    assert first is not None
+    assert second is not None
+    assert first.gpu_layers > second.gpu_layers > 0
+    assert second.device_bytes[0] <= 0.8 * 8 * GIB
+    warned = machine.sent[-1]
+    assert isinstance(warned, Warned)
+    assert (warned.event, warned.facts["layers"], warned.facts["tried_next"]) == (
+        "load.retried",
+        first.gpu_layers,
+        second.gpu_layers,
+    )
+
+
+def test_a_load_that_runs_out_of_memory_twice_fails() -> None:
+    machine = world(8, failures=2)
+    with pytest.raises(ModelError):
+        machine.placed().load()
+    assert len(machine.opened) == 2
+
+
+def test_a_second_model_on_a_device_takes_what_the_first_one_left() -> None:
+    machine = world(14)
+    machine.placed(context_tokens=2048).load()
+    second = machine.placed()
+    second.load()
+    assert second.placement is not None
+    assert 0 < second.placement.gpu_layers < 33
+    assert machine.registry.devices[0].taken <= 14 * GIB - reserve_of(second.machine.devices[0])
+
+
+def test_one_gpu_by_its_number_is_planned_alone() -> None:
+    machine = world(4, 24)
+    placed = machine.placed(device="gpu1")
+    machine.registry.devices[0].taken = 4 * GIB
+    with pytest.raises(ValueError, match="zip"):
+        placed.load()  # the invented load fills all devices, the plan has one
+    (placement,) = machine.opened
+    assert placement is not None
+    assert placement.slots == (33,)
+
+
+def test_layers_that_stay_on_the_host_are_reported() -> None:
+    machine = world(4)
+    machine.placed().load()
+    (placement,) = machine.opened
+    assert placement is not None
+    left = 33 - placement.gpu_layers
+    assert machine.sent == [Warned("layers.on_host", {"layers": left, "experts_of": 0, "of": 33})]
+
+
+def test_a_stated_number_of_layers_wins_over_the_plan() -> None:
+    machine = world(24)
+    machine.placed(gpu_layers=7).load()
+    assert [placement.slots for placement in machine.opened if placement] == [(7,)]
+
+
+def test_a_model_that_fits_nowhere_is_refused_with_both_figures() -> None:
+    machine = world(2)
+    machine.host = 2 * GIB
+    with pytest.raises(ModelError, match=r"needs \d+ MiB, \d+ MiB are free"):
+        machine.placed().load()
+    assert machine.opened == []
+
+
+@pytest.mark.parametrize("changes", [{"gpu_layers": 0, "device": "cpu"}, {"sizes": None}])
+def test_without_a_gpu_in_its_configuration_nothing_is_planned(changes: dict[str, Any]) -> None:
+    machine = world(24)
+    placed = machine.placed(**changes)
+    placed.load()
+    assert (machine.opened, placed.uses()) == ([None], [])
+
+
+def test_sequences_have_the_memory_of_the_device_and_not_that_of_the_host() -> None:
+    machine = world(8)
+    placed = machine.placed()
+    placed.load()
+    # The plan counted some sequences; a real load takes their memory only when the context is made.
+    assert placed.placement is not None
+    assert placed.sizes is not None
+    machine.registry.devices[0].taken = 7 * GIB
+    assert cells_room(placed.sizes, placed.placement, placed.machine, 0.25) < GIB
