@@ -149,19 +149,15 @@ class EngineSupervisor:
                     log.warning("engine.restarts", model=self._entry.name, restarts=restarts, after_s=backoff_s)
                     await asyncio.sleep(backoff_s)
             if self._replica.state == "failed":
-                if self._is_missed():
+                if is_missed(self._entry, self._replica):
                     await asyncio.sleep(self._restarts.cool_down_s)
-                if not self._is_missed():
+                if not is_missed(self._entry, self._replica):
                     return
                 self._restarts.try_again()
                 self._replica.restart()
             if self._entry.state == "draining":
                 # The replica goes as soon as the other ones are idle.
                 return
-
-    def _is_missed(self) -> bool:
-        """Return whether the replica served and its model is kept up: the default one, or one that others serve."""
-        return self._replica.served and (self._entry.default or bool(self._entry.replicas.serving))
 
     async def _run_life(self) -> str:
         """Run one engine process to its end, for files that may be loaded; return how it ended."""
@@ -213,6 +209,11 @@ class EngineSupervisor:
     async def _end_life(self) -> None:
         if self._life is not None:
             await self._life.end()
+
+
+def is_missed(entry: ModelEntry, replica: Replica) -> bool:
+    """Return whether a replica served and its model is kept up: the default one, or one that others serve."""
+    return replica.served and (entry.default or bool(entry.replicas.serving))
 
 
 def ending_of(status: int, why: str | None) -> str:
