@@ -113,6 +113,25 @@ def test_completions_continue_a_prompt(client: Any) -> None:
     assert "A daemon" + "".join(chunk.choices[0].text for chunk in streamed) == whole.choices[0].text
 
 
+def test_several_answers_to_one_prompt_are_choices(client: Any) -> None:
+    request = {"model": "guide", "messages": conversation(SHORT.question), "n": 3, "seed": 7, "max_tokens": 20}
+    whole = client.chat.completions.create(**request)
+    assert [choice.index for choice in whole.choices] == [0, 1, 2]
+    texts, reasons = [""] * 3, [""] * 3
+    for chunk in client.chat.completions.create(**request, stream=True):
+        (choice,) = chunk.choices
+        texts[choice.index] += choice.delta.content or ""
+        reasons[choice.index] = choice.finish_reason or reasons[choice.index]
+    assert texts == [choice.message.content for choice in whole.choices]
+    assert reasons == [choice.finish_reason for choice in whole.choices]
+    prompt = {"model": "guide", "prompt": "A daemon", "n": 2, "seed": 7, "max_tokens": 5, "echo": True}
+    completed = [choice.text for choice in client.completions.create(**prompt).choices]
+    texts = ["", ""]
+    for chunk in client.completions.create(**prompt, stream=True):
+        texts[chunk.choices[0].index] += chunk.choices[0].text
+    assert texts == completed
+
+
 def test_embeddings_are_the_same_in_both_encodings(client: Any) -> None:
     packed = client.embeddings.create(model="guide", input=["one", "two"])
     plain = client.embeddings.create(model="guide", input=["one", "two"], encoding_format="float")

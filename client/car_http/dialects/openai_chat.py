@@ -5,12 +5,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from car_client.results import Answer, Chunk, ToolCallDelta
+from car_client.results import Answer, Chunk, OneAnswer, ToolCallDelta
 from car_http.dialects import sse
 from car_http.dialects.common import Caller, caller_params, decode, given, image_data, own_params, refuse, same_named
 from car_http.dialects.job import SSE, Job
 from car_http.dialects.openai_parts import (
     PRIORITIES,
+    answers_of,
     card_object,
     chat_logprobs,
     finish_reason,
@@ -174,20 +175,20 @@ def read(body: bytes, caller: Caller) -> Job:
         usage=request.wants_usage,
         progress=bool(request.return_progress),
         probable=bool(request.logprobs),
+        answers=request.n or 1,
     )
     return Job(params | own_params(caller, request.card), request.streams, writer, MEMBERS)
 
 
 def sampled_params(request: Sampled, caller: Caller) -> dict[str, Any]:
     """Return the params of the members that chat and completions share; raises Problem."""
-    if request.n not in (None, 1):
-        raise bad("n", f"{request.n} answers at once are not offered: send n requests of 1")
     stop = [request.stop] if isinstance(request.stop, str) else request.stop
     params = same_named(request, _SAME) | given(
         model=request.model or None,
         json_schema=request.json_schema,
         max_tokens=_length(request.max_tokens if request.max_tokens is not None else request.n_predict),
         stop=[each for each in stop or [] if each] or None,
+        n=None if request.n == 1 else request.n,
         seed=None if request.seed is None or request.seed < 0 else request.seed % (_MOST_SEED + 1),
         priority=PRIORITIES.get(request.service_tier or ""),
     )
@@ -284,14 +285,17 @@ class ChatWriter:
 
     kind = SSE
 
-    def __init__(self, model: str, *, usage: bool = False, progress: bool = False, probable: bool = False) -> None:
+    def __init__(
+        self, model: str, *, usage: bool = False, progress: bool = False, probable: bool = False, answers: int = 1
+    ) -> None:
         self._id = new_id("chatcmpl-")
         self._created = int(time.time())
         self._model = model
         self._usage = usage
         self._progress = progress
         self._probable = probable
-        self._called = False  # whether a piece of a call was sent
+        self._answers = answers
+        self._called: set[int] = set()  # the answers of which a piece of a call was sent
         self._head, self._tail = self._frame()
 
     def name_model(self, model: str) -> None:
@@ -300,8 +304,8 @@ class ChatWriter:
         self._head, self._tail = self._frame()
 
     def begin(self) -> bytes:
-        """Return the chunk with the role."""
-        return self._delta({"role": "assistant", "content": ""})
+        """Return the chunk with the role, for each answer."""
+        return b"".join(self._delta({"role": "assistant", "content": ""}, index=each) for each in range(self._answers))
 
     def progress(self, progress: Progress) -> bytes:
         """Return a comment, and llama-server's object where the request has `return_progress`."""
@@ -318,26 +322,23 @@ class ChatWriter:
         return sse.ALIVE
 
     def chunk(self, chunk: Chunk) -> bytes:
-        """Return a piece of the text, of the thoughts, or calls."""
-        if chunk.text and chunk.reasoning is None and not chunk.tool_calls and chunk.logprobs is None:
+        """Return a piece of the text, of the thoughts, or of calls."""
+        if chunk.index is None and chunk.text and not (chunk.reasoning or chunk.tool_calls or chunk.logprobs):
             return self._head + sse.encode(chunk.text) + self._tail  # the usual case costs little
-        delta: dict[str, Any] = {}
-        if chunk.reasoning:
-            delta["reasoning_content"] = chunk.reasoning
-        if chunk.text:
-            delta["content"] = chunk.text
+        index = chunk.index or 0
+        delta: dict[str, Any] = given(reasoning_content=chunk.reasoning or None, content=chunk.text or None)
         if chunk.tool_calls:
-            self._called = True
+            self._called.add(index)
             delta["tool_calls"] = [_call_piece(piece) for piece in chunk.tool_calls]
         if not delta and chunk.logprobs is None:
             return b""
-        return self._delta(delta, logprobs=chunk.logprobs)
+        return self._delta(delta, index=index, logprobs=chunk.logprobs)
 
     def end(self, answer: Answer) -> bytes:
-        """Return the reason of the end, the usage where requested, and the mark of the end."""
-        reason = finish_reason(answer, called=self._called)
-        last = self._object([{"index": 0, "delta": {}, "logprobs": None, "finish_reason": reason}])
-        end = sse.data(last | {"card": card_object(answer)})
+        """Return the reasons of the ends, the usage where requested, and the mark of the end."""
+        last = [self._last(index, each) for index, each in enumerate(answers_of(answer))]
+        end = b"".join(sse.data(self._object([choice])) for choice in last[:-1])
+        end += sse.data(self._object(last[-1:]) | {"card": card_object(answer)})
         if self._usage:
             end += sse.data(self._object([]) | {"usage": usage_object(answer.usage)})
         return end + b"data: [DONE]\n\n"
@@ -348,28 +349,28 @@ class ChatWriter:
 
     def whole(self, answer: Answer) -> bytes:
         """Return the `chat.completion`."""
+        self._model = self._model or answer.model
+        choices = [self._choice(index, each) for index, each in enumerate(answers_of(answer))]
+        shape = {**self._object(choices), "object": "chat.completion"}
+        return sse.encode(shape | {"usage": usage_object(answer.usage), "card": card_object(answer)})
+
+    def _choice(self, index: int, answer: Answer | OneAnswer) -> dict[str, Any]:
         calls = [_call(call) for call in answer.tool_calls or []]
-        message: dict[str, Any] = {
-            "role": "assistant",
-            "content": answer.text or (None if calls else ""),
-            "refusal": None,
-        }
-        if answer.reasoning:
-            message["reasoning_content"] = answer.reasoning
-        if calls:
-            message["tool_calls"] = calls
-        choice = {
-            "index": 0,
-            "message": message,
+        content = answer.text or (None if calls else "")
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        return {
+            "index": index,
+            "message": message | given(reasoning_content=answer.reasoning or None, tool_calls=calls or None),
             "logprobs": chat_logprobs(answer.logprobs) if self._probable else None,
             "finish_reason": finish_reason(answer, called=bool(calls)),
         }
-        self._model = self._model or answer.model
-        shape = {**self._object([choice]), "object": "chat.completion"}
-        return sse.encode(shape | {"usage": usage_object(answer.usage), "card": card_object(answer)})
 
-    def _delta(self, delta: dict[str, Any], logprobs: list[Logprob] | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": chat_logprobs(logprobs), "finish_reason": None}
+    def _last(self, index: int, answer: Answer | OneAnswer) -> dict[str, Any]:
+        reason = finish_reason(answer, called=index in self._called)
+        return {"index": index, "delta": {}, "logprobs": None, "finish_reason": reason}
+
+    def _delta(self, delta: dict[str, Any], index: int = 0, logprobs: list[Logprob] | None = None) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": chat_logprobs(logprobs), "finish_reason": None}
         return sse.data(self._object([choice]))
 
     def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:

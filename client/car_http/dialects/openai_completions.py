@@ -9,6 +9,7 @@ from car_http.dialects.common import Caller, decode, given, own_params, refuse
 from car_http.dialects.job import SSE, Job
 from car_http.dialects.openai_chat import MEMBERS, Sampled, sampled_params
 from car_http.dialects.openai_parts import (
+    answers_of,
     card_object,
     completion_logprobs,
     finish_reason,
@@ -39,7 +40,7 @@ def read(body: bytes, caller: Caller) -> Job:
     params = sampled_params(request, caller) | given(suffix=request.suffix or None, logprobs=request.logprobs)
     params |= _prompt(request)
     echoed = params.get("prompt", "") if request.echo else ""
-    writer = CompletionWriter(request.model or "", usage=request.wants_usage, echoed=echoed)
+    writer = CompletionWriter(request.model or "", usage=request.wants_usage, echoed=echoed, answers=request.n or 1)
     return Job(params | own_params(caller, request.card), request.streams, writer, MEMBERS)
 
 
@@ -61,13 +62,13 @@ class CompletionWriter:
 
     kind = SSE
 
-    def __init__(self, model: str, *, usage: bool = False, echoed: str = "") -> None:
+    def __init__(self, model: str, *, usage: bool = False, echoed: str = "", answers: int = 1) -> None:
         self._id = new_id("cmpl-")
         self._created = int(time.time())
         self._model = model
         self._usage = usage
         self._echoed = echoed
-        self._characters = len(echoed)
+        self._characters = [len(echoed)] * answers  # of each answer so far
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
@@ -75,7 +76,7 @@ class CompletionWriter:
 
     def begin(self) -> bytes:
         """Return the prompt, where it is to be echoed."""
-        return self._piece(self._echoed) if self._echoed else b""
+        return b"".join(self._piece(each, self._echoed) for each in range(len(self._characters)) if self._echoed)
 
     def progress(self, progress: Progress) -> bytes:
         """Return a comment."""
@@ -89,14 +90,17 @@ class CompletionWriter:
         """Return a piece of the text."""
         if not chunk.text and chunk.logprobs is None:
             return b""
-        logprobs = completion_logprobs(chunk.logprobs, self._characters)
-        self._characters += len(chunk.text)
-        return self._piece(chunk.text, logprobs)
+        index = chunk.index or 0
+        logprobs = completion_logprobs(chunk.logprobs, self._characters[index])
+        self._characters[index] += len(chunk.text)
+        return self._piece(index, chunk.text, logprobs)
 
     def end(self, answer: Answer) -> bytes:
-        """Return the reason of the end, the usage where requested, and the mark of the end."""
-        last = self._object([self._choice("", None, finish_reason(answer, called=False))])
-        end = sse.data(last | {"card": card_object(answer)})
+        """Return the reasons of the ends, the usage where requested, and the mark of the end."""
+        reasons = [finish_reason(each, called=False) for each in answers_of(answer)]
+        last = [_choice(index, "", None, reason) for index, reason in enumerate(reasons)]
+        end = b"".join(sse.data(self._object([choice])) for choice in last[:-1])
+        end += sse.data(self._object(last[-1:]) | {"card": card_object(answer)})
         if self._usage:
             end += sse.data(self._object([]) | {"usage": usage_object(answer.usage)})
         return end + b"data: [DONE]\n\n"
@@ -108,15 +112,15 @@ class CompletionWriter:
     def whole(self, answer: Answer) -> bytes:
         """Return the `text_completion`."""
         self._model = self._model or answer.model
-        logprobs = completion_logprobs(answer.logprobs, self._characters)
-        choice = self._choice(self._echoed + answer.text, logprobs, finish_reason(answer, called=False))
-        return sse.encode(self._object([choice]) | {"usage": usage_object(answer.usage), "card": card_object(answer)})
+        choices = []
+        for index, each in enumerate(answers_of(answer)):
+            logprobs = completion_logprobs(each.logprobs, self._characters[0])
+            choices.append(_choice(index, self._echoed + each.text, logprobs, finish_reason(each, called=False)))
+        shape = self._object(choices)
+        return sse.encode(shape | {"usage": usage_object(answer.usage), "card": card_object(answer)})
 
-    def _piece(self, text: str, logprobs: dict[str, Any] | None = None) -> bytes:
-        return sse.data(self._object([self._choice(text, logprobs, None)]))
-
-    def _choice(self, text: str, logprobs: dict[str, Any] | None, reason: str | None) -> dict[str, Any]:
-        return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": reason}
+    def _piece(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> bytes:
+        return sse.data(self._object([_choice(index, text, logprobs, None)]))
 
     def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         shape = {
@@ -127,3 +131,7 @@ class CompletionWriter:
             "choices": choices,
         }
         return shape | {"usage": None} if self._usage else shape
+
+
+def _choice(index: int, text: str, logprobs: dict[str, Any] | None, reason: str | None) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}

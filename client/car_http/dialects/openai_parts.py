@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from car_client.results import Answer, ToolCallDelta
+from car_client.results import Answer, OneAnswer, ToolCallDelta
 from car_protocol.answer import Logprob, Usage
 
 PRIORITIES = {"flex": "throughput", "priority": "latency_critical"}
@@ -27,7 +27,12 @@ def usage_object(usage: Usage) -> dict[str, Any]:
     }
 
 
-def finish_reason(answer: Answer, *, called: bool) -> str:
+def answers_of(answer: Answer) -> Sequence[Answer | OneAnswer]:
+    """Return the answers to a prompt, in the order of their indexes."""
+    return answer.answers or [answer]
+
+
+def finish_reason(answer: Answer | OneAnswer, *, called: bool) -> str:
     """Return OpenAI's name of the end; a deadline reads as a limit of the length."""
     if answer.finish_reason != "stop":
         return "length"
