@@ -128,6 +128,7 @@ bench: install ## the short benchmarks
 	$(BIN)/python -m benchmarks.overhead
 	$(BIN)/python -m benchmarks.calls
 	$(BIN)/python -m benchmarks.start
+	$(BIN)/python -m benchmarks.confinement
 
 # Everything, more than an hour with other servers. LLAMA_CPP_PYTHON=PATH of a Python with
 # llama-cpp-python[server] lets the binding's own server take part.
@@ -137,6 +138,7 @@ bench-full: install ## all benchmarks
 	$(BIN)/python -m benchmarks.overhead --full
 	$(BIN)/python -m benchmarks.calls
 	$(BIN)/python -m benchmarks.start
+	$(BIN)/python -m benchmarks.confinement
 	$(BIN)/python -m benchmarks.admission
 	$(BIN)/python -m benchmarks.scheduling
 	$(BIN)/python -m benchmarks.day

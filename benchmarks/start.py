@@ -45,12 +45,13 @@ def _started(ask: Callable[[socket.socket], None]) -> float:
         path = Path(folder) / "card.sock"
         began = time.perf_counter()
         with running([*COMMAND, "--socket", str(path), "--log-level", "error"]), socket.socket(socket.AF_UNIX) as peer:
-            _connect(peer, path)
+            connect(peer, path)
             ask(peer)
             return (time.perf_counter() - began) * 1000
 
 
-def _connect(peer: socket.socket, path: Path) -> None:
+def connect(peer: socket.socket, path: Path) -> None:
+    """Connect to a daemon as soon as it listens."""
     deadline = time.monotonic() + START_S
     while True:
         try:

@@ -161,7 +161,7 @@ class Attacker:
         await connection.read(3, _REST_S)
 
     async def _images(self, connection: Connection) -> None:
-        part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{self._picture}"}}
+        part = {"type": "image", "data": self._picture}
         messages = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, *[part] * 4]}]
         connection.send("infer", {"model": SIGHT, "messages": messages, "max_tokens": 2, "timeout_ms": 20_000})
         await connection.read(1, 30)
