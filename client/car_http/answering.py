@@ -13,6 +13,7 @@ from car_http.daemon.connection import DaemonConnection, Ended, Event
 from car_http.daemon.pool import DaemonPool
 from car_http.dialects.job import Job
 from car_http.exchange import Exchange
+from car_http.newest import Newest
 from car_http.problems import problem_of
 from car_protocol.answer import Progress
 
@@ -35,12 +36,15 @@ class Gone(Exception):
     """The client left; its request was cancelled."""
 
 
-async def answer(pool: DaemonPool, job: Job, exchange: Exchange, pace: Pace) -> None:
+async def answer(pool: DaemonPool, newest: Newest, job: Job, exchange: Exchange, pace: Pace) -> None:
     """Answer an exchange; raises CardError before the head of the answer, and Gone."""
+    owner = exchange.key.name if exchange.key else ""
+    key = job.params.pop("supersede", None)
     while True:
         async with pool.call(*_call(job)) as connection:
             try:
-                await _answer(connection, job, exchange, pace)
+                with newest.running(owner, key, connection):
+                    await _answer(connection, job, exchange, pace)
             except ConnectionLost:
                 # A kept connection may end while the call is sent on it.
                 if connection.answered or not connection.reused:

@@ -22,6 +22,7 @@ from car_http.guard import Rules
 from car_http.keys import KeyRing, KeysError, ensure_keys
 from car_http.listeners import CannotListen, activated, bound, describe
 from car_http.metrics import Metrics
+from car_http.newest import Newest
 from car_http.protocol import DoorProtocol
 from car_http.server import DoorServer
 from car_http.settings import Settings, SettingsError, load_settings
@@ -62,7 +63,7 @@ def run(arguments: Sequence[str]) -> int:
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     announce = partial(_announce, settings, [describe(each) for each in sockets])
     pool = DaemonPool(paths)
-    context = DoorContext(pool, Catalogue(pool), Metrics())
+    context = DoorContext(pool, Catalogue(pool), Metrics(), Newest())
     door = Door(context, Rules(settings.hosts, settings.origins, settings.no_key), KeyRing(settings.keys))
     config = uvicorn.Config(
         door,

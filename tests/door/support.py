@@ -19,6 +19,7 @@ from car_http.endpoints.context import DoorContext
 from car_http.guard import Rules
 from car_http.keys import KeyRing
 from car_http.metrics import Metrics
+from car_http.newest import Newest
 
 BIN = Path(sys.executable).parent
 PATIENCE_S = 30.0
@@ -129,7 +130,7 @@ class OfflineDoor:
     def __init__(self, daemon: Path, keys: Path, rules: Rules | None = None, pace: Pace | None = None) -> None:
         self.pool = DaemonPool([daemon])
         self.metrics = Metrics()
-        context = DoorContext(self.pool, Catalogue(self.pool), self.metrics, pace or Pace())
+        context = DoorContext(self.pool, Catalogue(self.pool), self.metrics, Newest(), pace or Pace())
         self._door = Door(context, rules or Rules(), KeyRing(keys))
 
     async def __aenter__(self) -> Self:

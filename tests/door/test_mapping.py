@@ -1,5 +1,6 @@
 """Members that several dialects share: labels, sessions, deadlines, thoughts, card's own."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,23 @@ async def test_thoughts_are_requested_of_models_that_have_them(
         async with OfflineDoor(fake.path, Path("none")) as other:
             assert (await other.post(path, HELLO | more)).status == 200
         assert "reasoning" not in fake.params("infer")
+
+
+async def test_the_newest_request_of_a_key_cancels_the_older_one(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.silent_after = 1
+    body = HELLO | {"stream": True, "card": {"supersede": "editor-1"}}
+    async with offline.posting(CHAT, body) as older, offline.posting(CHAT, HELLO | {"stream": True}) as other:
+        fake.silent_after = None
+        newer = await offline.post(CHAT, body)
+        await asyncio.to_thread(fake.wait_until_gone, 1)
+        assert "supersede" not in fake.params("infer_stream")
+        other.left.set()
+    assert older.events[-1]["error"]["code"] == "cancelled"
+    assert newer.events[-1]["choices"][0]["finish_reason"] == "stop"
+    assert "error" not in other.events[-1]
+    # The key is free again.
+    assert (await offline.post(CHAT, body)).events[-1]["choices"][0]["finish_reason"] == "stop"
+    assert (await offline.post(CHAT, HELLO | {"card": {"supersede": 7}})).status == 400
 
 
 async def test_a_queue_and_a_prompt_are_shown_while_a_stream_waits(offline: OfflineDoor, fake: FakeDaemon) -> None:

@@ -109,6 +109,12 @@ class DaemonConnection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def end(self, error: CardError) -> None:
+        """End the call with an error of the door's, and the connection."""
+        self._fail(error)
+        self.close()
+        self.wake()
+
     def close(self) -> None:
         """End the connection, which cancels its call or its subscription at the daemon."""
         self.idle = False

@@ -98,6 +98,8 @@ def own_params(caller: Caller, body: Mapping[str, Any] | None) -> dict[str, Any]
         if name not in _OWN:
             raise bad(f"card.{name}", f"not a member; there are {', '.join(_OWN)}")
         params[name] = value
+    if not isinstance(params.get("supersede", ""), str):
+        raise bad("card.supersede", "give a text")
     return params
 
 

@@ -13,6 +13,7 @@ from car_http.dialects.common import Caller
 from car_http.dialects.job import Job
 from car_http.exchange import Exchange
 from car_http.metrics import Metrics
+from car_http.newest import Newest
 from car_http.problems import Problem
 
 
@@ -22,6 +23,7 @@ class DoorContext(Struct, frozen=True):
     pool: DaemonPool
     catalogue: Catalogue
     metrics: Metrics
+    newest: Newest
     pace: Pace = Pace()
 
     async def model(self, name: str | None) -> Model:
@@ -67,7 +69,7 @@ async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
     if "model" not in job.params:
         job.writer.name_model((await door.catalogue.default()).name)
     await fit_to_model(door, job.params, any_model=job.any_model)
-    await answer(door.pool, job, exchange, door.pace)
+    await answer(door.pool, door.newest, job, exchange, door.pace)
 
 
 async def fit_to_model(door: DoorContext, params: dict[str, Any], *, any_model: bool) -> None:
