@@ -68,9 +68,11 @@ from car_protocol.models import (
     Estimate,
     LoadProgress,
     ModelFile,
+    Offer,
 )
 from car_protocol.sampling import Dry, Mirostat, Xtc
 from car_protocol.status import (
+    DeviceStatus,
     EngineStatus,
     Memory,
     MoreConnections,
@@ -114,6 +116,7 @@ __all__ = [
     "DaemonUnavailable",
     "DeadlineExceeded",
     "Defaults",
+    "DeviceStatus",
     "Drained",
     "Draining",
     "Dry",
@@ -144,6 +147,7 @@ __all__ = [
     "MoreConnections",
     "NamedTool",
     "NotPermitted",
+    "Offer",
     "OneAnswer",
     "OtherUsers",
     "Overloaded",

@@ -13,6 +13,17 @@ from car_protocol.notes import note
 Phase = Literal["prefill", "decode"]
 
 
+class DeviceStatus(Struct, frozen=True, kw_only=True):
+    """A GPU that holds a part of a model; sizes in bytes, as read once the model was loaded."""
+
+    name: Annotated[str, note("ggml's, such as `CUDA0`")]
+    layers: Annotated[int, note("of the model, its output counted as one")]
+    planned_bytes: Annotated[int, note("by the headers, before the load")]
+    taken_bytes: Annotated[int, note("by the load, and by other programs meanwhile")]
+    free_bytes: int
+    total_bytes: int
+
+
 class EngineStatus(Struct, frozen=True, kw_only=True):
     """One engine process; rates in tokens per second, sizes in bytes."""
 
@@ -35,6 +46,8 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
         note("of `rss_bytes`: cells of parked requests and of prefixes, at most `saved_bytes` of the configuration"),
     ] = 0
     sandbox: Annotated[list[str], note('what the kernel lets the process not do; empty with `sandbox = "off"`')] = []
+    devices: Annotated[list[DeviceStatus], note("GPUs that hold a part of the model, empty on a CPU")] = []
+    host_experts: Annotated[int, note("layers whose experts the GPUs have no room for")] = 0
     seconds: Annotated[dict[str, float], note("seconds of its steps so far, by phase: `decode`, `sample`, ...")]
 
 

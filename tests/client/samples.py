@@ -124,6 +124,8 @@ def status(socket: str) -> dict[str, Any]:
         "saved_bytes": 0,
         "utilisation": 0.25,
         "sandbox": ["not dumpable", "no new privileges", "landlock 7", "seccomp"],
+        "devices": [],
+        "host_experts": 0,
         "seconds": {"decode": 1.5, "sample": 0.1},
     }
     running = {

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from car_daemon.host.memory import MemorySource, resident_bytes
 from car_daemon.host.ttl_cache import TtlCache
-from car_daemon.ipc.frames import Ready
+from car_daemon.ipc.frames import DeviceUse, Ready
 from car_daemon.ipc.types import PHASES
 from car_daemon.methods.capacity_report import CapacityReport
 from car_daemon.methods.model_report import ModelReport
@@ -17,6 +17,7 @@ from car_daemon.scheduler.request import State
 from car_daemon.scheduler.table import QUEUED
 from car_protocol import PROTOCOL, __version__
 from car_protocol.status import (
+    DeviceStatus,
     EngineStatus,
     Memory,
     ModelStatus,
@@ -110,6 +111,8 @@ class StatusReport:
             evicted_sequences=counters.total("evicted_sequences"),
             saved_bytes=counters.total("saved_bytes"),
             sandbox=[] if ready is None else ready.sandbox,
+            devices=[] if ready is None else [_device(each) for each in ready.devices],
+            host_experts=0 if ready is None else ready.host_experts,
             utilisation=round(min(1.0, sum(counters.rate(f"{phase}_s") for phase in PHASES)), 3),
             seconds={phase: round(counters.now.get(f"{phase}_s", 0.0), 6) for phase in PHASES},
         )
@@ -135,6 +138,17 @@ class StatusReport:
             rejected=totals.rejected,
             in_flight=totals.in_flight,
         )
+
+
+def _device(use: DeviceUse) -> DeviceStatus:
+    return DeviceStatus(
+        name=use.name,
+        layers=use.slots,
+        planned_bytes=use.planned,
+        taken_bytes=use.taken,
+        free_bytes=use.free,
+        total_bytes=use.total,
+    )
 
 
 def _kv_bytes_used(engine: int | None, ready: Ready, running: list[PendingAnswer]) -> int:

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from msgspec import structs
 
 from car_daemon.host.memory import MemoryReading
-from car_daemon.ipc.frames import Prepared, RequestUpdate, StepDone
+from car_daemon.ipc.frames import DeviceUse, Prepared, RequestUpdate, StepDone
 from car_daemon.methods.capacity_report import CapacityReport
 from car_daemon.methods.model_report import ModelReport
 from car_daemon.methods.status_report import StatusReport
@@ -21,7 +22,7 @@ from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams, Priority
 from car_protocol.limits import Limits
-from car_protocol.status import EngineStatus, Status
+from car_protocol.status import DeviceStatus, EngineStatus, Status
 from tests.daemon.links import Link, ready_of
 
 QUEUE = 10
@@ -110,6 +111,16 @@ def test_waiting_requests_are_counted_by_class_with_the_oldest_ones_wait(reporte
     queue = reported.status.queue
     assert (queue.latency_critical, queue.throughput, queue.oldest_wait_ms) == (1, 2, 2500.0)
     assert reported.status.totals.in_flight == 3
+
+
+def test_an_engine_reports_what_was_planned_and_taken_on_each_device(reported: Reported) -> None:
+    reported.serve()
+    assert (reported.engine.devices, reported.engine.host_experts) == ([], 0)
+    ready = ready_of(sequences=2, context_tokens=256, kv_bytes=KV_BYTES, device="gpu")
+    use = DeviceUse("CUDA0", slots=33, planned=70, taken=60, free=20, total=80)
+    reported.replica.become("ready", ready=structs.replace(ready, devices=[use], host_experts=3))
+    expected = DeviceStatus(name="CUDA0", layers=33, planned_bytes=70, taken_bytes=60, free_bytes=20, total_bytes=80)
+    assert (reported.engine.devices, reported.engine.host_experts) == ([expected], 3)
 
 
 def test_the_queue_is_healthy_below_four_fifths_of_its_limit_in_each_class(reported: Reported) -> None:

@@ -98,7 +98,17 @@ def _device(status: Status, gpu: str | None) -> Iterator[CheckResult]:
         if model.device == "cpu" and gpu is not None:
             yield CheckResult("warn", "device", f"{model.name} on the CPU beside {gpu}", _BUILD)
         else:
-            yield CheckResult("ok", "device", f"{model.name} on {model.device}")
+            yield CheckResult("ok", "device", f"{model.name} on {model.device}{_on_devices(model)}")
+
+
+def _on_devices(model: ModelStatus) -> str:
+    """Return what a model has on each GPU: what was planned, and what the load took."""
+    return "".join(
+        f"; {device.name}: {device.layers} layers, {_mib(device.planned_bytes)} planned, "
+        f"{_mib(device.taken_bytes)} taken, {_mib(device.free_bytes)} of {_mib(device.total_bytes)} free"
+        for engine in model.engines
+        for device in engine.devices
+    )
 
 
 def _sandbox(status: Status, _: str | None) -> Iterator[CheckResult]:

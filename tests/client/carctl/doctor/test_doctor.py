@@ -113,6 +113,17 @@ def test_a_model_on_the_cpu_beside_a_gpu_is_worth_a_word(daemon: FakeDaemon) -> 
     assert found(daemon, "device")[0].level == "ok"
 
 
+def test_what_a_model_has_on_its_gpus_is_named_with_the_plan(daemon: FakeDaemon) -> None:
+    gib = 1 << 30
+    sizes = {"planned_bytes": 7 * gib, "taken_bytes": 6 * gib, "free_bytes": gib, "total_bytes": 8 * gib}
+    model = daemon.answers["daemon/status"]["models"][0]
+    model["device"] = "gpu"
+    model["engines"][0]["devices"] = [{"name": "CUDA0", "layers": 33, **sizes}]
+    (device,) = found(daemon, "device")
+    told = "CUDA0: 33 layers, 7168 MiB planned, 6144 MiB taken, 1024 MiB of 8192 MiB free"
+    assert device.facts == f"guide on gpu; {told}"
+
+
 @pytest.mark.parametrize("sandbox", [[], ["no new privileges", "landlock 7"], ["no new privileges", "seccomp"]])
 def test_an_engine_that_is_not_confined_is_worth_a_word(daemon: FakeDaemon, sandbox: list[str]) -> None:
     assert found(daemon, "sandbox")[0].level == "ok"
