@@ -85,7 +85,7 @@ class OutputReader:
             return NOTHING
         reasoning, answer = self._thinking.push(text) if self._thinking is not None else ("", text)
         if ended and self._thinking is not None:
-            rest = self._thinking.finish()
+            rest = self._thinking.finish(cut=cut)
             reasoning, answer = reasoning + rest.reasoning, answer + rest.text
         # Calls inside a thought do not count.
         parts: list[Part] = self._calls.push(answer) if self._calls is not None else [answer]

@@ -37,9 +37,9 @@ class ReasoningSplit:
         self._buffer.feed(text)
         return self._advance()
 
-    def finish(self) -> Split:
-        """Return the undecided rest, after the last piece."""
-        self._buffer.end()
+    def finish(self, *, cut: bool = False) -> Split:
+        """Return the undecided rest, after the last piece; if the answer was `cut`, without the beginning of a tag."""
+        self._buffer.end(cut=cut)
         return self._advance()
 
     def _advance(self) -> Split:
@@ -53,12 +53,19 @@ class ReasoningSplit:
         if not self._thinking:
             yield from self._buffer.take_spaces()
             self._thinking = yield from self._buffer.take_literal(self._tags.open)
+            self._drop_cut()
         if self._thinking:
             yield from self._buffer.drop_spaces()
             if (yield from self._buffer.copy_until(self._tags.close, self._reasoning.append)):
                 self._thinking = False
                 yield from self._buffer.drop_spaces()
             else:
+                self._drop_cut()
                 self._reasoning.append(self._buffer.release())
         self._decided = True
         yield from self._buffer.copy_rest(self._text.append)
+
+    def _drop_cut(self) -> None:
+        """Drop the beginning of a tag that the answer's bound cut off."""
+        if self._buffer.cut:
+            self._buffer.drop()

@@ -77,6 +77,11 @@ class StreamBuffer:
         self._ended = True
         self._cut = cut
 
+    @property
+    def cut(self) -> bool:
+        """True where the text ended at its bound."""
+        return self._cut
+
     def more(self) -> Steps[bool]:
         """Wait for more text; return False once all has come."""
         if not self._ended:

@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
-from car_daemon.engine.output.families import CDATA, FAMILIES, Aside, Family, Head, Header, Parameter, Slot
-from car_daemon.engine.output.json_object import copy_value, is_object, take_value, text_of
-from car_daemon.engine.output.literals import PYTHON, LiteralCopier, gemma_with, quoted
-from car_daemon.engine.output.parameters import Kinds, as_value
+from car_daemon.engine.output.call_arguments import ArgumentsReader
+from car_daemon.engine.output.families import FAMILIES, Family, Header
+from car_daemon.engine.output.heads import take_slots
+from car_daemon.engine.output.json_object import is_object, take_value, text_of
+from car_daemon.engine.output.parameters import Kinds
 from car_daemon.engine.output.stream_buffer import Markers, Steps, StreamBuffer
 from car_daemon.ipc.frames import CallDelta
-from car_daemon.ipc.types import ParameterKind, ToolStyle
+from car_daemon.ipc.types import ToolStyle
 from car_protocol.conversation import Invalid
 
 
@@ -23,41 +24,11 @@ class Thought(NamedTuple):
 
 # In the order of the answer.
 Part = str | Thought | CallDelta
-# A name or an id without quotes, of the characters that names of functions may have.
-_WORD = re.compile(r"[A-Za-z0-9_.-]*")
-_KEY = re.compile(r"[^<>\"|\n]*")
-_KEYWORD = re.compile(r"[^=,()\[\]{}'\"\n]*")
-_TYPE = re.compile(r"[a-z]*")
 _NAMES = frozenset({"name", "tool_name", "function"})
 _ARGUMENTS = frozenset({"arguments", "parameters"})
-_RUNS = {Slot.NAME: _WORD, Slot.WORD: _WORD, Slot.KEY: _KEY, Slot.TYPE: _TYPE}
 # The beginning of arguments in Python's notation; bounded, because it is looked for without being taken.
 _KEYWORD_START = re.compile(r"[ \t\r\n]{0,16}(?:\)|[A-Za-z_]\w{0,63}(?:[ \t\r\n]{0,16}=?)?)?")
 _HEADER_LENGTH = 256
-_CDATA_END = Markers(["]]>"])
-# Types that a parameter's own tag has.
-_KINDS: dict[str, ParameterKind] = {"true": "text", "string": "text"}
-
-
-class _Slots(NamedTuple):
-    """The words of a head, and whether its last text was there."""
-
-    name: str = ""
-    key: str = ""
-    type: str = ""
-    complete: bool = False
-
-    def filled(self, slot: Slot, word: str) -> "_Slots":
-        """Return the words with another one."""
-        match slot:
-            case Slot.NAME:
-                return self._replace(name=word)
-            case Slot.KEY:
-                return self._replace(key=word)
-            case Slot.TYPE:
-                return self._replace(type=word)
-            case Slot.WORD:
-                return self
 
 
 class _Members:
@@ -101,12 +72,6 @@ def _markers_of(family: Family) -> _Found:
     )
 
 
-@lru_cache(maxsize=256)
-def _ends_of(parameter: Parameter, key: str) -> Markers:
-    close = parameter.close.format(key=key)
-    return Markers([parameter.pad + close, close])
-
-
 class ToolCallReader:
     """Read calls as they come; text that only begins like a call is released as text.
 
@@ -133,13 +98,13 @@ class ToolCallReader:
         self._keep = keep
         self._begun = begun  # until the first header was read
         self._buffer = StreamBuffer()
+        self._reader = ArgumentsReader(self._family, self._buffer, self._found.arguments, self._write)
         self._parts: list[Part] = []  # released by this piece
         self._calling = False  # inside a call
         self._index = -1  # of the last call that was begun
         self._name = ""  # of that call
         self._arguments: list[str] = []
         self._thinking = False
-        self._cut = False  # the answer ended at its bound, not by itself
         self._buffer.feed(begun)
         self._steps = self._whole() if calls and self._family.is_whole else self._marked()
 
@@ -155,7 +120,6 @@ class ToolCallReader:
 
     def finish(self, *, cut: bool = False) -> list[Part]:
         """Return the undecided rest, after the last piece; the beginning of a call is dropped if it was `cut`."""
-        self._cut = cut
         self._buffer.end(cut=cut)
         return self._advance()
 
@@ -207,7 +171,7 @@ class ToolCallReader:
     def _undecided(self) -> None:
         """Release the taken text; the beginning of a call that the answer's bound cut off is dropped."""
         taken = self._buffer.release()
-        self._parts.append("" if self._cut and taken.strip() else taken)
+        self._parts.append("" if self._buffer.cut and taken.strip() else taken)
 
     def _message(self, header: Header, start: str) -> Steps[None]:
         """Read the header of a message, and its body where that is not text."""
@@ -217,7 +181,7 @@ class ToolCallReader:
         called = header.call.search(text.removesuffix(header.end)) if header.call and self._calls and complete else None
         if called is not None:
             self._begin(called[1])
-            yield from self._json()
+            yield from self._reader.json()
             yield from self._buffer.take_spaces()
             yield from self._buffer.take_marker(self._found.message_ends)
             self._buffer.drop()
@@ -227,7 +191,7 @@ class ToolCallReader:
         elif not complete or (header.text is not None and not header.text.search(text)):
             # Not a header after all.
             dropped = header.start if virtual or header.text is None else ""
-            self._parts.append("" if self._cut else text.removeprefix(dropped))
+            self._parts.append("" if self._buffer.cut else text.removeprefix(dropped))
 
     def _header(self, header: Header) -> Steps[bool]:
         """Take the rest of a header; False where it does not end within its bounds."""
@@ -246,7 +210,8 @@ class ToolCallReader:
         marker = yield from self._buffer.copy_until_any(self._found.message, self._reason, close=True)
         self._thinking = False
         if marker is None:
-            self._reason(self._buffer.release())
+            rest = self._buffer.release()
+            self._reason("" if self._buffer.cut else rest)
         elif marker in self._found.framing:
             self._reason(marker if self._keep else "")
             self._buffer.drop()
@@ -295,17 +260,16 @@ class ToolCallReader:
             if (yield from self._buffer.peek()) == "{":
                 return (yield from self._object())
         objects = objects or family.notation in ("object", "keyed")
-        if objects or not (slots := (yield from self._slots(family.head, begun=bare))):
+        if objects or not (slots := (yield from take_slots(self._buffer, family.head, begun=bare))):
             return False
         if family.follows and not slots.complete:
             yield from self._buffer.take_spaces()
-            if (yield from self._buffer.peek()) not in (family.follows, "" if not self._cut else family.follows):
+            if (yield from self._buffer.peek()) not in (family.follows, "" if not self._buffer.cut else family.follows):
                 return False
         if family.notation == "python" and family.is_whole and not (yield from self._shows_keywords(slots.name)):
             return False
         self._begin(slots.name)
-        readers = {"json": self._json, "parameters": self._parameters, "python": self._keywords, "gemma": self._gemma}
-        yield from readers[family.notation]()
+        yield from self._reader.read((self._functions or {}).get(slots.name, {}))
         for text in family.tail:
             yield from self._buffer.take_spaces()
             yield from self._buffer.take_literal(text.strip())
@@ -319,29 +283,6 @@ class ToolCallReader:
             return True
         found = yield from self._buffer.peek_match(_KEYWORD_START)
         return found.endswith(("=", ")"))
-
-    def _slots(self, head: Head, *, begun: bool = False) -> Steps["_Slots | None"]:
-        """Take the texts and words of a head, with `begun` from the second on; None where one of them is missing."""
-        slots = _Slots()
-        after_word = False
-        for piece in head[1:] if begun else head:
-            if isinstance(piece, Slot):
-                closes = piece is Slot.KEY and (yield from self._buffer.peek()) == "/"
-                word = "" if closes else (yield from self._buffer.take_run(_RUNS[piece]))
-                if not word and piece is not Slot.WORD:
-                    return None
-                slots, after_word = slots.filled(piece, word)._replace(complete=False), True
-                continue
-            text = piece if isinstance(piece, str) else piece.text
-            if not after_word or text[0] in " \n<[":
-                yield from self._buffer.take_spaces()
-            found = yield from self._buffer.take_literal(text.strip())
-            if isinstance(piece, str) and not found:
-                return None
-            if isinstance(piece, Aside) and found:
-                yield from self._buffer.take_run(_WORD)
-            slots, after_word = slots._replace(complete=found), isinstance(piece, Aside)
-        return slots
 
     def _object(self) -> Steps[bool]:
         """Read a call that is one object; False where the text is not one."""
@@ -371,7 +312,7 @@ class ToolCallReader:
         """Read a member of a call; False where the object is not a call, or ends."""
         if self._family.notation == "keyed" and not self._calling:
             self._begin(key)
-            yield from self._json()
+            yield from self._reader.json()
             return True
         if key in _NAMES and not members.name:
             return (yield from self._named(members))
@@ -380,7 +321,7 @@ class ToolCallReader:
                 return False
             if not self._calling:
                 self._begin(members.name)
-            yield from self._json()
+            yield from self._reader.json()
             return True
         value = yield from take_value(self._buffer)
         if key in _ARGUMENTS and value is not None and value.startswith("{"):
@@ -398,126 +339,6 @@ class ToolCallReader:
             self._write(members.arguments)
         return True
 
-    # Arguments.
-
-    def _json(self) -> Steps[None]:
-        """Read arguments that should be an object."""
-        yield from self._buffer.drop_spaces()
-        opening = yield from self._buffer.peek()
-        if opening == '"':
-            # Some models write the object as a text.
-            value = yield from take_value(self._buffer)
-            text = text_of(value)
-            taken = self._buffer.release()
-            self._write(text if text is not None and is_object(text) else taken)
-            yield from self._raw(value is not None)
-        elif opening == "{":
-            yield from self._raw((yield from copy_value(self._buffer, self._write)))
-        else:
-            yield from self._raw(complete=False)
-
-    def _raw(self, complete: bool) -> Steps[None]:
-        """Read arguments that did not turn out as an object as they are, up to a marker."""
-        if complete or not (yield from self._buffer.peek()):
-            return
-        marker = yield from self._buffer.copy_until_any(self._found.arguments, self._write)
-        if marker is None:
-            self._write(self._buffer.release())
-        else:
-            self._buffer.put_back()
-
-    def _gemma(self) -> Steps[None]:
-        """Read an object of Gemma's."""
-        yield from self._raw(
-            (yield from LiteralCopier(gemma_with(self._family.quote), self._buffer, self._write).copy())
-        )
-
-    def _parameters(self) -> Steps[None]:
-        """Read tagged parameters."""
-        parameter = self._parameter_syntax
-        kinds = (self._functions or {}).get(self._name, {})
-        separator = "{"
-        while True:
-            yield from self._buffer.drop_spaces()
-            slots = yield from self._slots(parameter.open)
-            if slots is None:
-                if not self._cut or (yield from self._buffer.peek()):
-                    self._buffer.put_back()
-                break
-            self._buffer.drop()
-            self._write(f'{separator}"{quoted(slots.key)}": ')
-            separator = ", "
-            kind = _KINDS.get(slots.type, "value") if slots.type else kinds.get(slots.key, "any")
-            yield from self._parameter(_ends_of(parameter, slots.key), kind)
-        self._write_end("{}" if separator == "{" else "}")
-
-    @property
-    def _parameter_syntax(self) -> Parameter:
-        assert self._family.parameter is not None
-        return self._family.parameter
-
-    def _parameter(self, ends: Markers, kind: ParameterKind) -> Steps[None]:
-        """Read the value of a parameter, up to its end."""
-        parameter = self._parameter_syntax
-        if parameter.pad:
-            yield from self._buffer.take_literal(parameter.pad)
-            self._buffer.drop()
-        if kind == "text" and not parameter.cdata:
-            self._write('"')
-            yield from self._buffer.copy_until_any(ends, lambda text: self._write(quoted(text)), close=True)
-            self._buffer.drop()
-            self._write_end('"')
-            return
-        value = yield from self._json_parameter(ends)
-        if value is None:
-            value = yield from self._other_parameter(ends)
-        self._buffer.drop()
-        if value is not None:
-            self._write(as_value(value, kind))
-
-    def _json_parameter(self, ends: Markers) -> Steps[str | None]:
-        """Take a JSON value and the end after it; None for other texts. Ends within the value's texts do not count."""
-        if (yield from self._buffer.peek()) in ("{", "[", '"'):
-            value = yield from take_value(self._buffer)
-            yield from self._buffer.take_spaces()
-            if value is not None and (yield from self._buffer.take_marker(ends)) is not None:
-                return value
-            self._buffer.put_back()
-        return None
-
-    def _other_parameter(self, ends: Markers) -> Steps[str | None]:
-        """Take any text, up to its end; None where the answer's bound cut it off."""
-        pieces = list[str]()
-        if self._parameter_syntax.cdata and (yield from self._buffer.take_literal(CDATA)):
-            pieces.append(self._buffer.release())
-            yield from self._buffer.copy_until_any(_CDATA_END, pieces.append, close=True)
-            pieces.append(self._buffer.release())
-        ended = yield from self._buffer.copy_until_any(ends, pieces.append, close=True)
-        return None if ended is None and self._cut else "".join(pieces)
-
-    def _keywords(self) -> Steps[None]:
-        """Read keyword arguments of Python, up to the bracket that closes them."""
-        buffer = self._buffer
-        copier = LiteralCopier(PYTHON, buffer, self._write)
-        separator = "{"
-        while True:
-            yield from buffer.drop_spaces()
-            if (yield from buffer.peek()) in (")", ""):
-                break
-            key = (yield from buffer.take_run(_KEYWORD)).strip()
-            if not key or not (yield from buffer.take_literal("=")):
-                yield from self._raw(complete=False)
-                return
-            buffer.drop()
-            self._write(f'{separator}"{quoted(key)}": ')
-            separator = ", "
-            if not (yield from copier.copy()):
-                yield from self._raw(complete=False)
-                return
-            yield from buffer.drop_spaces()
-            yield from buffer.take_literal(",")
-        self._write_end("{}" if separator == "{" else "}")
-
     # The call that is read.
 
     def _begin(self, name: str) -> None:
@@ -532,14 +353,9 @@ class ToolCallReader:
             self._arguments.append(text)
             self._parts.append(CallDelta(self._index, arguments=text))
 
-    def _write_end(self, text: str) -> None:
-        """Write a closing text, but where the answer's bound cut the call off."""
-        if not self._cut:
-            self._write(text)
-
     def _end(self) -> None:
-        if not self._arguments:
-            self._write_end("{}")
+        if not self._arguments and not self._buffer.cut:
+            self._write("{}")
         self._parts.append(CallDelta(self._index, invalid=self._fault("".join(self._arguments)), ended=True))
         self._calling = False
         self._arguments.clear()

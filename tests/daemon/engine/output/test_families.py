@@ -90,7 +90,8 @@ def test_every_family_is_recorded() -> None:
 @pytest.mark.parametrize("recorded", RECORDED, ids=named)
 def test_a_cut_answer_shows_no_markers_and_as_much_of_a_call_as_came(recorded: Recorded) -> None:
     for end in range(len(recorded.text)):
-        text, _, calls = said(parts_of(recorded, [recorded.text[:end]], cut=True))
+        text, thoughts, calls = said(parts_of(recorded, [recorded.text[:end]], cut=True))
+        assert recorded.thought.startswith(thoughts)
         assert recorded.said.startswith(text.strip()), recorded.text[:end]
         assert all(call.function.name in ("look_up", "list_all") for call in calls)
         for call in calls[:-1]:

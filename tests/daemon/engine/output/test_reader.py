@@ -79,6 +79,15 @@ def test_bytes_that_are_no_text_come_out_as_replacements() -> None:
     assert OutputReader([], None, None).push(b"a\xffb").text == "a\ufffdb"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"), [("<thi", ("", "")), ("<think>Hm </thi", ("", "Hm")), ("<think>Hm</think>a", ("a", "Hm"))]
+)
+def test_the_beginning_of_a_tag_that_the_bound_cut_off_is_dropped(text: str, expected: tuple[str, str]) -> None:
+    answer = OutputReader([], ReasoningSplit(Tags("<think>", "</think>"), inside=False), None)
+    output = answer.push(text.encode()).joined(answer.finish(cut=True))
+    assert (output.text, output.reasoning) == expected
+
+
 def test_reasoning_text_and_calls_come_apart() -> None:
     text = f"<think>\nHm.\n</think>\n\nSo:\n{F}\nDone."
     assert both_ways(text, []) == (("So:Done.", "Hm.", [CALL_F]), None)

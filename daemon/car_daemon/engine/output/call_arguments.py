@@ -1,0 +1,167 @@
+"""Arguments of a call as JSON, as they come: JSON, tagged parameters, Python's keywords, and Gemma's objects."""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from car_daemon.engine.output.families import CDATA, Family, Parameter
+from car_daemon.engine.output.heads import take_slots
+from car_daemon.engine.output.json_object import copy_value, is_object, take_value, text_of
+from car_daemon.engine.output.literals import PYTHON, LiteralCopier, gemma_with, quoted
+from car_daemon.engine.output.parameters import as_value
+from car_daemon.engine.output.stream_buffer import Markers, Steps, StreamBuffer
+from car_daemon.ipc.types import ParameterKind
+
+_KEYWORD = re.compile(r"[^=,()\[\]{}'\"\n]*")
+_CDATA_END = Markers(["]]>"])
+# Types that a parameter's own tag has.
+_KINDS: dict[str, ParameterKind] = {"true": "text", "string": "text"}
+
+
+@lru_cache(maxsize=256)
+def _ends_of(parameter: Parameter, key: str) -> Markers:
+    close = parameter.close.format(key=key)
+    return Markers([parameter.pad + close, close])
+
+
+class ArgumentsReader:
+    """Reads the arguments of one family's calls from a buffer; `ends` may follow those that are not JSON."""
+
+    def __init__(self, family: Family, buffer: StreamBuffer, ends: Markers, write: Callable[[str], None]) -> None:
+        self._family = family
+        self._buffer = buffer
+        self._ends = ends
+        self._write = write
+
+    def read(self, kinds: Mapping[str, ParameterKind]) -> Steps[None]:
+        """Read the arguments after a head; `kinds` are those of the function's parameters."""
+        match self._family.notation:
+            case "parameters":
+                return self._parameters(kinds)
+            case "python":
+                return self._keywords()
+            case "gemma":
+                return self._gemma()
+        return self.json()
+
+    def json(self) -> Steps[None]:
+        """Read arguments that should be an object."""
+        yield from self._buffer.drop_spaces()
+        opening = yield from self._buffer.peek()
+        if opening == '"':
+            # Some models write the object as a text.
+            value = yield from take_value(self._buffer)
+            text = text_of(value)
+            taken = self._buffer.release()
+            self._write(text if text is not None and is_object(text) else taken)
+            yield from self._raw(value is not None)
+        elif opening == "{":
+            yield from self._raw((yield from copy_value(self._buffer, self._write)))
+        else:
+            yield from self._raw(complete=False)
+
+    def _raw(self, complete: bool) -> Steps[None]:
+        """Read arguments that did not turn out as an object as they are, up to a marker."""
+        if complete or not (yield from self._buffer.peek()):
+            return
+        marker = yield from self._buffer.copy_until_any(self._ends, self._write)
+        if marker is None:
+            self._write(self._buffer.release())
+        else:
+            self._buffer.put_back()
+
+    def _gemma(self) -> Steps[None]:
+        """Read an object of Gemma's."""
+        yield from self._raw(
+            (yield from LiteralCopier(gemma_with(self._family.quote), self._buffer, self._write).copy())
+        )
+
+    def _parameters(self, kinds: Mapping[str, ParameterKind]) -> Steps[None]:
+        """Read tagged parameters."""
+        parameter = self._parameter_syntax
+        separator = "{"
+        while True:
+            yield from self._buffer.drop_spaces()
+            slots = yield from take_slots(self._buffer, parameter.open)
+            if slots is None:
+                if not self._buffer.cut or (yield from self._buffer.peek()):
+                    self._buffer.put_back()
+                break
+            self._buffer.drop()
+            self._write(f'{separator}"{quoted(slots.key)}": ')
+            separator = ", "
+            kind = _KINDS.get(slots.type, "value") if slots.type else kinds.get(slots.key, "any")
+            yield from self._parameter(_ends_of(parameter, slots.key), kind)
+        self._write_end("{}" if separator == "{" else "}")
+
+    @property
+    def _parameter_syntax(self) -> Parameter:
+        assert self._family.parameter is not None
+        return self._family.parameter
+
+    def _parameter(self, ends: Markers, kind: ParameterKind) -> Steps[None]:
+        """Read the value of a parameter, up to its end."""
+        parameter = self._parameter_syntax
+        if parameter.pad:
+            yield from self._buffer.take_literal(parameter.pad)
+            self._buffer.drop()
+        if kind == "text" and not parameter.cdata:
+            self._write('"')
+            yield from self._buffer.copy_until_any(ends, lambda text: self._write(quoted(text)), close=True)
+            self._buffer.drop()
+            self._write_end('"')
+            return
+        value = yield from self._json_parameter(ends)
+        if value is None:
+            value = yield from self._other_parameter(ends)
+        self._buffer.drop()
+        if value is not None:
+            self._write(as_value(value, kind))
+
+    def _json_parameter(self, ends: Markers) -> Steps[str | None]:
+        """Take a JSON value and the end after it; None for other texts. Ends within the value's texts do not count."""
+        if (yield from self._buffer.peek()) in ("{", "[", '"'):
+            value = yield from take_value(self._buffer)
+            yield from self._buffer.take_spaces()
+            if value is not None and (yield from self._buffer.take_marker(ends)) is not None:
+                return value
+            self._buffer.put_back()
+        return None
+
+    def _other_parameter(self, ends: Markers) -> Steps[str | None]:
+        """Take any text, up to its end; None where the answer's bound cut it off."""
+        pieces = list[str]()
+        if self._parameter_syntax.cdata and (yield from self._buffer.take_literal(CDATA)):
+            pieces.append(self._buffer.release())
+            yield from self._buffer.copy_until_any(_CDATA_END, pieces.append, close=True)
+            pieces.append(self._buffer.release())
+        ended = yield from self._buffer.copy_until_any(ends, pieces.append, close=True)
+        return None if ended is None and self._buffer.cut else "".join(pieces)
+
+    def _keywords(self) -> Steps[None]:
+        """Read keyword arguments of Python, up to the bracket that closes them."""
+        buffer = self._buffer
+        copier = LiteralCopier(PYTHON, buffer, self._write)
+        separator = "{"
+        while True:
+            yield from buffer.drop_spaces()
+            if (yield from buffer.peek()) in (")", ""):
+                break
+            key = (yield from buffer.take_run(_KEYWORD)).strip()
+            if not key or not (yield from buffer.take_literal("=")):
+                yield from self._raw(complete=False)
+                return
+            buffer.drop()
+            self._write(f'{separator}"{quoted(key)}": ')
+            separator = ", "
+            if not (yield from copier.copy()):
+                yield from self._raw(complete=False)
+                return
+            yield from buffer.drop_spaces()
+            yield from buffer.take_literal(",")
+        self._write_end("{}" if separator == "{" else "}")
+
+    def _write_end(self, text: str) -> None:
+        """Write a closing text, except where the answer's bound cut the call off."""
+        if not self._buffer.cut:
+            self._write(text)
