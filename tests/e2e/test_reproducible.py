@@ -48,6 +48,14 @@ def test_without_a_seed_it_samples_with_seed_0(client: RawClient) -> None:
     assert [content(answer) for answer in answers] == [{**content(answers[0]), "seed": 0}] * 3
 
 
+def test_several_answers_are_those_of_requests_with_their_seeds(client: RawClient) -> None:
+    asked = exact(300, temperature=1.5)
+    several = client.result("infer", {**asked, "n": 3})
+    single = [client.result("infer", {**asked, "seed": seed}) for seed in range(3)]
+    assert several["seed"] == 0
+    assert [each["logprobs"] for each in several["answers"]] == [each["logprobs"] for each in single]
+
+
 def test_an_answer_under_a_schema_is_the_same_beside_others(client: RawClient, daemon: Daemon) -> None:
     asked = exact(400, json_schema={"type": "array", "items": {"type": "integer"}}, temperature=1.5, ignore_eos=False)
     alone = client.result("infer", asked)

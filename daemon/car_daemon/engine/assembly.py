@@ -13,7 +13,7 @@ from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.images.encoder import AwaitedImages, Encode, Encoder
 from car_daemon.engine.images.piece_cache import CACHE_BYTES as PIECE_CACHE_BYTES
 from car_daemon.engine.llama.embedder import Embedder
-from car_daemon.engine.llama.library import silence
+from car_daemon.engine.llama.library import finds_gpus, silence
 from car_daemon.engine.llama.model import ModelError
 from car_daemon.engine.llama.sampling.adapters import Adapters
 from car_daemon.engine.llama.sampling.chains import SamplerChains
@@ -230,6 +230,9 @@ class Assembly:
             sampling=sampling,
             images=AwaitedImages(self._images.put),
             parking=ParkingLot(context, saved),
-            abilities=Abilities(speculates=self._load.speculative and loaded.cuts_tails, packed=self._load.packed),
+            abilities=Abilities(
+                speculates=self._load.speculative and loaded.cuts_tails,
+                repeats=self._load.packed and not finds_gpus(),
+            ),
             clock=self._clock,
         )

@@ -316,8 +316,8 @@ class PlainText(Struct, frozen=True, tag=True):
 
 
 # Causes of a failed request: the first four are failures of the engine, the others lie in the request. A reproducible
-# one fails where the weights are unpacked.
-Fault = Literal["decode", "embedder", "projector", "lease", "constraint", "image", "context", "unpacked"]
+# one fails in an engine that computes other results than others on this kind of CPU.
+Fault = Literal["decode", "embedder", "projector", "lease", "constraint", "image", "context", "unrepeatable"]
 
 
 class End(Struct, frozen=True, array_like=True):

@@ -18,7 +18,10 @@ from car_protocol.errors import RpcError
 from car_protocol.infer import SEEDS, InferParams
 from car_protocol.sampling import Sampling
 
-_UNPACKED = "the engine did not load with weights packed for this CPU, and computes other results without them"
+_UNREPEATABLE = (
+    "this engine did not load with weights packed for the CPU, or its llama.cpp computes long prompts on a GPU: either "
+    "changes results"
+)
 # Tokens that an answer of any length has room for; with all that the longest context leaves it would run there alone.
 _OPEN_ENDED_ROOM = 1024
 
@@ -105,8 +108,8 @@ class GenerationAnswer:
             case "constraint":
                 bound_by = [name for name in ("grammar", "json_schema") if getattr(self._params, name) is not None]
                 return Failure("invalid_params", {"param": [*bound_by, "tools"][0], "why": TOO_COMPLEX})
-            case "unpacked":
-                return Failure("model_unavailable", {"lacks": "reproducible", "why": _UNPACKED})
+            case "unrepeatable":
+                return Failure("model_unavailable", {"lacks": "reproducible", "why": _UNREPEATABLE})
             case _:
                 return Failure("internal_error", {})
 

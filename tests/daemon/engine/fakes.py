@@ -399,7 +399,7 @@ class FakeEngine:
         tick: float = 0.001,
         saved_bytes: int = 1000,
         speculates: bool = False,
-        packed: bool = True,
+        repeats: bool = True,
         commands: Commands | None = None,
     ) -> None:
         self.context = context
@@ -424,7 +424,7 @@ class FakeEngine:
             sampling=sampling,
             images=AwaitedImages(self.encodes.append),
             parking=ParkingLot(context, self.saved),
-            abilities=Abilities(speculates, packed),
+            abilities=Abilities(speculates, repeats),
             clock=clock,
         )
         self.loop = EngineLoop(

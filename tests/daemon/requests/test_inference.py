@@ -163,13 +163,13 @@ def test_the_log_says_what_went_wrong_under_a_request_but_not_what_is_wrong_with
     assert [entry["fault"] for entry in logs if entry["event"] == "request.failed"] == logged
 
 
-def test_an_engine_without_packed_weights_refuses_by_name_what_it_cannot_reproduce() -> None:
+def test_an_engine_with_other_results_refuses_by_name_what_it_cannot_reproduce() -> None:
     errors = Errors()
     inference, _ = serving(EncodingLink(broken=False))
     params = InferParams(prompt="a", reproducible=True)
     (key,) = inference.infer(params, ORIGIN, cast(Responder, errors), size=1, streams=False)
     inference.events.frame_received(1, Prepared(key, bytes(4), 9))
-    end = End(None, None, Usage(1, 0, 0), 0.0, 0.0, "unpacked")
+    end = End(None, None, Usage(1, 0, 0), 0.0, 0.0, "unrepeatable")
     inference.events.frame_received(1, StepDone(1, [RequestUpdate(key, 0, "", 0, 0, end=end)]))
     assert errors.reasons == ["model_unavailable"]
     assert errors.errors[0].data["lacks"] == "reproducible"

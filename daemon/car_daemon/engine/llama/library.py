@@ -18,6 +18,11 @@ def library_build() -> str:
     return f"{llama_cpp.__version__} {binding.llama_print_system_info().decode()}"
 
 
+def finds_gpus() -> bool:
+    """Return whether llama.cpp may compute on a GPU, also where all layers are on the CPU."""
+    return bool(binding.llama_supports_gpu_offload())
+
+
 def quick(name: str) -> Any:
     """Return a function like the binding's own, called without dropping the GIL.
 

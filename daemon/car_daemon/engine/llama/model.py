@@ -11,7 +11,7 @@ from llama_cpp import llama_cpp as binding
 from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.placement import Placement
 from car_daemon.engine.llama.devices import host_overrides, read_devices, tensor_split
-from car_daemon.engine.llama.library import quoted_after
+from car_daemon.engine.llama.library import finds_gpus, quoted_after
 from car_daemon.engine.llama.traits import Traits, traits_of
 from car_daemon.ipc.types import KvType
 
@@ -83,7 +83,7 @@ class LlamaModel:
     ) -> None:
         self.kv_type: KvType = kv_type
         binding.llama_backend_init()
-        if gpu_layers != 0 and not binding.llama_supports_gpu_offload():
+        if gpu_layers != 0 and not finds_gpus():
             # llama.cpp itself would silently use the CPU.
             raise ModelError("gpu_layers is set, and this llama.cpp finds 0 GPUs: set it to 0, or install a GPU build")
         params = binding.llama_model_default_params()

@@ -28,13 +28,13 @@ class Samplers(Protocol):
 
 
 class Abilities(NamedTuple):
-    """Abilities of one engine: to guess tokens, and to compute with weights that are packed for the cores.
+    """Abilities of one engine: to guess tokens, and to compute the same results as all engines on this kind of CPU.
 
-    An engine whose model did not load with packed weights gives other results than one with them.
+    Results differ where a model did not load with packed weights, and where llama.cpp computes long prompts on a GPU.
     """
 
     speculates: bool
-    packed: bool = True
+    repeats: bool = True
 
 
 class RunningRequests:
@@ -72,8 +72,8 @@ class RunningRequests:
     def start(self, run: Run) -> list[RequestUpdate]:
         """Start a request; returns its end if that is impossible."""
         prompt = memoryview(run.prepared.tokens).cast("i").tolist()
-        if run.options.reproducible and not self._abilities.packed:
-            return [_unstarted(run.key, len(prompt), "unpacked")]
+        if run.options.reproducible and not self._abilities.repeats:
+            return [_unstarted(run.key, len(prompt), "unrepeatable")]
         room = self.cache.context_tokens - len(prompt)
         if room < 1:
             # An engine with a longer context prepared it, and is gone.

@@ -164,8 +164,8 @@ def test_threads_stay_as_loaded_while_a_reproducible_request_runs() -> None:
     assert threads[-1] == engine.costs.threads == loaded + 2
 
 
-def test_an_engine_with_unpacked_weights_refuses_reproducible_requests_alone() -> None:
-    engine = FakeEngine(Pieces(), packed=False)
+def test_an_engine_with_other_results_refuses_reproducible_requests_alone() -> None:
+    engine = FakeEngine(Pieces(), repeats=False)
     engine.turn(run_command(1, [5] * 30, 3, reproducible=True), run_command(2, [5] * 30, 3))
     engine.finish()
-    assert [engine.ends(key)[0].fault for key in (1, 2)] == ["unpacked", None]
+    assert [engine.ends(key)[0].fault for key in (1, 2)] == ["unrepeatable", None]
