@@ -1,7 +1,7 @@
 """The parts of one engine that its threads share: weights, capacity, context, vocabulary, projector."""
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from car_daemon.capacity.placement import Placement
@@ -35,24 +35,12 @@ class LoadedModel:
     @cached_property
     def placed(self) -> PlacedModel:
         """The plan of the weights on devices."""
-        return PlacedModel(self._load, self._open, self._send)
+        return PlacedModel(self._load, partial(open_model, self._load, self._progress), self._send)
 
     @cached_property
     def model(self) -> LlamaModel:
         """The weights."""
         return self.placed.load()
-
-    def _open(self, placement: Placement | None) -> LlamaModel:
-        load = self._load
-        return LlamaModel(
-            load.path,
-            gpu_layers=load.gpu_layers,
-            gpu=gpu_number(load.device),
-            packed=load.packed,
-            kv_type=load.kv_type,
-            placement=placement,
-            progress=self._progress,
-        )
 
     @cached_property
     def size(self) -> Size:
@@ -127,3 +115,16 @@ class LoadedModel:
             self._send(Warned("images.pillow_missing", {}))
             return None
         return decode, Vision(load.projector, self.model, threads=self.size.threads, gpu=load.gpu_layers != 0)
+
+
+def open_model(load: Load, progress: Callable[[float], None], placement: Placement | None) -> LlamaModel:
+    """Load the weights as they were planned, or as they are configured; raises ModelError."""
+    return LlamaModel(
+        load.path,
+        gpu_layers=load.gpu_layers,
+        gpu=gpu_number(load.device),
+        packed=load.packed,
+        kv_type=load.kv_type,
+        placement=placement,
+        progress=progress,
+    )
