@@ -17,7 +17,7 @@ from car_http.dialects.anthropic import requests as anthropic
 from car_http.dialects.ollama import requests as ollama
 from car_http.endpoints.table import ENDPOINTS
 from tests.client.fake_daemon import FakeDaemon
-from tests.client.samples import model
+from tests.client.samples import RANKING, model
 from tests.door.support import Answer, OfflineDoor
 
 # Each endpoint with a body that is served and the members that it reads.
@@ -105,6 +105,8 @@ def bench() -> Iterator[Bench]:
     with tempfile.TemporaryDirectory(prefix="card-") as name, asyncio.Runner() as runner:
         fake = FakeDaemon(Path(name) / "card.sock")
         fake.answers["models/list"] = {"models": [model(can=("chat", "thinking", "tools"))]}
+        # The fake daemon ranks two documents, however many there are.
+        fake.answers["rerank"] = RANKING | {"results": []}
         fake.start()
         door = OfflineDoor(fake.path, Path(name) / "keys")
         yield Bench(runner, door)
