@@ -32,6 +32,8 @@ FILE: dict[str, Any] = {
     "parts": 2,
     "warnings": ["tensor type 77 is unknown to this version (1 of 9 tensors)"],
     "chat_template": "{% for message in messages %}\n\x1b[31m{{ message }}\n{% endfor %}\n",
+    "tool_style": "hermes",
+    "thinking_tags": ["<think>", "</think>"],
     "metadata": {
         "general.name": "A model\x07 " + "with a long name " * 5,
         "llama.rope.freq_base": 500000.0,

@@ -82,10 +82,8 @@ def _figures(details: ModelDetails) -> dict[str, str]:
         shown |= {"holds": _holds(file), "trained for": f"{file.context_length:,} tokens; {layers}{vocabulary}"}
         if file.warnings:
             shown["warnings"] = "; ".join(file.warnings)
-    if model.can:
-        shown["can"] = ", ".join(model.can)
-    if model.aliases:
-        shown["aliases"] = ", ".join(model.aliases)
+    lists = {"can": model.can, **_syntax(details.file), "aliases": model.aliases}
+    shown |= {name: ", ".join(values) for name, values in lists.items() if values}
     given = {name: value for name, value in asdict(model.defaults).items() if value is not None}
     if given:
         shown["defaults"] = ", ".join(f"{name} {one_line(str(value))}" for name, value in given.items())
@@ -99,6 +97,13 @@ def _figures(details: ModelDetails) -> dict[str, str]:
         )
         shown["fits"] = _fits(estimate)
     return shown
+
+
+def _syntax(file: ModelFile | None) -> dict[str, list[str]]:
+    """Return how the model writes calls and thoughts."""
+    if file is None:
+        return {}
+    return {"tool_style": [file.tool_style] if file.tool_style else [], "thinking_tags": file.thinking_tags or []}
 
 
 def _holds(file: ModelFile) -> str:

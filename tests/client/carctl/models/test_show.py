@@ -12,15 +12,17 @@ from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ESTIMATE, FILE, details, model
 
 PAGE = """\
-model        guide (default)
-state        ready on cpu, 4 at once, 2,048 tokens each
-file         /models/guide.gguf
-holds        llama, 7,000,000,000 parameters, Q4_K_M, in 2 files
-trained for  131,072 tokens; 32 layers of 4,096, a vocabulary of 32,000
-warnings     tensor type 77 is unknown to this version (1 of 9 tensors)
-can          chat
-takes        4.0 GiB weights, 128 MiB buffers, 1.0 GiB for each sequence of 8,192 tokens in f16
-fits         2 sequences into 16.0 GiB free, 10 where `sequences` requests them; 4 × 32,768 or 16 × 8,192
+model          guide (default)
+state          ready on cpu, 4 at once, 2,048 tokens each
+file           /models/guide.gguf
+holds          llama, 7,000,000,000 parameters, Q4_K_M, in 2 files
+trained for    131,072 tokens; 32 layers of 4,096, a vocabulary of 32,000
+warnings       tensor type 77 is unknown to this version (1 of 9 tensors)
+can            chat
+tool_style     hermes
+thinking_tags  <think>, </think>
+takes          4.0 GiB weights, 128 MiB buffers, 1.0 GiB for each sequence of 8,192 tokens in f16
+fits           2 sequences into 16.0 GiB free, 10 where `sequences` requests them; 4 × 32,768 or 16 × 8,192
 
 metadata
   general.name                  A model␇ with a long name with a long name with…
