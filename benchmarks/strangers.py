@@ -34,6 +34,7 @@ DAEMON_BYTES = 60 * MIB
 ENGINE_BYTES = 8 * MIB
 # The most that a request of a flood generates before it releases its sequence.
 FLOOD_TOKENS = 400
+_LOG_CHARACTERS = 4000
 
 
 class Sample(NamedTuple):
@@ -142,6 +143,10 @@ def daemon() -> Iterator[tuple[psutil.Process, Path, int]]:
             process.terminate()
             assert process.wait(QUIET_S) == 0, "the daemon did not end as it should"
             assert "Traceback" not in (folder / "log").read_text(encoding="utf-8"), "a traceback in the log"
+        except BaseException:
+            print(f"the daemon's status is {process.poll()}, the end of its log:")
+            print((folder / "log").read_text(encoding="utf-8")[-_LOG_CHARACTERS:], flush=True)
+            raise
         finally:
             process.kill()
 
