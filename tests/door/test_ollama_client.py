@@ -130,6 +130,7 @@ async def test_a_request_without_a_prompt_loads_nothing_and_succeeds(offline: Of
     assert (answer.status, answer.json["done_reason"]) == (200, "load")
     assert (await offline.post("/api/generate", {"model": "other"})).status == 404
     assert (await offline.get("/")).body == b"card is running"
+    assert (await offline.request("HEAD", "/", b"", {})).status == 200
     version = (await offline.get("/api/version")).json["version"]
     assert [int(part) for part in version.split(".")] >= [0, 6, 4]
 

@@ -24,7 +24,6 @@ _ANTHROPIC = [
 ]
 _OLLAMA = [
     Endpoint("GET", "/", ollama.root),
-    Endpoint("HEAD", "/", ollama.root),
     Endpoint("GET", "/api/version", ollama.version),
     Endpoint("GET", "/api/tags", ollama.tags),
     Endpoint("GET", "/api/ps", ollama.running),
