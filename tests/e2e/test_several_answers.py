@@ -116,6 +116,13 @@ def test_a_schema_binds_every_answer(small: RawClient) -> None:
     assert {json.loads(text)["a"] for text in texts(answer)} <= {1, 2, 3, 4}
 
 
+def test_reproducible_answers_are_those_of_their_seeds_alone(small: RawClient) -> None:
+    params = several(reproducible=True)
+    answers = texts(small.result("infer", params))
+    assert answers == texts(small.result("infer", params))
+    assert answers == [small.result("infer", alone(params, index))["text"] for index in range(4)]
+
+
 def test_a_conversation_has_several_answers(small: RawClient) -> None:
     params = {"messages": conversation("How do I cancel a request?"), "n": 3, "max_tokens": 8}
     assert len(small.result("infer", params)["answers"]) == 3

@@ -221,6 +221,16 @@ def test_a_call_with_a_fault_is_streamed_and_its_last_piece_has_the_fault(
     assert functions(called(chunks)) == functions(hermes.result("infer", params)["tool_calls"])
 
 
+def test_several_answers_have_calls_of_their_own(client: RawClient) -> None:
+    whole = client.result("infer", note(n=2))
+    chunks, response = client.stream(note(n=2))
+    assert response["result"]["answers"] == [{"finish_reason": "stop"}] * 2
+    for index, answer in enumerate(whole["answers"]):
+        own = [chunk for chunk in chunks if chunk["index"] == index]
+        assert pieces_of(own)[0]["index"] == 0
+        assert functions(called(own)) == functions(answer["tool_calls"])
+
+
 async def test_both_clients_have_the_pieces_and_the_calls(daemon: Daemon) -> None:
     def check(chunks: list[Chunk], calls: object) -> None:
         pieces = [piece for chunk in chunks for piece in chunk.tool_calls or ()]

@@ -13,6 +13,10 @@ from car_daemon.engine.output.stream_buffer import Markers, Steps, StreamBuffer
 from car_daemon.ipc.types import ParameterKind
 
 _KEYWORD = re.compile(r"[^=,()\[\]{}'\"\n]*")
+# The beginning of a parameter: a word as long as the longest constant and a letter, or one character.
+_HEAD = re.compile(r"[ \t\r\n]{0,16}(?:[A-Za-z]{1,6}|\S)?")
+_CONSTANTS = frozenset({"true", "false", "null", "True", "False", "None"})
+_VALUES = frozenset('{["-0123456789(<]')  # first characters of values, and of markers
 _CDATA_END = Markers(["]]>"])
 # Types that a parameter's own tag has.
 _KINDS: dict[str, ParameterKind] = {"true": "text", "string": "text"}
@@ -105,6 +109,8 @@ class ArgumentsReader:
         if parameter.pad:
             yield from self._buffer.take_literal(parameter.pad)
             self._buffer.drop()
+        if kind == "any" and (yield from self._is_text()):
+            kind = "text"
         if kind == "text" and not parameter.cdata:
             self._write('"')
             yield from self._buffer.copy_until_any(ends, lambda text: self._write(quoted(text)), close=True)
@@ -117,6 +123,11 @@ class ArgumentsReader:
         self._buffer.drop()
         if value is not None:
             self._write(as_value(value, kind))
+
+    def _is_text(self) -> Steps[bool]:
+        """Return whether the first characters of a parameter already show that it is a text."""
+        head = (yield from self._buffer.peek_match(_HEAD)).lstrip()
+        return bool(head) and head[0] not in _VALUES and head not in _CONSTANTS
 
     def _json_parameter(self, ends: Markers) -> Steps[str | None]:
         """Take a JSON value and the end after it; None for other texts. Ends within the value's texts do not count."""

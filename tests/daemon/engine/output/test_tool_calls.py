@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from car_daemon.engine.output.parameters import as_value
 from car_daemon.ipc.frames import CallDelta
 from car_daemon.ipc.types import ToolStyle
 from car_protocol.conversation import ToolCall
-from tests.daemon.engine.output.calls import call, push_all, read, reader
+from tests.daemon.engine.output.calls import call, in_order, push_all, read, reader
 from tests.daemon.engine.output.pieces import PLACES, cut, every
 
 F = '{"name": "f", "arguments": {"a": 1}}'
@@ -319,3 +320,38 @@ def test_arguments_that_are_not_an_object_come_as_they_are(arguments: str) -> No
     assert parts[0].invalid == "arguments"
     assert parts[0].function.arguments.startswith(arguments)
     assert parts[1] == "So."
+
+
+@pytest.mark.parametrize(
+    ("value", "streams"),
+    [
+        *(("import os", True), ("  The end", True), ("truest", True), ("", True)),
+        *(("true", False), ("None of it", False), ("3 apples", False), ("[1]", False), ("<b>", False)),
+    ],
+)
+def test_a_parameter_of_any_type_is_streamed_where_its_beginning_is_that_of_a_text(value: str, streams: bool) -> None:
+    begun = f"<tool_call>\n<function=f>\n<parameter=a>\n{value} and so on"
+    calls = reader("qwen3_coder")
+    parts = [part for letter in begun for part in calls.push(letter)]
+    came = "".join(part.arguments for part in parts if isinstance(part, CallDelta))
+    assert came == ('{"a": "' + f"{value} and so on" if streams else '{"a": ')
+    parts += calls.push("\n</parameter>\n</function>\n</tool_call>") + calls.finish()
+    (found,) = in_order(parts)
+    assert isinstance(found, ToolCall)
+    assert json.loads(found.function.arguments) == {"a": f"{value} and so on"}
+
+
+VALUE_TEXTS = st.sampled_from(
+    ["true", "null", "1", " 2.5", "[1, 'a']", '{"a": 1}', '"x"', "text", " Tr", "\n", "é", "N"]
+)
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(st.lists(VALUE_TEXTS, max_size=4).map("".join), PLACES)
+def test_a_parameter_of_any_type_is_the_same_however_it_is_cut(value: str, places: list[int]) -> None:
+    text = f"<tool_call>\n<function=f>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>"
+    (whole,) = read("qwen3_coder", [text])
+    assert read("qwen3_coder", cut(text, places)) == [whole]
+    assert isinstance(whole, ToolCall)
+    # What is not a value is the text itself.
+    assert json.loads(whole.function.arguments) == {"a": json.loads(as_value(value, "any"))}
