@@ -1,4 +1,4 @@
-"""Start the daemon, stream one answer from it, and stop it again.
+"""Start the daemon, stream one answer from it, show two apps that share it, and stop it again.
 
 `python -m tools.demo [--model real] [--question TEXT]`: the built-in guide answers unless the real model is named.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from car_client import AsyncClient
 from tools.real_model import SMOLLM2, fetch
+from tools.two_apps import show_two_apps
 
 QUESTIONS = {"guide": "What is card?", "real": "Why is the sky blue? Answer in two sentences."}
 READY_S = 60
@@ -48,7 +49,9 @@ def _ask(environment: dict[str, str], question: str) -> int:
     command: list[str | Path] = [BIN / "carctl", "infer", "--temperature", "0", question]
     answered = subprocess.run(command, env=environment, timeout=READY_S, check=False).returncode
     print("$ carctl capacity", flush=True)
-    return answered or subprocess.run([BIN / "carctl", "capacity"], env=environment, check=False).returncode
+    shown = subprocess.run([BIN / "carctl", "capacity"], env=environment, check=False).returncode
+    asyncio.run(show_two_apps(environment["CAR_SOCKET"], question))
+    return answered or shown
 
 
 async def _started(socket: str) -> None:
