@@ -8,6 +8,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
+from car_client.door.keys import KeyRing, KeysError
 from car_client.errors import CardError
 from car_http import guard
 from car_http.answering import Gone
@@ -15,7 +16,6 @@ from car_http.endpoints.context import DoorContext, Endpoint
 from car_http.endpoints.table import ENDPOINTS
 from car_http.exchange import Disconnected, Exchange, Message, Receive, Send
 from car_http.guard import Head, Rules
-from car_http.keys import KeyRing, KeysError
 from car_http.problems import Problem, anthropic_error, encoded, ollama_error, openai_error, problem_of
 
 _LOG = logging.getLogger("car_http")

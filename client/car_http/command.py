@@ -12,6 +12,8 @@ from typing import NoReturn
 
 import uvicorn
 
+from car_client.door.keys import KeyRing, KeysError, ensure_keys
+from car_client.door.settings import Settings, SettingsError, load_settings
 from car_client.errors import BadSocketPath
 from car_client.paths import usable_paths
 from car_http.app import Door
@@ -19,13 +21,11 @@ from car_http.catalogue import Catalogue
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.guard import Rules
-from car_http.keys import KeyRing, KeysError, ensure_keys
 from car_http.listeners import CannotListen, activated, bound, describe
 from car_http.metrics import Metrics
 from car_http.newest import Newest
 from car_http.protocol import DoorProtocol
 from car_http.server import DoorServer
-from car_http.settings import Settings, SettingsError, load_settings
 from car_protocol import __version__
 
 # sysexits.h: wrong usage, a bad configuration.

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapp
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
+from car_client.door.keys import Key
 from car_http.guard import Head
-from car_http.keys import Key
 from car_http.problems import Problem
 from car_protocol.limits import MAX_FRAME_BYTES
 

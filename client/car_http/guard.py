@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from car_http.keys import Key, holder
+from car_client.door.keys import Key, holder
 from car_http.problems import Problem
 
 _LOCAL_NAME = "localhost"

@@ -11,13 +11,13 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from car_client.door.keys import KeyRing
 from car_http.answering import Pace
 from car_http.app import Door
 from car_http.catalogue import Catalogue
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.guard import Rules
-from car_http.keys import KeyRing
 from car_http.metrics import Metrics
 from car_http.newest import Newest
 

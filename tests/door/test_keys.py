@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from car_http.keys import Key, KeyRing, KeysError, add_key, ensure_keys, holder, read_keys, remove_key
+from car_client.door.keys import Key, KeyRing, KeysError, add_key, ensure_keys, holder, read_keys, remove_key
 
 
 @pytest.fixture

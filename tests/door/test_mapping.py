@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from car_http.keys import add_key
+from car_client.door.keys import add_key
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import model
 from tests.door.support import OfflineDoor

@@ -246,3 +246,43 @@ def test_the_gpu_drop_in_replaces_private_devices_with_a_list() -> None:
 def test_nothing_is_left_to_fill_in(scope: str, name: str) -> None:
     lines = units.unit(f"{scope}/{name}", Path("/opt/card/bin/card")).decode().splitlines()
     assert not [line for line in lines if re.search("@[A-Z]+@", line) and not line.startswith("#")]
+
+
+# The HTTP door's units.
+
+
+@pytest.fixture
+def door_units(tmp_path: Path, card: Path) -> list[Path]:
+    """The door's units as they are installed."""
+    socket, service = tmp_path / "units" / "card-http.socket", tmp_path / "units" / "card-http.service"
+    socket.parent.mkdir()
+    socket.write_bytes(units.listening(f"user/{socket.name}", ["%t/car/http.sock", "127.0.0.1:8321", "[::1]:8321"]))
+    service.write_bytes(units.unit(f"user/{service.name}", card))
+    return [socket, service]
+
+
+@needs_systemd
+def test_systemd_finds_nothing_wrong_with_the_doors_units(tmp_path: Path, door_units: list[Path]) -> None:
+    done = analyze("--user", "verify", "--recursive-errors=no", *door_units, runtime=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_systemd
+def test_the_doors_unit_is_no_more_exposed_than_it_was(tmp_path: Path, door_units: list[Path]) -> None:
+    """The figure only ever falls."""
+    done = analyze("--user", "security", "--offline=yes", "--no-pager", door_units[-1], runtime=tmp_path)
+    exposure = re.search(r"Overall exposure level for card-http.service: ([0-9.]+)", done.stdout)
+    assert exposure is not None, done.stderr
+    assert float(exposure[1]) <= 2.1
+
+
+def test_the_doors_sockets_are_the_users_own_and_bound_what_a_client_that_does_not_read_holds(
+    door_units: list[Path],
+) -> None:
+    socket, service = (path.read_text() for path in door_units)
+    assert "ListenStream=%t/car/http.sock\nListenStream=127.0.0.1:8321\nListenStream=[::1]:8321\n" in socket
+    assert "SocketMode=0600\n" in socket
+    assert "SendBuffer=128K\n" in socket
+    assert "@" not in socket + service.partition("\n")[2].replace("@system-service", "").replace(
+        "@privileged", ""
+    ).replace("@resources", "")

@@ -52,6 +52,7 @@ COMMANDS = {
     "bench": Command("measure tokens per second and latencies under load", "bench.command"),
     "drain": Command("finish the accepted requests, then end the daemon", "admin", "add_drain_arguments", "drain"),
     "service": Command("install and control card as a service", "service.command"),
+    "http": Command("serve OpenAI's, Anthropic's and Ollama's clients; keys, state", "http.command"),
     "doctor": Command("check this machine and the daemon, with advice", "doctor.command"),
     "reload": Command("make the daemon read its configuration again", "admin", "add_reload_arguments", "reload"),
     "completion": Command("print a script that completes this command line", "completion"),

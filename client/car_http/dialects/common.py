@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Struct
 
+from car_client.door.keys import Key
 from car_http.guard import Head
-from car_http.keys import Key
 from car_http.problems import Problem, bad
 from car_protocol.envelope import NOT_JSON
 from car_protocol.infer import MAX_CLIENT_BYTES, MAX_SESSION_BYTES

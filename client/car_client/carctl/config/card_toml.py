@@ -3,7 +3,7 @@
 import os
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Self
@@ -72,10 +72,7 @@ class CardToml:
 
     def use_model(self, name: str) -> None:
         """Make a model the default one."""
-        try:
-            document = self._tomlkit.parse(self._text)
-        except self._tomlkit.exceptions.TOMLKitError as error:
-            raise self._unclear() from error
+        document = self._document()
         if "default_model" in document:
             document["default_model"] = name
             self._text = self._tomlkit.dumps(document)
@@ -84,6 +81,21 @@ class CardToml:
             start = _end_of_comments(self._text)
             self._text = self._text[:start] + self._tomlkit.dumps({"default_model": name}) + self._text[start:]
         self._plain = {**self._plain, "default_model": name}
+
+    def listen_http(self, addresses: Sequence[str]) -> None:
+        """Set the addresses of the HTTP door, `[http] listen`; one of them is written as a string."""
+        value = addresses[0] if len(addresses) == 1 else list(addresses)
+        table = self._plain.get("http")
+        if table is None:
+            before = f"{self._text.rstrip()}\n\n" if self._text.strip() else self._text
+            self._text = before + self._tomlkit.dumps({"http": {"listen": value}})
+        elif isinstance(table, dict):
+            document = self._document()
+            document["http"]["listen"] = value
+            self._text = self._tomlkit.dumps(document)
+        else:
+            raise ConfigUnwritable(f"{self.path}: http is not a table: write [http]")
+        self._plain = {**self._plain, "http": {**(table or {}), "listen": value}}
 
     def save(self) -> None:
         """Replace the file, or raise ConfigUnwritable and change nothing."""
@@ -101,6 +113,12 @@ class CardToml:
             self.path.unlink(missing_ok=True)
         elif _read(self.path) != self._before:
             self._write(self._before)
+
+    def _document(self) -> Any:
+        try:
+            return self._tomlkit.parse(self._text)
+        except self._tomlkit.exceptions.TOMLKitError as error:
+            raise self._unclear() from error
 
     def _unclear(self) -> ConfigUnwritable:
         return ConfigUnwritable(f"{self.path} is written in a form that cannot be changed safely: edit it by hand")

@@ -1,7 +1,7 @@
 """The service files: templates, filled with the absolute paths of this installation."""
 
 import plistlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -11,6 +11,7 @@ from car_client.carctl.service.steps import ServiceError
 
 LAUNCHD_LABEL = "io.card.daemon"
 _CARD = "@CARD@"
+_LISTEN = "@LISTEN@"
 
 
 def unit(name: str, card: Path) -> bytes:
@@ -23,9 +24,15 @@ def unit(name: str, card: Path) -> bytes:
     return text.replace(_CARD, quoted).encode()
 
 
-def agent(paths: Mapping[str, Path]) -> bytes:
-    """Return the LaunchAgent, with `paths` in place of its placeholders CARD, SOCKET and LOG."""
-    template = plistlib.loads(_templates().joinpath("launchd", f"{LAUNCHD_LABEL}.plist").read_bytes())
+def listening(name: str, streams: Sequence[str]) -> bytes:
+    """Return a socket unit of systemd/ that listens on `streams`, in systemd's notation."""
+    text = _templates().joinpath("systemd", name).read_text(encoding="utf-8")
+    return text.replace(_LISTEN, "\n".join(f"ListenStream={each}" for each in streams)).encode()
+
+
+def agent(paths: Mapping[str, Path], label: str = LAUNCHD_LABEL) -> bytes:
+    """Return a LaunchAgent, with `paths` in place of its placeholders, as CARD, SOCKET and LOG."""
+    template = plistlib.loads(_templates().joinpath("launchd", f"{label}.plist").read_bytes())
     return plistlib.dumps(_filled(template, {f"@{name}@": str(path) for name, path in paths.items()}), sort_keys=False)
 
 

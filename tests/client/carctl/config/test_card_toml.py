@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_client.carctl.config.card_toml import CardToml, ConfigUnwritable, config_path
@@ -51,6 +51,7 @@ FILES = st.builds(
 NAMES = st.one_of(st.sampled_from(["new", "a.b", "SmolLM2 135M", 'quo"te', "日本"]), st.text(min_size=1, max_size=8))
 
 
+@settings(deadline=None)  # the first example imports tomlkit
 @given(text=FILES, name=NAMES, use=st.booleans())
 def test_a_change_keeps_every_line_in_its_order_and_the_meaning_of_all_else(
     text: str, name: str, use: bool, tmp_path_factory: pytest.TempPathFactory
@@ -136,3 +137,46 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_the_file_is_that_of_the_user_or_of_the_system_service(tmp_path: Path) -> None:
     assert config_path({"XDG_CONFIG_HOME": "/x"}) == Path("/x/car/card.toml")
     assert config_path({"XDG_CONFIG_HOME": "/x"}, system=True) == Path("/etc/car/card.toml")
+
+
+HTTP = st.sampled_from(
+    [
+        "",
+        "[http]\n",
+        "[http] # the door\nhosts = ['laptop'] # mine\nlisten = 'unix:/a' # old\n\n",
+        "[http]\nlisten = [\n  '127.0.0.1:1', # one\n]\nno_key = false\n",
+        "http = { no_key = true }\n",
+        "http.no_key = true # dotted\n",
+    ]
+)
+
+
+@settings(deadline=None)  # likewise
+@given(
+    door=HTTP,
+    text=FILES,
+    addresses=st.lists(st.sampled_from(["127.0.0.1:8321", "unix:/b c", "[::1]:2"]), min_size=1, unique=True),
+)
+def test_the_doors_addresses_change_and_nothing_else(
+    door: str, text: str, addresses: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    whole = door + text if door.startswith("http") else text + "\n" + door
+    path = tmp_path_factory.mktemp("config") / "card.toml"
+    path.write_text(whole, encoding="utf-8", newline="")
+    before = tomllib.loads(whole)
+    with CardToml(path) as config:
+        config.listen_http(addresses)
+        config.save()
+    written = path.read_text(encoding="utf-8")
+    listen = addresses[0] if len(addresses) == 1 else addresses
+    assert tomllib.loads(written) == {**before, "http": {**before.get("http", {}), "listen": listen}}
+    for comment in ("# the door", "# mine", "# dotted", "# of the laptop", "# quiet enough"):
+        assert (comment in whole) == (comment in written)
+
+
+def test_a_door_that_is_not_a_table_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "card.toml"
+    path.write_text("http = 8321\n")
+    with pytest.raises(ConfigUnwritable, match=r"write \[http\]"), CardToml(path) as config:
+        config.listen_http(["127.0.0.1:8321"])
+    assert path.read_text() == "http = 8321\n"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from car_client.errors import CardError
+
 # A key with this name labels nothing: its requests carry the labels of their clients.
 DEFAULT_NAME = "default"
 FILE_NAME = "http-keys"
@@ -22,7 +24,7 @@ _OTHERS_MAY = 0o077
 _MOST_BYTES = 256 * 1024
 
 
-class KeysError(Exception):
+class KeysError(CardError):
     """The file of keys cannot be used; the message says what to do."""
 
 

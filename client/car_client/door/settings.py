@@ -10,15 +10,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from car_http.addresses import Address, Loopback, default_socket, read_address
-from car_http.keys import keys_path
+from car_client.door.addresses import Address, Loopback, default_socket, read_address
+from car_client.door.keys import keys_path
+from car_client.errors import CardError
 
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 HostName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,253}\Z")]
 Origin = Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9+.-]*://[^\s/*]+\Z")]
 
 
-class SettingsError(Exception):
+class SettingsError(CardError):
     """The settings cannot be used; the message names the key and says what to do."""
 
 

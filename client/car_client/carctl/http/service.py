@@ -1,0 +1,106 @@
+"""The HTTP door as a service of this user: socket-activated units of systemd, or a LaunchAgent."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from car_client.carctl.service import units
+from car_client.carctl.service.steps import Steps
+from car_client.door.addresses import Address, Loopback, default_socket
+
+SOCKET = "card-http.socket"
+SERVICE = "card-http.service"
+LABEL = "io.card.http"
+
+
+class Manager(Protocol):
+    """A service manager that can run the door."""
+
+    def enable(self, command: Path, addresses: Sequence[Address]) -> None:
+        """Install the service of `card-http` at `command` and start it; a second call changes nothing."""
+        ...
+
+    def disable(self) -> None:
+        """Stop the service and remove its files."""
+        ...
+
+
+def manager_of(steps: Steps) -> Manager | None:
+    """Return the service manager of this platform; None where no service of a user can run."""
+    if sys.platform == "darwin":
+        return DoorAgent(steps)
+    return DoorUnits(steps) if steps.succeeds("systemctl", "--user", "show-environment") else None
+
+
+class DoorUnits:
+    """Units in the user's own folder: systemd listens, and the first connection starts the door."""
+
+    def __init__(self, steps: Steps, config_home: Path | None = None) -> None:
+        self._steps = steps
+        home = config_home or Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+        self._folder = home / "systemd" / "user"
+
+    def enable(self, command: Path, addresses: Sequence[Address]) -> None:
+        """Install the units for the command and its addresses, enable and start the socket."""
+        contents = {
+            SOCKET: units.listening(f"user/{SOCKET}", [_stream(each) for each in addresses]),
+            SERVICE: units.unit(f"user/{SERVICE}", command),
+        }
+        changed = [name for name, content in contents.items() if self._steps.write(self._folder / name, content)]
+        if changed:
+            self._systemctl("daemon-reload")
+            # A socket unit takes new addresses only while its service is stopped.
+            self._systemctl("stop", SERVICE, SOCKET)
+        self._systemctl("enable", "--now", SOCKET)
+
+    def disable(self) -> None:
+        """Stop and remove the units."""
+        files = [self._folder / name for name in (SOCKET, SERVICE)]
+        if not any(file.is_file() for file in files):
+            return
+        self._systemctl("disable", "--now", SOCKET, SERVICE)
+        for file in files:
+            self._steps.remove(file)
+        self._systemctl("daemon-reload")
+
+    def _systemctl(self, *arguments: str) -> None:
+        self._steps.run("systemctl", "--user", *arguments)
+
+
+class DoorAgent:
+    """A LaunchAgent that runs the door from login to logout; the door binds its own sockets."""
+
+    def __init__(self, steps: Steps, home: Path | None = None) -> None:
+        self._steps = steps
+        home = home or Path.home()
+        self._file = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+        self._log = home / "Library" / "Logs" / "card-http.log"
+        self._domain = f"gui/{os.getuid()}"
+        self._service = f"{self._domain}/{LABEL}"
+
+    def enable(self, command: Path, addresses: Sequence[Address]) -> None:
+        """Install the agent for the command and start it anew, because card.toml has its addresses."""
+        self._steps.write(self._file, units.agent({"CARD": command, "LOG": self._log}, LABEL))
+        if self._loaded():
+            self._steps.run("launchctl", "bootout", self._service)
+        self._steps.run("launchctl", "bootstrap", self._domain, str(self._file))
+
+    def disable(self) -> None:
+        """Stop and remove the agent."""
+        if self._loaded():
+            self._steps.run("launchctl", "bootout", self._service)
+        self._steps.remove(self._file)
+
+    def _loaded(self) -> bool:
+        return self._steps.succeeds("launchctl", "print", self._service)
+
+
+def _stream(address: Address) -> str:
+    """Return an address in systemd's notation."""
+    if isinstance(address, Loopback):
+        return str(address)
+    if address == default_socket():
+        return "%t/car/http.sock" if os.environ.get("XDG_RUNTIME_DIR") else str(address)
+    return str(address).replace("%", "%%")

@@ -1,0 +1,1 @@
+"""The HTTP door at the command line, and its service."""
