@@ -32,7 +32,7 @@ class CardToml:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._tomlkit = _tomlkit()
+        self._tomlkit = load_tomlkit()
         self._before = _read(path)  # bytes to go back to; None without a file
         try:
             self._text = (self._before or b"").decode()
@@ -127,12 +127,12 @@ class CardToml:
         place = self.path.resolve()  # a link stays a link
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            _replace(place, data)
+            replace_file(place, data)
         except OSError as error:
             raise ConfigUnwritable(f"cannot write {self.path}: {error.strerror}") from error
 
 
-def _replace(place: Path, data: bytes) -> None:
+def replace_file(place: Path, data: bytes) -> None:
     """Put a file in place as a whole, with the mode of the one before."""
     mode = place.stat().st_mode & 0o777 if place.exists() else 0o600
     descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
@@ -166,10 +166,11 @@ def _read(path: Path) -> bytes | None:
         raise ConfigUnwritable(f"cannot read {path}: {error.strerror}") from error
 
 
-def _tomlkit() -> ModuleType:
+def load_tomlkit() -> ModuleType:
+    """Return tomlkit; raises ConfigUnwritable where it is missing."""
     try:
         import tomlkit
         import tomlkit.exceptions
     except ModuleNotFoundError as error:
-        raise ConfigUnwritable("changes to card.toml need tomlkit: pip install 'card-daemon[terminal]'") from error
+        raise ConfigUnwritable("changes to TOML files need tomlkit: pip install 'card-daemon[terminal]'") from error
     return tomlkit

@@ -1,0 +1,1 @@
+"""`carctl launch`: the configuration with which an application uses the HTTP door."""

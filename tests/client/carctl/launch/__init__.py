@@ -1,0 +1,1 @@
+"""Configurations of applications."""
