@@ -19,7 +19,7 @@ TRIAL := $(BIN)/python -m car_daemon.engine.trial daemon/car_daemon/guide/guide.
 # Tests without llama.cpp and without a daemon.
 FAST := tests/test_*.py tests/protocol tests/daemon tests/tools --ignore tests/daemon/engine/llama --hypothesis-profile quick
 
-.PHONY: help install rebuild demo real-model dev test fast cover check fmt shape trace docs pictures build pins sbom release bench bench-full clean
+.PHONY: help install rebuild demo real-model templates dev test fast cover check fmt shape trace docs pictures build pins sbom release bench bench-full clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ rebuild: ## build llama.cpp again
 # MODEL=real answers a QUESTION of your own with SmolLM2 in place of the guide.
 demo: install $(if $(filter real,$(MODEL)),real-model) ## the daemon on its built-in model: one answer
 	$(BIN)/python -m tools.demo $(if $(MODEL),--model $(MODEL)) $(if $(QUESTION),--question "$(QUESTION)")
+
+templates: install ## fetch llama.cpp's chat templates (77 MB, of which 1 is kept) for the tests of tool calls
+	$(BIN)/python -m tools.chat_templates
 
 real-model: .venv/engineless ## fetch SmolLM2-135M-Instruct (98 MB, Apache-2.0) into the user's cache
 	$(BIN)/python -m tools.real_model

@@ -32,7 +32,7 @@ class RealModel(NamedTuple):
     @property
     def path(self) -> Path:
         """The model's place in the cache, whether it is there or not."""
-        return _cache() / self.file
+        return cache_folder() / "real-models" / self.file
 
 
 SMOLLM2 = RealModel(
@@ -71,8 +71,9 @@ def fetch(model: RealModel) -> Path:
     return model.path
 
 
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "card" / "real-models"
+def cache_folder() -> Path:
+    """Return the folder in the user's cache for what tools fetch."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "card"
 
 
 def _download(model: RealModel, folder: Path) -> None:

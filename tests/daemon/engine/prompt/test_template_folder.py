@@ -10,11 +10,10 @@ from car_daemon.ipc.types import ToolStyle
 from car_protocol.conversation import Message, ToolCall
 from tests.daemon.engine.output.recorded import ARGUMENTS
 from tests.daemon.engine.prompt.chats import calls, chat
-from tests.daemon.engine.prompt.template_folder import VARIABLE, template_sources
+from tests.daemon.engine.prompt.template_folder import MISSING, template_sources
 from tests.daemon.engine.prompt.test_tool_round_trip import LIST_ALL, LOOK_UP, TOOLS, VOCABULARY, read_back, written
 
 SOURCES = template_sources()
-ABSENT = f"llama.cpp's chat templates are not at hand: set {VARIABLE} to the source distribution of llama-cpp-python"
 ASKED = Message("user", "Look up")
 
 STYLES: dict[str, ToolStyle] = {
@@ -97,7 +96,7 @@ SILENT = {"LFM2-8B-A1B", "LFM2.5-Instruct", "NVIDIA-Nemotron-Nano-v2", "ibm-gran
 FIRST = {"GigaChat3-10B-A1.8B", "GigaChat3.1-10B-A1.8B", "openai-gpt-oss-120b"}
 
 
-@pytest.mark.skipif(not SOURCES, reason=ABSENT)
+@pytest.mark.skipif(not SOURCES, reason=MISSING)
 def test_all_templates_of_the_folder_are_listed() -> None:
     assert set(SOURCES) == set(STYLES) | TOOLLESS
 

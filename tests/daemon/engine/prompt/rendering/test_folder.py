@@ -9,7 +9,7 @@ from car_daemon.engine.prompt.template import ChatTemplate, TemplateError
 from car_protocol.conversation import Function, Message, Tool
 from tests.daemon.engine.prompt.chats import TODAY, call, calls, chat, result, tool
 from tests.daemon.engine.prompt.fakes import FakeVocabulary
-from tests.daemon.engine.prompt.template_folder import VARIABLE, template_sources
+from tests.daemon.engine.prompt.template_folder import MISSING, template_sources
 
 SOURCES = template_sources()
 VOCABULARY = FakeVocabulary(["<s>", "</s>"], begin="<s>", end="</s>")
@@ -35,9 +35,7 @@ BARE = Tool("function", Function("ping_host"))
 CALLED = calls(call("get_weather", '{"city": "Paris"}'))
 RESULT = result("sunny spells")
 
-pytestmark = pytest.mark.skipif(
-    not SOURCES, reason=f"no chat templates of llama.cpp: set {VARIABLE} to the source distribution of llama-cpp-python"
-)
+pytestmark = pytest.mark.skipif(not SOURCES, reason=MISSING)
 # How a prompt ends with `auto`, `on` and `off`: inside a thought, after a closed one, or without (`-`).
 THOUGHTS = {
     "Apertus-8B-Instruct": "---",
