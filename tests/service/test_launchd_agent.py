@@ -77,3 +77,10 @@ def test_it_comes_back_after_a_failure_only_and_has_the_time_that_a_drain_takes(
 
 def test_the_label_is_the_name_of_the_file(agent: dict[str, Any]) -> None:
     assert agent["Label"] == units.LAUNCHD_LABEL
+
+
+def test_every_key_of_the_doors_agent_is_one_that_launchd_knows() -> None:
+    door = plistlib.loads(units.agent({"CARD": PATHS["CARD"], "LOG": PATHS["LOG"]}, "io.card.http"))
+    assert misfits(door, {key: kind for key, kind in KEYS.items() if key != "Sockets"}) == []
+    assert door["Label"] == "io.card.http"
+    assert "@" not in str(door)
