@@ -26,13 +26,14 @@ class _Piece:
         self.logprobs: list[Logprob] = []
 
     def as_chunk(self, request: Id, seq: int, index: int | None) -> Chunk:
+        by_call = groupby(self.calls, key=lambda delta: delta.index)
         return Chunk(
             id=request,
             seq=seq,
             index=UNSET if index is None else index,
             text="".join(self.texts),
             reasoning="".join(self.reasoning) or UNSET,
-            tool_calls=_merged(self.calls) or UNSET,
+            tool_calls=[_merged(number, list(pieces)) for number, pieces in by_call] or UNSET,
             tokens=self.tokens or UNSET,
             logprobs=self.logprobs or UNSET,
         )
@@ -115,12 +116,8 @@ class AnswerPieces:
         return self._pieces[-1]
 
 
-def _merged(deltas: list[CallDelta]) -> list[ToolCallDelta]:
-    """Return the pieces of calls, one of each call."""
-    return [_merged_call(index, list(pieces)) for index, pieces in groupby(deltas, key=lambda delta: delta.index)]
-
-
-def _merged_call(index: int, pieces: list[CallDelta]) -> ToolCallDelta:
+def _merged(index: int, pieces: list[CallDelta]) -> ToolCallDelta:
+    """Return the pieces of one call as one."""
     return ToolCallDelta(
         index=index,
         id=pieces[0].id or UNSET,

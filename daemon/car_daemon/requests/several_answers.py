@@ -59,7 +59,10 @@ class SeveralAnswers:
     def _result(self, answers: list[Answer]) -> Answer:
         first = min(answers, key=lambda each: each.timings.ttft_ms)
         return Answer(
-            answers=[_own(each) for each in answers],
+            answers=[
+                OneAnswer(**{name: value for name, value in structs.asdict(each).items() if name in _OWN})
+                for each in answers
+            ],
             model=first.model,
             seed=self._seed,
             usage=_usage([each.usage for each in answers]),
@@ -98,11 +101,6 @@ class AnswerResponder:
     def error(self, error: RpcError) -> None:
         """Send the error in place of all answers."""
         self._answers.fail(error)
-
-
-def _own(answer: Answer) -> OneAnswer:
-    """Return the members that each answer has of its own."""
-    return OneAnswer(**{name: value for name, value in structs.asdict(answer).items() if name in _OWN})
 
 
 def _usage(usages: list[Usage]) -> Usage:

@@ -109,8 +109,10 @@ class ArgumentsReader:
         if parameter.pad:
             yield from self._buffer.take_literal(parameter.pad)
             self._buffer.drop()
-        if kind == "any" and (yield from self._is_text()):
-            kind = "text"
+        if kind == "any":
+            # Its first characters may show already that it is a text.
+            head = (yield from self._buffer.peek_match(_HEAD)).lstrip()
+            kind = "text" if head and head[0] not in _VALUES and head not in _CONSTANTS else kind
         if kind == "text" and not parameter.cdata:
             self._write('"')
             yield from self._buffer.copy_until_any(ends, lambda text: self._write(quoted(text)), close=True)
@@ -123,11 +125,6 @@ class ArgumentsReader:
         self._buffer.drop()
         if value is not None:
             self._write(as_value(value, kind))
-
-    def _is_text(self) -> Steps[bool]:
-        """Return whether the first characters of a parameter already show that it is a text."""
-        head = (yield from self._buffer.peek_match(_HEAD)).lstrip()
-        return bool(head) and head[0] not in _VALUES and head not in _CONSTANTS
 
     def _json_parameter(self, ends: Markers) -> Steps[str | None]:
         """Take a JSON value and the end after it; None for other texts. Ends within the value's texts do not count."""
