@@ -121,8 +121,7 @@ async def _run(
     await daemon.run()
     await logging
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
-        # A late signal must not end what is over: the loop forgets its handlers before the process is gone.
-        asyncio.get_running_loop().remove_signal_handler(number)
+        # A late signal must not end what is over, nor reach a closed loop.
         signal.signal(number, signal.SIG_IGN)
     return daemon.failure
 

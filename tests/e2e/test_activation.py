@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 SMALL = ("--capacity", "4")
 NOBODY = 65534
-RESTARTS = 100
+RESTARTS = 50
 
 
 @pytest.fixture

@@ -1,9 +1,20 @@
-"""Signals that have no meaning here: their default would end a process without a drain."""
+"""Signals: those that the daemon handles, and those that have no meaning here, whose default would end it at once."""
 
+import asyncio
 import signal
+from collections.abc import Callable
 
 # SIGUSR1 is ignored until a process can dump its stacks on it.
 _STRAY = ("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR", "SIGSTKFLT")
+
+
+def handle_in_loop(number: signal.Signals, callback: Callable[[], object]) -> None:
+    """Call back in the running event loop for each signal of a number.
+
+    Not by the loop's own `add_signal_handler`: removing that restores the default for a moment, which ends the process.
+    """
+    loop = asyncio.get_running_loop()
+    signal.signal(number, lambda *_: loop.call_soon_threadsafe(callback))
 
 
 def ignore_stray_signals() -> None:

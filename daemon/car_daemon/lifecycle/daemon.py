@@ -11,6 +11,7 @@ from car_daemon.config.settings import Config
 from car_daemon.config.tables import ConfigError
 from car_daemon.host.event_log import log
 from car_daemon.host.process_limits import return_large_blocks
+from car_daemon.host.signals import handle_in_loop
 from car_daemon.lifecycle.assembly import Assembly, Seams, Sockets
 from car_daemon.lifecycle.model_events import failure_of
 from car_daemon.lifecycle.reload import needs_restart
@@ -108,10 +109,9 @@ class Daemon:
         self._start_services([parts.service, parts.lag, *parts.socket_watches], stopping)
         stopping.push_async_callback(parts.server.close, _CLOSE_PATIENCE_S)
         stopping.push_async_callback(parts.metrics_server.close)
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-            loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._reload_by_signal)
+            handle_in_loop(number, self.stop)
+        handle_in_loop(signal.SIGHUP, self._reload_by_signal)
         default = parts.pool.default
         log.info("daemon.started", version=__version__, socket=str(self._sockets.clients.path), model=default.name)
         parts.manager.load(default)
