@@ -8,7 +8,8 @@ from collections.abc import MutableMapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from car_client.door.addresses import Address, Loopback
+from car_client.door.addresses import Address
+from car_protocol.loopback import Loopback
 
 SOCKET_NAME = "http"
 _FIRST_DESCRIPTOR = 3

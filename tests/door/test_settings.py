@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from car_client.door.addresses import Loopback, default_socket, read_address
+from car_client.door.addresses import default_socket, read_address
 from car_client.door.settings import Settings, SettingsError, load_settings
 from car_daemon.config.file import read_config_file
+from car_protocol.loopback import Loopback
 
 
 def settings(folder: Path, text: str = "", *listen: str) -> Settings:

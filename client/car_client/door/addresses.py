@@ -1,37 +1,13 @@
 """The addresses of the door: a Unix socket of this user, and ports of the loopback interface."""
 
-import ipaddress
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgspec import Struct
-
+from car_protocol.loopback import Loopback, read_loopback
 from car_protocol.socket_path import MAX_PATH_BYTES, fits, socket_path
 
 SOCKET_NAME = "http.sock"
-FORMS = "give 127.0.0.1:PORT, [::1]:PORT or unix:/PATH"
-_UNIX = "unix:"
-_HOST_AND_PORT = re.compile(r"\[([0-9a-fA-F:.]+)\]:(\d{1,5})|([0-9.]+):(\d{1,5})", re.ASCII)
-_MOST_PORT = 65_535
-
-
-class Loopback(Struct, frozen=True):
-    """A port that is reachable from this machine only."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """The URL that clients are configured with, without a path."""
-        return f"http://{self}"
-
-
 Address = Path | Loopback
 
 
@@ -43,27 +19,7 @@ def default_socket(env: Mapping[str, str] = os.environ) -> Path:
 
 def read_address(text: str) -> Address:
     """Parse an address; raises ValueError with the accepted forms."""
-    if text.startswith(_UNIX):
-        return _unix(text)
-    found = _HOST_AND_PORT.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is not an address with a port: {FORMS}")
-    host, port = found[1] or found[3], int(found[2] or found[4])
-    if not 1 <= port <= _MOST_PORT:
-        raise ValueError(f"port {port} is out of range: give 1 to {_MOST_PORT}")
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError as error:
-        raise ValueError(f"{host!r} is not an address: {FORMS}") from error
-    if not address.is_loopback:
-        raise ValueError(f"{host} is not a loopback address, and the door serves this machine only: {FORMS}")
-    return Loopback(str(address), port)
-
-
-def _unix(text: str) -> Path:
-    path = Path(text.removeprefix(_UNIX))
-    if not path.is_absolute() or "\0" in text:
-        raise ValueError(f"{text!r} is not an absolute path: {FORMS}")
-    if not fits(path):
-        raise ValueError(f"the path {path} is longer than {MAX_PATH_BYTES} bytes: choose a shorter one")
-    return path
+    address = read_loopback(text, "the door serves this machine only")
+    if isinstance(address, Path) and not fits(address):
+        raise ValueError(f"the path {address} is longer than {MAX_PATH_BYTES} bytes: choose a shorter one")
+    return address

@@ -3,7 +3,8 @@
 import http.client
 import socket
 
-from car_client.door.addresses import Address, Loopback
+from car_client.door.addresses import Address
+from car_protocol.loopback import Loopback
 
 # A door that its socket unit starts has its Python to import first.
 _TIMEOUT_S = 10.0
