@@ -2,7 +2,7 @@
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 
 from car_client.carctl.failure import WrongUse
@@ -19,7 +19,6 @@ from car_client.results import Model, ModelDetails
 from car_protocol.models import LoadProgress
 
 _MOVES = {"load": "load a model and wait until it is ready", "unload": "unload a model once it has finished its work"}
-_COMMANDS = {"add": add.run, "use": add.use, "find": find.run, "suggest": find.suggest}
 _HEADINGS = ("model", "state", "size", "context", "capacity", "device", "can")
 
 
@@ -44,26 +43,13 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(client: Client, options: Namespace) -> None:
     """Run an action and print its result."""
-    if options.action in _COMMANDS:
-        _COMMANDS[options.action](client, options)
-    elif options.action == "pull":
-        pull.run(options)
-    elif options.action == "rm":
-        remove.run(client, options)
-    elif options.action == "load":
-        # With a bar on a terminal.
-        with progress_on(sys.stderr) if is_terminal(sys.stderr) else nullcontext() as shown:
-            model = client.load_model(options.name, LoadBar(shown).update if shown else None)
-        print(f"{model.name}: {model.state}")
-    elif options.action == "unload":
-        model = client.unload_model(options.name)
-        print(f"{model.name}: {model.state}")
-    elif options.action == "show":
-        _show(client, options)
-    elif options.json:
-        print_result(client, "models/list")
-    else:
-        print(*table(client.models()), sep="\n")
+    _ACTIONS[options.action](client, options)
+
+
+def load_with_bar(client: Client, name: str) -> Model:
+    """Load a model and return its entry once it is served, with a bar on a terminal."""
+    with progress_on(sys.stderr) if is_terminal(sys.stderr) else nullcontext() as shown:
+        return client.load_model(name, LoadBar(shown).update if shown else None)
 
 
 class LoadBar:
@@ -112,3 +98,28 @@ def table(models: Sequence[Model]) -> Iterator[str]:
         yield line
         if model.reason is not None:
             yield f"  {one_line(model.reason)}"
+
+
+def _list(client: Client, options: Namespace) -> None:
+    if options.json:
+        print_result(client, "models/list")
+    else:
+        print(*table(client.models()), sep="\n")
+
+
+def _print_state(model: Model) -> None:
+    print(f"{model.name}: {model.state}")
+
+
+_ACTIONS: dict[str, Callable[[Client, Namespace], None]] = {
+    "list": _list,
+    "show": _show,
+    "pull": lambda _, options: pull.run(options),
+    "add": add.run,
+    "use": add.use,
+    "find": find.run,
+    "suggest": find.suggest,
+    "rm": remove.run,
+    "load": lambda client, options: _print_state(load_with_bar(client, options.name)),
+    "unload": lambda client, options: _print_state(client.unload_model(options.name)),
+}

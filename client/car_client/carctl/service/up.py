@@ -5,16 +5,14 @@ import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 
-from car_client.carctl.models.command import LoadBar
+from car_client.carctl.models.command import load_with_bar
 from car_client.carctl.models.guide import GUIDE, HINT
 from car_client.carctl.service.command import card_command, manager_of
 from car_client.carctl.service.process_end import wait_for_end
 from car_client.carctl.service.steps import ServiceError, Steps
-from car_client.carctl.terminal.byte_progress import progress_on
-from car_client.carctl.terminal.text import is_terminal, one_line
+from car_client.carctl.terminal.text import one_line
 from car_client.client import Client
 from car_client.errors import CardError, DaemonUnavailable
 
@@ -151,10 +149,8 @@ def _until_answering(client: Client, ended: Callable[[], bool]) -> None:
 def _until_ready(client: Client) -> None:
     """Return once the default model is served, with a bar on a terminal."""
     default = next(model for model in client.models() if model.default)
-    if default.state == "ready":
-        return
-    with progress_on(sys.stderr) if is_terminal(sys.stderr) else nullcontext() as shown:
-        client.load_model(default.name, LoadBar(shown).update if shown else None)
+    if default.state != "ready":
+        load_with_bar(client, default.name)
 
 
 def _failure(error: CardError, log: Path | None) -> str:
