@@ -1,4 +1,4 @@
-"""What a user does who means harm, one trick after the other, drawn by a seed."""
+"""A hostile user: attacks one after the other, drawn by a seed."""
 
 import asyncio
 import base64

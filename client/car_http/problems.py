@@ -37,7 +37,7 @@ class Problem(Exception):
 
     @property
     def all_headers(self) -> dict[str, str]:
-        """The headers with those that say when to retry."""
+        """The response headers, with the time of the next attempt where one makes sense."""
         headers = dict(self.headers)
         if self.retry is not None:
             headers["x-should-retry"] = "true" if self.retry else "false"

@@ -12,7 +12,7 @@ class Interrupted(Exception):
 
 
 class Interruptible:
-    """Runs coroutines until `end`, which cancels those that still run."""
+    """Runs coroutines until `end`, which cancels the unfinished ones."""
 
     def __init__(self) -> None:
         self.over = False

@@ -219,7 +219,7 @@ def _output(item: dict[str, Any], place: str) -> Turn:
 
 
 def _thoughts(item: dict[str, Any], place: str) -> Turn:
-    """Return thoughts of an earlier answer; those that another server encrypted are left out."""
+    """Return thoughts of an earlier answer; thoughts that another server encrypted are left out."""
     parts = item.get("content") or item.get("summary") or []
     text = "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
     return {"role": _ASSISTANT, "content": None, "reasoning": text or None}

@@ -52,7 +52,7 @@ class RpcCall(Struct, eq=False):
             self.work.cancel(reason)
 
     def chunk(self, text: str, extra: Extra | None, index: int | None = None) -> None:
-        """Send one piece of an answer, or merge it with those that wait while the client does not read."""
+        """Send one piece of an answer, or merge it with the waiting pieces while the client does not read."""
         if self._ended:
             return
         if self._outbound.blocked:

@@ -103,7 +103,7 @@ class EngineLife:
         return self.hang is not None and self.hang.part == "file"
 
     def outdated(self) -> None:
-        """Kill the process: the weights that it maps are not those that it loaded, so its answers would be wrong."""
+        """Kill the process: its mapped weights changed after the load, so its answers would be wrong."""
         if self._engine is not None and self.hang is None:
             self.hang = Hang("file", "its model's file was overwritten", _NO_REQUEST)
             log.warning("model.file_changed", model=self._entry.name, engine=self.number, change="overwritten")

@@ -1,4 +1,4 @@
-"""Signals: those that the daemon handles, and those that have no meaning here, whose default would end it at once."""
+"""Signals: handlers in the event loop; signals without a meaning are ignored, because their default ends a process."""
 
 import asyncio
 import signal

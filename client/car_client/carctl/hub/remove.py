@@ -86,7 +86,7 @@ def _files(file: HubFile, folder: Path) -> list[Path]:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    """Return whether two paths lead to one file; the first is a name alone for users who are not administrators."""
+    """Return whether two paths lead to one file; the daemon sends other users than administrators the name alone."""
     if str(one) == other.name:
         return True
     try:

@@ -30,7 +30,7 @@ def run(client: Client, options: Namespace) -> None:
 
 
 def suggest(client: Client, options: Namespace) -> None:
-    """Print ten models for this machine's memory: those that fit, the largest first, then the next larger ones."""
+    """Print ten models for this machine's memory: fitting models first, the largest of them first, then larger ones."""
     memory = memory_bytes()
     rows = suggested(memory)
     if options.json:

@@ -90,7 +90,7 @@ def callers(connections: Sequence[ConnectionStatus]) -> list[Caller]:
 
 
 def callers_table(status: Status, rows: int = _MOST_ROWS) -> Listing:
-    """Return five rows at most: the busiest clients, and the sums over those that the status does not list."""
+    """Return five rows at most: the busiest clients, and the sums over the clients that the status omits."""
     listing = Listing("clients", "connections", "in flight", "tokens", spare=("connections", "tokens"))
     sums = list(_sums(status))
     for caller in callers(status.connections)[: max(1, min(rows, _MOST_ROWS) - len(sums))]:

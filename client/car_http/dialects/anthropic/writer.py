@@ -152,7 +152,7 @@ def _tool_use(call: ToolCall) -> Block:
 
 
 def _input(arguments: str) -> Any:
-    """Return the arguments as data; those that a limit cut, or that are not an object, as a text in one."""
+    """Return the arguments as data; cut arguments, and any that are not an object, become an object with one text."""
     try:
         found = msgspec.json.decode(arguments)
     except msgspec.DecodeError:
@@ -161,7 +161,7 @@ def _input(arguments: str) -> Any:
 
 
 def _usage(answer: Answer) -> dict[str, Any]:
-    """Return the usage: `input_tokens` are those that were computed."""
+    """Return the usage: `input_tokens` leaves out tokens of the prompt that came from the cache."""
     usage = answer.usage
     return {
         "input_tokens": usage.prompt_tokens - usage.cached_tokens,

@@ -29,7 +29,7 @@ def _ends_of(parameter: Parameter, key: str) -> Markers:
 
 
 class ArgumentsReader:
-    """Reads the arguments of one family's calls from a buffer; `ends` may follow those that are not JSON."""
+    """Reads the arguments of one family's calls from a buffer; `ends` may follow arguments that are not JSON."""
 
     def __init__(self, family: Family, buffer: StreamBuffer, ends: Markers, write: Callable[[str], None]) -> None:
         self._family = family

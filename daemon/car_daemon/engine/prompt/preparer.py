@@ -56,7 +56,7 @@ class Tokenizer(Vocabulary, Protocol):
 
 
 class TokenizerThread:
-    """Answers jobs in the order of their arrival, except those that were forgotten."""
+    """Answers jobs in the order of their arrival; forgotten jobs are skipped."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ _THOUGHTS = ("reasoning", "thinking", "thought")
 
 
 class Form(NamedTuple):
-    """How a chat is given: with content as a list of parts, and `complete`, where a template takes no gaps."""
+    """The form of a chat's variables: content as a list of parts; `complete` fills gaps that a template rejects."""
 
     typed: bool = False
     complete: bool = False
