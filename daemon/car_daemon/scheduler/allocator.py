@@ -29,8 +29,9 @@ class Allocator:
             else:
                 books.table.assign(prepared, None)
                 waiting.add(prepared, now)
+        grants = books.parkings.take_grants()
         if waiting.requests:
-            actions += [self._start(*lease, now) for lease in waiting.leases(books.gate, now)]
+            actions += [self._start(*lease, now) for lease in waiting.leases(books.gate, now, grants)]
         if books.backlog.held_back:
             actions += self._admission.let_in()
         if waiting.touched:

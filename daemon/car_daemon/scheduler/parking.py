@@ -7,11 +7,12 @@ from functools import partial
 from msgspec import Struct
 
 from car_daemon.scheduler.actions import Decisions, Park
+from car_daemon.scheduler.fair_queue.charging import ADVANCE
 from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
 from car_daemon.scheduler.fair_queue.tree import Account
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import RANKS, Request, State
-from car_daemon.scheduler.waiting import Waiting
+from car_daemon.scheduler.waiting import Grant, Waiting
 
 # A request parked this often stays where it is, because every parking delays it.
 _MOST_PARKINGS = 2
@@ -75,6 +76,7 @@ class _Help(Struct):
 
     victim: Request
     account: Account  # of the waiter, which counts the lease to come
+    giver: Account | None  # the user, process or label that gives up one of its leases; None for work of a lower class
     crosses: tuple[str, str | None] | None  # the waiter's model and device where the victim frees none of its sequences
 
 
@@ -102,27 +104,29 @@ class Helps:
         """Return the helps of a waiter's model and device that free sequences of other models."""
         return self._crossing[waiter.model, waiter.spec.device]
 
-    def begin(self, waiter: Request, victim: Request, *, crosses: bool) -> None:
+    def begin(self, waiter: Request, victim: Request, giver: Account | None, *, crosses: bool) -> None:
         """Note that a request is being parked for a waiter, whose account counts the lease to come."""
         account = _account(waiter)
         account.count_lease(1)
         crossed = (waiter.model, waiter.spec.device) if crosses else None
         if crossed is not None:
             self._crossing[crossed] += 1
-        self._helps[waiter.key] = _Help(victim, account, crossed)
+        self._helps[waiter.key] = _Help(victim, account, giver, crossed)
         self._helped[victim.key] = waiter.key
 
-    def parked(self, victim: Request) -> None:
-        """Forget a request that is parked by now, or has ended."""
+    def parked(self, victim: Request) -> Grant | None:
+        """Forget a request that is parked by now, or has ended; return the lease that was given up for a waiter."""
         self._spare.get(victim.model, {}).pop(victim.key, None)
         waiter = self._helped.get(victim.key)
-        if waiter is not None:
-            self._end(waiter)
+        if waiter is None:
+            return None
+        giver = self._end(waiter).giver
+        return None if giver is None else Grant(waiter, giver)
 
     def left(self, waiter: Request) -> None:
         """Let what is being parked for a request help another, because it waits no more."""
         if waiter.key in self._helps:
-            self.spare(self._end(waiter.key))
+            self.spare(self._end(waiter.key).victim)
 
     def spare(self, victim: Request) -> None:
         """Keep a request that is being parked for the next waiter that it suits."""
@@ -138,21 +142,22 @@ class Helps:
             del self._spare[found.model][found.key]
         return found
 
-    def _end(self, waiter: int) -> Request:
+    def _end(self, waiter: int) -> _Help:
         help_ = self._helps.pop(waiter)
         help_.account.count_lease(-1)
         if help_.crosses is not None:
             self._crossing[help_.crosses] -= 1
         del self._helped[help_.victim.key]
-        return help_.victim
+        return help_
 
 
 class Parkings:
     """The running requests, and the parkings of those that make room for waiters or whose clients do not read.
 
     A waiter replaces work of a lower class; or work of its own class: if its user has no lease, of a user that has
-    several; within a user likewise by process, and within a process by label. Parked requests wait for a lease too, but
-    nothing is parked for them.
+    several; within a user likewise by process, and within a process by label. What such a lease was charged in advance
+    counts as not yet served, and the account that gives it up does not get it back before the waiter. Parked requests
+    wait for a lease too, but nothing is parked for them.
     """
 
     def __init__(self, waiting: Waiting, gate: Gate, decisions: Decisions) -> None:
@@ -162,6 +167,7 @@ class Parkings:
         self._running: dict[int, Request] = {}  # by key
         self._replaceable = Replaceable()
         self._helps = Helps()
+        self._grants: list[Grant] = []  # of requests that are parked since the last leases
 
     def __repr__(self) -> str:
         return f"<Parkings {len(self._running)} running, {len(self._helps)} waiters helped>"
@@ -178,13 +184,19 @@ class Parkings:
         if self._running.pop(request.key, None) is None:
             return
         if request.parking.requested:
-            self._helps.parked(request)
+            if (grant := self._helps.parked(request)) is not None:
+                self._grants.append(grant)
         else:
             self._replaceable.discard(request)
 
     def left(self, waiter: Request) -> None:
         """Let what is being parked for a request help another, because it waits no more."""
         self._helps.left(waiter)
+
+    def take_grants(self) -> list[Grant]:
+        """Return and forget the leases that were given up since the last call."""
+        grants, self._grants = self._grants, []
+        return grants
 
     def plan(self) -> Iterator[Park]:
         """Yield the parkings for new waiters, and for the first waiters of the lanes that changed."""
@@ -227,9 +239,10 @@ class Parkings:
         # reached.
         any_model = self._gate.kept_free(waiter) > helps.crossing(waiter)
         frees = partial(self._frees_sequence, waiter=waiter)
+        giver = None
         victim = helps.take_spare(waiter, frees, any_model=any_model)
         if victim is None:
-            victim = self._victim(waiter, any_model=any_model)
+            victim, giver = self._victim(waiter, any_model=any_model)
             if victim is None:
                 return
             victim.parking.count += 1
@@ -238,10 +251,13 @@ class Parkings:
                 why = "its client has several leases" if victim.parking.to_peer else "a higher class"
                 self._decisions.sink("park", victim, f"for request {waiter.key}: {why}")
             yield self._park(victim)
-        helps.begin(waiter, victim, crosses=not frees(victim))
+        helps.begin(waiter, victim, giver, crosses=not frees(victim))
 
-    def _victim(self, waiter: Request, *, any_model: bool) -> Request | None:
-        """Return the replaceable request of the lowest class with the fewest tokens in its cells."""
+    def _victim(self, waiter: Request, *, any_model: bool) -> tuple[Request | None, Account | None]:
+        """Return the replaceable request of the lowest class with the fewest tokens in its cells.
+
+        If it is of the waiter's class, the account that gives up the lease is returned too.
+        """
         rank, model = RANKS[waiter.spec.priority], None if any_model else waiter.model
         least = partial(self._replaceable.least, model=model, running=self._running)
 
@@ -250,12 +266,13 @@ class Parkings:
 
         for lower in range(max(RANKS.values()), rank, -1):
             if (victim := least(lower, accepts=may_leave)) is not None:
-                return victim
+                return victim, None
         accounts = _chain(_account(waiter))
         lacking = next((each for each in accounts if not each.leases), None)
         if lacking is None or lacking.parent is None or not lacking.parent.several:
-            return None
-        return least(rank, accepts=lambda each: may_leave(each) and _has_several(_account(each), lacking))
+            return None, None
+        victim = least(rank, accepts=lambda each: may_leave(each) and _giver(_account(each), lacking) is not None)
+        return victim, None if victim is None else _giver(_account(victim), lacking)
 
     def _frees_sequence(self, request: Request, waiter: Request) -> bool:
         assert request.engine is not None
@@ -286,6 +303,12 @@ def _chain(account: Account) -> list[Account]:
     return [process.parent, process, account]
 
 
-def _has_several(account: Account, lacking: Account) -> bool:
-    """Return True if a request's account is below a sibling of `lacking` that has several leases."""
-    return any(each.parent is lacking.parent and each.leases > 1 for each in _chain(account))
+def _giver(account: Account, lacking: Account) -> Account | None:
+    """Return the sibling of `lacking` that has a request's account below it and may give up a lease, if it may.
+
+    It has several leases, and was not served less than `lacking` where the advance for its leases counts as not served.
+    """
+    giver = next((each for each in _chain(account) if each.parent is lacking.parent), None)
+    if giver is None or giver.leases < 2:
+        return None
+    return giver if lacking.time <= giver.time + ADVANCE * giver.leases / giver.weight else None

@@ -1,16 +1,25 @@
 """Requests that wait for a lease, and the order in which they get one."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from car_daemon.scheduler.fair_queue.charging import Charging
 from car_daemon.scheduler.fair_queue.lane import Lane, Target
 from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
+from car_daemon.scheduler.fair_queue.tree import Account
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import RANKS, Request, State
 
 # A rank below all others: it is computed once a lane comes first.
 _UNKNOWN: tuple[float, ...] = (-1.0,)
+
+
+class Grant(NamedTuple):
+    """A lease that running work was parked for: of a waiter, before other work of the account that gave it up."""
+
+    waiter: int  # key
+    giver: Account
 
 
 class Waiting:
@@ -83,19 +92,22 @@ class Waiting:
         lane.remove(request.key)
         self._forget(request, lane)
 
-    def leases(self, gate: Gate, now: float) -> Iterator[tuple[Request, int]]:
+    def leases(self, gate: Gate, now: float, grants: Iterable[Grant] = ()) -> Iterator[tuple[Request, int]]:
         """Remove and yield each request that gets a lease, with its engine; a full target does not block the others."""
         self.age(now)
+        grants = list(grants)
         while not gate.exhausted and (lane := self._next_lane()) is not None:
             request = self.requests[lane.first()]
+            grant = next((each for each in grants if self._goes_before(each, request, lane)), None)
+            if grant is not None:
+                grants.remove(grant)
+                request = self.requests[grant.waiter]
             engine = gate.try_lease(request)
-            if engine is None:
+            if engine is not None:
+                self._leased(request, in_turn=grant is None)
+                yield request, engine
+            elif grant is None:
                 self._open.discard(lane.root.number)
-                continue
-            request.leaf = leaf = lane.take(request.key)
-            request.account = leaf.account.hold(request.account)
-            self._forget(request, lane)
-            yield request, engine
 
     def planned(self) -> None:
         """Forget what changed: parkings and positions were planned."""
@@ -143,6 +155,19 @@ class Waiting:
     def aged(self, request: Request, now: float) -> bool:
         """Return True if a request has waited long enough to rank as latency_critical."""
         return now - request.waits_since >= self.age_after
+
+    def _goes_before(self, grant: Grant, first: Request, lane: Lane) -> bool:
+        waiter = self.requests.get(grant.waiter)
+        if waiter is None or waiter.lane is None or waiter.lane.rank > lane.rank:
+            return False
+        return lane.leaves[first.key].account.is_below(grant.giver)
+
+    def _leased(self, request: Request, *, in_turn: bool) -> None:
+        lane = request.lane
+        assert lane is not None
+        request.leaf = leaf = lane.take(request.key, in_turn=in_turn)
+        request.account = leaf.account.hold(request.account)
+        self._forget(request, lane)
 
     def _enter(self, request: Request, rank: int) -> None:
         lane = request.lane = self._lane(rank, request.target)

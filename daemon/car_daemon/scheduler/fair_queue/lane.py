@@ -59,9 +59,12 @@ class Lane:
         user = self.root.children.get(uid)
         return None if user is None or not user.waiting else self._first_of(user)
 
-    def take(self, key: int) -> Branch:
-        """Remove a request that gets a lease and return its leaf, for `Branch.returned`."""
-        leaf = self._served(key)
+    def take(self, key: int, *, in_turn: bool = True) -> Branch:
+        """Remove a request that gets a lease and return its leaf, for `Branch.returned`.
+
+        The clocks move on if it is its turn.
+        """
+        leaf = self._served(key) if in_turn else self.leaves.pop(key)
         branch: Branch | None = leaf
         while branch is not None:
             branch.waiting -= 1
