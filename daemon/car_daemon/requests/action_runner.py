@@ -7,7 +7,7 @@ from car_daemon.engines.registry import EngineRegistry
 from car_daemon.host.event_log import log
 from car_daemon.ipc import frames
 from car_daemon.requests.answer import PendingAnswer
-from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Resume, Run
+from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Remind, Resume, Run
 from car_daemon.scheduler.request import Request
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.telemetry import defects
@@ -17,7 +17,10 @@ _SLOW_WAIT_S = 0.1
 
 
 class ActionRunner:
-    """Owner of the pending answers; calls `answered` with the model of each request after its terminal answer."""
+    """Owner of the pending answers; calls `answered` with the model of each request after its terminal answer.
+
+    `remind` takes the time, in seconds of `clock`, at which the scheduler's `expire` is to be called.
+    """
 
     def __init__(
         self,
@@ -26,11 +29,13 @@ class ActionRunner:
         *,
         clock: Callable[[], float],
         answered: Callable[[str], None],
+        remind: Callable[[float], None],
     ) -> None:
         self._scheduler = scheduler
         self._engines = engines
         self._clock = clock
         self._answered = answered
+        self._remind = remind
         self.answers: dict[int, PendingAnswer] = {}  # by the request's key
         self._divided_at = 0  # the gate's `busy_changes` when the cores were divided last
 
@@ -71,16 +76,23 @@ class ActionRunner:
                 send(engine, frames.Halt(key, deadline))
             case Progress(request, position, eta_ms):
                 answers[request.key].queued(position, eta_ms)
-            case Complete(request):
-                self._complete(answers.pop(request.key))
-                self._answered(request.model)
-            case Fail(request, reason, data):
-                if request.leased_at is None:
-                    send(request.engine, frames.Forget(request.key))
-                actions = self._fail(answers.pop(request.key), reason, data)
-                self._answered(request.model)
-                return actions
+            case Remind(time):
+                self._remind(time)
+            case Complete() | Fail():
+                return self._end(action)
         return []
+
+    def _end(self, action: Complete | Fail) -> list[Action]:
+        """Send the terminal answer of a request."""
+        request, actions = action.request, list[Action]()
+        if isinstance(action, Complete):
+            self._complete(self.answers.pop(request.key))
+        else:
+            if request.leased_at is None:
+                self._engines.send(request.engine, frames.Forget(request.key))
+            actions = self._fail(self.answers.pop(request.key), action.reason, action.data)
+        self._answered(request.model)
+        return actions
 
     def _prepare(self, answer: PendingAnswer, engine: int) -> list[Action]:
         """Send an engine the prompt of a request, unless it has it from another request for the same prompt."""

@@ -60,7 +60,7 @@ class Inference:
             left=left,
         )
         engines = EngineRegistry()
-        self.runner = ActionRunner(scheduler, engines, clock=clock, answered=left)
+        self.runner = ActionRunner(scheduler, engines, clock=clock, answered=left, remind=self._deadlines.add)
         self.work = ModelWork(scheduler, self.runner, self.tokenization, clock=clock)
         self.events = EngineEvents(scheduler, engines, self.runner, self.tokenization, self.work, clock=clock)
         self.latencies: defaultdict[str, Latencies] = defaultdict(Latencies)  # by model

@@ -52,6 +52,12 @@ class Progress(Struct, frozen=True, eq=False):
     eta_ms: int | None
 
 
+class Remind(Struct, frozen=True, eq=False):
+    """Call `expire` at a time, when positions are reported that came too soon after others."""
+
+    time: float
+
+
 class Complete(Struct, frozen=True, eq=False):
     """Answer the request with the tokens that its engine produced."""
 
@@ -66,7 +72,7 @@ class Fail(Struct, frozen=True, eq=False):
     data: dict[str, Any] = {}
 
 
-Action = Prepare | Run | Park | Resume | Halt | Progress | Complete | Fail
+Action = Prepare | Run | Park | Resume | Halt | Progress | Remind | Complete | Fail
 
 # The kinds of decisions.
 Verb = Literal[

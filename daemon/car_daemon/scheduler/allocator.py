@@ -12,7 +12,7 @@ class Allocator:
 
     def __init__(self, books: Books, admission: Admission) -> None:
         self._books = books
-        self._positions = Positions(books.waiting, books.rate, books.gate)
+        self.positions = Positions(books.waiting, books.rate, books.gate)
         self._admission = admission
 
     def allocate(self, now: float, prepared: Request | None = None) -> list[Action]:
@@ -34,10 +34,10 @@ class Allocator:
             actions += [self._start(*lease, now) for lease in waiting.leases(books.gate, now, grants)]
         if books.backlog.held_back:
             actions += self._admission.let_in()
-        if waiting.touched:
+        if waiting.touched or self.positions.is_due(now):
             if waiting.requests:
                 actions += books.parkings.plan()
-                actions += self._positions.plan(now)
+                actions += self.positions.plan(now)
             waiting.planned()
         return actions
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from car_daemon.scheduler.actions import Progress
+from car_daemon.scheduler.actions import Progress, Remind
 from car_daemon.scheduler.backlog import Backlog
 from car_daemon.scheduler.fair_queue.lane import Target
 from car_daemon.scheduler.gate import Gate
@@ -47,7 +47,8 @@ class Positions:
     """Reports to the requests whose `progress` is set, when their place changed.
 
     Up to 64 waiting requests of a target are followed at every event. Of more the first 64 are followed ten times a
-    second and the first 1024 once a second, because clients cannot tell and every look costs.
+    second and the first 1024 once a second, because clients cannot tell and every look costs. A look that comes too
+    early is made up for at its time, if no event comes then.
     """
 
     def __init__(self, waiting: Waiting, rate: ServiceRate, gate: Gate) -> None:
@@ -56,28 +57,50 @@ class Positions:
         self._gate = gate
         self._near: dict[Target, float] = {}  # when the first were looked at last
         self._far: dict[Target, float] = {}  # when the others were
+        self._owed: dict[Target, float] = {}  # when to look where a look came too early
 
     def __repr__(self) -> str:
         return f"<Positions of {self._waiting.watchers.total()} requests>"
 
-    def plan(self, now: float) -> list[Progress]:
-        """Return the reports about the lanes that changed."""
+    @property
+    def next_look(self) -> float | None:
+        """The time of the next look that is owed."""
+        return min(self._owed.values(), default=None)
+
+    def is_due(self, now: float) -> bool:
+        """Return True if a look that came too early is to be made up for."""
+        return bool(self._owed) and min(self._owed.values()) <= now
+
+    def plan(self, now: float) -> list[Progress | Remind]:
+        """Return the reports about the lanes that changed, and a reminder of the looks that are owed since now."""
         watchers = self._waiting.watchers
+        owed = set(self._owed)
+        for target in [target for target in owed if not watchers[target]]:
+            del self._owed[target]
         if not watchers:
             return []
-        targets = {lane.target: None for lane in self._waiting.touched if watchers[lane.target]}
-        return [report for target in targets for report in self._reports(target, self._window(target, now))]
+        due = [target for target, time in self._owed.items() if time <= now]
+        touched = [lane.target for lane in self._waiting.touched if watchers[lane.target]]
+        reports: list[Progress | Remind] = []
+        for target in dict.fromkeys(due + touched):
+            reports += self._reports(target, self._window(target, now))
+        if due or self._owed.keys() - owed:
+            reports += [Remind(time) for time in self._owed.values()]
+        return reports
 
     def _window(self, target: Target, now: float) -> int:
         """Return the number of places to look at now."""
+        self._owed.pop(target, None)
         if self._waiting.length(target) <= _NEAR:
             return _NEAR
-        if now - self._far.get(target, -_FAR_S) >= _FAR_S:
+        far, near = self._far.get(target, -_FAR_S) + _FAR_S, self._near.get(target, -_NEAR_S) + _NEAR_S
+        if now >= far:
             self._far[target] = self._near[target] = now
             return _FAR
-        if now - self._near.get(target, -_NEAR_S) >= _NEAR_S:
-            self._near[target] = now
+        if now >= near:
+            self._near[target], self._owed[target] = now, far
             return _NEAR
+        self._owed[target] = near
         return 0
 
     def _reports(self, target: Target, window: int) -> Iterator[Progress]:

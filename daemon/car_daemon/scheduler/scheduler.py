@@ -88,13 +88,17 @@ class Scheduler:
         return self._allocator.allocate(now)
 
     def expire(self, now: float) -> list[Action]:
-        """End the requests past their limits: with an error, after the first token with the tokens they have."""
+        """End the requests past their limits: with an error, after the first token with the tokens they have.
+
+        Positions that are owed by now are reported.
+        """
         actions = [action for request in self.table.expired(now) for action in self._endings.expire(request, now)]
         return actions + self._allocator.allocate(now)
 
     def next_deadline(self) -> float | None:
         """Return the time at which `expire` has to be called next."""
-        return self.table.next_limit()
+        times = (self.table.next_limit(), self._allocator.positions.next_look)
+        return min((time for time in times if time is not None), default=None)
 
     # Events of engines.
 

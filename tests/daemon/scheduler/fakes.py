@@ -12,6 +12,7 @@ from car_daemon.scheduler.actions import (
     Park,
     Prepare,
     Progress,
+    Remind,
     Resume,
     Run,
     Verb,
@@ -42,6 +43,8 @@ def _shape(action: Action) -> Shape:
             return "halt at deadline" if action.deadline else "halt", action.key, action.engine
         case Progress():
             return "progress", action.request.key, action.position
+        case Remind():
+            return "remind", 0, action.time
         case Complete():
             return "complete", action.request.key, None
         case Fail():
@@ -131,6 +134,7 @@ class World:
         self.endings: dict[int, list[str]] = {}
         self.positions: dict[int, list[int]] = {}
         self.fails: list[Fail] = []
+        self.reminders: list[float] = []
         self.prepared_keys: set[int] = set()
         self.engines_started = 0
 
@@ -297,6 +301,8 @@ class World:
                     self.engines[action.engine].resume(action.key)
                 case Halt():
                     self.engines[action.engine].halt(action.key)
+                case Remind():
+                    self.reminders.append(action.time)
 
     def _about(self, action: Prepare | Run | Progress | Complete | Fail) -> None:
         key = action.request.key

@@ -184,6 +184,28 @@ def test_a_position_is_reported_when_it_changes() -> None:
     assert world.positions == {1: [], 2: [0], 3: [1, 0]}
 
 
+def test_of_very_many_waiters_the_last_learns_its_place_within_a_second_also_when_nothing_more_happens() -> None:
+    world = World(bounds=QueueBounds(limit=200))
+    engine = world.start_engine(sequences=1)
+    for _ in range(100):
+        world.run_one(engine, progress=True)
+    for _ in range(2):
+        world.pass_time(2.0)
+    for key in (1, 2, 3):
+        world.end(engine, key)
+    assert world.positions[100][-1] == 97, "the first change is reported at once"
+    assert world.positions[5][-1] == 2, "so is that of the first waiters"
+    ended = world.now
+    due = world.scheduler.next_deadline()
+    assert due is not None
+    assert due in world.reminders
+    while due is not None:
+        world.pass_time(due - world.now)
+        due = world.scheduler.next_deadline()
+    assert (world.positions[5][-1], world.positions[100][-1]) == (0, 95)
+    assert world.now - ended <= 1.1
+
+
 def test_no_position_is_reported_without_progress() -> None:
     world = World()
     engine = world.start_engine(sequences=1)
