@@ -19,7 +19,7 @@ TRIAL := $(BIN)/python -m car_daemon.engine.trial daemon/car_daemon/guide/guide.
 # Tests without llama.cpp and without a daemon.
 FAST := tests/test_*.py tests/protocol tests/daemon tests/tools --ignore tests/daemon/engine/llama --hypothesis-profile quick
 
-.PHONY: help install rebuild demo real-model templates dev test fast cover check fmt shape trace docs pictures build pins sbom release bench bench-full clean
+.PHONY: help install rebuild demo real-model templates gpu dev test fast cover check fmt shape trace docs pictures build pins sbom release bench bench-full clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,11 @@ fast: .venv/engineless ## tests without llama.cpp and without a daemon, in secon
 cover: install ## the fast tests with coverage; the report is htmlcov/index.html
 	$(BIN)/python -m pip install --quiet --group cover
 	$(BIN)/python -m pytest -q -m "not slow" --cov --cov-report html --cov-report term:skip-covered
+
+# ARGS: `--backend cpu`, `--architecture 90`, ... ; the archive of a machine with a network serves others too.
+gpu: install ## llama.cpp packed, and built for this machine's GPU
+	CFLAGS="$(CFLAGS) $(FP16_FLAG)" CXXFLAGS="$(CXXFLAGS) $(AMX_FLAGS) $(FP16_FLAG)" \
+		$(BIN)/python -m tools.gpu $(ARGS)
 
 dev: .venv/engineless ## the real daemon with scripted engines, in the foreground: no llama.cpp
 	$(BIN)/python -m tools.scripted

@@ -3,16 +3,14 @@
 `python -m tools.chat_templates` downloads that once for the installed version (77 MB) and keeps the templates alone.
 """
 
-import subprocess
-import sys
 import tarfile
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from tools.binding_source import BINDING, download
 from tools.real_model import cache_folder
 
-_BINDING = "llama-cpp-python"
 _INSIDE = "/models/templates/"
 # A folder for each version of the binding.
 FOLDER = cache_folder() / "chat-templates"
@@ -20,13 +18,11 @@ FOLDER = cache_folder() / "chat-templates"
 
 def fetch() -> Path:
     """Return the installed version's folder, downloading it where missing; raises subprocess.CalledProcessError."""
-    folder = FOLDER / version(_BINDING)
+    folder = FOLDER / version(BINDING)
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", _BINDING]
-            subprocess.run([*pip, "--dest", place, f"{_BINDING}=={version(_BINDING)}"], check=True)
-            (archive,) = Path(place).glob("*.tar.gz")
+            archive = download(Path(place))
             unpacked = Path(place) / "templates"
             unpacked.mkdir()
             _unpack(archive, unpacked)

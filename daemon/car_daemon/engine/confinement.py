@@ -30,6 +30,8 @@ _SYSTEM = (
     *("/etc/OpenCL", "/etc/vulkan", "/etc/nvidia", "/etc/alternatives"),
     *("/dev/random", "/dev/urandom", "/dev/zero"),
 )
+# Variables that point the binding at other builds of llama.cpp's libraries.
+_LIBRARIES = ("LLAMA_CPP_LIB_PATH", "MTMD_CPP_LIB")
 _DRIVER_CACHES = (".nv", ".cache/mesa_shader_cache", ".cache/nvidia", ".cache/AMD")
 
 
@@ -72,7 +74,8 @@ def confine_loaded(load: Load) -> list[str]:
 
 def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
     """Yield the files that an engine needs, and what it may do to them."""
-    for path in [*_SYSTEM, *_python_files(), *env.get("LD_LIBRARY_PATH", "").split(":"), *_files_of(load)]:
+    libraries = [*env.get("LD_LIBRARY_PATH", "").split(":"), *(env.get(name, "") for name in _LIBRARIES)]
+    for path in [*_SYSTEM, *_python_files(), *libraries, *_files_of(load)]:
         if path:
             yield PathRule(path, READ)
     yield PathRule("/dev/null", USE_DEVICE)

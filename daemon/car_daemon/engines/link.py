@@ -21,7 +21,7 @@ _LAUNCH_DESCRIPTORS = 12
 # Names that an engine needs: of its drivers and libraries, and of where they keep their files.
 _PASSED_ON = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME"})
 _PASSED_PREFIXES = (
-    *("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "HSA_", "GGML_", "LLAMA_", "GOMP_", "OMP_", "KMP_", "VK_", "SYCL_"),
+    *("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "HSA_", "GGML_", "LLAMA_", "MTMD_", "GOMP_", "OMP_", "KMP_", "VK_", "SYCL_"),
     *("LC_", "PYTHON", "COVERAGE_", "COV_CORE_"),
 )
 _ENVIRONMENT = {

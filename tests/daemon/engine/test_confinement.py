@@ -206,6 +206,7 @@ def test_an_engine_cannot_fill_the_disk_nor_start_threads_without_end(tmp_path: 
 
 def test_an_engine_gets_no_key_or_token_of_the_environment() -> None:
     kept = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "0", "OMP_NUM_THREADS": "2", "LC_ALL": "C", "TMPDIR": "/tmp"}
+    kept |= {"LLAMA_CPP_LIB_PATH": "/built", "MTMD_CPP_LIB": "/built"}
     secrets = {"HF_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "x", "SSH_AUTH_SOCK": "x", "NOTIFY_SOCKET": "x"}
     assert passed_on(kept | secrets) == kept
 
@@ -224,6 +225,12 @@ def test_an_engine_reads_all_files_of_its_model_and_writes_its_curves_alone(tmp_
     assert {rules[path] for path in (*parts, "/adapters/a.gguf", "/p.gguf", "/t.jinja", "/cuda")} == {READ}
     assert [path for path, access in rules.items() if access == WRITE] == ["/cache/curves"]
     assert not {"/", "/home", "/home/me", "/dev", "", str(tmp_path)} & rules.keys()
+
+
+def test_an_engine_reads_the_build_of_llama_cpp_that_the_environment_names() -> None:
+    built = {"LLAMA_CPP_LIB_PATH": "/built/llama", "MTMD_CPP_LIB": "/built/mtmd"}
+    rules = {rule.path: rule.access for rule in rules_of(LOAD, {"HOME": "/home/me", **built})}
+    assert {rules["/built/llama"], rules["/built/mtmd"]} == {READ}
 
 
 def test_an_engine_on_a_gpu_uses_its_devices_and_its_drivers_caches() -> None:

@@ -1,0 +1,108 @@
+"""llama.cpp's source is packed without what its build never reads, and built for one architecture."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tools.gpu.build import BACKENDS, Build, CannotBuild, architecture, detect, missing, options
+from tools.gpu.source import inside, kept, repack, unpack
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "CMakeLists.txt",
+        "LICENSE",
+        "cmake/common.cmake",
+        "common/arg.cpp",
+        "ggml/src/ggml-cuda/mmq.cu",
+        "ggml/src/ggml-vulkan/CMakeLists.txt",
+        "include/llama.h",
+        "scripts/ui-assets.cmake",
+        "src/llama.cpp",
+        "tools/mtmd/clip.cpp",
+        "tools/server/server.cpp",
+        "tools/ui/CMakeLists.txt",
+        "vendor/nlohmann/json.hpp",
+    ],
+)
+def test_sources_of_libraries_and_server_are_packed(path: str) -> None:
+    assert kept(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "docs/ops/CUDA.csv",
+        "media/matmul.png",
+        "models/ggml-vocab-gemma-4.gguf",
+        "tests/test-chat.cpp",
+        "tools/mtmd/test-3.mp4",
+        "tools/ui/src/app.html",
+        "ggml/src/ggml-opencl/ggml-opencl.cpp",
+        "scripts/hf.sh",
+        "srcs/other.cpp",
+    ],
+)
+def test_documents_media_models_and_tests_are_not_packed(path: str) -> None:
+    assert not kept(path)
+
+
+def test_only_members_of_llama_cpp_are_inside() -> None:
+    assert inside("llama_cpp_python-0.3.36/vendor/llama.cpp/src/llama.cpp") == "src/llama.cpp"
+    assert inside("llama_cpp_python-0.3.36/llama_cpp/llama.py") is None
+    assert inside("llama_cpp_python-0.3.36/.git/modules/vendor/llama.cpp/index") is None
+
+
+def distribution(folder: Path, files: dict[str, bytes]) -> Path:
+    path = folder / "binding.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"binding-1/vendor/llama.cpp/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def test_an_archive_unpacks_to_the_sources_alone(tmp_path: Path) -> None:
+    files = {"src/llama.cpp": b"int main;", "docs/a.md": b"#", "CMakeLists.txt": b"project(a)"}
+    repack(distribution(tmp_path, files), tmp_path / "archive")
+    place = unpack(tmp_path / "archive", tmp_path / "out")
+    found = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    assert found == {"src/llama.cpp": b"int main;", "CMakeLists.txt": b"project(a)"}
+
+
+def test_an_archive_that_is_too_large_is_removed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has \d+ bytes, at most 10"):
+        repack(distribution(tmp_path, {"src/llama.cpp": b"int main;"}), tmp_path / "archive", most=10)
+    assert not (tmp_path / "archive").exists()
+
+
+@pytest.mark.parametrize(("listing", "found"), [("9.0\n", "90"), ("8.9\n8.9\n", "89"), (" 12.0 \n\n", "120")])
+def test_the_architecture_is_that_of_all_gpus(listing: str, found: str) -> None:
+    assert architecture(listing) == found
+    assert detect(lambda _: listing) == found
+
+
+@pytest.mark.parametrize("listing", ["", "\n", "8.9\n9.0\n", "[N/A]\n"])
+def test_without_one_architecture_it_has_to_be_named(listing: str) -> None:
+    with pytest.raises(CannotBuild, match="--architecture"):
+        architecture(listing)
+
+
+def test_a_build_for_cuda_has_one_architecture_and_no_network() -> None:
+    found = options("cuda", "90")
+    assert "-DCMAKE_CUDA_ARCHITECTURES=90" in found
+    assert "-DLLAMA_USE_PREBUILT_UI=OFF" in found
+    assert not any("CUDA" in option for option in options("cpu", ""))
+
+
+def test_missing_programs_are_named() -> None:
+    assert missing("cuda", which={"cmake": "/usr/bin/cmake"}.get) == ["nvcc"]
+    assert [missing(backend, which=lambda _: "/usr/bin/any") for backend in BACKENDS] == [[]] * len(BACKENDS)
+
+
+def test_both_libraries_of_the_binding_come_from_the_build(tmp_path: Path) -> None:
+    assert Build(tmp_path).environment == {"LLAMA_CPP_LIB_PATH": str(tmp_path), "MTMD_CPP_LIB": str(tmp_path)}

@@ -1,0 +1,98 @@
+"""llama.cpp's libraries and its server, built from the archive, and the variables that point the binding at them."""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# Options of CMake by backend, beside those of every build.
+_COMMON = (
+    *("-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF"),
+    *("-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_APP=OFF"),
+    # Without this the page of llama-server would be fetched from the network.
+    "-DLLAMA_USE_PREBUILT_UI=OFF",
+)
+BACKENDS: Mapping[str, tuple[str, ...]] = {
+    "cpu": (),
+    # One architecture: each further one is compiled again.
+    "cuda": ("-DGGML_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES={architecture}"),
+    "hip": ("-DGGML_HIP=ON",),
+    "metal": ("-DGGML_METAL=ON", "-DGGML_METAL_EMBED_LIBRARY=ON"),
+    "vulkan": ("-DGGML_VULKAN=ON",),
+}
+# Programs that a backend's build needs beside a C++ compiler.
+_PROGRAMS = {"cuda": ("nvcc",), "hip": ("hipcc",), "vulkan": ("glslc",)}
+_TARGETS = ("llama", "mtmd", "llama-server")
+
+Run = Callable[[Sequence[str]], str]
+
+
+class CannotBuild(Exception):
+    """A build that this machine cannot do; the message says what to install."""
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """The products of a build, all in one folder."""
+
+    folder: Path
+
+    @property
+    def server(self) -> Path:
+        """The path of llama-server."""
+        return self.folder / "llama-server"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which the binding loads these libraries in place of its own."""
+        return {"LLAMA_CPP_LIB_PATH": str(self.folder), "MTMD_CPP_LIB": str(self.folder)}
+
+
+def architecture(listing: str) -> str:
+    """Return CMake's name of the one architecture in a list of compute capabilities, as nvidia-smi writes them."""
+    found = sorted({line.strip().replace(".", "") for line in listing.splitlines() if line.strip()})
+    if len(found) == 1 and found[0].isdigit():
+        return found[0]
+    kinds = ", ".join(found) or "none"
+    raise CannotBuild(f"a build is for one architecture, and nvidia-smi lists {kinds}: name it by --architecture")
+
+
+def detect(run: Run) -> str:
+    """Return the architecture of this machine's NVIDIA GPUs."""
+    return architecture(run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]))
+
+
+def options(backend: str, architecture: str) -> list[str]:
+    """Return the options of CMake for a backend."""
+    return [*_COMMON, *(option.format(architecture=architecture) for option in BACKENDS[backend])]
+
+
+def missing(backend: str, which: Callable[[str], object] = shutil.which) -> list[str]:
+    """Return the programs that a build needs and that are not installed."""
+    return [name for name in ("cmake", *_PROGRAMS.get(backend, ())) if not which(name)]
+
+
+def output_of(command: Sequence[str]) -> str:
+    """Return a program's output; raises CannotBuild where it is missing or fails."""
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise CannotBuild(f"{command[0]} failed ({error}): name the architecture by --architecture") from error
+
+
+def build(source: Path, *, backend: str, architecture: str, jobs: int) -> tuple[Build, float]:
+    """Configure and build; returns the products and the seconds that it took."""
+    if lacking := missing(backend):
+        raise CannotBuild(f"a build for {backend} needs {' and '.join(lacking)}: install them first")
+    started, place = time.monotonic(), source.parent / f"build-{backend}"
+    _do(["cmake", "-S", str(source), "-B", str(place), *options(backend, architecture)])
+    _do(["cmake", "--build", str(place), "--parallel", str(jobs), "--target", *_TARGETS])
+    return Build(place / "bin"), time.monotonic() - started
+
+
+def _do(command: Sequence[str]) -> None:
+    done = subprocess.run(command, check=False)
+    if done.returncode != 0:
+        raise CannotBuild(f"{command[0]} ended with {done.returncode}: its own lines above say why")
