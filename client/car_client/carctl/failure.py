@@ -1,5 +1,6 @@
 """Messages and exit codes of failed commands."""
 
+from car_client.carctl.access import reach_advice
 from car_client.carctl.terminal.text import one_line
 from car_client.errors import BadSocketPath, CardError, DaemonUnavailable, RequestError
 
@@ -65,5 +66,5 @@ def explain(error: CardError) -> str:
             parts.append(_ADVICE[error.reason])
         text = "; ".join(parts)
     elif isinstance(error, DaemonUnavailable) and error.tried:
-        text = f"{error}; start it with: carctl up"
+        text = f"{error}; {reach_advice(error.tried)}"
     return one_line(text)

@@ -4,6 +4,7 @@ import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Iterator
 
+from car_client.carctl.access import is_denied
 from car_client.carctl.doctor import daemon_checks, environment_checks
 from car_client.carctl.doctor.check import CheckResult
 from car_client.carctl.service.steps import Steps
@@ -37,7 +38,7 @@ def examine(options: Namespace) -> Iterator[CheckResult]:
     paths = usable_paths(options.socket)
     # The first path that exists or, without any, the first in a folder that this user may not enter.
     there = next(filter(os.path.exists, paths), None)
-    path = there or next(filter(environment_checks.is_hidden, paths), paths[0])
+    path = there or next(filter(is_denied, paths), paths[0])
     socket = environment_checks.socket(path)
     yield socket
     yield from environment_checks.permissions(path)

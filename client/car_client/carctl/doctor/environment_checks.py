@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from car_client.carctl.access import access_advice
 from car_client.carctl.doctor.check import CheckResult
 from car_client.carctl.service.steps import Steps
 from car_client.carctl.service.systemd import SERVICE
@@ -15,7 +16,6 @@ from car_protocol.peer_credentials import peer_credentials
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _TIMEOUT_S = 5.0
-_JOIN = "ask an administrator for the socket's group, then log in again"
 _START = "start it with `carctl up`, or `carctl service install` for good"
 
 
@@ -24,7 +24,7 @@ def socket(path: Path) -> CheckResult:
     try:
         facts = path.stat()
     except PermissionError:
-        return CheckResult("fail", "socket", f"{path}: this user may not enter its folder", _JOIN)
+        return CheckResult("fail", "socket", f"{path}: this user may not enter its folder", access_advice(path))
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
         return CheckResult("fail", "socket", f"{path}: {reason}", _START)
@@ -46,16 +46,7 @@ def permissions(path: Path) -> Iterator[CheckResult]:
     else:
         yield CheckResult("ok", "folder", f"{path.parent}, mode {stat.S_IMODE(folder.st_mode):03o}")
     if os.path.exists(path) and not os.access(path, os.W_OK):
-        yield CheckResult("fail", "access", f"this user may not connect to {path}", _JOIN)
-
-
-def is_hidden(path: Path) -> bool:
-    """Return whether a folder that this user may not enter hides the path."""
-    try:
-        path.stat()
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return False
+        yield CheckResult("fail", "access", f"this user may not connect to {path}", access_advice(path))
 
 
 def peer(path: Path) -> CheckResult:

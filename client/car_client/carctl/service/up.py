@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from car_client.carctl.access import is_denied
 from car_client.carctl.models.command import load_with_bar
 from car_client.carctl.models.guide import GUIDE, HINT
 from car_client.carctl.service.command import card_command, manager_of
@@ -76,7 +77,9 @@ def down(client: Client, options: Namespace) -> None:
 def _answers(client: Client) -> bool:
     try:
         client.connect()
-    except DaemonUnavailable:
+    except DaemonUnavailable as error:
+        if error.tried and all(map(is_denied, error.tried)):
+            raise  # a daemon may well run there
         return False
     return True
 

@@ -1,5 +1,6 @@
 """`carctl doctor`: what it finds, and what it says to do about it."""
 
+import getpass
 import os
 import socket
 import subprocess
@@ -190,7 +191,8 @@ def test_a_folder_that_this_user_may_not_enter_is_found(daemon: FakeDaemon) -> N
         "fail",
         "socket",
         f"{daemon.path}: this user may not enter its folder",
-        "ask an administrator for the socket's group, then log in again",
+        f"only user {getpass.getuser()} may connect; or start a daemon of your own on another socket: "
+        "CAR_SOCKET=PATH carctl up",
     )
     assert [result.subject for result in found] == ["socket", "folder", "service"]
 
