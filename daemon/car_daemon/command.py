@@ -138,7 +138,8 @@ def _check() -> int:
     from car_daemon.engines.binding_check import check_binding
 
     check = check_binding(guide.PATH)
-    logs.standard_error.write(f"card: {check.text}\n")
+    for line in (check.text, *check.advice):
+        logs.standard_error.write(f"card: {line}\n")
     return 0 if check.works else EX_UNAVAILABLE
 
 

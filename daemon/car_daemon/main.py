@@ -7,6 +7,8 @@ import sys
 
 # As `command.EX_OSERR`, for a start that does not get that far.
 _EX_OSERR = 71
+# `pip install card-daemon` alone is the client.
+_INSTALL = "; install what the daemon needs: pip install 'card-daemon[daemon]'"
 
 
 def main() -> None:
@@ -22,7 +24,8 @@ def main() -> None:
         from car_daemon.host.signals import ignore_stray_signals
     except (ImportError, MemoryError, OSError) as error:
         # Under a limit on memory libraries cannot be mapped.
-        sys.stderr.write(f"card: cannot start: {type(error).__name__}: {error}\n")
+        remedy = _INSTALL if isinstance(error, ModuleNotFoundError) else ""
+        sys.stderr.write(f"card: cannot start: {type(error).__name__}: {error}{remedy}\n")
         sys.exit(_EX_OSERR)
     ignore_stray_signals()
     gc.freeze()

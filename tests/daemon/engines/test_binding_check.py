@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from car_daemon import guide
 from car_daemon.engines.binding_check import check_binding
 
 TRIALS = {
-    "works": ("print(12000)", True, "12,000 tokens/s"),
+    "works": ("print('12000\\nCPU : AVX = 1 | AVX2 = 1 | FMA = 1 | F16C = 1')", True, "12,000 tokens/s"),
     "crawls": ("print(40)", False, "40 tokens/s with the built-in model, where 500 are the least"),
     "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", False, "SIGILL"),
     "does not start": ("raise OSError('libgomp.so.1 is missing')", False, "libgomp.so.1 is missing"),
@@ -32,3 +33,10 @@ def test_a_missing_binding_is_told_with_the_command_that_installs_it(monkeypatch
     check = check_binding(Path("model.gguf"))
     assert not check.works
     assert "pip install 'card-daemon[daemon]'" in check.text
+
+
+def test_the_installed_llama_cpp_decodes_the_guide() -> None:
+    pytest.importorskip("llama_cpp")
+    check = check_binding(guide.PATH)
+    assert check.works
+    assert check.text.startswith("llama.cpp decodes on this CPU: ")

@@ -39,7 +39,7 @@ def examine(options: Namespace) -> Iterator[CheckResult]:
     # The first path that exists or, without any, the first in a folder that this user may not enter.
     there = next(filter(os.path.exists, paths), None)
     path = there or next(filter(is_denied, paths), paths[0])
-    socket = environment_checks.socket(path)
+    socket, answered = environment_checks.socket(path), False
     yield socket
     yield from environment_checks.permissions(path)
     if socket.level == "ok":
@@ -47,4 +47,6 @@ def examine(options: Namespace) -> Iterator[CheckResult]:
         yield peer
         if peer.level == "ok":
             yield from daemon_checks.check_daemon(path)
+            answered = True
+    yield from environment_checks.binding(needed=not answered)
     yield environment_checks.service(Steps(), system=options.system)

@@ -3,13 +3,15 @@
 import os
 import socket as sockets
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from car_client.carctl.access import access_advice
 from car_client.carctl.doctor.check import CheckResult
-from car_client.carctl.service.steps import Steps
+from car_client.carctl.service.command import card_command
+from car_client.carctl.service.steps import ServiceError, Steps
 from car_client.carctl.service.systemd import SERVICE
 from car_client.carctl.service.units import LAUNCHD_LABEL
 from car_protocol.peer_credentials import peer_credentials
@@ -62,6 +64,22 @@ def peer(path: Path) -> CheckResult:
     if uid not in (0, os.getuid()):
         return CheckResult("fail", "daemon", f"user {uid} answers", "name your own socket with --socket")
     return CheckResult("ok", "daemon", f"user {uid} answers")
+
+
+def binding(*, needed: bool) -> Iterator[CheckResult]:
+    """Have `card --check` try llama.cpp; it is needed where this installation starts the daemon."""
+    try:
+        # The command is this installation's own, and runs without a shell.
+        tried = subprocess.run(  # noqa: S603
+            [card_command(), "--check"], capture_output=True, text=True, errors="replace", check=False
+        )
+    except (ServiceError, OSError) as error:
+        yield CheckResult("warn", "binding", f"llama.cpp was not tried: {error}")
+        return
+    first, *advice = (line.removeprefix("card: ") for line in tried.stderr.splitlines() or ["card --check is silent"])
+    yield CheckResult("ok" if tried.returncode == 0 else "fail" if needed else "warn", "binding", first)
+    for line in advice:
+        yield CheckResult("warn", "binding", line)
 
 
 def service(steps: Steps, *, system: bool) -> CheckResult:

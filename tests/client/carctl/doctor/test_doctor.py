@@ -24,6 +24,17 @@ from tests.client.samples import model
 NO_GPU: tuple[str, ...] = ()
 
 
+@pytest.fixture(autouse=True)
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a command in the place of `card`, whose own trial of llama.cpp takes a second."""
+    command = tmp_path / "bin" / "card"
+    command.parent.mkdir()
+    command.touch(0o755)
+    command.write_text("#!/bin/sh\necho card: llama.cpp decodes >&2\n")
+    monkeypatch.setattr("sys.argv", [str(command.with_name("carctl"))])
+    return command
+
+
 def lines(done: "subprocess.CompletedProcess[bytes]") -> dict[str, str]:
     """Return the last level of each check."""
     return {line.split()[1]: line.split()[0] for line in done.stdout.decode().splitlines()}
@@ -39,7 +50,7 @@ def test_all_is_well_with_a_daemon_that_serves(daemon: FakeDaemon) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
     levels = lines(done)
     of_the_daemon = {"version", "model", "memory", "device", "sandbox", "context"}
-    assert set(levels) == {"socket", "folder", "daemon", *of_the_daemon, "service"}
+    assert set(levels) == {"socket", "folder", "daemon", *of_the_daemon, "binding", "service"}
     assert {level for what, level in levels.items() if what not in ("service", "device")} == {"ok"}
 
 
@@ -194,7 +205,7 @@ def test_a_folder_that_this_user_may_not_enter_is_found(daemon: FakeDaemon) -> N
         f"only user {getpass.getuser()} may connect; or start a daemon of your own on another socket: "
         "CAR_SOCKET=PATH carctl up",
     )
-    assert [result.subject for result in found] == ["socket", "folder", "service"]
+    assert [result.subject for result in found] == ["socket", "folder", "binding", "service"]
 
 
 def test_what_may_not_be_looked_at_is_examined_where_nothing_else_is(
@@ -208,3 +219,25 @@ def test_what_may_not_be_looked_at_is_examined_where_nothing_else_is(
 @pytest.mark.parametrize(("code", "level"), [(0, "ok"), (3, "warn")])
 def test_a_service_that_keeps_the_daemon_is_looked_for(code: int, level: str) -> None:
     assert environment_checks.service(Steps(lambda _command, _quiet: code), system=False).level == level
+
+
+TRIALS = {
+    "fits": ("echo card: llama.cpp decodes >&2", ["ok"]),
+    "slow": ("echo card: llama.cpp decodes >&2; echo card: built without AVX2 >&2", ["ok", "warn"]),
+    "crashes": ("echo card: llama.cpp crashes >&2; exit 69", ["fail"]),
+    "is silent": ("exit 69", ["fail"]),
+}
+
+
+@pytest.mark.parametrize(("program", "levels"), TRIALS.values(), ids=list(TRIALS))
+def test_the_trial_of_llama_cpp_has_a_line_for_each_finding(program: str, levels: list[str], card: Path) -> None:
+    card.write_text(f"#!/bin/sh\n{program}\n")
+    found = list(environment_checks.binding(needed=True))
+    assert [result.level for result in found] == levels
+    assert not any(result.facts.startswith("card: ") for result in found)
+
+
+def test_a_llama_cpp_that_no_daemon_needs_is_no_failure(card: Path) -> None:
+    card.write_text("#!/bin/sh\necho card: llama-cpp-python is not installed >&2; exit 69\n")
+    (result,) = environment_checks.binding(needed=False)
+    assert (result.level, result.facts) == ("warn", "llama-cpp-python is not installed")
