@@ -45,8 +45,8 @@ def eyes(seeing: Daemon) -> Iterator[RawClient]:
         yield client
 
 
-def picture(shade: int) -> Json:
-    return {"type": "image", "data": base64.b64encode(png(56, 56, (shade, 255 - shade, shade // 2))).decode()}
+def picture(shade: int, size: tuple[int, int] = (56, 56)) -> Json:
+    return {"type": "image", "data": base64.b64encode(png(*size, (shade, 255 - shade, shade // 2))).decode()}
 
 
 def asked(*parts: Json | str, **more: object) -> Json:
@@ -171,3 +171,13 @@ def test_an_image_survives_the_death_of_its_engine(seeing: Daemon, eyes: RawClie
     before = thought(eyes.result("infer", params))
     seeing.engine().kill()
     assert thought(eyes.result("infer", params)) == before
+
+
+def test_a_text_is_not_kept_waiting_by_requests_whose_images_are_being_encoded(eyes: RawClient) -> None:
+    seen = [asked(picture(shade, (2000, 2000)), "seen?", cache_prompt=False) for shade in range(8)]
+    images = [eyes.send("infer", each) for each in seen]
+    text = eyes.send("infer", {"messages": conversation("words alone"), "max_tokens": 4, "ignore_eos": True})
+    answers = [eyes.receive() for _ in range(9)]
+    assert all("result" in answer for answer in answers)
+    # By order of arrival it would be the last: eight images for three sequences.
+    assert [answer["id"] for answer in answers].index(text) < len(images) / 2

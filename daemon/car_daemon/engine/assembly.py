@@ -10,7 +10,9 @@ from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.images.encoder import AwaitedImages, Encode, Encoder
+from car_daemon.engine.images.ahead import AHEAD_BYTES, RowsAhead
+from car_daemon.engine.images.awaited_images import AwaitedImages
+from car_daemon.engine.images.encoder import Encode, Encoder
 from car_daemon.engine.images.piece_cache import CACHE_BYTES as PIECE_CACHE_BYTES
 from car_daemon.engine.llama.embedder import Embedder
 from car_daemon.engine.llama.library import finds_gpus, silence
@@ -100,7 +102,9 @@ class Assembly:
         limited = limit_memory(
             self._load, later=self._later_bytes, threads=max(loaded.size.threads, len(usable_cpus()))
         )
-        tokenizer = TokenizerThread(self._preparer().answer, self._jobs, self._forgotten, self._job, self._send)
+        tokenizer = TokenizerThread(
+            self._preparer().answer, self._jobs, self._forgotten, self._job, self._send, self._commands.put
+        )
         encoder = Encoder(*loaded.vision, self._images, self._commands.put) if loaded.vision else None
         curve_check = CurveCheck(
             lambda: loaded.costs.overrated, loaded.size.curve_file, lambda: self._send(Warned("curve.outdated", {}))
@@ -178,9 +182,10 @@ class Assembly:
         logits = rows * loaded.vocabulary.size * _FLOAT_BYTES
         images, stacks = 0, STACK_BYTES
         if loaded.vision is not None:
-            positions = loaded.context.sequences * loaded.context.context_tokens
+            # One more than has sequences: the first request of a user whose rows are encoded ahead.
+            positions = (loaded.context.sequences + 1) * loaded.context.context_tokens
             stacks = 2 * STACK_BYTES
-            images = PIECE_CACHE_BYTES + positions * loaded.vision[1].width * _FLOAT_BYTES
+            images = PIECE_CACHE_BYTES + AHEAD_BYTES + positions * loaded.vision[1].width * _FLOAT_BYTES
         return self._load.saved_bytes + logits + size.sequence_bytes.of(self._text_tokens) + images + stacks
 
     def _open_embedder(self) -> Embedder:
@@ -223,12 +228,14 @@ class Assembly:
     def _running(self, table: SequenceTable, sampling: SamplingTurns) -> RunningRequests:
         loaded, context = self._loaded, self._loaded.context
         saved = SavedCells(self._load.saved_bytes, context.attends_from)
+        encode = self._images.put
+        width = 0 if loaded.vision is None else loaded.vision[1].width
         return RunningRequests(
             samplers=self._samplers,
             vocabulary=loaded.vocabulary,
             cache=PrefixCache(context, table, saved, reuses=loaded.cuts_tails),
             sampling=sampling,
-            images=AwaitedImages(self._images.put),
+            images=AwaitedImages(encode, RowsAhead(encode, self._send, width * _FLOAT_BYTES)),
             parking=ParkingLot(context, saved),
             abilities=Abilities(
                 speculates=self._load.speculative and loaded.cuts_tails,

@@ -151,6 +151,7 @@ class EngineProcess:
                     self._jobs.put(QueuedJob(message, len(body)))
                 case Forget():
                     self._forgotten.add(message.key)
+                    self._commands.put(message)
                 case Load():
                     self._sandbox = confine(message)
                     self._start("loader", partial(self._load, message))

@@ -109,6 +109,8 @@ class Prepare(Struct, frozen=True, tag=True, kw_only=True):
     json_schema: dict[str, Any] | None
     lenient: bool = False  # keywords of the schema that are not supported are left out
     adapters: AdapterSet = ()
+    namespace: str | None = None  # as in GenerationOptions
+    urgent: bool = True  # its class is latency_critical
 
 
 class PrepareTexts(Struct, frozen=True, tag=True):
@@ -220,7 +222,7 @@ class Halt(Struct, frozen=True, tag=True):
 
 
 class Forget(Struct, frozen=True, tag=True):
-    """Skip the preparation of a request that was cancelled; has no reply."""
+    """Skip or drop the preparation of a request that was cancelled, or runs in another engine; has no reply."""
 
     key: int
 

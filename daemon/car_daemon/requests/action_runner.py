@@ -66,7 +66,9 @@ class ActionRunner:
             case Prepare(request, engine):
                 return self._prepare(answers[request.key], engine)
             case Run(request, engine):
-                send(engine, answers[request.key].as_run())
+                answer = answers[request.key]
+                send(engine, answer.as_run())
+                self._forget(answer, besides=engine)
                 self._log_wait(request)
             case Park(key, engine):
                 send(engine, frames.Park(key))
@@ -88,9 +90,11 @@ class ActionRunner:
         if isinstance(action, Complete):
             self._complete(self.answers.pop(request.key))
         else:
+            answer = self.answers.pop(request.key)
             if request.leased_at is None:
                 self._engines.send(request.engine, frames.Forget(request.key))
-            actions = self._fail(self.answers.pop(request.key), action.reason, action.data)
+                self._forget(answer, besides=request.engine)
+            actions = self._fail(answer, action.reason, action.data)
         self._answered(request.model)
         return actions
 
@@ -105,6 +109,12 @@ class ActionRunner:
             return []
         prompt = answer.prepared(message, routed=self._scheduler.gate.replicas(answer.request.model) > 1)
         return self._scheduler.prepared(answer.request.key, prompt, self._clock())
+
+    def _forget(self, answer: PendingAnswer, *, besides: int | None) -> None:
+        """Have the other engines that prepared a prompt with images drop these."""
+        for engine, message in answer.siblings.prepared.items():
+            if engine != besides and (message is None or message.images):
+                self._engines.send(engine, frames.Forget(answer.request.key))
 
     def _fail(self, answer: PendingAnswer, reason: str, data: dict[str, Any]) -> list[Action]:
         """Send a terminal error, and end the other requests for the same prompt.

@@ -130,6 +130,8 @@ class GenerationAnswer:
             json_schema=params.json_schema,
             lenient=params.lenient,
             adapters=tuple((each.name, each.scale) for each in params.lora),
+            namespace=self._options.namespace,
+            urgent=params.priority == "latency_critical",
         )
 
     def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:

@@ -11,7 +11,9 @@ from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.sequence import Sequence as BatchSequence
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.grammar.constraint import ConstraintError
-from car_daemon.engine.images.encoder import AwaitedImages, Encode
+from car_daemon.engine.images.ahead import RowsAhead
+from car_daemon.engine.images.awaited_images import AwaitedImages
+from car_daemon.engine.images.encoder import Encode
 from car_daemon.engine.runner.commands import Command, Commands
 from car_daemon.engine.runner.loop import EngineLoop
 from car_daemon.engine.runner.parking import ParkingLot
@@ -411,6 +413,8 @@ class FakeEngine:
         self.updates: dict[int, list[RequestUpdate]] = {}
         self.adapted: list[AdapterSet] = []
         self.encodes: list[Encode] = []
+        self.prepared: list[int] = []
+        self.ahead = RowsAhead(self.encodes.append, self._receive, row_bytes=1, limit=50)
         self.parked: list[int] = []
         self.saved = SavedCells(saved_bytes, context.attends_from)
         self.cache = PrefixCache(context, self.table, self.saved, reuses=pads)
@@ -422,7 +426,7 @@ class FakeEngine:
             vocabulary=FakeVocabulary(),
             cache=self.cache,
             sampling=sampling,
-            images=AwaitedImages(self.encodes.append),
+            images=AwaitedImages(self.encodes.append, self.ahead),
             parking=ParkingLot(context, self.saved),
             abilities=Abilities(speculates, repeats),
             clock=clock,
@@ -487,6 +491,8 @@ class FakeEngine:
             case Parked():
                 assert not self.ends(message.key)
                 self.parked.append(message.key)
+            case Prepared():
+                self.prepared.append(message.key)
             case _:
                 raise AssertionError(message)
 

@@ -10,7 +10,19 @@ from msgspec import Struct
 from msgspec.msgpack import Ext
 
 from car_daemon.ipc.codec import encode_frame
-from car_daemon.ipc.frames import End, Fault, FromEngine, Prepare, Prepared, Refused, RequestUpdate, Run, StepDone
+from car_daemon.ipc.frames import (
+    End,
+    Fault,
+    Forget,
+    FromEngine,
+    ImageSlot,
+    Prepare,
+    Prepared,
+    Refused,
+    RequestUpdate,
+    Run,
+    StepDone,
+)
 from car_daemon.models.pool import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.requests.answer import Origin, Responder
@@ -200,16 +212,21 @@ def test_an_answer_of_any_length_needs_little_room_and_a_stated_one_all_of_it(
     assert scheduler.requests[key].prompt.room == room
 
 
-def test_replicas_of_different_contexts_each_run_what_fits_them() -> None:
+def two_replicas() -> tuple[Inference, EncodingLink, EncodingLink]:
+    """Serve a model by two engines; the second has the longer context, and prepares."""
     short, long = EncodingLink(broken=False), EncodingLink(broken=False)
-    scheduler = Scheduler(Gate())
     settings = ModelSettings(Path("m"), replicas=2)
     pool = ModelPool({"m": settings}, "m", on_change=lambda _: None, on_progress=lambda _: None)
-    inference = Inference(scheduler, pool, clock=lambda: 0.0, arrived=lambda _: None, left=lambda _: None)
+    inference = Inference(Scheduler(Gate()), pool, clock=lambda: 0.0, arrived=lambda _: None, left=lambda _: None)
     longer = ready_of(context_tokens=8192, kv_bytes=1)
     for number, (link, ready) in enumerate([(short, READY), (long, longer)], start=1):
         pool.default.replicas[number - 1].become("ready", ready=ready)
         inference.events.engine_ready(pool.default, number, link, ready)
+    return inference, short, long
+
+
+def test_replicas_of_different_contexts_each_run_what_fits_them() -> None:
+    inference, short, long = two_replicas()
     keys: list[int] = []
     for prompt_tokens, max_tokens in ((5000, 3192), (100, 300)):
         params = InferParams(prompt="a")
@@ -218,6 +235,17 @@ def test_replicas_of_different_contexts_each_run_what_fits_them() -> None:
     runs = [[each.prepared.key for each in link.sent if isinstance(each, Run)] for link in (short, long)]
     assert runs == [[keys[1]], [keys[0]]]
     assert not any(isinstance(each, Prepare) for each in short.sent)
+
+
+@pytest.mark.parametrize("images", [[], [ImageSlot(0, 20, b"file")]])
+def test_an_engine_drops_the_images_of_a_request_that_another_engine_runs(images: list[ImageSlot]) -> None:
+    inference, short, long = two_replicas()
+    (busy,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, Errors()), size=1, streams=False)
+    inference.events.frame_received(2, Prepared(busy, bytes(4 * 5000), 3192, open_ended=True))
+    (key,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, Errors()), size=1, streams=False)
+    inference.events.frame_received(2, Prepared(key, bytes(4 * 100), 300, images=images))
+    assert [each.key for each in short.sent if isinstance(each, Run)] == [key]
+    assert [each for each in long.sent if isinstance(each, Forget)] == ([Forget(key)] if images else [])
 
 
 class Unanswerable(Errors):

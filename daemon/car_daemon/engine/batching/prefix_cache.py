@@ -61,6 +61,15 @@ class PrefixCache:
         sequence.grid = grid
         return sequence
 
+    def at_hand(self, prompt: list[int], namespace: str | None, adapters: AdapterSet) -> int:
+        """Return how many cells of a prompt exist now that it may reuse."""
+        if namespace is None or not self._reuses:
+            return 0
+        most = prefix_of(prompt, f"{namespace}\n{adapters}").cut(len(prompt) - 1)
+        tokens, sequence = self._best([each for each in self._table.sequences if each.cells], most)
+        computed = 0 if sequence is None else min(tokens, sequence.cells)
+        return max(computed, self._saved.longest(most)[0])
+
     @property
     def context_tokens(self) -> int:
         """Cells of a sequence."""

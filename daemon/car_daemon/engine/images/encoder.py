@@ -7,7 +7,6 @@ from hashlib import sha256
 from typing import Any, NoReturn, Protocol
 
 from car_daemon.engine.batching.prompt_images import ImageRows
-from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.images.image_file import ImageError
 from car_daemon.engine.images.piece_cache import Piece, PieceCache, TokensPiece
 from car_daemon.ipc.frames import Fault, ImageSlot
@@ -66,7 +65,7 @@ class Encoder:
         self._cache = PieceCache()
         self._inbox = inbox
         self._report = report
-        self._begun: deque[_Begun] = deque()  # the next to advance first
+        self._begun: dict[int, deque[_Begun]] = {}  # by owner; the next to advance first
 
     @property
     def busy(self) -> bool:
@@ -79,15 +78,21 @@ class Encoder:
             self.turn(self._inbox.receive(wait=not self.busy))
 
     def turn(self, jobs: list[Encode]) -> None:
-        """Add jobs, then encode one image of the next job, so that a job with many does not keep the others waiting."""
-        self._begun.extend(_Begun(job, deque(job.images), Encoded(job.key, [], [])) for job in jobs)
-        begun = self._begun.popleft()
+        """Add jobs, then encode one image: owners take turns, and so do the jobs of an owner.
+
+        Neither a job with many images nor a user with many jobs keeps the others waiting.
+        """
+        for job in jobs:
+            self._begun.setdefault(job.owner, deque()).append(_Begun(job, deque(job.images), Encoded(job.key, [], [])))
+        owner = next(iter(self._begun))
+        queue = self._begun.pop(owner)
+        begun = queue.popleft()
         encoded = self._advance(begun) if begun.job.wanted else None
-        if not begun.job.wanted:
-            return
-        if encoded is None:
-            self._begun.append(begun)
-        else:
+        if begun.job.wanted and encoded is None:
+            queue.append(begun)
+        if queue:
+            self._begun[owner] = queue
+        if begun.job.wanted and encoded is not None:
             self._report(encoded)
 
     def _advance(self, begun: _Begun) -> Encoded | None:
@@ -119,36 +124,3 @@ class Encoder:
                 position += len(piece.rows)
         if position != image.start + image.count:
             raise RuntimeError(f"an image takes {position - image.start} positions, {image.count} were counted")
-
-
-class AwaitedImages:
-    """The images of running requests that are being encoded; their sequences wait for them."""
-
-    def __init__(self, encode: Callable[[Encode], None]) -> None:
-        self._encode = encode
-        self._jobs: dict[int, Encode] = {}  # by request key
-
-    def __repr__(self) -> str:
-        return f"<AwaitedImages requests={len(self._jobs)}>"
-
-    def request(self, key: int, owner: int, images: list[ImageSlot], sequence: Sequence) -> None:
-        """Have a request's images encoded, unless all of them are in the cells of its sequence."""
-        if any(image.start + image.count > sequence.cells for image in images):
-            sequence.images.awaited = True
-            job = self._jobs[key] = Encode(key, owner, images)
-            self._encode(job)
-
-    def cancel(self, key: int) -> None:
-        """Spare the projector the images of a request that no longer needs them."""
-        job = self._jobs.pop(key, None)
-        if job is not None:
-            job.wanted = False
-
-    def deliver(self, encoded: Encoded, sequence: Sequence) -> None:
-        """Put a request's images into its sequence's prompt."""
-        self.cancel(encoded.key)
-        prompt = list(sequence.prompt)
-        for start, tokens in encoded.tokens:
-            prompt[start : start + len(tokens)] = tokens
-        sequence.prompt = prompt
-        sequence.images.set(encoded.pictures)

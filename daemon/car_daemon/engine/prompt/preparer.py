@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Callable, Collection
 from typing import NamedTuple, NoReturn, Protocol
 
+from car_daemon.engine.images.ahead import EncodeAhead
 from car_daemon.engine.prompt.constraints import OutputConstraints
 from car_daemon.engine.prompt.context_limit import ContextLimit
 from car_daemon.engine.prompt.conversation import Conversations, Prompt
@@ -13,6 +14,7 @@ from car_daemon.engine.prompt.text_inputs import TextInputs
 from car_daemon.ipc.frames import (
     Counted,
     Detokenize,
+    Forget,
     FromEngine,
     PlainText,
     Prepare,
@@ -65,12 +67,14 @@ class TokenizerThread:
         forgotten: Forgotten,
         progress: JobProgress,
         send: Callable[[FromEngine], None],
+        command: Callable[[EncodeAhead | Forget], None],
     ) -> None:
         self._answer = answer
         self._inbox = inbox
         self._progress = progress
         self._forgotten = forgotten
         self._send = send
+        self._command = command  # the loop
 
     def run(self) -> NoReturn:
         """Work as long as the process lives."""
@@ -84,9 +88,18 @@ class TokenizerThread:
                 continue
             with self._progress.doing(size, job.key):
                 answer = self._answer(job)
-            self._send(answer)
+            if isinstance(job, Prepare) and isinstance(answer, Prepared) and answer.images:
+                self._encode(EncodeAhead(job, answer))
+            else:
+                self._send(answer)
         if self._inbox.empty:
             self._forgotten.clear()
+
+    def _encode(self, ahead: EncodeAhead) -> None:
+        self._command(ahead)
+        if ahead.key in self._forgotten:
+            # It was forgotten meanwhile, and the loop may have received that first.
+            self._command(Forget(ahead.key))
 
 
 class Preparer:

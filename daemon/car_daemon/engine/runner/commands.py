@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable
 
+from car_daemon.engine.images.ahead import EncodeAhead
 from car_daemon.engine.images.encoder import Encoded
-from car_daemon.ipc.frames import Halt, Park, Resume, Run, RunTexts, SetThreads
+from car_daemon.ipc.frames import Forget, Halt, Park, Resume, Run, RunTexts, SetThreads
 from car_daemon.ipc.inbox import Inbox
 
-Command = Run | RunTexts | Encoded | Park | Resume | Halt | SetThreads
+Command = Run | RunTexts | EncodeAhead | Encoded | Forget | Park | Resume | Halt | SetThreads
 # Requests that are sent together arrive within a millisecond; a first token takes some tens of them.
 _TIMEOUT_S = 0.003
 

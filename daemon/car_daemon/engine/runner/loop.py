@@ -5,12 +5,14 @@ from typing import NoReturn, Protocol
 
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.images.ahead import EncodeAhead
 from car_daemon.engine.images.encoder import Encoded
 from car_daemon.engine.runner.commands import Command, Commands
 from car_daemon.engine.runner.running import RunningRequests
 from car_daemon.engine.runner.stepper import Stepper
 from car_daemon.engine.runner.texts import Texts
 from car_daemon.ipc.frames import (
+    Forget,
     FromEngine,
     Halt,
     Park,
@@ -131,8 +133,8 @@ class EngineLoop:
                 return [] if texts.resume(key) else running.resume(key)
             case Halt(key):
                 return texts.halt(key) or running.halt(key, deadline=command.deadline)
-            case Encoded():
-                return running.add_images(command)
+            case EncodeAhead() | Encoded() | Forget():
+                return running.handle_images(command)
             case SetThreads(threads):
                 self._threads.set(threads)
         return []

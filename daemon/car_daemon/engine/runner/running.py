@@ -7,7 +7,9 @@ from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.grammar.constraint import ConstraintError
-from car_daemon.engine.images.encoder import AwaitedImages, Encoded
+from car_daemon.engine.images.ahead import EncodeAhead
+from car_daemon.engine.images.awaited_images import AwaitedImages
+from car_daemon.engine.images.encoder import Encoded
 from car_daemon.engine.output.reader import NOTHING, Output
 from car_daemon.engine.runner.generation import Generation, RequestSampler, Vocabulary
 from car_daemon.engine.runner.parking import ParkingLot
@@ -15,7 +17,7 @@ from car_daemon.engine.runner.sampling_turns import SampledToken, SamplingTurns
 from car_daemon.engine.runner.seats import Seats, count_cached
 from car_daemon.engine.runner.stepper import Outcome
 from car_daemon.engine.runner.texts import NO_SEQUENCE
-from car_daemon.ipc.frames import End, Fault, RequestUpdate, Run
+from car_daemon.ipc.frames import End, Fault, Forget, RequestUpdate, Run
 from car_protocol.answer import Usage
 
 
@@ -71,6 +73,7 @@ class RunningRequests:
 
     def start(self, run: Run) -> list[RequestUpdate]:
         """Start a request; returns its end if that is impossible."""
+        encoded = self._images.ahead.take(run.key)
         prompt = memoryview(run.prepared.tokens).cast("i").tolist()
         if run.options.reproducible and not self._abilities.repeats:
             return [_unstarted(run.key, len(prompt), "unrepeatable")]
@@ -89,7 +92,9 @@ class RunningRequests:
             return [self._refuse(generation)]
         if self._abilities.speculates and not sampler.bound and not run.options.reproducible:
             sequence.lookup = PromptLookup(prompt)
-        self._images.request(run.key, generation.owner, generation.images, sequence)
+        if encoded is not None and encoded.fault is not None:
+            return [self._end(sequence, NOTHING, fault=encoded.fault)]
+        self._images.request(run.key, generation.owner, generation.images, sequence, encoded)
         return []
 
     def park(self, key: int) -> bool:
@@ -130,14 +135,15 @@ class RunningRequests:
         end = generation.end(self._clock())
         return [RequestUpdate(key, NO_SEQUENCE, output.text, 0, parked.cells, generation.extras(output), end)]
 
-    def add_images(self, encoded: Encoded) -> list[RequestUpdate]:
-        """Give a request its encoded images; returns its end if they could not be encoded."""
-        sequence = self.seats.sequences.get(encoded.key)
-        if sequence is None or not sequence.images.awaited:
-            return []
-        if encoded.fault is not None:
-            return [self._end(sequence, NOTHING, fault=encoded.fault)]
-        self._images.deliver(encoded, sequence)
+    def handle_images(self, command: EncodeAhead | Encoded | Forget) -> list[RequestUpdate]:
+        """Apply what is new about the images of a request; returns its end if they could not be encoded."""
+        match command:
+            case EncodeAhead():
+                self._encode_ahead(command)
+            case Encoded():
+                return self._add_images(command)
+            case Forget(key):
+                self._images.ahead.take(key)
         return []
 
     def advance(self, outcome: Outcome) -> list[RequestUpdate]:
@@ -157,6 +163,25 @@ class RunningRequests:
         updates += [self._end(sequence, NOTHING, fault="decode") for sequence in outcome.lost]
         updates += [self._end(sequence, NOTHING, fault="constraint") for sequence in outcome.refused]
         return updates
+
+    def _encode_ahead(self, ahead: EncodeAhead) -> None:
+        """Have images encoded for a request without a lease, unless all of them are in cells that it may reuse."""
+        prepared, prepare = ahead.prepared, ahead.prepare
+        prompt = memoryview(prepared.tokens).cast("i").tolist()
+        cells = self.cache.at_hand(prompt, prepare.namespace, prepare.adapters)
+        self._images.ahead.add(ahead, cached=all(image.start + image.count <= cells for image in prepared.images))
+
+    def _add_images(self, encoded: Encoded) -> list[RequestUpdate]:
+        """Give a running request its encoded images; keep them for a request without a lease."""
+        sequence = self.seats.sequences.get(encoded.key)
+        if sequence is None:
+            self._images.ahead.deliver(encoded)
+        if sequence is None or not sequence.images.awaited:
+            return []
+        if encoded.fault is not None:
+            return [self._end(sequence, NOTHING, fault=encoded.fault)]
+        self._images.deliver(encoded, sequence)
+        return []
 
     def _refuse(self, generation: Generation) -> RequestUpdate:
         """End a request without a sequence: the gate leased more than this engine declared."""

@@ -263,6 +263,12 @@ def test_a_request_with_many_images_does_not_keep_others_waiting() -> None:
     assert len(results[1].pictures) == 5
 
 
+def test_a_user_with_many_requests_does_not_keep_another_waiting() -> None:
+    many = [Encode(key, 1, [ImageSlot(0, 20, bytes([key]))]) for key in range(5)]
+    results = Results(pieces).of(*many, Encode(9, 2, [IMAGE]))
+    assert [result.key for result in results] == [0, 9, 1, 2, 3, 4]
+
+
 def test_the_images_used_last_are_cached() -> None:
     a, b, c, large = ((0, name) for name in (b"a", b"b", b"c", b"large"))
     cache = PieceCache(limit=2 * 4 * 8)

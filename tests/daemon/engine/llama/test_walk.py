@@ -13,7 +13,8 @@ from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.table import SequenceTable
-from car_daemon.engine.images.encoder import AwaitedImages
+from car_daemon.engine.images.ahead import RowsAhead
+from car_daemon.engine.images.awaited_images import AwaitedImages
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.sampling.logprobs import Logprobs
@@ -68,7 +69,7 @@ class RealEngine:
                 vocabulary=vocabulary,
                 cache=PrefixCache(context, self.table, saved, reuses=cuts_tails),
                 sampling=sampling,
-                images=AwaitedImages(lambda _: None),
+                images=AwaitedImages(lambda _: None, RowsAhead(lambda _: None, self._receive, 0)),
                 parking=ParkingLot(context, saved),
                 abilities=Abilities(speculates),
                 clock=clock,

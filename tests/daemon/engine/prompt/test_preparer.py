@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from car_daemon.engine.grammar.constraint import ConstraintError
+from car_daemon.engine.images.ahead import EncodeAhead
 from car_daemon.engine.images.image_file import Size
 from car_daemon.engine.output.format import Format
 from car_daemon.engine.prompt.constraints import OutputConstraints
@@ -25,7 +26,9 @@ from car_daemon.ipc.frames import (
     Chat,
     Counted,
     Detokenize,
+    Forget,
     FromEngine,
+    ImageSlot,
     PlainText,
     Prepare,
     Prepared,
@@ -316,9 +319,13 @@ def test_writing_out_a_token_outside_the_vocabulary_is_refused() -> None:
     assert refused(preparer().answer(Detokenize(6, [256], special=False))) == ("invalid_params", {"param": "tokens"})
 
 
+def no_command(command: object) -> None:
+    raise AssertionError(command)
+
+
 def test_jobs_are_answered_in_order() -> None:
     answers: list[FromEngine] = []
-    thread = TokenizerThread(preparer().answer, Inbox(), Forgotten(), JobProgress(), answers.append)
+    thread = TokenizerThread(preparer().answer, Inbox(), Forgotten(), JobProgress(), answers.append, no_command)
     thread.turn([QueuedJob(Tokenize(1, "a", False, False), 9), QueuedJob(Detokenize(2, [98], special=False), 9)])
     assert answers == [TokenIds(1, [97]), PlainText(2, "b")]
 
@@ -328,8 +335,29 @@ def test_a_forgotten_job_is_not_done() -> None:
     answers: list[FromEngine] = []
     forgotten.add(1)
     jobs = [QueuedJob(Tokenize(key, text, False, False), 9) for key, text in ((1, "a"), (2, "b"))]
-    TokenizerThread(preparer().answer, Inbox(), forgotten, JobProgress(), answers.append).turn(jobs)
+    TokenizerThread(preparer().answer, Inbox(), forgotten, JobProgress(), answers.append, no_command).turn(jobs)
     assert answers == [TokenIds(2, [98])]
+
+
+@pytest.mark.parametrize("forgotten_meanwhile", [False, True])
+def test_a_prompt_with_images_goes_to_the_loop_which_answers_once_they_are_encoded(forgotten_meanwhile: bool) -> None:
+    forgotten = Forgotten()
+    commands: list[EncodeAhead | Forget] = []
+    job = prepare("a picture")
+    prepared = Prepared(job.key, b"", 1, images=[ImageSlot(0, 1, b"file")])
+
+    def answer(_: Job) -> FromEngine:
+        if forgotten_meanwhile:
+            forgotten.add(job.key)
+        return prepared
+
+    def no_answer(message: FromEngine) -> None:
+        raise AssertionError(message)
+
+    thread = TokenizerThread(answer, Inbox(), forgotten, JobProgress(), no_answer, commands.append)
+    thread.turn([QueuedJob(job, 9)])
+    dropped = [Forget(job.key)] if forgotten_meanwhile else []
+    assert commands == [EncodeAhead(job, prepared), *dropped]
 
 
 def test_the_age_of_a_job_is_reported_with_its_size_and_its_request() -> None:
@@ -341,7 +369,7 @@ def test_the_age_of_a_job_is_reported_with_its_size_and_its_request() -> None:
         reports.append(progress.running())
         return TokenIds(job.key, [])
 
-    TokenizerThread(answer, Inbox(), Forgotten(), progress, lambda _: None).turn(
+    TokenizerThread(answer, Inbox(), Forgotten(), progress, lambda _: None, no_command).turn(
         [QueuedJob(Tokenize(7, "a", False, False), 12)]
     )
     assert (reports, progress.running()) == ([RunningJob(2500.0, 12, 7)], None)
