@@ -1,0 +1,77 @@
+"""A process that takes a GPU's memory: `python -m tools.gpu.hog LEFT` leaves LEFT bytes until its input ends.
+
+`python -m tools.gpu.hog` prints the free and the total bytes of the first GPU, or nothing where ggml finds none.
+"""
+
+import ctypes
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import llama_cpp
+
+# The largest single allocation; a driver may refuse the rest of a device in one piece.
+_PIECE = 1 << 30
+
+
+def main() -> None:
+    """Print the memory of the first GPU, and take it where a number of bytes is given."""
+    llama_cpp.llama_backend_init()
+    library = ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
+    device = _device(library)
+    if device is None:
+        return
+    if len(sys.argv) > 1:
+        while (over := _memory(library, device)[0] - int(sys.argv[1])) > 0:
+            _take(library, device, min(over, _PIECE))
+    print(*_memory(library, device), flush=True)
+    if len(sys.argv) > 1:
+        sys.stdin.read()
+
+
+def _device(library: ctypes.CDLL) -> ctypes.c_void_p | None:
+    find = library.ggml_backend_dev_by_type
+    find.argtypes, find.restype = [ctypes.c_int], ctypes.c_void_p
+    # 1: a device with memory of its own.
+    found = find(1)
+    return ctypes.c_void_p(found) if found else None
+
+
+def _memory(library: ctypes.CDLL, device: ctypes.c_void_p) -> tuple[int, int]:
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    library.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+    return free.value, total.value
+
+
+def _take(library: ctypes.CDLL, device: ctypes.c_void_p, size: int) -> None:
+    """Allocate a buffer, which the device frees with the process."""
+    kind, buffer = library.ggml_backend_dev_buffer_type, library.ggml_backend_buft_alloc_buffer
+    kind.argtypes, kind.restype = [ctypes.c_void_p], ctypes.c_void_p
+    buffer.argtypes, buffer.restype = [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
+    if not buffer(kind(device), size):
+        raise MemoryError(f"the device has no room for {size} bytes, which it reports as free")
+
+
+def device_memory() -> tuple[int, int] | None:
+    """Return the free and the total bytes of the first GPU; None where there is none."""
+    done = subprocess.run([sys.executable, "-m", "tools.gpu.hog"], check=True, capture_output=True, text=True)
+    found = done.stdout.split()
+    return (int(found[0]), int(found[1])) if found else None
+
+
+@contextmanager
+def memory_taken(left: int) -> Iterator[None]:
+    """Leave this many bytes of the first GPU for the length of a block."""
+    command = [sys.executable, "-m", "tools.gpu.hog", str(left)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            raise RuntimeError("no GPU, or its memory could not be taken")
+        yield
+        process.stdin.close()
+
+
+if __name__ == "__main__":
+    main()
