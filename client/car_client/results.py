@@ -202,7 +202,7 @@ class Model(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reads.
     """
     device: str
-    """`cpu`, `gpu`, `gpu0` ...; of several replicas joined by `+`."""
+    """`cpu`, `gpu`, `gpu0` ...; `auto` until GPUs were looked for; of several replicas joined by `+`."""
     replicas: int
     """Engines, over all of its devices."""
     loaded_at: float | None = None

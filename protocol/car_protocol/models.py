@@ -43,7 +43,9 @@ class Model(Struct, frozen=True, kw_only=True):
             "its header, which `models/list` reads"
         ),
     ]
-    device: Annotated[str, note("`cpu`, `gpu`, `gpu0` ...; of several replicas joined by `+`")]
+    device: Annotated[
+        str, note("`cpu`, `gpu`, `gpu0` ...; `auto` until GPUs were looked for; of several replicas joined by `+`")
+    ]
     replicas: Annotated[int, note("engines, over all of its devices")]
     loaded_at: Annotated[float | UnsetType, note("seconds since the epoch")] = UNSET
     last_used_at: Annotated[float | UnsetType, note("seconds since the epoch")] = UNSET

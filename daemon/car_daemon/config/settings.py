@@ -11,7 +11,7 @@ from car_daemon import guide
 from car_daemon.config.model_paths import NotLocated, expanded, given_table, located
 from car_daemon.config.tables import GUIDE, ConfigError, ConfigFile, ModelTable
 from car_daemon.host import event_log
-from car_daemon.host.devices import CPU
+from car_daemon.host.devices import AUTO, CPU
 from car_daemon.host.pressure import PressureLimits
 from car_daemon.ipc.types import Sandbox
 from car_daemon.models.settings import ModelSettings
@@ -146,7 +146,8 @@ def _models(
     flags: Flags, env: Mapping[str, str], file: ConfigFile, limit: int | None, source: Policy | None
 ) -> tuple[dict[str, ModelSettings], str]:
     """Return all entries and the default one's name; flags apply to the default one."""
-    tables = {GUIDE: ModelTable(), **file.models}
+    # The built-in model is too small to gain from a GPU.
+    tables = {GUIDE: ModelTable(gpu_layers=0), **file.models}
     if tables[GUIDE].path is None and tables[GUIDE].hf is None:
         # The file of the built-in model need not be named.
         tables[GUIDE] = structs.replace(tables[GUIDE], path=str(guide.PATH))
@@ -206,6 +207,7 @@ def _settings(
         gpu_layers=gpu_layers,
         kv_type=table.kv_type,
         devices=devices,
+        auto=devices == (AUTO,),
         replicas=table.replicas,
         adapters={each: _expanded(path, f"{key}.adapters.{each}") for each, path in table.adapters.items()},
         projector=None if table.projector is None else _expanded(table.projector, f"{key}.projector"),
@@ -229,8 +231,15 @@ def _settings(
 
 
 def _devices(table: ModelTable, key: str) -> tuple[tuple[str, ...], int]:
-    """Return the configured devices and the layers on a GPU: -1, for all, if only a GPU is configured."""
+    """Return the configured devices and the layers on a GPU: -1, for all, if only a GPU is configured.
+
+    Layers in place of a device name one: the CPU where there are 0 of them, else all GPUs.
+    """
     devices = (table.device,) if isinstance(table.device, str) else tuple(table.device)
+    if devices == (AUTO,) and table.gpu_layers is not None:
+        return (), table.gpu_layers
+    if devices == (AUTO,):
+        return devices, 0
     if table.gpu_layers is None:
         return devices, -1 if _on_gpu(devices) else 0
     _check_layers(devices, table.gpu_layers, f"gpu_layers = {table.gpu_layers}", f"{key}.gpu_layers")
@@ -265,6 +274,8 @@ def _cache_folder(env: Mapping[str, str]) -> Path:
 
 def _with_flags(settings: ModelSettings, flags: Flags) -> ModelSettings:
     if flags.gpu_layers is not None:
+        if settings.auto:
+            settings = structs.replace(settings, devices=(), auto=False)
         _check_layers(settings.devices, flags.gpu_layers, f"--gpu-layers {flags.gpu_layers}", "gpu_layers")
     return structs.replace(
         settings,

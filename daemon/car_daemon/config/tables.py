@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from car_daemon.host import event_log
-from car_daemon.host.devices import PATTERN
+from car_daemon.host.devices import AUTO, PATTERN, PATTERN_OR_AUTO
 from car_daemon.host.pressure import PressureLimits
 from car_daemon.ipc.types import KvType, Sandbox, Tags, ToolStyle
 from car_daemon.models.settings import MARGIN_BYTES, MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS
@@ -22,6 +22,7 @@ Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 # The kernel refuses a path that contains NUL.
 PathText = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]
 Device = Annotated[str, Meta(pattern=PATTERN)]
+DeviceOrAuto = Annotated[str, Meta(pattern=PATTERN_OR_AUTO)]
 Sequences = Annotated[int, Meta(ge=1, le=256)]
 DecidingPolicy = Literal["measured", "memory", "ram_tiers", "ram_per_8gb"]
 
@@ -105,7 +106,7 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     sequences: Sequences | None = None
     threads: Annotated[int, Meta(ge=1, le=MAX_THREADS)] | None = None
     gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
-    device: Device | list[Device] = []
+    device: DeviceOrAuto | list[Device] = AUTO
     kv_type: KvType = "f16"
     replicas: Annotated[int, Meta(ge=1, le=16)] = 1
     adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], PathText] = {}

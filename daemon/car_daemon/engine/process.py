@@ -23,6 +23,9 @@ from car_daemon.engine.runner.commands import Commands
 from car_daemon.ipc.codec import FrameReader, decode_to_engine, encode_frame
 from car_daemon.ipc.frames import (
     Detokenize,
+    DeviceMemory,
+    Devices,
+    FindDevices,
     Forget,
     FromEngine,
     Halt,
@@ -152,12 +155,21 @@ class EngineProcess:
                 case Forget():
                     self._forgotten.add(message.key)
                     self._commands.put(message)
+                case FindDevices():
+                    self._sender.send(Devices(self._found_devices()))
                 case Load():
                     self._sandbox = confine(message)
                     self._start("loader", partial(self._load, message))
                 case Quit():
                     return False
         return True
+
+    def _found_devices(self) -> list[DeviceMemory]:
+        from car_daemon.engine.llama.devices import read_devices
+        from car_daemon.engine.llama.library import silence
+
+        silence()
+        return [DeviceMemory(each.name, each.free, each.total, each.shared) for each in read_devices()]
 
     def _load(self, load: Load) -> None:
         from car_daemon.engine.assembly import Assembly

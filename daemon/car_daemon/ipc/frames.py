@@ -31,6 +31,15 @@ class HeaderSizes(Struct, frozen=True, array_like=True):
     trained_context: int
 
 
+class DeviceMemory(Struct, frozen=True, array_like=True):
+    """The memory of a GPU in bytes; a `shared` one uses the host's."""
+
+    name: str
+    free: int
+    total: int
+    shared: bool = False
+
+
 class DeviceUse(Struct, frozen=True, array_like=True):
     """A device that a model is on: its slots (layers, and the output), the bytes planned and taken, and its memory."""
 
@@ -40,6 +49,10 @@ class DeviceUse(Struct, frozen=True, array_like=True):
     taken: int
     free: int
     total: int
+
+
+class FindDevices(Struct, frozen=True, tag=True):
+    """Report the GPUs; in place of a load."""
 
 
 class Load(Struct, frozen=True, tag=True, kw_only=True):
@@ -281,6 +294,12 @@ class Ready(Struct, frozen=True, tag=True, kw_only=True):
     host_experts: int = 0  # layers whose experts stay on the host
 
 
+class Devices(Struct, frozen=True, tag=True):
+    """Reply to FindDevices: the GPUs that llama.cpp finds, with their memory."""
+
+    found: list[DeviceMemory]
+
+
 class LoadFailed(Struct, frozen=True, tag=True):
     """The model cannot be served; `reason` is a fixed text."""
 
@@ -415,6 +434,6 @@ class Warned(Struct, frozen=True, tag=True):
 
 
 Work = Prepare | PrepareTexts | Tokenize | Detokenize | Forget | Run | RunTexts | Park | Resume | Halt
-ToEngine = Load | SetThreads | Work | Quit
+ToEngine = FindDevices | Load | SetThreads | Work | Quit
 Report = Prepared | Refused | TokenIds | Counted | PlainText | StepDone | Parked
-FromEngine = Loading | Ready | LoadFailed | Heartbeat | Warned | Report
+FromEngine = Devices | Loading | Ready | LoadFailed | Heartbeat | Warned | Report

@@ -11,11 +11,13 @@ from typing import NamedTuple, Protocol
 from car_daemon.config.settings import Config
 from car_daemon.connections.fair_queue import FairQueue
 from car_daemon.connections.server import Server
+from car_daemon.engines.auto_device import AutoDevice
 from car_daemon.engines.cores_watch import CoresWatch
 from car_daemon.engines.link import Launcher, launch
 from car_daemon.engines.replica_set import ReplicaSet
 from car_daemon.engines.supervisor import EngineSupervisor, SupervisionLimits
 from car_daemon.host.cores import read_cores
+from car_daemon.host.devices import may_have_gpus
 from car_daemon.host.event_log import log
 from car_daemon.host.memory import MemorySource, read_memory
 from car_daemon.host.process_limits import within_descriptors
@@ -71,6 +73,7 @@ class Seams(NamedTuple):
 
     launcher: Launcher = launch
     memory: MemorySource = read_memory
+    may_have_gpus: Callable[[], bool] = may_have_gpus
     limits: SupervisionLimits | None = None
     notifier: Notifier = Notifier()
     read_peer: Callable[[socket.socket], Peer] = peer_of
@@ -151,9 +154,15 @@ class Assembly:
             self.inference.work,
             MemoryBudget(self._config.budget_bytes, self._seams.memory),
             measure=read_memory_estimate,
+            settle=self.auto_device.settle,
             clock=self._clock,
             awaited=self.model_methods.is_awaited,
         )
+
+    @cached_property
+    def auto_device(self) -> AutoDevice:
+        """Decides the device of models without a stated one."""
+        return AutoDevice(self._seams.launcher, self.pool.place, self._seams.may_have_gpus)
 
     @cached_property
     def keep_alive(self) -> KeepAlive:

@@ -94,6 +94,7 @@ class Daemon:
         with self._parts.service.reloading():
             config = self._read_config()
             old, self.config = self.config, config
+            self._parts.auto_device.look()
             self._parts.reload.apply(config)
         log.info("config.reloaded", needs_restart=needs_restart(old, config))
 
@@ -114,6 +115,7 @@ class Daemon:
         handle_in_loop(signal.SIGHUP, self._reload_by_signal)
         default = parts.pool.default
         log.info("daemon.started", version=__version__, socket=str(self._sockets.clients.path), model=default.name)
+        parts.auto_device.look()
         parts.manager.load(default)
         self._start_services([parts.pressure, parts.cores, parts.weights], stopping)
         stopping.push_async_callback(parts.manager.stop)

@@ -1,7 +1,7 @@
 """Loading and unloading of models: on request, to free memory for another one, and after idle time."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from car_daemon.host.event_log import log
@@ -29,7 +29,10 @@ class Work(Requests, Protocol):
 
 
 class ModelManager:
-    """Runs at most one load and one unloading of each model, shared by all that wait for it."""
+    """Runs at most one load and one unloading of each model, shared by all that wait for it.
+
+    `settle` returns once the device of entries without a stated one is known.
+    """
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class ModelManager:
         *,
         measure: Callable[[ModelSettings], MemoryEstimate],
         clock: Callable[[], float],
+        settle: Callable[[], Awaitable[None]],
         awaited: Callable[[ModelEntry], bool] = lambda _: False,
         give_way_s: float = GIVE_WAY_S,
     ) -> None:
@@ -46,6 +50,7 @@ class ModelManager:
         self._work = work
         self.budget = budget
         self._measure = measure
+        self._settle = settle
         self._is_awaited: Callable[[ModelEntry], bool] = lambda entry: work.busy(entry.name) or awaited(entry)
         self._waiters = ConditionWaiters()
         self._turn = asyncio.Lock()  # models get memory one after the other, in the order of their loads
@@ -116,6 +121,8 @@ class ModelManager:
         try:
             await self._replica_set_of(entry).stop()
             async with self._turn:
+                if entry.configured.auto:
+                    await self._settle()
                 try:
                     entry.estimate = await asyncio.to_thread(self._measure, entry.configured)
                 except Exception:  # noqa: BLE001 - the supervisor reads the same files and reports what is wrong

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import structs
 
+from car_daemon.host.devices import AUTO
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.settings import ModelSettings
 from car_protocol.errors import RpcError
@@ -19,9 +20,11 @@ class ModelPool:
         *,
         on_change: Callable[[ModelEntry], None],
         on_progress: Callable[[ModelEntry], None] = lambda _: None,
+        auto: str = AUTO,
     ) -> None:
         self._on_change = on_change
         self._on_progress = on_progress
+        self.auto = auto  # the device of entries without a stated one; `auto` until it is known
         # Entries are added by a reload and never removed.
         self._entries = {name: self._new(name, one, default=name == default) for name, one in settings.items()}
         self.default = self._entries[default]
@@ -46,11 +49,17 @@ class ModelPool:
         for name, one in settings.items():
             if name not in self._entries:
                 self._entries[name] = self._new(name, one, default=False)
-            self._entries[name].configured = one
+            self._entries[name].configured = one.on(self.auto)
         for name in self._entries.keys() - settings.keys():
             entry = self._entries[name]
             entry.configured = structs.replace(entry.configured, aliases=())
         self._aliases = _aliases(settings)
+
+    def place(self, device: str) -> None:
+        """Have the entries without a stated device loaded on this one from now on."""
+        self.auto = device
+        for entry in self._entries.values():
+            entry.configured = entry.configured.on(device)
 
     def use(self, name: str) -> None:
         """Make a configured entry the default one."""
@@ -81,7 +90,9 @@ class ModelPool:
         return entry
 
     def _new(self, name: str, settings: ModelSettings, *, default: bool) -> ModelEntry:
-        return ModelEntry(name, settings, default=default, on_change=self._on_change, on_progress=self._on_progress)
+        return ModelEntry(
+            name, settings.on(self.auto), default=default, on_change=self._on_change, on_progress=self._on_progress
+        )
 
 
 def _aliases(settings: dict[str, ModelSettings]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from car_daemon.host.devices import CPU, GPU
 from car_daemon.ipc.types import KvType, Sandbox, Tags, ToolStyle
@@ -33,6 +33,7 @@ class ModelSettings(Struct, frozen=True):
     gpu_layers: int = 0
     kv_type: KvType = "f16"
     devices: tuple[str, ...] = ()
+    auto: bool = False  # `devices` follow from what llama.cpp finds
     replicas: int = 1
     adapters: dict[str, Path] = {}
     projector: Path | None = None
@@ -51,6 +52,12 @@ class ModelSettings(Struct, frozen=True):
     def places(self) -> list[str]:
         """The device of each replica."""
         return list(self.devices or (GPU if self.gpu_layers else CPU,)) * self.replicas
+
+    def on(self, device: str) -> "ModelSettings":
+        """Return the settings with `device` in place of `auto`, and all layers on a GPU as far as they fit."""
+        if not self.auto:
+            return self
+        return structs.replace(self, devices=(device,), gpu_layers=-1 if device == GPU else 0)
 
     def layers_on(self, device: str) -> int:
         """Return the number of layers that a replica keeps on a device; -1 is all of them."""

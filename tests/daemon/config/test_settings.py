@@ -48,9 +48,12 @@ def test_the_margin_of_engines_is_2_gib_unless_the_file_changes_it(
 @pytest.mark.parametrize(
     ("text", "places", "layers"),
     [
-        ("", ["cpu"], [0]),
+        ("", ["auto"], [0]),
+        ('device = "auto"\n', ["auto"], [0]),
+        ('device = "auto"\ngpu_layers = 9\n', ["gpu"], [9]),
+        ("gpu_layers = 0\n", ["cpu"], [0]),
         ("gpu_layers = 9\n", ["gpu"], [9]),
-        ("replicas = 2\n", ["cpu", "cpu"], [0, 0]),
+        ("replicas = 2\n", ["auto", "auto"], [0, 0]),
         ('device = "gpu"\n', ["gpu"], [-1]),
         ('device = ["gpu0", "cpu"]\ngpu_layers = 9\n', ["gpu0", "cpu"], [9, 0]),
         ('device = ["gpu0", "gpu1"]\nreplicas = 2\n', ["gpu0", "gpu1"] * 2, [-1] * 4),

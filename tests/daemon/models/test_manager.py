@@ -56,6 +56,7 @@ class World:
         self.refused: list[str] = []
         self.seen: list[tuple[str, str]] = []
         self.changed = asyncio.Event()
+        self.settled = 0
         self.read_memory: MemorySource = lambda: MemoryReading(100, 100)
         self.entries = {
             name: ModelEntry(name, ModelSettings(Path(name)), default=name == "default", on_change=self.change)
@@ -67,9 +68,13 @@ class World:
             self,
             MemoryBudget(10, lambda: self.read_memory()),
             measure=lambda settings: MemoryEstimate(BYTES[settings.path.name], 0, 0),
+            settle=self.settle,
             clock=lambda: self.now,
             give_way_s=give_way_s,
         )
+
+    async def settle(self) -> None:
+        self.settled += 1
 
     def change(self, entry: ModelEntry) -> None:
         self.seen.append((entry.name, entry.state))

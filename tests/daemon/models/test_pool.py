@@ -41,3 +41,19 @@ def test_pinned_is_what_is_configured_now_and_the_default_model() -> None:
     assert [entry.pinned for entry in pool] == [True, False]
     pool.configure({"b": ModelSettings(Path("b"), pinned=True)})
     assert [entry.pinned for entry in pool] == [True, True]
+
+
+def test_a_known_device_takes_the_place_of_auto_and_no_other_also_after_a_reload() -> None:
+    auto = ModelSettings(Path("a"), devices=("auto",), auto=True)
+    stated = ModelSettings(Path("b"), devices=("gpu1",), gpu_layers=7)
+    pool = ModelPool({"a": auto, "b": stated}, "a", on_change=lambda _: None)
+    assert (pool.named("a").configured.places, pool.named("a").is_on("gpu0")) == (["auto"], True)
+    pool.place("gpu")
+    assert (pool.named("a").configured.places, pool.named("a").configured.gpu_layers) == (["gpu"], -1)
+    assert pool.named("b").configured == stated
+    pool.configure({"a": auto, "b": stated, "c": auto})
+    assert (pool.named("a").configured.places, pool.named("c").configured.places) == (["gpu"], ["gpu"])
+    pool.place("cpu")
+    assert (pool.named("a").configured.places, pool.named("a").configured.gpu_layers) == (["cpu"], 0)
+    assert pool.named("a").is_on("cpu")
+    assert not pool.named("a").is_on("gpu")
