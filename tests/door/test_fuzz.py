@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from car_http.dialects import openai_chat, openai_completions, openai_embeddings, openai_responses, rerank
+from car_http.dialects import infill, openai_chat, openai_completions, openai_embeddings, openai_responses, rerank
 from car_http.dialects.anthropic import requests as anthropic
 from car_http.dialects.ollama import requests as ollama
 from car_http.endpoints.table import ENDPOINTS
@@ -24,6 +24,7 @@ from tests.door.support import Answer, OfflineDoor
 BODIES: dict[str, tuple[dict[str, Any], type[msgspec.Struct]]] = {
     "/v1/chat/completions": ({"messages": [{"role": "user", "content": "Hi"}]}, openai_chat.ChatRequest),
     "/v1/completions": ({"prompt": "Hi"}, openai_completions.CompletionRequest),
+    "/infill": ({"input_prefix": "a", "input_suffix": "b"}, infill.InfillRequest),
     "/v1/responses": ({"input": "Hi"}, openai_responses.ResponsesRequest),
     "/v1/embeddings": ({"input": "Hi"}, openai_embeddings.EmbeddingsRequest),
     "/v1/rerank": ({"query": "q", "documents": ["a"]}, rerank.RerankRequest),

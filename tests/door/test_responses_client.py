@@ -120,6 +120,71 @@ async def test_a_custom_tool_has_free_text_in_both_directions(offline: OfflineDo
     assert sent[2] == {"role": "tool", "content": "done", "tool_call_id": "call_1"}
 
 
+FILES: dict[str, Any] = {
+    "type": "namespace",
+    "name": "mcp__files",
+    "description": "The files of the project.",
+    "tools": [
+        {"type": "function", "name": "read", "parameters": {"type": "object", "properties": {}}},
+        {"type": "custom", "name": "patch", "description": "Changes a file."},
+    ],
+}
+
+
+def function_call(name: str, arguments: str) -> dict[str, Any]:
+    """Return a call as the daemon has it."""
+    return {"id": "call_1", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+async def test_tools_in_namespaces_are_offered_under_both_names(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    choice = {"type": "function", "namespace": "mcp__files", "name": "read"}
+    body = {"model": "guide", "input": "Hi", "tools": [WEATHER, FILES], "tool_choice": choice}
+    assert (await offline.post("/v1/responses", body)).status == 200
+    sent = fake.params("infer")
+    offered = [(tool["function"]["name"], tool["function"].get("description")) for tool in sent["tools"]]
+    assert offered == [
+        ("weather", None),
+        ("mcp__files__read", "The files of the project."),
+        ("mcp__files__patch", "Changes a file."),
+    ]
+    assert sent["tool_choice"] == {"name": "mcp__files__read"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_of_a_tool_in_a_namespace_names_both_and_comes_back_with_them(
+    offline: OfflineDoor, fake: FakeDaemon, stream: bool
+) -> None:
+    patch = json.dumps({"input": "*** Begin"})
+    calls = [function_call("mcp__files__read", "{}"), function_call("mcp__files__patch", patch)]
+    fake.answers["infer"] = ANSWER | {"text": "", "tool_calls": calls}
+    fake.pieces = [
+        {"tool_calls": [{"index": index, "id": call["id"], **call["function"]}]} for index, call in enumerate(calls)
+    ]
+    body = {"model": "guide", "input": "Hi", "tools": [FILES], "stream": stream}
+    answer = await offline.post("/v1/responses", body)
+    items = (answer.events[-1]["response"] if stream else answer.json)["output"]
+    named = [(item["type"], item["namespace"], item["name"]) for item in items]
+    assert named == [("function_call", "mcp__files", "read"), ("custom_tool_call", "mcp__files", "patch")]
+    assert items[1]["input"] == "*** Begin"
+    await offline.post("/v1/responses", {"model": "guide", "input": [*items, {"role": "user", "content": "Go on"}]})
+    again = fake.params("infer")["messages"][0]["tool_calls"]
+    assert [call["function"]["name"] for call in again] == ["mcp__files__read", "mcp__files__patch"]
+
+
+async def test_a_long_name_in_a_namespace_is_cut_to_one_that_the_daemon_takes(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    tools = [{"type": "function", "name": "n" * 60 + end} for end in "ab"]
+    body = {"model": "guide", "input": "Hi", "tools": [{"type": "namespace", "name": "space", "tools": tools}]}
+    await offline.post("/v1/responses", body)
+    names = [tool["function"]["name"] for tool in fake.params("infer")["tools"]]
+    assert [len(name) for name in names] == [64, 64]
+    assert names[0] != names[1]
+    fake.answers["infer"] = ANSWER | {"text": "", "tool_calls": [function_call(names[1], "{}")]}
+    (item,) = (await offline.post("/v1/responses", body)).json["output"]
+    assert (item["namespace"], item["name"]) == ("space", "n" * 60 + "b")
+
+
 async def test_the_items_of_one_turn_are_one_message(offline: OfflineDoor, fake: FakeDaemon) -> None:
     conversation = [
         {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Be brief."}]},
@@ -149,6 +214,11 @@ async def test_the_items_of_one_turn_are_one_message(offline: OfflineDoor, fake:
         ({"conversation": "conv_1"}, "conversation"),
         ({"background": True}, "background"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+        ({"tools": [WEATHER, {"type": "namespace", "name": "n", "tools": [{"type": "mcp"}]}]}, "tools[1].tools[0]"),
+        ({"tools": [{"type": "namespace", "name": "n", "tools": {}}]}, "tools[0].tools"),
+        ({"tools": [{"type": "namespace", "tools": [WEATHER]}]}, "tools[0].name"),
+        ({"tools": [WEATHER, WEATHER]}, "tools[1].name"),
+        ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0]"),
         ({"input": [{"role": "user"}]}, "input[0].content"),

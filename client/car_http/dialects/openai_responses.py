@@ -9,7 +9,8 @@ from car_http.dialects.common import Caller, caller_params, decode, given, image
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params, thoughts
 from car_http.dialects.openai_parts import PRIORITIES
-from car_http.dialects.responses_writer import CUSTOM_INPUT, Facts, ResponsesWriter
+from car_http.dialects.responses_tools import CUSTOM_INPUT, offered_name, read_tools
+from car_http.dialects.responses_writer import Facts, ResponsesWriter
 from car_http.problems import bad
 
 MEMBERS = {
@@ -28,12 +29,6 @@ _REFUSED = {
     "prompt": "prompts are not stored: send `instructions` and `input`",
 }
 _LOGPROBS = "message.output_text.logprobs"
-_CUSTOM_SCHEMA = {
-    "type": "object",
-    "properties": {CUSTOM_INPUT: {"type": "string"}},
-    "required": [CUSTOM_INPUT],
-    "additionalProperties": False,
-}
 _ROLES = {"developer": "system"}
 _ASSISTANT = "assistant"
 Turn = dict[str, Any]
@@ -85,7 +80,7 @@ def read(body: bytes, caller: Caller) -> Job:
     request = decode(body, ResponsesRequest)
     refuse(request, _REFUSED)
     stream = bool(request.stream)
-    customs = frozenset(str(tool.get("name")) for tool in request.tools or [] if tool.get("type") == "custom")
+    tools = read_tools(request.tools or [])
     probable = _LOGPROBS in (request.include or []) or request.top_logprobs is not None
     params = given(
         messages=_conversation(request),
@@ -94,7 +89,7 @@ def read(body: bytes, caller: Caller) -> Job:
         temperature=request.temperature,
         top_p=request.top_p,
         logprobs=(request.top_logprobs or 0) if probable else None,
-        tools=[_tool(tool, f"tools[{place}]") for place, tool in enumerate(request.tools or [])] or None,
+        tools=tools.offered or None,
         tool_choice=_tool_choice(request),
         parallel_tool_calls=request.parallel_tool_calls,
         priority=PRIORITIES.get(request.service_tier or ""),
@@ -103,7 +98,7 @@ def read(body: bytes, caller: Caller) -> Job:
     params |= caller_params(caller, user=user, session=request.prompt_cache_key, stream=stream)
     params |= response_params(request.text.format if request.text else None)
     params |= _reasoning(request.reasoning)
-    writer = ResponsesWriter(_facts(request), customs)
+    writer = ResponsesWriter(_facts(request), tools.origins)
     return Job(params | own_params(caller, request.card), stream, writer, MEMBERS)
 
 
@@ -135,21 +130,12 @@ def _reasoning(options: ReasoningOptions | None) -> dict[str, Any]:
     return thoughts(effort) | given(template_args=arguments)
 
 
-def _tool(tool: dict[str, Any], place: str) -> dict[str, Any]:
-    kind, name = tool.get("type"), tool.get("name")
-    if kind not in ("function", "custom"):
-        raise bad(place, f"tools of the type `{kind}` are not offered: leave it out")
-    parameters = _CUSTOM_SCHEMA if kind == "custom" else tool.get("parameters")
-    description = tool.get("description")
-    return {"type": "function", "function": given(name=name, description=description, parameters=parameters)}
-
-
 def _tool_choice(request: ResponsesRequest) -> Any:
     choice = request.tool_choice
     if not request.tools or choice is None or isinstance(choice, str):
         return choice if request.tools else None
     if choice.get("type") in ("function", "custom"):
-        return {"name": choice.get("name")}
+        return {"name": offered_name(choice.get("name"), choice.get("namespace"))}
     raise bad("tool_choice", "give auto, none, required or {type: function, name}")
 
 
@@ -209,7 +195,8 @@ def _call(item: dict[str, Any], place: str) -> Turn:
     arguments = item.get("arguments", "{}")
     if item.get("type") == "custom_tool_call":
         arguments = msgspec.json.encode({CUSTOM_INPUT: item.get("input", "")}).decode()
-    call = {"id": item.get("call_id"), "function": {"name": item.get("name"), "arguments": arguments}}
+    name = offered_name(item.get("name"), item.get("namespace"))
+    call = {"id": item.get("call_id"), "function": {"name": name, "arguments": arguments}}
     return {"role": _ASSISTANT, "content": None, "tool_calls": [call]}
 
 

@@ -1,6 +1,7 @@
 """The answer of `POST /v1/responses`: the object, or its streaming events in order."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,11 +11,10 @@ from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_parts import call_pieces, card_object, new_id, token_logprobs
+from car_http.dialects.responses_tools import CUSTOM_INPUT, Origin
 from car_http.problems import Problem
 from car_protocol.answer import Logprob, Progress, Usage
 
-# The only parameter of a custom tool, whose input is free text.
-CUSTOM_INPUT = "input"
 Item = dict[str, Any]
 
 
@@ -30,12 +30,12 @@ class ResponsesWriter:
 
     kind = SSE
 
-    def __init__(self, facts: Facts, customs: frozenset[str] = frozenset()) -> None:
+    def __init__(self, facts: Facts, tools: Mapping[str, Origin]) -> None:
         self._id = new_id("resp_")
         self._created = int(time.time())
         self._model = facts.model
         self._repeated = facts.repeated
-        self._customs = customs
+        self._tools = tools
         self._number = 0  # of the next event
         self._output: list[Item] = []
         self._open: str | None = None  # the type of the last item while it grows
@@ -127,9 +127,10 @@ class ResponsesWriter:
         return events + self._event(_NAMES[_FUNCTION] + ".delta", **self._place(), delta=text)
 
     def _start_call(self, call_id: str, name: str) -> bytes:
-        kind = _CUSTOM if name in self._customs else _FUNCTION
+        tool = self._tools.get(name, Origin(name))
+        kind = _CUSTOM if tool.custom else _FUNCTION
         item: Item = {"id": new_id(_PREFIXES[kind]), "type": kind, "status": "in_progress"}
-        item |= {"call_id": call_id, "name": name, _MEMBERS[kind]: ""}
+        item |= {"call_id": call_id, **tool.members, _MEMBERS[kind]: ""}
         self._open, self._pieces = kind, []
         self._output.append(item)
         return self._event("response.output_item.added", output_index=len(self._output) - 1, item=item)

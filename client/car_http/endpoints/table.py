@@ -1,6 +1,6 @@
 """The table of endpoints."""
 
-from car_http.dialects import openai_chat, openai_completions, openai_responses
+from car_http.dialects import infill, openai_chat, openai_completions, openai_responses
 from car_http.dialects.anthropic import requests as messages
 from car_http.dialects.ollama import requests as ollama_requests
 from car_http.endpoints import anthropic, models, ollama, openai, system
@@ -33,6 +33,7 @@ _OLLAMA = [
     Endpoint("POST", "/api/embed", ollama.embed),
     Endpoint("POST", "/api/embeddings", ollama.embeddings),
 ]
+_LLAMA_SERVER = [Endpoint("POST", "/infill", generation(infill.read), infill.MEMBERS)]
 _SYSTEM = [
     Endpoint("GET", "/health", system.health),
     Endpoint("GET", "/metrics", system.metrics),
@@ -46,4 +47,4 @@ def _below(prefix: str, endpoints: list[Endpoint]) -> list[Endpoint]:
 
 
 # Clients are configured with and without `/v1` at the end of the URL.
-ENDPOINTS = [*_below("/v1", _OPENAI), *_OPENAI, *_ANTHROPIC, *_OLLAMA, *_SYSTEM]
+ENDPOINTS = [*_below("/v1", _OPENAI), *_OPENAI, *_ANTHROPIC, *_OLLAMA, *_LLAMA_SERVER, *_SYSTEM]

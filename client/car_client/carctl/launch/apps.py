@@ -163,10 +163,9 @@ APPS: dict[str, App] = {
     "codex": App(
         ConfigFile(_codex_path, _codex),
         _none,
-        # The door refuses tools of the types `namespace` and `web_search`, which Codex offers unless they are off.
+        # The door refuses tools of the type `web_search`, which Codex offers unless they are off.
         lambda t: [
-            "codex --disable multi_agent -c web_search=disabled -c model_provider=card"
-            f" -c model_context_window={t.context} -m {{model}}"
+            f"codex -c web_search=disabled -c model_provider=card -c model_context_window={t.context} -m {{model}}"
         ],
     ),
     "claude": App(None, _claude, lambda _: ["claude"], "ANTHROPIC_AUTH_TOKEN"),

@@ -31,10 +31,7 @@ def content(name: str) -> Any:
     [
         (
             "codex",
-            [
-                "codex --disable multi_agent -c web_search=disabled -c model_provider=card"
-                " -c model_context_window=8192 -m 'Qwen 3'"
-            ],
+            ["codex -c web_search=disabled -c model_provider=card -c model_context_window=8192 -m 'Qwen 3'"],
         ),
         ("opencode", ["opencode --model card/'Qwen 3'"]),
         ("aider", ["export OPENAI_API_BASE=http://127.0.0.1:8321/v1", "aider --model openai/'Qwen 3'"]),
