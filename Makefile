@@ -153,6 +153,7 @@ bench-full: install ## all benchmarks
 	$(BIN)/python -m benchmarks.long_prompt
 	$(BIN)/python -m benchmarks.long_prompt --tokens 4000
 	$(BIN)/python -m benchmarks.prefixes
+	$(BIN)/python -m benchmarks.conversations
 	$(BIN)/python -m benchmarks.forms
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.texts

@@ -8,6 +8,7 @@ from functools import cached_property
 from car_daemon.capacity.curve_file import CurveCheck
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.prefix_cache import PrefixCache
+from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.images.ahead import AHEAD_BYTES, RowsAhead
@@ -103,7 +104,13 @@ class Assembly:
             self._load, later=self._later_bytes, threads=max(loaded.size.threads, len(usable_cpus()))
         )
         tokenizer = TokenizerThread(
-            self._preparer().answer, self._jobs, self._forgotten, self._job, self._send, self._commands.put
+            self._preparer().answer,
+            self._jobs,
+            self._forgotten,
+            self._job,
+            self._send,
+            self._commands.put,
+            self._commands.expected,
         )
         encoder = Encoder(*loaded.vision, self._images, self._commands.put) if loaded.vision else None
         curve_check = CurveCheck(
@@ -233,7 +240,14 @@ class Assembly:
         return RunningRequests(
             samplers=self._samplers,
             vocabulary=loaded.vocabulary,
-            cache=PrefixCache(context, table, saved, reuses=loaded.cuts_tails),
+            cache=PrefixCache(
+                context,
+                table,
+                saved,
+                MoveCosts(loaded.costs, context.context_tokens, self._clock),
+                self._commands.expected,
+                reuses=loaded.cuts_tails,
+            ),
             sampling=sampling,
             images=AwaitedImages(encode, RowsAhead(encode, self._send, width * _FLOAT_BYTES)),
             parking=ParkingLot(context, saved),

@@ -155,6 +155,7 @@ class EngineProcess:
                 case Forget():
                     self._forgotten.add(message.key)
                     self._commands.put(message)
+                    self._commands.expected.drop(message.key)
                 case FindDevices():
                     self._sender.send(Devices(self._found_devices()))
                 case Load():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.prefix_cache import PrefixCache
+from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.sequence import Sequence as BatchSequence
 from car_daemon.engine.batching.table import SequenceTable
@@ -206,10 +207,16 @@ class FakeContext:
         self.batches: list[Batch] = []
         self.copies = self.saves = self.restored = 0
         self.copying = False
+        self.cell_s = {"save": 1e-6, "restore": 0.3e-6}  # to move one: far less than a step takes to compute it
+        self._moved_s = 0.0
         self._outputs: dict[int, tuple[int, int]] = {}
         self._window = 1_000_000 if saves_all else 2
         self._lowest: dict[int, int] = {}
         self._saved_from: dict[int, int] = {}
+
+    def moves(self) -> float:
+        """Return the seconds that saving and restoring took, as a clock."""
+        return self._moved_s
 
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
         """Add the rows to the cells, or fail with the code of this decode."""
@@ -295,6 +302,7 @@ class FakeContext:
         """Copy a sequence out."""
         self._check_number(number)
         self.saves += 1
+        self._moved_s += self.cell_s["save"] * len(self.cells[number])
         saved = memoryview(bytes(self.cells[number]))
         self._saved_from[id(saved)] = self.saved_from(number)
         return saved
@@ -307,6 +315,7 @@ class FakeContext:
         if self.restores:
             self.cells[number] = list(saved)
             self.restored += 1
+            self._moved_s += self.cell_s["restore"] * len(saved)
             self._lowest[number] = self._saved_from[id(saved)]
         return self.restores
 
@@ -417,8 +426,9 @@ class FakeEngine:
         self.ahead = RowsAhead(self.encodes.append, self._receive, row_bytes=1, limit=50)
         self.parked: list[int] = []
         self.saved = SavedCells(saved_bytes, context.attends_from)
-        self.cache = PrefixCache(context, self.table, self.saved, reuses=pads)
         self.commands = commands or Commands()
+        moves = MoveCosts(self.costs, context.context_tokens, context.moves, **context.cell_s)
+        self.cache = PrefixCache(context, self.table, self.saved, moves, self.commands.expected, reuses=pads)
         clock = FakeClock(tick)
         sampling = SamplingTurns(context, likelihood, clock)
         self.running = RunningRequests(

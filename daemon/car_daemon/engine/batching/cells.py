@@ -1,12 +1,11 @@
 """Moves of cells: between sequences, to host memory and back."""
 
+from functools import partial
 from typing import Protocol
 
+from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.saved_cells import SavedCells, SavedPrefix
 from car_daemon.engine.batching.sequence import Sequence
-
-# A prefix of fewer cells is not worth a place in host memory: it is computed again.
-WORTH_SAVING = 128
 
 
 class CellContext(Protocol):
@@ -65,12 +64,13 @@ class Reach:
 
 
 class CellMover:
-    """Empty sequences, and give them the cells of others; counts reuse and evictions."""
+    """Empty sequences, and give them the cells of others; counts reuse and evictions, and learns what moves cost."""
 
-    def __init__(self, context: CellContext, saved: SavedCells, reach: Reach) -> None:
+    def __init__(self, context: CellContext, saved: SavedCells, reach: Reach, costs: MoveCosts) -> None:
         self._context = context
         self._saved = saved
         self._reach = reach
+        self._costs = costs
         self.counters = {"cache_hits": 0.0, "cached_tokens": 0.0, "evicted_sequences": 0.0}  # Since the start.
 
     def cut(self, sequence: Sequence, tokens: int) -> None:
@@ -82,31 +82,37 @@ class CellMover:
         self._context.cut(sequence.number, 0)
         sequence.clear()
 
-    def evict(self, sequence: Sequence) -> None:
-        """Empty an idle sequence; a long prefix moves to host memory."""
+    def evict(self, sequence: Sequence, *, worth_saving: bool) -> None:
+        """Empty an idle sequence; a prefix that is worth saving moves to host memory where it fits."""
         if sequence.cells:
             self.counters["evicted_sequences"] += 1
-        self.save_if_worth(sequence)
+        if worth_saving:
+            self.save_if_fits(sequence)
+        elif sequence.prefix is not None:
+            self._costs.declined()
         self.empty(sequence)
 
     def save(self, sequence: Sequence) -> SavedPrefix:
         """Copy the cells of a sequence to host memory."""
         assert sequence.prefix is not None
         lowest = self._context.saved_from(sequence.number)
-        saved = SavedPrefix(sequence.prefix.cut(sequence.cells), self._context.save(sequence.number), lowest)
+        cells = self._costs.saving(sequence.cells, partial(self._context.save, sequence.number))
+        saved = SavedPrefix(sequence.prefix.cut(sequence.cells), cells, lowest)
         self._saved.keep(saved)
         return saved
 
-    def save_if_worth(self, sequence: Sequence) -> None:
-        """Copy the cells of a sequence to host memory, if there are many and they fit."""
-        worth = sequence.prefix is not None and sequence.cells >= WORTH_SAVING
-        worth = worth and self._reach.continues_saved(sequence, sequence.cells)
-        if worth and self._saved.fits(self._context.saved_size(sequence.number)):
+    def save_if_fits(self, sequence: Sequence) -> None:
+        """Copy the cells of a sequence to host memory, if they can be continued there and fit."""
+        if self._reach.continues_saved(sequence, sequence.cells) and self.fits(sequence):
             self.save(sequence)
+
+    def fits(self, sequence: Sequence) -> bool:
+        """Return whether host memory has room for the cells of a sequence."""
+        return self._saved.fits(self._context.saved_size(sequence.number))
 
     def restore(self, saved: SavedPrefix, sequence: Sequence, tokens: int) -> None:
         """Continue a started sequence with saved cells; without any if llama.cpp refuses."""
-        if not self._context.restore(sequence.number, saved.cells):
+        if not self._costs.restoring(len(saved.prefix), partial(self._context.restore, sequence.number, saved.cells)):
             sequence.reuse(0)
             return
         self._saved.touch(saved)

@@ -14,6 +14,8 @@ _UNTILED = 1.5
 # times as much.
 _STRETCH = 0.5
 _QUICKER = 1.25
+# The chunk by which a prompt's cost a token is counted, where no step is planned.
+_TYPICAL = 128
 # Deep in a prompt the smallest chunk may be halved repeatedly down to this size.
 _LEAST = 2
 # The cost of fewer tokens at the start of a prompt is unknown: deep in a prompt they only bound the cost of a cell.
@@ -208,6 +210,10 @@ class StepCosts:
     def overrated(self) -> bool:
         """Whether steps take far less time than measured at the start with the same number of threads."""
         return any(costs.overrated for costs in self._learned[self._measured_with])
+
+    def prompt(self, start: int, end: int) -> float:
+        """Return the expected seconds of a prompt's tokens from one place to another: more for more tokens, always."""
+        return (end - start) * self.prefill.estimate(_TYPICAL, (start + end) // 2) / _TYPICAL
 
     def chunk_within(self, seconds: float, remaining: int, most: int, depth: int = 0, *, target: float) -> int:
         """Return how many prompt tokens to prefill in about `seconds`: all that remain, or a quantized chunk.

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from car_daemon.engine.batching.prefix import Prefix
+from car_daemon.engine.batching.reuse.prefix_tree import PrefixTree
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +28,8 @@ class SavedCells:
         self._attends_from = attends_from
         self.pinned = 0  # Bytes of parked requests.
         self.bytes = 0  # Of parked requests and prefixes.
-        self._prefixes: OrderedDict[int, SavedPrefix] = OrderedDict()  # By id, the least recently used first.
+        self._prefixes: OrderedDict[SavedPrefix, None] = OrderedDict()  # The least recently used first.
+        self._tree: PrefixTree[SavedPrefix] = PrefixTree()  # The same.
 
     def __repr__(self) -> str:
         return f"<SavedCells bytes={self.bytes}/{self._limit} pinned={self.pinned} prefixes={len(self._prefixes)}>"
@@ -53,26 +55,22 @@ class SavedCells:
         """Keep a prefix in place of shorter ones that it contains; drops others where room is short."""
         if not self.fits(len(saved.cells)):
             return
-        for number, other in list(self._prefixes.items()):
-            if other.prefix.common(saved.prefix) == len(other.prefix) and self._serves(saved, len(other.prefix)):
-                self._drop(number)
-        self._prefixes[id(saved)] = saved
+        for other in self._tree.contained(saved.prefix):
+            if self._serves(saved, len(other.prefix)):
+                self._drop(other)
+        self._prefixes[saved] = None
+        self._tree.add(saved.prefix, saved)
         self._grow(len(saved.cells))
 
     def longest(self, prefix: Prefix) -> tuple[int, SavedPrefix | None]:
         """Return the number of tokens that a prompt can reuse at most, and the prefix with them."""
-        reusable = [
-            (tokens, number)
-            for number, saved in self._prefixes.items()
-            if (tokens := saved.prefix.common(prefix)) and self._serves(saved, tokens)
-        ]
-        tokens, number = max(reusable, default=(0, 0))
-        return tokens, self._prefixes[number] if tokens else None
+        matches = self._tree.matches(prefix)
+        return next(((tokens, saved) for tokens, saved in matches if self._serves(saved, tokens)), (0, None))
 
     def touch(self, saved: SavedPrefix) -> None:
         """Mark a prefix as used now."""
-        if id(saved) in self._prefixes:
-            self._prefixes.move_to_end(id(saved))
+        if saved in self._prefixes:
+            self._prefixes.move_to_end(saved)
 
     def _serves(self, saved: SavedPrefix, tokens: int) -> bool:
         return saved.lowest <= saved.prefix.needed_from(tokens, self._attends_from)
@@ -82,5 +80,7 @@ class SavedCells:
         while self.bytes > self._limit:
             self._drop(next(iter(self._prefixes)))
 
-    def _drop(self, number: int) -> None:
-        self.bytes -= len(self._prefixes.pop(number).cells)
+    def _drop(self, saved: SavedPrefix) -> None:
+        del self._prefixes[saved]
+        self._tree.remove(saved.prefix, saved)
+        self.bytes -= len(saved.cells)

@@ -25,17 +25,17 @@ class SequenceTable:
     def __init__(self, count: int, context_tokens: int) -> None:
         self.context_tokens = context_tokens
         self.sequences = [Sequence(number) for number in range(count)]
-        self._started = 0
+        self.started = 0  # Requests ever; the age of the newest.
 
     def __repr__(self) -> str:
         phases = [sequence.phase for sequence in self.sequences]
         counts = " ".join(f"{phase.value}={phases.count(phase)}" for phase in Phase if phase in phases)
-        return f"<SequenceTable {counts} started={self._started}>"
+        return f"<SequenceTable {counts} started={self.started}>"
 
     def next_order(self) -> int:
         """Return the age of a request that starts now: higher is younger."""
-        self._started += 1
-        return self._started
+        self.started += 1
+        return self.started
 
     @property
     def idle(self) -> list[Sequence]:

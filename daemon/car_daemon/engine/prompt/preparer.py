@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Callable, Collection
 from typing import NamedTuple, NoReturn, Protocol
 
+from car_daemon.engine.batching.reuse.expected import Expected, cells_of
 from car_daemon.engine.images.ahead import EncodeAhead
 from car_daemon.engine.prompt.constraints import OutputConstraints
 from car_daemon.engine.prompt.context_limit import ContextLimit
@@ -68,7 +69,9 @@ class TokenizerThread:
         progress: JobProgress,
         send: Callable[[FromEngine], None],
         command: Callable[[EncodeAhead | Forget], None],
+        expected: Expected,
     ) -> None:
+        self._expected = expected
         self._answer = answer
         self._inbox = inbox
         self._progress = progress
@@ -88,6 +91,8 @@ class TokenizerThread:
                 continue
             with self._progress.doing(size, job.key):
                 answer = self._answer(job)
+            if isinstance(job, Prepare) and isinstance(answer, Prepared) and job.namespace is not None:
+                self._expected.note(job.key, answer.tokens, cells_of(job.namespace, job.adapters))
             if isinstance(job, Prepare) and isinstance(answer, Prepared) and answer.images:
                 self._encode(EncodeAhead(job, answer))
             else:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+from car_daemon.engine.batching.reuse.expected import Expected
 from car_daemon.engine.images.ahead import EncodeAhead
 from car_daemon.engine.images.encoder import Encoded
 from car_daemon.ipc.frames import Forget, Halt, Park, Resume, Run, RunTexts, SetThreads
@@ -21,6 +22,7 @@ class Commands(Inbox[Command]):
         self._timeout = timeout
         self._clock = clock
         self._announced = 0  # Key of the newest request in preparation; written by the intake thread.
+        self.expected = Expected()  # Prompts that were prepared and wait.
         self._absent = 0  # Key of the newest announced request that did not come in time: it is not awaited again.
 
     def announce(self, key: int) -> None:

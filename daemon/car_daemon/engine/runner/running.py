@@ -74,6 +74,7 @@ class RunningRequests:
     def start(self, run: Run) -> list[RequestUpdate]:
         """Start a request; returns its end if that is impossible."""
         encoded = self._images.ahead.take(run.key)
+        self.cache.expected.drop(run.key)
         prompt = memoryview(run.prepared.tokens).cast("i").tolist()
         if run.options.reproducible and not self._abilities.repeats:
             return [_unstarted(run.key, len(prompt), "unrepeatable")]

@@ -197,17 +197,13 @@ def together(engine: FakeEngine, *prompts: list[int], max_tokens: int = 5) -> li
     return [cached(engine, key, prompt, max_tokens) for key, prompt in zip(keys, prompts, strict=True)]
 
 
-def test_a_quarter_of_what_a_sequence_can_hold_is_copied_without_host_memory() -> None:
+@pytest.mark.parametrize(("length", "copies"), [(CONTEXT // 4, 1), (CONTEXT // 4 - 8, 0)])
+def test_a_leader_of_a_quarter_of_a_context_is_copied_and_a_shorter_one_saved_and_put_back(
+    length: int, copies: int
+) -> None:
     engine = engine_of()
-    assert together(engine, *(question(key) for key in range(3))) == [0] + [len(SYSTEM)] * 2
-    assert (engine.context.copies, engine.context.saves) == (2, 0)
-
-
-@pytest.mark.parametrize(("shared", "copies"), [(CONTEXT // 4, 1), (CONTEXT // 4 - 1, 0)])
-def test_less_than_that_is_saved_and_put_back_however_long_the_leader_is(shared: int, copies: int) -> None:
-    engine = engine_of()
-    leader, follower = question(1), [*SYSTEM[:shared], SYSTEM[shared] % 26 + 1, 9, 9]
-    assert together(engine, leader, follower, max_tokens=20) == [0, shared]
+    leader, follower = SYSTEM[:length], [*SYSTEM[: length - 6], 9, 9]
+    assert together(engine, leader, follower) == [0, length - 6]
     assert (engine.context.copies, engine.context.saves) == (copies, 1 - copies)
 
 
@@ -217,15 +213,23 @@ def test_what_several_others_share_is_saved_once() -> None:
     assert (engine.context.copies, engine.context.saves) == (0, 1)
 
 
-def test_without_host_memory_it_is_copied_or_saved_for_each() -> None:
+def test_without_host_memory_it_is_copied_for_each() -> None:
     engine = engine_of(saved_bytes=0)
     assert together(engine, *(question(key) for key in range(4))) == [0] + [len(SYSTEM)] * 3
-    assert (engine.context.copies, engine.context.saves) == (2, 1)
+    assert (engine.context.copies, engine.context.saves) == (3, 0)
 
 
-def windowed(sequences: int) -> FakeEngine:
-    """Return an engine of a model whose saved cells cannot be cut."""
-    return FakeEngine(FakeContext(sequences, CONTEXT, batch_tokens=64, saves_all=False), saved_bytes=100_000)
+def windowed(sequences: int, cell_s: float = 1e-7) -> FakeEngine:
+    """Return an engine of a model whose saved cells cannot be cut; it takes `cell_s` to move one."""
+    context = FakeContext(sequences, CONTEXT, batch_tokens=64, saves_all=False)
+    context.cell_s = {"save": cell_s, "restore": 0.3 * cell_s}
+    return FakeEngine(context, saved_bytes=100_000)
+
+
+def crowd(engine: FakeEngine) -> None:
+    """Let requests with nothing in common use every sequence."""
+    for key in range(200, 200 + 3 * len(engine.table.sequences)):
+        ask(engine, key, [key % 26 + 1] * 180)
 
 
 def test_where_saved_cells_cannot_be_cut_what_many_share_is_copied() -> None:
@@ -234,8 +238,11 @@ def test_where_saved_cells_cannot_be_cut_what_many_share_is_copied() -> None:
     assert (engine.context.copies, engine.context.saves) == (3, 0)
 
 
-def test_where_saved_cells_cannot_be_cut_little_is_computed_again() -> None:
+def test_where_saved_cells_cannot_be_cut_what_costs_less_to_compute_is_computed_again() -> None:
     engine = windowed(4)
+    assert together(engine, short(1), short(2)) == [0, 100]
+    assert (engine.context.copies, engine.context.saves) == (1, 0)
+    engine = windowed(4, cell_s=1.0)
     assert together(engine, short(1), short(2)) == [0, 0]
     assert (engine.context.copies, engine.context.saves) == (0, 0)
 
@@ -259,7 +266,7 @@ def test_of_a_leader_that_has_begun_to_answer_more_cells_were_saved_than_its_pro
         engine.turn()
     assert together(engine, *([*prompt, key, 9] for key in (1, 2, 3))) == [len(prompt)] * 3
     assert (engine.context.copies, engine.context.saves) == (0, 1)
-    ask(engine, 2, [5] * 180)
+    crowd(engine)
     assert ask(engine, 3, [*prompt[:-1], prompt[-1] % 26 + 1, 9]) == 0
 
 
@@ -267,8 +274,7 @@ def test_a_conversation_that_was_restored_is_left_alone_by_a_prompt_that_shares_
     engine = windowed(2)
     conversation = [1 + place * 11 % 26 for place in range(300)]
     ask(engine, 1, conversation)
-    for key in (2, 3):
-        ask(engine, key, [key] * 180)
+    crowd(engine)
     more = [*conversation, *solo(conversation, 5), 3, 4]
     assert ask(engine, 4, more) > 0
     assert ask(engine, 5, [*conversation[:250], 9, 9]) == 0

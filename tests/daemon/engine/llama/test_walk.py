@@ -11,6 +11,8 @@ import pytest
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.prefix_cache import PrefixCache
+from car_daemon.engine.batching.reuse.expected import Expected
+from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.images.ahead import RowsAhead
@@ -67,7 +69,14 @@ class RealEngine:
             running=RunningRequests(
                 samplers=chains_of(vocabulary, context),
                 vocabulary=vocabulary,
-                cache=PrefixCache(context, self.table, saved, reuses=cuts_tails),
+                cache=PrefixCache(
+                    context,
+                    self.table,
+                    saved,
+                    MoveCosts(costs, context.context_tokens, clock),
+                    Expected(),
+                    reuses=cuts_tails,
+                ),
                 sampling=sampling,
                 images=AwaitedImages(lambda _: None, RowsAhead(lambda _: None, self._receive, 0)),
                 parking=ParkingLot(context, saved),

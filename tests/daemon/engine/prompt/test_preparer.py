@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from car_daemon.engine.batching.reuse.expected import Expected
 from car_daemon.engine.grammar.constraint import ConstraintError
 from car_daemon.engine.images.ahead import EncodeAhead
 from car_daemon.engine.images.image_file import Size
@@ -325,7 +326,9 @@ def no_command(command: object) -> None:
 
 def test_jobs_are_answered_in_order() -> None:
     answers: list[FromEngine] = []
-    thread = TokenizerThread(preparer().answer, Inbox(), Forgotten(), JobProgress(), answers.append, no_command)
+    thread = TokenizerThread(
+        preparer().answer, Inbox(), Forgotten(), JobProgress(), answers.append, no_command, Expected()
+    )
     thread.turn([QueuedJob(Tokenize(1, "a", False, False), 9), QueuedJob(Detokenize(2, [98], special=False), 9)])
     assert answers == [TokenIds(1, [97]), PlainText(2, "b")]
 
@@ -335,7 +338,9 @@ def test_a_forgotten_job_is_not_done() -> None:
     answers: list[FromEngine] = []
     forgotten.add(1)
     jobs = [QueuedJob(Tokenize(key, text, False, False), 9) for key, text in ((1, "a"), (2, "b"))]
-    TokenizerThread(preparer().answer, Inbox(), forgotten, JobProgress(), answers.append, no_command).turn(jobs)
+    TokenizerThread(preparer().answer, Inbox(), forgotten, JobProgress(), answers.append, no_command, Expected()).turn(
+        jobs
+    )
     assert answers == [TokenIds(2, [98])]
 
 
@@ -354,7 +359,7 @@ def test_a_prompt_with_images_goes_to_the_loop_which_answers_once_they_are_encod
     def no_answer(message: FromEngine) -> None:
         raise AssertionError(message)
 
-    thread = TokenizerThread(answer, Inbox(), forgotten, JobProgress(), no_answer, commands.append)
+    thread = TokenizerThread(answer, Inbox(), forgotten, JobProgress(), no_answer, commands.append, Expected())
     thread.turn([QueuedJob(job, 9)])
     dropped = [Forget(job.key)] if forgotten_meanwhile else []
     assert commands == [EncodeAhead(job, prepared), *dropped]
@@ -369,7 +374,7 @@ def test_the_age_of_a_job_is_reported_with_its_size_and_its_request() -> None:
         reports.append(progress.running())
         return TokenIds(job.key, [])
 
-    TokenizerThread(answer, Inbox(), Forgotten(), progress, lambda _: None, no_command).turn(
+    TokenizerThread(answer, Inbox(), Forgotten(), progress, lambda _: None, no_command, Expected()).turn(
         [QueuedJob(Tokenize(7, "a", False, False), 12)]
     )
     assert (reports, progress.running()) == ([RunningJob(2500.0, 12, 7)], None)

@@ -1,0 +1,49 @@
+"""Prompts that were prepared and wait for a lease: what begins like them will soon be used."""
+
+from collections import OrderedDict, deque
+
+import numpy as np
+
+from car_daemon.engine.batching.prefix import Prefix
+from car_daemon.ipc.types import AdapterSet
+
+# Prompts remembered; for one more the oldest is forgotten, whose request may have been cancelled.
+_MOST = 64
+
+
+def cells_of(namespace: str, adapters: AdapterSet) -> str:
+    """Return the name under which cells are reused: those that were computed with other adapters are different."""
+    return f"{namespace}\n{adapters}"
+
+
+class Expected:
+    """The prompts that wait: any thread may `note` and `drop` them, and the loop alone reads them."""
+
+    def __init__(self) -> None:
+        # Appending to a deque is atomic; what was dropped comes without a prefix.
+        self._noted: deque[tuple[int, Prefix | None]] = deque()
+        self._prefixes: OrderedDict[int, Prefix] = OrderedDict()  # by request, the oldest first
+
+    def __repr__(self) -> str:
+        return f"<Expected {len(self._prefixes)} prompts>"
+
+    def note(self, key: int, tokens: bytes, namespace: str) -> None:
+        """Remember a prompt of int32 tokens that was prepared, under the name of its cells."""
+        self._noted.append((key, Prefix(np.frombuffer(tokens, np.int32), namespace)))
+
+    def drop(self, key: int) -> None:
+        """Forget the prompt of a request that starts, or was cancelled."""
+        self._noted.append((key, None))
+
+    @property
+    def prefixes(self) -> list[Prefix]:
+        """The prompts that wait."""
+        while self._noted:
+            key, prefix = self._noted.popleft()
+            if prefix is None:
+                self._prefixes.pop(key, None)
+            else:
+                self._prefixes[key] = prefix
+        while len(self._prefixes) > _MOST:
+            self._prefixes.popitem(last=False)
+        return list(self._prefixes.values())

@@ -1,0 +1,64 @@
+"""The worth of the cells of idle sequences: the seconds that later requests lose without them."""
+
+from car_daemon.engine.batching.reuse.expected import Expected
+from car_daemon.engine.batching.reuse.move_costs import MoveCosts
+from car_daemon.engine.batching.saved_cells import SavedCells
+from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.table import SequenceTable
+
+# How probable it is that cells are used again which were used just now, where no request that waits begins like them.
+_LIKELY = 0.5
+
+
+class Worth:
+    """Values idle sequences: by waiting requests that begin like them, and by the time since their last use."""
+
+    def __init__(self, table: SequenceTable, saved: SavedCells, costs: MoveCosts, expected: Expected) -> None:
+        self._table = table
+        self._saved = saved
+        self._costs = costs
+        self._expected = expected
+
+    def awaited(self, idle: list[Sequence]) -> dict[int, float]:
+        """Return the seconds that waiting requests are spared by each idle sequence alone, by its number."""
+        spared: dict[int, float] = {}
+        for prompt in self._expected.prefixes:
+            common = sorted(
+                ((each.prefix.common(prompt), each.number) for each in idle if each.prefix is not None), reverse=True
+            )
+            if not common or not common[0][0]:
+                continue
+            tokens, number = common[0]
+            second = common[1][0] if len(common) > 1 else 0
+            otherwise = max(second, self._saved.longest(prompt.cut(tokens))[0])
+            if tokens > otherwise:
+                spared[number] = spared.get(number, 0.0) + self._costs.compute(otherwise, tokens)
+        return spared
+
+    def likely(self, sequence: Sequence) -> float:
+        """Return how probable it is that the cells of an idle sequence are used again, without waiting requests."""
+        age = (self._table.started - sequence.order) / len(self._table.sequences)
+        return _LIKELY / (1 + age)
+
+    def lost(self, sequence: Sequence, kept: int = 0, spared: float = 0.0) -> float:
+        """Return the seconds that emptying an idle sequence probably costs; its first `kept` tokens stay in use."""
+        if sequence.prefix is None or sequence.cells <= kept or self._replaced(sequence, kept, spared):
+            return 0.0
+        costs, cells = self._costs, sequence.cells
+        if spared:
+            return min(spared, costs.save(cells) + costs.restore(cells))
+        return self.likely(sequence) * min(costs.compute(kept, cells), costs.save(cells) + costs.restore(cells))
+
+    def saves(self, sequence: Sequence, kept: int = 0, spared: float = 0.0) -> bool:
+        """Return whether it costs less to save cells now, and probably restore them, than probably to compute them."""
+        if sequence.prefix is None or self._replaced(sequence, kept, spared):
+            return False
+        costs, cells = self._costs, sequence.cells
+        if spared:
+            return costs.save(cells) + costs.restore(cells) < spared
+        likely = self.likely(sequence)
+        return costs.save(cells) + likely * costs.restore(cells) < likely * costs.compute(kept, cells)
+
+    def _replaced(self, sequence: Sequence, kept: int, spared: float) -> bool:
+        """Return whether the next prompt takes the place of the rest: it goes on from more than it leaves."""
+        return not spared and 0 < sequence.cells - kept <= kept

@@ -1,0 +1,105 @@
+"""Which idle sequence is emptied for a prompt that goes on from none, and what is saved."""
+
+from array import array
+
+import pytest
+
+from car_daemon.engine.batching.reuse.expected import cells_of
+from car_daemon.ipc.types import NO_ADAPTERS
+from tests.daemon.engine.batching.test_prefix_cache import ask, cached, engine_of
+from tests.daemon.engine.fakes import FakeContext, FakeEngine, run_command, solo
+
+
+def conversation(number: int, words: int = 120) -> list[int]:
+    """Return a prompt that begins like no other."""
+    return [number, *(1 + (number * 3 + place * (2 * number + 1)) % 26 for place in range(words))]
+
+
+def filled(sequences: int = 4, saved_bytes: int = 0) -> FakeEngine:
+    """Return an engine whose sequences hold the conversations 1, 2, ... in this order of use."""
+    engine = engine_of(sequences, saved_bytes=saved_bytes)
+    prompts = [conversation(number) for number in range(1, sequences + 1)]
+    for key, prompt in enumerate(prompts, 1):
+        ask(engine, key, prompt)
+    return engine
+
+
+def continued(number: int) -> list[int]:
+    """Return the next turn of a conversation."""
+    prompt = conversation(number)
+    return [*prompt, *solo(prompt, 5), 7, 7]
+
+
+def expect(engine: FakeEngine, key: int, prompt: list[int]) -> None:
+    engine.commands.expected.note(key, array("i", prompt).tobytes(), cells_of("me", NO_ADAPTERS))
+
+
+def test_the_sequence_that_was_used_longest_ago_is_emptied() -> None:
+    engine = filled()
+    ask(engine, 10, continued(1))
+    ask(engine, 11, conversation(9))
+    assert ask(engine, 12, continued(3)) > 0
+    assert ask(engine, 13, continued(2)) == 0
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_a_sequence_that_a_waiting_request_begins_like_outlives_the_others(number: int) -> None:
+    engine = filled()
+    expect(engine, 50, continued(number))
+    for key in range(20, 26):
+        ask(engine, key, conversation(key))
+    assert ask(engine, 50, continued(number)) > 0
+
+
+def test_a_request_that_started_or_was_cancelled_holds_nothing_back() -> None:
+    engine = filled()
+    expect(engine, 50, continued(1))
+    engine.commands.expected.drop(50)
+    expect(engine, 51, continued(2))
+    assert ask(engine, 51, continued(2)) > 0
+    assert engine.commands.expected.prefixes == []
+
+
+def test_the_oldest_of_very_many_waiting_prompts_are_forgotten() -> None:
+    engine = filled()
+    for key in range(1000):
+        expect(engine, key, conversation(key % 20 + 1))
+    assert len(engine.commands.expected.prefixes) == 64
+
+
+def test_a_waiting_request_of_another_namespace_holds_nothing_back() -> None:
+    engine = filled()
+    engine.commands.expected.note(50, array("i", continued(1)).tobytes(), cells_of("you", NO_ADAPTERS))
+    ask(engine, 11, conversation(9))
+    assert ask(engine, 12, continued(1)) == 0
+
+
+def test_short_prefixes_are_saved_where_that_costs_less_than_computing_them() -> None:
+    engine = engine_of(1, saved_bytes=100_000)
+    ask(engine, 1, conversation(1, words=30))
+    ask(engine, 2, conversation(2))
+    first = conversation(1, words=30)
+    assert ask(engine, 3, [*first, *solo(first, 5), 7, 7]) >= len(first)
+
+
+def test_prefixes_that_cost_more_to_move_than_to_compute_are_computed_again() -> None:
+    context = FakeContext(1, 512, batch_tokens=64)
+    context.cell_s = {"save": 1.0, "restore": 1.0}
+    engine = FakeEngine(context, saved_bytes=100_000)
+    ask(engine, 1, conversation(1))
+    ask(engine, 2, conversation(2))
+    assert ask(engine, 3, continued(1)) == 0
+    assert (context.saves, context.restored) == (0, 0)
+
+
+def test_twelve_conversations_on_four_sequences_compute_no_token_twice() -> None:
+    engine = engine_of(4, saved_bytes=100_000)
+    histories = {user: conversation(user, words=40) for user in range(1, 13)}
+    for turn in range(4):
+        for first in range(1, 13, 4):
+            keys = {turn * 100 + user: user for user in range(first, first + 4)}
+            engine.turn(*(run_command(key, histories[user], 5, namespace="me") for key, user in keys.items()))
+            engine.finish()
+            for key, user in keys.items():
+                assert cached(engine, key, histories[user]) >= (len(histories[user]) - 8 if turn else 0)
+                histories[user] += [*solo(histories[user], 5), 20, 21, 22, 23, 24, 25]
