@@ -4,10 +4,12 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
 
+from car_daemon.capacity.curve_file import DevicePartFile, identity_of
 from car_daemon.capacity.placement import Placement
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.context import LlamaContext
+from car_daemon.engine.llama.library import library_build
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.engine.llama.vision import Pixels, Vision
@@ -35,7 +37,12 @@ class LoadedModel:
     @cached_property
     def placed(self) -> PlacedModel:
         """The plan of the weights on devices."""
-        return PlacedModel(self._load, partial(open_model, self._load, self._progress), self._send)
+        load = self._load
+        identity = identity_of(
+            load.path, device=load.device, threads=0, packed=load.packed, library=library_build(), kv_type=load.kv_type
+        )
+        kept = DevicePartFile(Path(load.curves) if load.curves else None, identity)
+        return PlacedModel(load, partial(open_model, load, self._progress), self._send, kept)
 
     @cached_property
     def model(self) -> LlamaModel:

@@ -14,7 +14,7 @@ from car_daemon.host.memory import read_memory
 from car_daemon.ipc.frames import DeviceUse, FromEngine, HeaderSizes, Load, Warned
 
 _MIB = 1 << 20
-# The part of the free memory of devices that the second try uses.
+# The second try uses this part of what the first one used of the free memory of devices.
 _SECOND_TRY = 0.8
 
 
@@ -26,6 +26,18 @@ class OpenModel(Protocol):
         ...
 
 
+class KeptPart(Protocol):
+    """The part of the free memory of devices with which a model loads, kept from one load to the next."""
+
+    def read(self) -> float:
+        """Return the part, 0 to 1."""
+        ...
+
+    def keep(self, part: float) -> None:
+        """Have the next load begin with this part."""
+        ...
+
+
 class PlacedModel:
     """One model and its placement; None where the load names no GPU, or llama.cpp finds none."""
 
@@ -34,6 +46,7 @@ class PlacedModel:
         load: Load,
         open_model: OpenModel,
         send: Callable[[FromEngine], None],
+        kept: KeptPart,
         *,
         read: Callable[[], tuple[Device, ...]] = read_devices,
         host_free: Callable[[], int] = lambda: read_memory().available,
@@ -41,6 +54,7 @@ class PlacedModel:
         self._load = load
         self._open = open_model
         self._send = send
+        self._kept = kept
         self._read = read
         self._host_free = host_free
         self.sizes = None if load.sizes is None else model_sizes(load.sizes)
@@ -48,20 +62,23 @@ class PlacedModel:
         self._before: tuple[Device, ...] = ()  # the devices before the load
 
     def load(self) -> LlamaModel:
-        """Load the model; a second try plans with four fifths of what is free on the devices."""
+        """Load the model; a second try plans with four fifths of the first one's memory, and so do later loads."""
         self._before = self._devices()
-        self.placement = self._plan(1.0)
+        part = self._kept.read() if self._before else 1.0
+        self.placement = self._plan(part)
         self._report_host_part()
         try:
             return self._open(self.placement)
         except ModelError as error:
             if self.placement is None or not self.placement.gpu_layers:
                 raise
-            first, self.placement = self.placement, self._plan(_SECOND_TRY)
+            first, self.placement = self.placement, self._plan(part * _SECOND_TRY)
             assert self.placement is not None
             facts = {"layers": first.gpu_layers, "tried_next": self.placement.gpu_layers, "why": str(error)}
             self._send(Warned("load.retried", facts))
-            return self._open(self.placement)
+            model = self._open(self.placement)
+            self._kept.keep(part * _SECOND_TRY)
+            return model
 
     @property
     def machine(self) -> Machine:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from car_daemon.capacity.curve import Curve
-from car_daemon.capacity.curve_file import CurveCheck, CurveFile, CurveIdentity, identity_of
+from car_daemon.capacity.curve_file import CurveCheck, CurveFile, CurveIdentity, DevicePartFile, identity_of
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.ipc.types import KvType
 
@@ -169,3 +169,14 @@ def test_a_prompt_token_costs_what_it_takes_in_the_best_chunk() -> None:
     curve = Curve({1: 0.010, 4: 0.016}, {16: 0.032, 64: 0.064})
     assert curve.prompt_share(4) == 0.25
     assert Curve({1: 0.001}, {16: 0.1}).prompt_share(1) == 1.0
+
+
+def test_the_part_of_devices_is_kept_for_the_same_model_and_a_broken_file_is_all_of_them(tmp_path: Path) -> None:
+    DevicePartFile(tmp_path, identity("1")).keep(0.8)
+    assert DevicePartFile(tmp_path, identity("1")).read() == 0.8
+    assert DevicePartFile(tmp_path, identity("2")).read() == 1.0
+    assert DevicePartFile(None, identity("1")).read() == 1.0
+    (file,) = tmp_path.iterdir()
+    for broken in ('{"part": 0}', '{"part": 7}', "{"):
+        file.write_text(broken)
+        assert DevicePartFile(tmp_path, identity("1")).read() == 1.0

@@ -44,6 +44,13 @@ class World:
     opened: list[Placement | None] = field(default_factory=list)
     sent: list[FromEngine] = field(default_factory=list)
     host: int = 64 * GIB
+    kept: list[float] = field(default_factory=lambda: [1.0])
+
+    def read(self) -> float:
+        return self.kept[-1]
+
+    def keep(self, part: float) -> None:
+        self.kept.append(part)
 
     def open(self, placement: Placement | None) -> LlamaModel:
         self.opened.append(placement)
@@ -57,7 +64,7 @@ class World:
     def placed(self, **changes: Any) -> PlacedModel:
         read: Callable[[], Any] = lambda: read_devices(self.registry)  # noqa: E731 - a seam
         load = structs.replace(LOAD, **changes)
-        return PlacedModel(load, self.open, self.sent.append, read=read, host_free=lambda: self.host)
+        return PlacedModel(load, self.open, self.sent.append, self, read=read, host_free=lambda: self.host)
 
 
 def world(*total_gib: int, failures: int = 0) -> World:
@@ -92,11 +99,24 @@ def test_a_load_that_runs_out_of_memory_is_tried_once_with_a_fifth_less_and_repo
     )
 
 
-def test_a_load_that_runs_out_of_memory_twice_fails() -> None:
+def test_a_load_that_runs_out_of_memory_twice_fails_and_leaves_nothing_for_the_next_one() -> None:
     machine = world(8, failures=2)
     with pytest.raises(ModelError):
         machine.placed().load()
     assert len(machine.opened) == 2
+    assert machine.kept == [1.0]
+
+
+def test_the_next_load_begins_where_the_second_try_succeeded_and_a_failure_there_takes_a_fifth_more() -> None:
+    machine = world(8, failures=1)
+    machine.placed().load()
+    assert machine.kept == [1.0, 0.8]
+    again = World(InventedRegistry([InventedDevice("CUDA0", total=8 * GIB)]), kept=machine.kept)
+    again.placed().load()
+    assert again.opened == machine.opened[1:]
+    third = World(InventedRegistry([InventedDevice("CUDA0", total=8 * GIB)]), failures=1, kept=machine.kept)
+    third.placed().load()
+    assert machine.kept == [1.0, 0.8, pytest.approx(0.64)]
 
 
 def test_a_second_model_on_a_device_takes_what_the_first_one_left() -> None:
