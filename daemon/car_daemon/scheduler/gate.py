@@ -18,7 +18,7 @@ class Occupancy(Struct, frozen=True):
     declared: int | None  # None while no engine is up
     capacity: int
     leased: int
-    machine_leased: int
+    machine_leased: int  # on this machine alone, as is its limit
 
 
 class Gate:
@@ -26,8 +26,10 @@ class Gate:
 
     def __init__(self, machine_limit: int | None = None, decisions: Decisions | None = None) -> None:
         self.machine_limit = machine_limit
-        self.pressure: Pressure = "none"
+        self.pressure: Pressure = "none"  # of this machine
         self.in_use = 0  # sequences leased, over all engines
+        self._in_use_away = 0  # of them, on other machines
+        self._pressures: dict[str, Pressure] = {}  # of the other machines that have engines
         self.busy_changes = 0  # changes of the engines that have leases, and engines that came or went, ever
         self._router = Router()
         self._decisions = decisions or Decisions()
@@ -45,9 +47,14 @@ class Gate:
         )
 
     @property
+    def spread(self) -> bool:
+        """True if other machines have engines."""
+        return bool(self._pressures)
+
+    @property
     def exhausted(self) -> bool:
-        """True if the limit of the machine leaves no lease for any model."""
-        return self.machine_limit is not None and self.in_use >= self.machine_limit
+        """True if the limit of the machine leaves no lease for any model, and no other machine has an engine."""
+        return not self.spread and self.machine_limit is not None and self.in_use >= self.machine_limit
 
     def declare(self, number: int, offer: EngineOffer) -> None:
         """Count the sequences of an engine that became ready."""
@@ -58,7 +65,17 @@ class Gate:
         model = self._models.get(offer.model)
         if model is None:
             model = self._models[offer.model] = Replicas()
-        model.add(engine)
+        if offer.host is None:
+            model.add(engine)
+        else:
+            model.add(engine, _USABLE[self._pressures.setdefault(offer.host, "none")])
+
+    def press(self, host: str, level: Pressure) -> None:
+        """Lease less of another machine that has an engine, or all of it again."""
+        if host in self._pressures:
+            self._pressures[host] = level
+            for replicas in self._models.values():
+                replicas.press(host, _USABLE[level])
 
     def close(self, model: str) -> None:
         """Let the engines of a model that are up prepare no new requests."""
@@ -70,6 +87,7 @@ class Gate:
         self.busy_changes += 1
         if (engine := self._engines.pop(number, None)) is not None:
             self._remove(engine)
+            self._forget(engine.offer.host)
         self._router.withdraw(number)
 
     def try_lease(self, request: Request) -> int | None:
@@ -84,7 +102,7 @@ class Gate:
         if not engine.leased:
             self._busy[number] = None
             self.busy_changes += 1
-        self.in_use += 1
+        self._count(engine, 1)
         replicas.lease(engine, request.key)
         if len(replicas.engines) > 1:
             for changed in self._router.started(request, number):
@@ -98,7 +116,7 @@ class Gate:
         engine = self._engines.get(number)
         if engine is None or key not in engine.leased:
             return None
-        self.in_use -= 1
+        self._count(engine, -1)
         self._models[engine.offer.model].release(engine, key)
         if not engine.leased:
             del self._busy[number]
@@ -120,9 +138,10 @@ class Gate:
     def kept_free(self, waiter: Request) -> int:
         """Return the free sequences that suit a request and that only the limit of the machine keeps from it."""
         replicas = self._models.get(waiter.model)
-        if replicas is None or self.machine_limit is None or self.machine_limit != self.in_use:
+        if replicas is None or self.machine_limit is None or self.machine_limit != self._in_use_here:
             return 0
-        return min(replicas.groups.free_for(waiter), self._capacity(replicas.declared or 1) - replicas.leased)
+        open_here = self._capacity(replicas.declared_here or 1) - replicas.leased_here
+        return min(replicas.groups.free_for(waiter), open_here)
 
     def engine_of(self, model: str, device: str | None = None) -> int | None:
         """Return the engine that prepares a model's requests for a device; None while none is open."""
@@ -133,6 +152,11 @@ class Gate:
         """Return the model of an engine that is up."""
         engine = self._engines.get(number)
         return None if engine is None else engine.offer.model
+
+    def is_here(self, number: int) -> bool:
+        """Return True if an engine is up on this machine, whose limit counts its leases."""
+        engine = self._engines.get(number)
+        return engine is not None and engine.offer.host is None
 
     def prompt_share(self, number: int) -> float:
         """Return what a prompt token costs an engine, in answer tokens."""
@@ -161,48 +185,79 @@ class Gate:
 
     def occupancy(self, model: str) -> Occupancy:
         """Return a model's figures for its capacity object."""
-        declared = self.declared(model) or None
-        return Occupancy(declared, self._capacity(declared or 1), self.leased(model), self.in_use)
+        return Occupancy(self.declared(model) or None, self.capacity(model), self.leased(model), self._in_use_here)
 
     def capacity(self, model: str) -> int:
         """Return the most requests of a model that may run at once now; 1 while no engine is up."""
-        return self._capacity(self.declared(model) or 1)
+        replicas = self._models.get(model)
+        if replicas is None or not replicas.hosts:
+            return self._capacity(self.declared(model) or 1)
+        here = self._capacity(replicas.declared_here) if replicas.declared_here else 0
+        return here + replicas.hosts.most
 
     def available(self, model: str, device: str | None = None) -> int:
         """Return the leases of a model that are free now, on one device or on any."""
         replicas = self._models.get(model)
         if replicas is None:
             return 0
-        free = replicas.declared - replicas.leased if device is None else replicas.groups.free_on(device)
+        here = self._free_here(replicas, device)
+        if not replicas.hosts:
+            return here
+        away = replicas.hosts.free
+        return here + (away if device is None else min(away, replicas.groups.free_on(device, here=False)))
+
+    def _free_here(self, replicas: Replicas, device: str | None = None) -> int:
+        """Return the leases of a model that are free on this machine."""
+        declared, leased = replicas.declared_here, replicas.leased_here
+        free = declared - leased if device is None else replicas.groups.free_on(device, here=True)
         if free > 0:
-            free = min(free, self._capacity(replicas.declared) - replicas.leased)
+            free = min(free, self._capacity(declared) - leased)
             if self.machine_limit is not None:
-                free = min(free, self.machine_limit - self.in_use)
+                free = min(free, self.machine_limit - self._in_use_here)
         return max(0, free)
 
     def _choose(self, request: Request, replicas: Replicas) -> int | None:
         """Return a free engine: the one with its cells, its session's, the one with most of its prompt, the fastest."""
+        here = not replicas.hosts or self._free_here(replicas) > 0
+
+        def is_open(engine: Engine | None) -> bool:
+            return engine is not None and engine.free > 0 and (here or engine.offer.host is not None)
+
         if request.state is State.PARKED:
-            parked = self._engines.get(request.engine) if request.engine is not None else None
-            return parked.number if parked is not None and parked.free else None
+            parked = None if request.engine is None else self._engines.get(request.engine)
+            return request.engine if is_open(parked) else None
         if len(replicas.engines) == 1:
             return replicas.least_burdened(request)
 
         def is_free(number: int) -> bool:
             engine = replicas.engines.get(number)
-            return engine is not None and engine.free > 0 and replicas.groups.suit(request, engine.offer)
+            return is_open(engine) and engine is not None and replicas.groups.suit(request, engine.offer)
 
         number, why = self._router.home(request), "it ran the session"
         if number is None or not is_free(number):
             number, why = self._router.holder(request, is_free), "it has most of the prompt"
         if number is None:
-            number, why = replicas.least_burdened(request), "the fastest of those with a free sequence"
+            number, why = replicas.least_burdened(request, here=here), "the fastest of those with a free sequence"
         if number is not None and self._decisions.sink is not None:
             self._decisions.sink("route", request, f"engine {number}: {why}")
         return number
 
+    @property
+    def _in_use_here(self) -> int:
+        return self.in_use - self._in_use_away
+
+    def _count(self, engine: Engine, change: int) -> None:
+        self.in_use += change
+        if engine.offer.host is not None:
+            self._in_use_away += change
+
+    def _forget(self, host: str | None) -> None:
+        """Forget the pressure of a machine without engines."""
+        if host is not None and all(engine.offer.host != host for engine in self._engines.values()):
+            del self._pressures[host]
+
     def _remove(self, engine: Engine) -> None:
-        self.in_use -= len(engine.leased)
+        self._count(engine, -len(engine.leased))
         self._busy.pop(engine.number, None)
         replicas = self._models[engine.offer.model]
         replicas.remove(engine)

@@ -132,12 +132,14 @@ class Helps:
         """Keep a request that is being parked for the next waiter that it suits."""
         self._spare.setdefault(victim.model, {})[victim.key] = victim
 
-    def take_spare(self, waiter: Request, suits: Callable[[Request], bool], *, any_model: bool) -> Request | None:
-        """Return and take a spare of the waiter's model that suits it, else one of any model where that helps too."""
+    def take_spare(
+        self, waiter: Request, suits: Callable[[Request], bool], helps: Callable[[Request], bool] | None
+    ) -> Request | None:
+        """Return and take a spare of the waiter's model that suits it, else one of any model that `helps`."""
         own = self._spare.get(waiter.model, {})
         found = next((each for each in own.values() if suits(each)), None)
-        if found is None and any_model:
-            found = next((each for spares in self._spare.values() for each in spares.values()), None)
+        if found is None and helps is not None:
+            found = next((each for spares in self._spare.values() for each in spares.values() if helps(each)), None)
         if found is not None:
             del self._spare[found.model][found.key]
         return found
@@ -240,7 +242,7 @@ class Parkings:
         any_model = self._gate.kept_free(waiter) > helps.crossing(waiter)
         frees = partial(self._frees_sequence, waiter=waiter)
         giver = None
-        victim = helps.take_spare(waiter, frees, any_model=any_model)
+        victim = helps.take_spare(waiter, frees, self._frees_machine if any_model else None)
         if victim is None:
             victim, giver = self._victim(waiter, any_model=any_model)
             if victim is None:
@@ -262,7 +264,7 @@ class Parkings:
         least = partial(self._replaceable.least, model=model, running=self._running)
 
         def may_leave(request: Request) -> bool:
-            return any_model or self._frees_sequence(request, waiter)
+            return (any_model and self._frees_machine(request)) or self._frees_sequence(request, waiter)
 
         for lower in range(max(RANKS.values()), rank, -1):
             if (victim := least(lower, accepts=may_leave)) is not None:
@@ -277,6 +279,11 @@ class Parkings:
     def _frees_sequence(self, request: Request, waiter: Request) -> bool:
         assert request.engine is not None
         return request.model == waiter.model and self._gate.suits(waiter, request.engine)
+
+    def _frees_machine(self, request: Request) -> bool:
+        """Return True if a running request counts under the limit of this machine."""
+        assert request.engine is not None
+        return self._gate.is_here(request.engine)
 
     def _park(self, request: Request) -> Park:
         assert request.engine is not None

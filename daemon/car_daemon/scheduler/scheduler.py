@@ -171,8 +171,8 @@ class Scheduler:
         model = self.gate.model_of(engine)
         self.gate.withdraw(engine)
         actions = self._recovery.recover(model, self.table.of_engine(engine), now, suspect)
-        if model is not None:
-            self.waiting.freed(model, None)
+        # Of all models, because the leases that it had count under the limit of a machine.
+        self.waiting.freed_all()
         return actions + self._allocator.allocate(now)
 
     def model_failed(
@@ -206,5 +206,13 @@ class Scheduler:
 
     def _release(self, engine: int, key: int) -> None:
         model = self.gate.release(engine, key)
-        if model is not None and self.waiting.requests:
+        if model is None or not self.waiting.requests:
+            return
+        if not self.gate.spread:
             self.waiting.freed(model, engine)
+        elif self.gate.machine_limit is None:
+            # Because the lease may open the other engines of its host, which pressure kept shut.
+            self.waiting.freed(model, None)
+        else:
+            # Because the limit of this machine, which kept lanes of any model shut, does not end the search for leases.
+            self.waiting.freed_all()

@@ -22,6 +22,7 @@ from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import Client, Failure, Prompt, Request, RequestSpec, Session
 from car_daemon.scheduler.routing.replicas import EngineOffer
 from car_daemon.scheduler.scheduler import Scheduler
+from car_protocol.capacity import Pressure
 from car_protocol.infer import Priority
 
 Shape = tuple[str, int, object]
@@ -69,6 +70,7 @@ class FakeEngine:
     model: str
     sequences: int
     device: str = "cpu"
+    host: str | None = None
     preparing: set[int] = field(default_factory=set)
     running: set[int] = field(default_factory=set)
     to_park: set[int] = field(default_factory=set)
@@ -217,13 +219,21 @@ class World:
         self.prepare(engine, request.key)
         return request
 
-    def start_engine(self, model: str = "m", sequences: int = 2, device: str = "cpu") -> FakeEngine:
+    def start_engine(
+        self, model: str = "m", sequences: int = 2, device: str = "cpu", host: str | None = None
+    ) -> FakeEngine:
         """Let an engine become ready."""
         self.engines_started += 1
-        engine = FakeEngine(self.engines_started, model, sequences, device)
+        engine = FakeEngine(self.engines_started, model, sequences, device, host)
         self.engines[engine.number] = engine
-        self.do(self.scheduler.engine_ready(engine.number, EngineOffer(model, sequences, device), self.now))
+        offer = EngineOffer(model, sequences, device, host=host)
+        self.do(self.scheduler.engine_ready(engine.number, offer, self.now))
         return engine
+
+    def press(self, host: str, level: Pressure) -> None:
+        """Let the memory of another machine run short, or recover."""
+        self.gate.press(host, level)
+        self.do(self.scheduler.allocate(self.now))
 
     def lose_engine(self, engine: FakeEngine, suspect: int | None = None) -> None:
         """Kill an engine, which hung at a `suspect`.

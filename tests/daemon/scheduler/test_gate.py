@@ -147,3 +147,63 @@ def test_capacity_is_never_below_one() -> None:
     gate.pressure = "critical"
     assert gate.capacity("m") == 1
     assert gate.try_lease(request(1)) == 1
+
+
+def gate_over(*engines: tuple[int, str, int], here: int = 0, limit: int | None = None) -> Gate:
+    """Return a gate with engines by number, host and sequences, and one of this machine."""
+    gate = Gate(limit)
+    for number, host, sequences in engines:
+        gate.declare(number, EngineOffer("m", sequences, host=host))
+    if here:
+        gate.declare(99, EngineOffer("m", here))
+    return gate
+
+
+def test_capacity_is_the_sum_over_all_machines() -> None:
+    assert gate_over((1, "n1", 4), (2, "n2", 8), here=2).capacity("m") == 14
+
+
+def test_the_limit_of_the_machine_counts_this_machine_alone() -> None:
+    gate = gate_over((1, "n1", 4), here=4, limit=1)
+    assert gate.capacity("m") == 5
+    engines = [gate.try_lease(request(key)) for key in range(6)]
+    assert (engines.count(99), engines.count(1), engines.count(None)) == (1, 4, 1)
+    assert (gate.in_use, gate.occupancy("m").machine_leased) == (5, 1)
+
+
+def test_a_host_short_of_memory_gets_less_and_the_others_what_they_had() -> None:
+    gate = gate_over((1, "n1", 4), (2, "n2", 4), here=4)
+    gate.press("n1", "critical")
+    assert gate.capacity("m") == 10
+    engines = [gate.try_lease(request(key)) for key in range(12)]
+    assert [engines.count(number) for number in (1, 2, 99, None)] == [2, 4, 4, 2]
+
+
+def test_pressure_here_takes_nothing_from_other_machines() -> None:
+    gate = gate_over((1, "n1", 4), here=4)
+    gate.pressure = "critical"
+    assert gate.capacity("m") == 6
+
+
+def test_a_host_under_pressure_runs_one_request_at_least_and_ends_none() -> None:
+    gate = gate_over((1, "n1", 1), (2, "n2", 4))
+    assert all(gate.try_lease(request(key)) for key in range(5))
+    gate.press("n1", "critical")
+    gate.press("n2", "critical")
+    assert (gate.capacity("m"), gate.leased("m"), gate.available("m")) == (3, 5, 0)
+
+
+def test_a_host_that_recovers_has_all_of_its_sequences_again() -> None:
+    gate = gate_over((1, "n1", 4), (2, "n2", 1))
+    gate.press("n1", "critical")
+    engines = [gate.try_lease(request(key)) for key in range(4)]
+    gate.press("n1", "none")
+    assert (engines[3], gate.available("m"), gate.try_lease(request(9))) == (None, 2, 1)
+
+
+def test_the_pressure_of_a_host_is_forgotten_with_its_last_engine() -> None:
+    gate = gate_over((1, "n1", 4))
+    gate.press("n1", "critical")
+    gate.withdraw(1)
+    gate.declare(2, EngineOffer("m", 4, host="n1"))
+    assert gate.capacity("m") == 4

@@ -11,11 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.request import Request, RequestSpec, State
+from car_protocol.capacity import Pressure
 from car_protocol.infer import Priority
 from tests.daemon.scheduler.fakes import FakeEngine, World
 
 MODELS = ("a", "b")
 DEVICES = ("cpu", "gpu0")
+HOSTS = ("n1", "n2")
+USABLE: dict[Pressure, float] = {"none": 1.0, "some": 0.75, "critical": 0.5}
 TIMEOUTS = st.none() | st.floats(0.5, 5.0)
 CHOICES = st.integers(0, 2**16)
 FAILED = ("deadline_exceeded", "engine_lost", "internal_error")
@@ -42,6 +45,7 @@ class Interleavings(RuleBasedStateMachine):
         self.world = World(limit, bounds)
         self.world.scheduler.set_weights({1: 2.0})
         self.clients: list[list[int]] = [[], [], []]
+        self.pressures: dict[str, Pressure] = {}  # of the hosts that have engines
         for model, count in zip(MODELS, sequences, strict=False):
             self.world.start_engine(model, count)
 
@@ -147,10 +151,23 @@ class Interleavings(RuleBasedStateMachine):
 
     # Events of engines.
 
-    @rule(model=st.sampled_from(MODELS), sequences=st.integers(1, 3), device=st.sampled_from(DEVICES))
-    def engine_ready(self, model: str, sequences: int, device: str) -> None:
-        if len(self.world.engines_of(model)) < 2:
-            self.world.start_engine(model, sequences, device)
+    @rule(
+        model=st.sampled_from(MODELS),
+        sequences=st.integers(1, 3),
+        device=st.sampled_from(DEVICES),
+        host=st.sampled_from([None, None, *HOSTS]),
+    )
+    def engine_ready(self, model: str, sequences: int, device: str, host: str | None = None) -> None:
+        if len(self.world.engines_of(model)) < 2 + bool(host):
+            if host is not None:
+                self.pressures.setdefault(host, "none")
+            self.world.start_engine(model, sequences, device, host)
+
+    @rule(host=st.sampled_from(HOSTS), level=st.sampled_from(list(USABLE)))
+    def host_pressed(self, host: str, level: Pressure) -> None:
+        self.world.press(host, level)
+        if host in self.pressures:
+            self.pressures[host] = level
 
     @rule(choice=CHOICES, refused=st.integers(0, 9))
     def prepared(self, choice: int, refused: int) -> None:
@@ -186,6 +203,8 @@ class Interleavings(RuleBasedStateMachine):
         engine = pick(list(self.world.engines.values()), choice)
         if engine is not None and likely:
             self.world.lose_engine(engine)
+            up = {each.host for each in self.world.engines.values()}
+            self.pressures = {host: level for host, level in self.pressures.items() if host in up}
 
     @rule(model=st.sampled_from(MODELS), unlikely=st.integers(0, 3))
     def model_failed(self, model: str, unlikely: int) -> None:
@@ -204,7 +223,36 @@ class Interleavings(RuleBasedStateMachine):
         for model in MODELS:
             assert gate.leased(model) == sum(len(engine.running) for engine in self.world.engines_of(model))
             assert gate.leased(model) <= (gate.declared(model) or 0)
-        assert gate.machine_limit is None or gate.in_use <= gate.machine_limit
+        engines = self.world.engines.values()
+        assert gate.in_use == sum(len(engine.running) for engine in engines)
+        assert gate.machine_limit is None or self.leased_here() <= gate.machine_limit
+
+    @invariant()
+    def capacity_is_the_sum_over_machines(self) -> None:
+        for model in MODELS:
+            shares = [self.most(model, host) for host in (None, *HOSTS)]
+            assert self.world.gate.capacity(model) == max(1, sum(shares))
+            assert self.world.gate.available(model) == sum(self.free(model, host) for host in (None, *HOSTS))
+
+    def leased_here(self) -> int:
+        return sum(len(engine.running) for engine in self.world.engines.values() if engine.host is None)
+
+    def most(self, model: str, host: str | None) -> int:
+        """Return the requests of a model that a machine may run at once."""
+        declared = sum(each.sequences for each in self.world.engines_of(model) if each.host == host)
+        if host is None:
+            limit = self.world.gate.machine_limit
+            return declared if limit is None else min(declared, limit)
+        return max(1, int(declared * USABLE[self.pressures[host]])) if declared else 0
+
+    def free(self, model: str, host: str | None) -> int:
+        """Return the requests of a model that a machine may start now."""
+        engines = [each for each in self.world.engines_of(model) if each.host == host]
+        free = self.most(model, host) - sum(len(engine.running) for engine in engines)
+        limit = self.world.gate.machine_limit
+        if host is None and limit is not None:
+            free = min(free, limit - self.leased_here())
+        return max(0, free)
 
     @invariant()
     def every_request_has_its_one_answer_or_is_in_flight(self) -> None:
@@ -227,7 +275,8 @@ class Interleavings(RuleBasedStateMachine):
     def nothing_waits_while_a_lease_is_free_for_it(self) -> None:
         for request in self.world.scheduler.waiting.requests.values():
             assert request.state in (State.WAITING, State.PARKED)
-            assert self.world.gate.available(request.model) == 0 or not self.engines_for(request)
+            engines = self.engines_for(request)
+            assert not any(self.free(request.model, engine.host) for engine in engines)
 
     @invariant()
     def everything_runs_where_it_may(self) -> None:

@@ -5,13 +5,14 @@ from msgspec import Struct, field
 from car_daemon.host.devices import is_on
 from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
 from car_daemon.scheduler.request import Request
+from car_daemon.scheduler.routing.hosts import Hosts, Share
 
 
 class EngineOffer(Struct, frozen=True):
     """An engine's declaration: sequences of one model, on one device, each of `context_tokens`.
 
     `rates` are its tokens per second with 1, 2, ... running sequences, empty where they were not measured; a prompt
-    token takes as long as `prompt_share` answer tokens.
+    token takes as long as `prompt_share` answer tokens. `host` is another machine's name, None on this one.
     """
 
     model: str
@@ -20,6 +21,7 @@ class EngineOffer(Struct, frozen=True):
     context_tokens: int = 2**31
     rates: tuple[float, ...] = ()
     prompt_share: float = 1.0
+    host: str | None = None
 
     def burden(self, leased: int) -> float:
         """Return the seconds of a token with one more sequence; the part of its sequences where no rates are known."""
@@ -36,15 +38,24 @@ class Engine(Struct, eq=False):
     sessions: int  # that it ran last
     leased: set[int] = field(default_factory=set)  # keys of the requests that have a lease
     closed: bool = False  # it prepares no new requests
+    shut: bool = False  # the memory pressure of its host leaves it no lease
 
     @property
     def free(self) -> int:
-        """Sequences without a lease."""
-        return max(0, self.offer.sequences - len(self.leased))
+        """Sequences without a lease that may have one."""
+        return 0 if self.shut else max(0, self.offer.sequences - len(self.leased))
+
+
+# Device, context tokens, and whether it is this machine.
+_Kind = tuple[str, int, bool]
+
+
+def _kind(offer: EngineOffer) -> _Kind:
+    return offer.device, offer.context_tokens, offer.host is None
 
 
 class Group:
-    """The engines of a model on one device with sequences of one length."""
+    """The engines of a model on one device with sequences of one length, here or on other machines."""
 
     def __init__(self) -> None:
         self.free = 0  # sequences without a lease
@@ -56,16 +67,15 @@ class Groups:
     """The engines of one model by device and length of sequences, which decide where a request may run."""
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[str, int], Group] = {}  # by device and context tokens
+        self._groups: dict[_Kind, Group] = {}
 
     def of(self, offer: EngineOffer) -> Group:
         """Return the group of an engine that is in one."""
-        return self._groups[offer.device, offer.context_tokens]
+        return self._groups[_kind(offer)]
 
     def add(self, engine: Engine) -> None:
         """Count an engine and its free sequences."""
-        offer = engine.offer
-        group = self._groups.setdefault((offer.device, offer.context_tokens), Group())
+        group = self._groups.setdefault(_kind(engine.offer), Group())
         group.engines += 1
         group.free += engine.free
 
@@ -76,35 +86,38 @@ class Groups:
         group.free -= engine.free
         group.by_burden.discard(engine.number)
         if not group.engines:
-            del self._groups[engine.offer.device, engine.offer.context_tokens]
+            del self._groups[_kind(engine.offer)]
 
-    def free_on(self, device: str) -> int:
-        """Return the free sequences on a device."""
-        return sum(group.free for (place, _), group in self._groups.items() if is_on(place, device))
+    def free_on(self, device: str, *, here: bool) -> int:
+        """Return the free sequences on a device, of this machine or of the others."""
+        return sum(
+            group.free for (place, _, local), group in self._groups.items() if local is here and is_on(place, device)
+        )
 
     def free_for(self, request: Request) -> int:
-        """Return the free sequences of the engines that a request may run on."""
-        return sum(group.free for group in self._suitable(request))
+        """Return the free sequences of this machine's engines that a request may run on."""
+        return sum(group.free for here, group in self._suitable(request) if here)
 
-    def least_burdened(self, request: Request) -> int | None:
-        """Return the engine with a free sequence that gives a request most tokens per second."""
-        heaps = [group.by_burden for group in self._suitable(request)]
+    def least_burdened(self, request: Request, *, here: bool) -> int | None:
+        """Return the free engine that gives a request most tokens per second; without `here`, of other machines."""
+        heaps = [group.by_burden for local, group in self._suitable(request) if here or not local]
         ranks = [(rank, heap) for heap in heaps if (rank := heap.least()) is not None]
         return min(ranks, key=lambda each: each[0])[1].first() if ranks else None
 
     def serve(self, device: str | None) -> bool:
         """Return True if an engine is up on a device, or on any."""
-        return any(is_on(place, device) for place, _ in self._groups)
+        return any(is_on(place, device) for place, _, _ in self._groups)
 
     def suit(self, request: Request, offer: EngineOffer) -> bool:
         """Return True if a request may run on such an engine: on its device, in sequences that are long enough."""
         return is_on(offer.device, request.spec.device) and self._fits(request, offer.context_tokens)
 
-    def _suitable(self, request: Request) -> list[Group]:
+    def _suitable(self, request: Request) -> list[tuple[bool, Group]]:
+        """Return the groups that a request may run in, each with whether it is of this machine."""
         device = request.spec.device
         return [
-            group
-            for (place, tokens), group in self._groups.items()
+            (local, group)
+            for (place, tokens, local), group in self._groups.items()
             if is_on(place, device) and self._fits(request, tokens)
         ]
 
@@ -113,7 +126,7 @@ class Groups:
         if request.prompt.tokens + request.prompt.room <= context_tokens:
             return True
         device = request.spec.device
-        return context_tokens == max(tokens for place, tokens in self._groups if is_on(place, device))
+        return context_tokens == max(tokens for place, tokens, _ in self._groups if is_on(place, device))
 
 
 class Replicas:
@@ -122,19 +135,32 @@ class Replicas:
     def __init__(self) -> None:
         self.engines: dict[int, Engine] = {}  # by number
         self.groups = Groups()  # the same engines
-        self.declared = 0  # sequences
+        self.hosts = Hosts()  # those of them on other machines
+        self.declared = 0  # sequences, over all machines
         self.leased = 0
 
     def __repr__(self) -> str:
         return f"<Replicas {len(self.engines)}, {self.leased}/{self.declared} leased>"
 
-    def add(self, engine: Engine) -> None:
-        """Add an engine without leases."""
+    @property
+    def declared_here(self) -> int:
+        """The sequences of this machine's engines."""
+        return self.declared - self.hosts.declared
+
+    @property
+    def leased_here(self) -> int:
+        """The leased ones of them."""
+        return self.leased - self.hosts.leased
+
+    def add(self, engine: Engine, usable: float = 1.0) -> None:
+        """Add an engine without leases; on another machine, `usable` is the part that its pressure leaves."""
         self.engines[engine.number] = engine
         self.groups.add(engine)
         self.declared += engine.offer.sequences
         for each in self.engines.values() if len(self.engines) == 2 else (engine,):
             self.rank(each)
+        if engine.offer.host is not None:
+            self._settle(self.hosts.add(engine.offer.host, engine.number, engine.offer.sequences, usable))
 
     def remove(self, engine: Engine) -> None:
         """Remove an engine and its leases."""
@@ -142,6 +168,14 @@ class Replicas:
         self.groups.remove(engine)
         self.declared -= engine.offer.sequences
         self.leased -= len(engine.leased)
+        if engine.offer.host is not None:
+            offer, leased = engine.offer, len(engine.leased)
+            self._settle(self.hosts.remove(engine.offer.host, engine.number, offer.sequences, leased))
+
+    def press(self, host: str, usable: float) -> None:
+        """Let this part of another machine's sequences be leased; running work is never ended for it."""
+        if (share := self.hosts.press(host, usable)) is not None:
+            self._settle(share)
 
     def lease(self, engine: Engine, key: int) -> None:
         """Count a lease of a free sequence."""
@@ -171,13 +205,13 @@ class Replicas:
         )
         return None if engine is None else engine.number
 
-    def least_burdened(self, request: Request) -> int | None:
-        """Return the engine with a free sequence that gives a request most tokens per second."""
+    def least_burdened(self, request: Request, *, here: bool = True) -> int | None:
+        """Return the free engine that gives a request most tokens per second; without `here`, of other machines."""
         if len(self.engines) == 1:
             (engine,) = self.engines.values()
             device = request.spec.device
             return engine.number if engine.free and (device is None or is_on(engine.offer.device, device)) else None
-        return self.groups.least_burdened(request)
+        return self.groups.least_burdened(request, here=here)
 
     def rank(self, engine: Engine) -> None:
         """Rank an engine among several by its leases; of equal ones the one with fewer sessions goes first."""
@@ -185,12 +219,25 @@ class Replicas:
             return
         offer, leased = engine.offer, len(engine.leased)
         heap = self.groups.of(offer).by_burden
-        if leased < offer.sequences:
+        if engine.free:
             heap.set(engine.number, (offer.burden(leased), engine.sessions, engine.number))
         else:
             heap.discard(engine.number)
 
     def _count(self, engine: Engine, change: int) -> None:
         self.leased += change
-        self.groups.of(engine.offer).free -= change
+        if not engine.shut:
+            self.groups.of(engine.offer).free -= change
         self.rank(engine)
+        if engine.offer.host is not None:
+            self._settle(self.hosts.lease(engine.offer.host, change))
+
+    def _settle(self, share: Share) -> None:
+        """Shut the engines of a host that has no lease left under its pressure, or open them again."""
+        for engine in (self.engines[number] for number in share.engines):
+            if engine.shut is not share.shut:
+                group = self.groups.of(engine.offer)
+                group.free -= engine.free
+                engine.shut = share.shut
+                group.free += engine.free
+                self.rank(engine)
