@@ -23,6 +23,7 @@ from car_daemon.engine.llama.sampling.chains import SamplerChains
 from car_daemon.engine.llama.sampling.logprobs import Logprobs
 from car_daemon.engine.loaded import LoadedModel
 from car_daemon.engine.memory_limits import STACK_BYTES, limit_memory
+from car_daemon.engine.placed_model import PlacedModel
 from car_daemon.engine.prompt.constraints import OutputConstraints
 from car_daemon.engine.prompt.context_limit import ContextLimit
 from car_daemon.engine.prompt.conversation import Conversations
@@ -58,6 +59,7 @@ class Assembled:
     encoder: Encoder | None
     ready: Ready
     curve_check: CurveCheck
+    placed: PlacedModel
 
     def heartbeat(self, job: RunningJob | None) -> Heartbeat:
         """Return the loop's progress and the running job; also compares the costs of steps with the measured curve."""
@@ -65,7 +67,7 @@ class Assembled:
         progress = self.loop.progress
         started = progress.step_started
         age = 0.0 if started is None else (time.perf_counter() - started) * 1000
-        return Heartbeat(progress.step, age, self.loop.counters, job)
+        return Heartbeat(progress.step, age, self.loop.counters, job, self.placed.readings())
 
 
 class Assembly:
@@ -139,7 +141,7 @@ class Assembly:
             inputs=size.inputs,
             sandbox=limited,
         )
-        return Assembled(loop, tokenizer, encoder, ready, curve_check)
+        return Assembled(loop, tokenizer, encoder, ready, curve_check, loaded.placed)
 
     @cached_property
     def _samplers(self) -> SamplerChains:

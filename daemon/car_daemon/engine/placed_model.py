@@ -7,11 +7,11 @@ from msgspec import structs
 
 from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, Placement, Slot, plan, usable
-from car_daemon.engine.llama.devices import read_devices
+from car_daemon.engine.llama.devices import read_devices, readings
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.host.devices import Device, gpu_number
 from car_daemon.host.memory import read_memory
-from car_daemon.ipc.frames import DeviceUse, FromEngine, HeaderSizes, Load, Warned
+from car_daemon.ipc.frames import DeviceMemory, DeviceUse, FromEngine, HeaderSizes, Load, Warned
 
 _MIB = 1 << 20
 # The second try uses this part of what the first one used of the free memory of devices.
@@ -84,6 +84,10 @@ class PlacedModel:
     def machine(self) -> Machine:
         """The host and the devices of the placement, with what is free now."""
         return Machine(max(0, self._host_free() - self._load.reserve_bytes), self._devices())
+
+    def readings(self) -> list[DeviceMemory]:
+        """Return the memory of the placement's devices now."""
+        return [] if self.placement is None else readings(self._devices())
 
     def uses(self) -> list[DeviceUse]:
         """Return what was planned and what is taken on each device now."""

@@ -166,11 +166,11 @@ class EngineProcess:
         return True
 
     def _found_devices(self) -> list[DeviceMemory]:
-        from car_daemon.engine.llama.devices import read_devices
+        from car_daemon.engine.llama.devices import read_devices, readings
         from car_daemon.engine.llama.library import silence
 
         silence()
-        return [DeviceMemory(each.name, each.free, each.total, each.shared) for each in read_devices()]
+        return readings(read_devices())
 
     def _load(self, load: Load) -> None:
         from car_daemon.engine.assembly import Assembly

@@ -138,6 +138,7 @@ class EngineLife:
                 now = self._clock()
                 self._health.beat(message, now)
                 self._replica.counters.update(now, message.counters)
+                self._replica.devices = message.devices
             case Loading():
                 self._replica.advance(message.done)
             case Ready():

@@ -418,12 +418,16 @@ class RunningJob(Struct, frozen=True, array_like=True):
 
 
 class Heartbeat(Struct, frozen=True, tag=True):
-    """Sent every second: the loop's step number, the age of the running step in ms, and the running job."""
+    """Sent every second: the loop's step number, the age of the running step in ms, and the running job.
+
+    `devices` are the GPUs that hold a part of the model.
+    """
 
     step: int
     step_age_ms: float
     counters: dict[str, float]
     job: RunningJob | None = None
+    devices: list[DeviceMemory] = []
 
 
 class Warned(Struct, frozen=True, tag=True):

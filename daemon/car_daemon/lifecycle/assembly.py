@@ -23,6 +23,7 @@ from car_daemon.host.memory import MemorySource, read_memory
 from car_daemon.host.process_limits import within_descriptors
 from car_daemon.host.timers import Idleness, LoopLag
 from car_daemon.host.ttl_cache import TtlCache
+from car_daemon.lifecycle.device_pressure import pressure_by_device, pressure_on, worse
 from car_daemon.lifecycle.drain import Drain
 from car_daemon.lifecycle.model_events import Dependents, ModelEvents
 from car_daemon.lifecycle.pressure_watch import PressureWatch
@@ -167,13 +168,21 @@ class Assembly:
     @cached_property
     def keep_alive(self) -> KeepAlive:
         """Unloads models that are idle."""
-        return KeepAlive(self.manager.eviction, lambda: self.scheduler.gate.pressure, clock=self._clock)
+        pressure = lambda entry: worse(self.scheduler.gate.pressure, pressure_on(entry))  # noqa: E731 - read at each change
+        return KeepAlive(self.manager.eviction, pressure, clock=self._clock)
 
     @cached_property
     def pressure(self) -> PressureWatch:
         """Watches memory."""
         gate, changed = self.scheduler.gate, self.model_events.pressure_changed
-        return PressureWatch(gate, self._config.pressure, self._seams.memory, changed, clock=self._clock)
+        return PressureWatch(
+            gate,
+            self._config.pressure,
+            self._seams.memory,
+            changed,
+            read_devices=lambda: pressure_by_device(self.pool),
+            clock=self._clock,
+        )
 
     @cached_property
     def weights(self) -> WeightsWatch:

@@ -1,18 +1,23 @@
-"""The watch of memory pressure, which sets the gate's level."""
+"""The watch of memory pressure: the host's sets the gate's level, that of GPUs unloads idle models sooner."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from car_daemon.host.event_log import log
 from car_daemon.host.memory import MemorySource
 from car_daemon.host.pressure import PressureGauge, PressureLimits
 from car_daemon.host.timers import Periodic
 from car_daemon.scheduler.gate import Gate
+from car_protocol.capacity import Pressure
 
 _PERIOD_S = 0.5
 
 
 class PressureWatch:
-    """Reads memory twice a second; calls `changed` after the gate got another level."""
+    """Reads memory twice a second; calls `changed` after the gate or a device got another level.
+
+    `read_devices` returns the levels of GPUs by name. A sequence has its memory on a device from the load on:
+    running fewer of them frees nothing there, so the gate's level is that of the host.
+    """
 
     def __init__(
         self,
@@ -21,12 +26,15 @@ class PressureWatch:
         read_memory: MemorySource,
         changed: Callable[[], None],
         *,
+        read_devices: Callable[[], Mapping[str, Pressure]],
         clock: Callable[[], float],
     ) -> None:
         self._gate = gate
         self._gauge = PressureGauge(limits)
         self._read_memory = read_memory
         self._changed = changed
+        self._read_devices = read_devices
+        self._devices: dict[str, Pressure] = {}  # at the last look
         self._clock = clock
         self._readings = Periodic(_PERIOD_S, self.look)
 
@@ -43,7 +51,8 @@ class PressureWatch:
         self._readings.stop()
 
     def look(self) -> None:
-        """Read memory once and pass a change of the level on."""
+        """Read memory once and pass changes of levels on."""
+        self._look_at_devices()
         try:
             reading = self._read_memory()
         except OSError as error:
@@ -61,3 +70,11 @@ class PressureWatch:
             full_percent=reading.full_percent,
         )
         self._changed()
+
+    def _look_at_devices(self) -> None:
+        before, self._devices = self._devices, dict(self._read_devices())
+        changed = {name: level for name, level in self._devices.items() if level != before.get(name, "none")}
+        for name, level in changed.items():
+            log.warning("device.pressure", device=name, pressure=level)
+        if changed:
+            self._changed()

@@ -30,9 +30,14 @@ class IdleModels(Protocol):
 
 
 class KeepAlive:
-    """Unloads models that were idle for `keep_alive_s`, sooner under memory pressure; `clock` in seconds."""
+    """Unloads models that were idle for `keep_alive_s`, sooner under memory pressure; `clock` in seconds.
 
-    def __init__(self, models: IdleModels, pressure: Callable[[], Pressure], *, clock: Callable[[], float]) -> None:
+    `pressure` is that on the host and on the devices of a model.
+    """
+
+    def __init__(
+        self, models: IdleModels, pressure: Callable[[ModelEntry], Pressure], *, clock: Callable[[], float]
+    ) -> None:
         self._models = models
         self._pressure = pressure
         self._clock = clock
@@ -40,7 +45,7 @@ class KeepAlive:
         self._armed_for = math.inf  # in seconds of `clock`
 
     def __repr__(self) -> str:
-        return f"<KeepAlive pressure={self._pressure()} next_in_s={self._armed_for - self._clock():g}>"
+        return f"<KeepAlive next_in_s={self._armed_for - self._clock():g}>"
 
     def changed(self) -> None:
         """Arm the timer anew after models became idle or the pressure changed."""
@@ -53,7 +58,7 @@ class KeepAlive:
             self._armed_for = next_at
             delay_s = max(0.0, next_at - self._clock())
             self._timer.arm(delay_s)
-            log.debug("keep_alive.armed", model=entry.name, after_s=delay_s, pressure=self._pressure())
+            log.debug("keep_alive.armed", model=entry.name, after_s=delay_s, pressure=self._pressure(entry))
 
     def look(self) -> None:
         """Unload the models whose keep-alive time is over, and arm the timer for the next one."""
@@ -62,7 +67,9 @@ class KeepAlive:
             if self._ends_at(entry) <= self._clock():
                 idle_s = round(self._clock() - self._models.used_at(entry), 1)
                 kept_s = entry.configured.keep_alive_s
-                log.info("model.idle", model=entry.name, idle_s=idle_s, keep_alive_s=kept_s, pressure=self._pressure())
+                log.info(
+                    "model.idle", model=entry.name, idle_s=idle_s, keep_alive_s=kept_s, pressure=self._pressure(entry)
+                )
                 self._models.unload(entry)
         self.changed()
 
@@ -72,4 +79,4 @@ class KeepAlive:
         self._armed_for = math.inf
 
     def _ends_at(self, entry: ModelEntry) -> float:
-        return self._models.used_at(entry) + entry.configured.keep_alive_s * _PART[self._pressure()]
+        return self._models.used_at(entry) + entry.configured.keep_alive_s * _PART[self._pressure(entry)]

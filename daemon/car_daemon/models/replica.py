@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from car_daemon.ipc.frames import Ready
+from car_daemon.ipc.frames import DeviceMemory, Ready
 from car_daemon.models.split_files import Weights
 
 ReplicaState = Literal["unloaded", "loading", "ready", "failed"]
@@ -52,6 +52,7 @@ class Replica:
         self.engine: int | None = None  # the engine's number
         self.pid: int | None = None
         self.counters = Counters()
+        self.devices: list[DeviceMemory] = []  # the GPUs of its engine at the last heartbeat
         self.restarts = 0  # engines started in place of a dead one
         self.served = False  # whether it was ever up
         self.weights: Weights | None = None  # the files that its engine opened last
@@ -91,6 +92,7 @@ class Replica:
         """Forget an engine that is gone."""
         self.engine = self.pid = None
         self.counters = Counters()
+        self.devices = []
 
 
 class Supervisor(Protocol):

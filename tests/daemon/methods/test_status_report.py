@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from car_daemon.host.memory import MemoryReading
-from car_daemon.ipc.frames import DeviceUse, Prepared, RequestUpdate, StepDone
+from car_daemon.ipc.frames import DeviceMemory, DeviceUse, Prepared, RequestUpdate, StepDone
 from car_daemon.methods.capacity_report import CapacityReport
 from car_daemon.methods.model_report import ModelReport
 from car_daemon.methods.status_report import StatusReport
@@ -121,6 +121,8 @@ def test_an_engine_reports_what_was_planned_and_taken_on_each_device(reported: R
     reported.replica.become("ready", ready=structs.replace(ready, devices=[use], host_experts=3))
     expected = DeviceStatus(name="CUDA0", layers=33, planned_bytes=70, taken_bytes=60, free_bytes=20, total_bytes=80)
     assert (reported.engine.devices, reported.engine.host_experts) == ([expected], 3)
+    reported.replica.devices = [DeviceMemory("CUDA0", free=5, total=80)]
+    assert reported.engine.devices == [structs.replace(expected, free_bytes=5)]
 
 
 def test_the_queue_is_healthy_below_four_fifths_of_its_limit_in_each_class(reported: Reported) -> None:

@@ -20,7 +20,7 @@ class World:
         self.went = asyncio.Event()
         settings = ModelSettings(Path("m"), keep_alive_s=100.0)
         self.entries = [ModelEntry(name, settings, default=False, on_change=lambda _: None) for name in used_at]
-        self.keep_alive = KeepAlive(self, lambda: self.level, clock=lambda: self.now)
+        self.keep_alive = KeepAlive(self, lambda _: self.level, clock=lambda: self.now)
 
     def idle(self) -> list[ModelEntry]:
         return sorted((each for each in self.entries if each.name not in self.gone), key=self.used_at)

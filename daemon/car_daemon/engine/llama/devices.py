@@ -1,11 +1,13 @@
 """The devices that ggml finds, with their memory: its registry, which the binding does not wrap."""
 
 import ctypes
+from functools import cache
 from typing import Any, Protocol
 
 from llama_cpp import llama_cpp as binding
 
 from car_daemon.host.devices import Device
+from car_daemon.ipc.frames import DeviceMemory
 
 # ggml's numbers for devices with memory of their own, and for those that share the host's.
 _OWN, _SHARED = 1, 2
@@ -74,13 +76,23 @@ class GgmlRegistry:
 
 def read_devices(registry: Registry | None = None) -> tuple[Device, ...]:
     """Return the GPUs in ggml's order, with their memory now."""
-    registry = registry or GgmlRegistry()
+    registry = registry or _ggml()
     handles = [registry.get(number) for number in range(registry.count())]
     return tuple(
         Device(registry.name(handle), *registry.memory(handle), shared=registry.kind(handle) == _SHARED)
         for handle in handles
         if registry.kind(handle) in (_OWN, _SHARED)
     )
+
+
+@cache
+def _ggml() -> GgmlRegistry:
+    return GgmlRegistry()
+
+
+def readings(devices: tuple[Device, ...]) -> list[DeviceMemory]:
+    """Return the memory of devices for a frame."""
+    return [DeviceMemory(each.name, each.free, each.total, each.shared) for each in devices]
 
 
 class _Override(ctypes.Structure):
