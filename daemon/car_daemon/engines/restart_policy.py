@@ -26,6 +26,7 @@ class RestartPolicy:
         self._backoff_s = limits.first_backoff_s
         self.packed = True  # whether the next engine may pack the weights for these cores
         self._load_causes: set[tuple[str, bool]] = set()  # of deaths since the last load, each with its packing
+        self._crashed: set[bool] = set()  # packings whose loads crashed since the last load
 
     def __repr__(self) -> str:
         return f"<RestartPolicy backoff_s={self._backoff_s:g} packed={self.packed} {self._circuit!r}>"
@@ -39,21 +40,24 @@ class RestartPolicy:
         """Count a load that succeeded: the backoff begins anew, and a trial closes the circuit."""
         self._circuit.ready()
         self._load_causes.clear()
+        self._crashed.clear()
         self._backoff_s = self._limits.first_backoff_s
 
     def died_loading(self, status: int, cause: str | None) -> bool:
-        """Return whether a load died of this cause before: another try would end in the same way.
+        """Return whether a load died of this cause before, or crashed otherwise packed: another try would end alike.
 
         A crash is a cause too; it toggles packing, since packed weights crash on some CPUs.
         """
-        if cause is None and status in _CRASHES:
+        crashed = status in _CRASHES
+        if cause is None and crashed:
             cause = f"signal {-status}"
         repeated = (cause, self.packed) in self._load_causes
         if cause is not None:
             self._load_causes.add((cause, self.packed))
-        if status in _CRASHES:
+        if crashed:
+            self._crashed.add(self.packed)
             self.packed = not self.packed
-        return repeated
+        return repeated or (crashed and self.packed in self._crashed)
 
     def died(self, now: float) -> float | str:
         """Return the seconds before the next life, or why the model is given up for `cool_down_s`."""

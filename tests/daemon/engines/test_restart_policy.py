@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+
 from car_daemon.engines.circuit_breaker import CircuitLimits
 from car_daemon.engines.restart_policy import RestartLimits, RestartPolicy
 
@@ -29,13 +31,18 @@ def test_a_crash_turns_packing_off_and_the_next_crash_on_again() -> None:
     policy = policy_of()
     assert [policy.died_loading(-signal.SIGKILL, None), policy.packed] == [False, True]
     assert [policy.died_loading(-signal.SIGILL, None), policy.packed] == [False, False]
-    assert [policy.died_loading(-signal.SIGILL, None), policy.packed] == [False, True]
+    assert [policy.died_loading(-signal.SIGILL, None), policy.packed] == [True, True]
 
 
-def test_a_load_that_dies_twice_alike_with_equal_packing_is_not_worth_another() -> None:
+@pytest.mark.parametrize("second", [signal.SIGILL, signal.SIGSEGV])
+def test_a_load_that_crashes_packed_and_unpacked_is_not_worth_a_third(second: signal.Signals) -> None:
     policy = policy_of()
-    crashes = [policy.died_loading(-signal.SIGILL, None) for _ in range(3)]
-    assert crashes == [False, False, True]
+    assert not policy.died_loading(-signal.SIGILL, None)
+    assert policy.died_loading(-second, None)
+
+
+def test_a_load_that_dies_twice_alike_is_not_worth_another() -> None:
+    policy = policy_of()
     assert [policy.died_loading(-signal.SIGKILL, cause) for cause in ("job", "step", "job")] == [False, False, True]
 
 

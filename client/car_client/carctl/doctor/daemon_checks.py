@@ -11,6 +11,7 @@ from car_client.client import Client
 from car_client.errors import CardError, RequestTimeout
 from car_client.results import ModelStatus, Status
 from car_protocol import PROTOCOL, __version__
+from car_protocol.models import Estimate
 
 _MIB = 1024**2
 _GPUS = ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128")
@@ -28,7 +29,8 @@ def check_daemon(socket: Path, gpus: Iterable[str] = _GPUS, timeout_s: float = _
     try:
         with Client(socket, timeout=timeout_s, connect_timeout=0) as client:
             status = client.status()
-            contexts = [_context(client, model) for model in status.models if model.state == "ready"]
+            readable = [model for model in status.models if model.state != "failed" and model.size_bytes is not None]
+            contexts = [_context(client, model) for model in readable]
     except RequestTimeout:
         return [CheckResult("fail", "answer", f"no answer in {timeout_s:g} s", _STUCK)]
     except CardError as error:
@@ -38,18 +40,33 @@ def check_daemon(socket: Path, gpus: Iterable[str] = _GPUS, timeout_s: float = _
 
 
 def _context(client: Client, model: ModelStatus) -> CheckResult:
-    """Return the sequences of a model, and the lengths of which others would fit."""
+    """Return the sequences of a loaded model, and the numbers and lengths that fit, by the header of its file."""
     try:
         details = client.show_model(model.name)
     except CardError as error:
         return CheckResult("warn", "context", f"{model.name}: {explain(error)}", _LOGS)
-    sequences = sum(engine.sequences for engine in model.engines)
-    facts = f"{model.name}: {sequences} × {model.context_tokens or 0:,} tokens"
+    if details.why is not None:
+        return CheckResult("warn", "context", f"{model.name}: {details.why}", file_advice(model))
+    facts = f"{model.name}: {_sequences(model)}"
     if details.file is not None:
         facts += f", trained for {details.file.context_length:,}"
-    if details.estimate is not None and len(details.estimate.offers) > 1:
-        facts += f"; fits {offers_text(details.estimate)}"
+    if details.estimate is not None:
+        facts += _offers(details.estimate, loaded=model.state == "ready")
     return CheckResult("ok", "context", facts)
+
+
+def _sequences(model: ModelStatus) -> str:
+    if model.state != "ready":
+        return model.state
+    sequences = sum(engine.sequences for engine in model.engines)
+    return f"{sequences} × {model.context_tokens or 0:,} tokens"
+
+
+def _offers(estimate: Estimate, *, loaded: bool) -> str:
+    """Return the numbers and lengths that fit; a loaded model's only one stands before it already."""
+    if len(estimate.offers) > loaded:
+        return f"; fits {offers_text(estimate)}"
+    return "; not one sequence fits now" if estimate.sequences == 0 and not loaded else ""
 
 
 def _version(status: Status, _: str | None) -> Iterator[CheckResult]:

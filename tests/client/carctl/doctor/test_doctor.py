@@ -19,7 +19,7 @@ from car_client.carctl.service.steps import Steps
 from car_protocol.errors import RpcError
 from tests.client.carctl.command import carctl
 from tests.client.fake_daemon import FakeDaemon
-from tests.client.samples import model
+from tests.client.samples import details, model
 
 NO_GPU: tuple[str, ...] = ()
 
@@ -154,9 +154,31 @@ def test_context_names_the_sequences_and_what_fits_by_their_length(daemon: FakeD
     assert context.level == "ok"
     assert context.facts == "guide: 4 × 2,048 tokens, trained for 131,072; fits 4 × 32,768 or 16 × 8,192"
     daemon.answers["models/show"] = {"model": model(), "why": "it is not a GGUF file"}
-    assert found(daemon, "context")[0].facts == "guide: 4 × 2,048 tokens"
+    (context,) = found(daemon, "context")
+    assert (context.level, context.facts) == ("warn", "guide: it is not a GGUF file")
     daemon.answers["models/show"] = RpcError("internal_error")
     assert found(daemon, "context")[0].level == "warn"
+
+
+@pytest.mark.parametrize(
+    ("offers", "sequences", "fits"),
+    [
+        ([{"sequences": 2, "context_tokens": 8192}], 2, "; fits 2 × 8,192"),
+        ([], 0, "; not one sequence fits now"),
+        ([], None, ""),  # on a GPU
+    ],
+)
+def test_context_names_what_fits_of_a_model_that_is_not_loaded(
+    daemon: FakeDaemon, offers: list[dict[str, int]], sequences: int | None, fits: str
+) -> None:
+    status = daemon.answers["daemon/status"]
+    loaded = status["models"][0]
+    unloaded = loaded | {"name": "other", "state": "unloaded", "engines": [], "context_tokens": None}
+    daemon.answers["daemon/status"] = status | {"models": [loaded, unloaded]}
+    estimate = details()["estimate"] | {"offers": offers, "sequences": sequences}
+    daemon.answers["models/show"] = details(estimate=estimate)
+    _, context = found(daemon, "context")
+    assert context.facts == f"other: unloaded, trained for 131,072{fits}"
 
 
 def test_a_daemon_that_answers_with_an_error_is_found(daemon: FakeDaemon) -> None:
