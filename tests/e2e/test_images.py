@@ -107,6 +107,16 @@ def test_several_images_and_several_requests_at_once_are_answered_as_each_alone(
     assert [thought(eyes.response(request)["result"]) for request in requests] == alone * 2
 
 
+def test_several_answers_to_an_image_are_those_that_their_seeds_give_alone(eyes: RawClient) -> None:
+    params = asked("what is ", picture(61), " here?", temperature=1.5)
+    several = eyes.result("infer", params | {"n": 4, "seed": 5})
+    alone = [eyes.result("infer", params | {"seed": 5 + index}) for index in range(4)]
+    assert [each["text"] for each in several["answers"]] == [each["text"] for each in alone]
+    assert several["usage"]["prompt_tokens"] == alone[0]["usage"]["prompt_tokens"]
+    assert several["usage"]["completion_tokens"] == sum(each["usage"]["completion_tokens"] for each in alone)
+    assert len({each["text"] for each in alone}) > 1
+
+
 def test_a_text_goes_on_while_an_image_is_encoded(eyes: RawClient) -> None:
     text = eyes.send("infer", {"messages": conversation("words alone"), "max_tokens": 40, "ignore_eos": True})
     image = eyes.send("infer", asked(picture(33), "seen?"))

@@ -1,8 +1,10 @@
 """`carctl infer`: one answer, on the terminal or into a pipe, streamed."""
 
+import secrets
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, TypeVar
 
 from car_client.calls import traced
@@ -26,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("prompt", metavar="PROMPT", help="the text; - reads it from standard input")
     add_request_arguments(parser)
-    parser.add_argument("-n", type=int, metavar="N", help="print N answers, each when all are done")
+    parser.add_argument("-n", type=int, metavar="N", help="print N answers: the first as it comes, then the others")
     form = parser.add_mutually_exclusive_group()
     add_system_argument(form)
     form.add_argument("--suffix", metavar="TEXT", help="fill the gap between PROMPT and this text")
@@ -42,11 +44,14 @@ def run(client: Client, options: Namespace) -> None:
     members = options_of(options)
     if options.n is not None:
         members["n"] = options.n
+    if members.get("n", 1) != 1 and not members.get("reproducible"):
+        # The first answer's heading names its seed before the daemon's result could.
+        members.setdefault("seed", secrets.randbelow(SEEDS))
     if options.json:
         result = _with_question(options, lambda question: client.call("infer", traced({**question, **members})))
         print_document(result)
         answer = typed(result, Answer)
-    elif options.no_stream or members.get("n", 1) != 1:
+    elif options.no_stream:
         answer = _with_question(options, lambda question: client.infer(**question, **members))
         _write(answer)
     else:
@@ -56,14 +61,19 @@ def run(client: Client, options: Namespace) -> None:
 
 
 def _write(answer: Answer) -> None:
-    """Write an answer, or several below headings with the seed that gives each alone."""
+    """Write an answer, or several below headings."""
     several = answer.answers or []
     for index, each in enumerate(several):
-        heading = f"--- answer {index + 1} of {len(several)}, seed {(answer.seed + index) % SEEDS} ---"
-        print(dimmed(heading, sys.stdout), flush=True)
+        _write_heading(index, len(several), answer.seed)
         _write_one(each)
     if not several:
         _write_one(answer)
+
+
+def _write_heading(index: int, answers: int, seed: int) -> None:
+    """Write the heading of one of several answers, with the seed that gives it alone."""
+    heading = f"--- answer {index + 1} of {answers}, seed {(seed + index) % SEEDS} ---"
+    print(dimmed(heading, sys.stdout), flush=True)
 
 
 def _write_one(answer: Answer | OneAnswer) -> None:
@@ -73,12 +83,17 @@ def _write_one(answer: Answer | OneAnswer) -> None:
 
 
 def _streamed(client: Client, options: Namespace, members: InferOptions) -> Answer:
+    """Write an answer as it comes; of several the first one, and the others when all are done."""
     writer = AnswerWriter(sys.stdout)
 
     def write(question: Question) -> Answer:
         with client.infer_stream(**question, **members) as stream:
-            for chunk in stream:
-                writer.write(chunk)
+            first = next(stream, None)
+            if (n := members.get("n", 1)) != 1:
+                _write_heading(0, n, members.get("seed", 0))
+            for chunk in chain(() if first is None else (first,), stream):
+                if not chunk.index:
+                    writer.write(chunk)
         assert stream.answer
         return stream.answer
 
@@ -92,6 +107,10 @@ def _streamed(client: Client, options: Namespace, members: InferOptions) -> Answ
             writer.end()
         raise
     writer.end()
+    for index, each in enumerate(answer.answers or ()):
+        if index:
+            _write_heading(index, len(answer.answers or ()), answer.seed)
+            _write_one(each)
     return answer
 
 

@@ -202,15 +202,34 @@ def test_a_terminal_shows_the_pieces_of_a_call_as_they_come(daemon: FakeDaemon) 
         terminal.read_until(b'{\\"at\\"')
 
 
+def piece_of(index: int, text: str) -> dict[str, Any]:
+    return {"index": index, "text": text}
+
+
 @pytest.mark.parametrize("given", [("-n", "2"), ("--param", "n=2")])
-def test_several_answers_stand_below_headings_with_their_seeds(daemon: FakeDaemon, given: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("form", [(), ("--no-stream",)])
+def test_several_answers_stand_below_headings_with_their_seeds(
+    daemon: FakeDaemon, given: tuple[str, ...], form: tuple[str, ...]
+) -> None:
     answers = [{"text": "One\n", "finish_reason": "stop"}, {"text": "Two", "finish_reason": "length"}]
-    wire = {name: value for name, value in ANSWER.items() if name != "finish_reason"}
-    daemon.answers["infer"] = wire | {"answers": answers}
-    done = carctl("--socket", daemon.path, "infer", "Hi", "--stats", *given)
+    daemon.answers["infer"] = {name: value for name, value in ANSWER.items() if name != "finish_reason"}
+    daemon.answers["infer"] |= {"answers": answers}
+    daemon.pieces = [piece_of(1, "T"), piece_of(0, "On"), piece_of(1, "wo"), piece_of(0, "e\n")]
+    daemon.ending = {"finish_reason": None, "answers": [each | {"text": ""} for each in answers]}
+    done = carctl("--socket", daemon.path, "infer", "Hi", "--stats", "--seed", "7", *given, *form)
     assert done.stdout.decode() == "--- answer 1 of 2, seed 7 ---\nOne\n--- answer 2 of 2, seed 8 ---\nTwo\n"
     assert done.stderr.endswith(b"stop+length, seed 7\n")
-    assert daemon.params("infer")["n"] == 2
+    assert daemon.params("infer" if form else "infer_stream")["n"] == 2
+
+
+def test_the_first_of_several_answers_shows_as_it_comes_below_the_seed_that_was_sent(daemon: FakeDaemon) -> None:
+    daemon.pieces = [piece_of(1, "Later"), piece_of(0, "First")]
+    daemon.silent_after = 2
+    with carctl_on_terminal("--socket", daemon.path, "infer", "Hi", "-n", "2") as terminal:
+        terminal.read_until(b"First")
+        interrupt(terminal.process)
+        seed = daemon.params("infer_stream")["seed"]
+        assert terminal.end() == f"--- answer 1 of 2, seed {seed} ---\nFirst\n".encode()
 
 
 def test_a_refused_option_names_itself(daemon: FakeDaemon) -> None:
