@@ -137,7 +137,9 @@ class InferOptions(TypedDict, total=False):
     one.
     """
     session: str
-    """A name of up to 128 bytes; prompts share cached prefixes with others of the same user and session only."""
+    """A name of up to 128 bytes; of several replicas the one that ran the session last is preferred."""
+    cache_salt: str
+    """A text of up to 128 bytes; prompts share cached prefixes with others of the same user and salt only."""
     cache_prompt: bool
     """False: neither uses cached prefixes nor leaves one. Default True."""
     device: str

@@ -178,8 +178,15 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     session: Annotated[
         str | None,
         note(
-            f"a name of up to {MAX_SESSION_BYTES} bytes; prompts share cached prefixes with others of the same user "
-            "and session only"
+            f"a name of up to {MAX_SESSION_BYTES} bytes; of several replicas the one that ran the session last is "
+            "preferred"
+        ),
+    ] = None
+    cache_salt: Annotated[
+        str | None,
+        note(
+            f"a text of up to {MAX_SESSION_BYTES} bytes; prompts share cached prefixes with others of the same user "
+            "and salt only"
         ),
     ] = None
     cache_prompt: Annotated[bool, note("false: neither uses cached prefixes nor leaves one")] = True
@@ -244,6 +251,8 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(f"`supersede`: the key has more than {MAX_SUPERSEDE_BYTES} bytes")
         if self.session is not None and len(self.session.encode()) > MAX_SESSION_BYTES:
             raise ValueError(f"`session`: the name has more than {MAX_SESSION_BYTES} bytes")
+        if self.cache_salt is not None and len(self.cache_salt.encode()) > MAX_SESSION_BYTES:
+            raise ValueError(f"`cache_salt`: the text has more than {MAX_SESSION_BYTES} bytes")
         if self.grammar is not None and len(self.grammar.encode()) > MAX_GRAMMAR_BYTES:
             raise ValueError(f"`grammar`: the grammar has more than {MAX_GRAMMAR_BYTES:,} bytes")
         check_free_form("json_schema", self.json_schema)

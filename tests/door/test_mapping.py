@@ -85,15 +85,22 @@ async def test_a_label_is_the_key_else_the_user_else_the_program(
     params = fake.params("infer")
     assert params["client"] == "zed"
     # Prompts of one key share no caches with those of others.
-    assert len(params["session"]) == 64
+    assert len(params["cache_salt"]) == 64
 
 
 async def test_users_of_one_server_share_no_caches(offline: OfflineDoor, fake: FakeDaemon) -> None:
-    sessions = [
-        (await sent(offline, fake, {}, x_openwebui_user_id=user, x_openwebui_chat_id="c"))["session"]
+    requests = [
+        await sent(offline, fake, {}, x_openwebui_user_id=user, x_openwebui_chat_id="c")
         for user in ("ann", "bob", "ann")
     ]
-    assert sessions[0] == sessions[2] != sessions[1]
+    salts = [params["cache_salt"] for params in requests]
+    assert salts[0] == salts[2] != salts[1]
+    assert [params["session"] for params in requests] == ["c"] * 3
+
+
+async def test_a_session_that_is_too_long_is_sent_as_its_digest(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    params = await sent(offline, fake, {"prompt_cache_key": "k" * 129})
+    assert (len(params["session"]), "cache_salt" in params) == (64, False)
 
 
 async def test_a_trace_goes_on(offline: OfflineDoor, fake: FakeDaemon) -> None:

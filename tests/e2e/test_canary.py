@@ -29,7 +29,17 @@ def image(**part: str) -> list[Json]:
 
 # Requests with the canary wherever text may be; most of them are refused, each for another reason.
 REQUESTS: list[tuple[str, Json]] = [
-    ("infer", {"prompt": CANARY, "max_tokens": 2, "session": CANARY, "supersede": CANARY, "stop": [CANARY]}),
+    (
+        "infer",
+        {
+            "prompt": CANARY,
+            "max_tokens": 2,
+            "session": CANARY,
+            "cache_salt": CANARY,
+            "supersede": CANARY,
+            "stop": [CANARY],
+        },
+    ),
     ("infer", {"prompt": CANARY, "grammar": f'root ::= "{CANARY}"'}),
     ("infer", {"prompt": CANARY, "grammar": f"root ::= {CANARY}-none"}),
     ("infer", {"prompt": CANARY, "grammar": f'root ::= "{CANARY}'}),

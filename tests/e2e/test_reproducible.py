@@ -31,7 +31,7 @@ def content(answer: Json) -> Json:
 def test_an_answer_is_the_same_alone_cached_and_beside_others(
     client: RawClient, daemon: Daemon, temperature: float
 ) -> None:
-    asked = exact(temperature=temperature, session=f"at {temperature}")
+    asked = exact(temperature=temperature, cache_salt=f"at {temperature}")
     alone = client.result("infer", asked)
     cached = client.result("infer", asked)
     assert (alone["usage"]["cached_tokens"], cached["usage"]["cached_tokens"]) == (0, 576)

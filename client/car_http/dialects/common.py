@@ -78,8 +78,8 @@ def same_named(request: Struct, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def caller_params(caller: Caller, *, user: str | None, session: str | None, stream: bool) -> dict[str, Any]:
-    """Return label, session, deadline and trace of a request."""
-    params = given(client=_label(caller, user), session=_session(caller, session))
+    """Return label, session, cache salt, deadline and trace of a request."""
+    params = given(client=_label(caller, user), session=_session(caller, session), cache_salt=_salt(caller))
     if patience_ms := _patience_ms(caller):
         params["queue_timeout_ms" if stream else "timeout_ms"] = patience_ms
     if trace := caller.header(TRACEPARENT):
@@ -123,13 +123,21 @@ def _label(caller: Caller, user: str | None) -> str | None:
 
 
 def _session(caller: Caller, session: str | None) -> str | None:
-    """Return the session, within which prompts share caches: by key and by user of Open WebUI too."""
+    """Return the session, whose requests prefer one replica; a name that is too long is replaced by its digest."""
     session = session or caller.header("x-openwebui-chat-id")
-    owners = [caller.key.label if caller.key else None, caller.header("x-openwebui-user-id")]
-    if not any(owners) and (session is None or len(session.encode(errors="replace")) <= MAX_SESSION_BYTES):
+    if session is None or len(session.encode(errors="replace")) <= MAX_SESSION_BYTES:
         return session
-    whole = "\0".join(part or "" for part in (*owners, session))
-    return hashlib.sha256(whole.encode(errors="replace")).hexdigest()
+    return _digest(session)
+
+
+def _salt(caller: Caller) -> str | None:
+    """Return the salt within which prompts share caches: of the caller's key and its user of Open WebUI."""
+    owners = [caller.key.label if caller.key else None, caller.header("x-openwebui-user-id")]
+    return _digest("\0".join(owner or "" for owner in owners)) if any(owners) else None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def _patience_ms(caller: Caller) -> int | None:

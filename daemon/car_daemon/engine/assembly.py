@@ -236,6 +236,8 @@ class Assembly:
 
     def _running(self, table: SequenceTable, sampling: SamplingTurns) -> RunningRequests:
         loaded, context = self._loaded, self._loaded.context
+        cells = context.context_tokens
+        cell_bytes = loaded.size.sequence_bytes.of(cells) / cells
         saved = SavedCells(self._load.saved_bytes, context.attends_from)
         encode = self._images.put
         width = 0 if loaded.vision is None else loaded.vision[1].width
@@ -246,7 +248,7 @@ class Assembly:
                 context,
                 table,
                 saved,
-                MoveCosts(loaded.costs, context.context_tokens, self._clock),
+                MoveCosts(loaded.costs, cells, cell_bytes, self._clock),
                 self._commands.expected,
                 reuses=loaded.cuts_tails,
             ),

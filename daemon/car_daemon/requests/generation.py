@@ -259,7 +259,7 @@ def _options(params: InferParams, origin: Origin, group: int | None) -> frames.G
 def _namespace(params: InferParams, origin: Origin, group: int | None) -> str | None:
     """Return the name of the cached cells that a request uses; several answers without any use their own."""
     if params.cache_prompt:
-        return f"{origin.uid}:{params.session or ''}"
+        return f"{origin.uid}:{params.cache_salt or ''}"
     return None if group is None else f"answers {group}"
 
 

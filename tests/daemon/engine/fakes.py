@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.prefix_cache import PrefixCache
-from car_daemon.engine.batching.reuse.move_costs import MoveCosts
+from car_daemon.engine.batching.reuse.move_costs import SAVE_BYTE_S, MoveCosts
 from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.sequence import Sequence as BatchSequence
 from car_daemon.engine.batching.table import SequenceTable
@@ -427,7 +427,7 @@ class FakeEngine:
         self.parked: list[int] = []
         self.saved = SavedCells(saved_bytes, context.attends_from)
         self.commands = commands or Commands()
-        moves = MoveCosts(self.costs, context.context_tokens, context.moves, **context.cell_s)
+        moves = MoveCosts(self.costs, context.context_tokens, context.cell_s["save"] / SAVE_BYTE_S, context.moves)
         self.cache = PrefixCache(context, self.table, self.saved, moves, self.commands.expected, reuses=pads)
         clock = FakeClock(tick)
         sampling = SamplingTurns(context, likelihood, clock)

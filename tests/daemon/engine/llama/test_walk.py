@@ -73,7 +73,7 @@ class RealEngine:
                     context,
                     self.table,
                     saved,
-                    MoveCosts(costs, context.context_tokens, clock),
+                    MoveCosts(costs, context.context_tokens, 1000, clock),
                     Expected(),
                     reuses=cuts_tails,
                 ),

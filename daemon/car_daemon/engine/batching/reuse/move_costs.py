@@ -5,8 +5,9 @@ from typing import TypeVar
 
 from car_daemon.engine.batching.costs import StepCosts
 
-# Seconds a cell until a move was made: a model with 135M dimensions on two cores.
-_SAVE, _RESTORE = 10e-6, 3e-6
+# Seconds a byte until a move was made, on two cores.
+SAVE_BYTE_S = 0.43e-9
+_RESTORE_BYTE_S = 0.3 * SAVE_BYTE_S
 # llama.cpp copies the whole capacity of a sequence, and each of its cells for this part of saving and restoring it.
 _COPY = 0.25
 _WEIGHT = 0.2  # of a new observation
@@ -18,21 +19,13 @@ Moved = TypeVar("Moved")
 
 
 class MoveCosts:
-    """The costs of one context, whose sequences have `context_tokens` cells each."""
+    """The costs of one context, whose sequences have `context_tokens` cells of about `cell_bytes` each."""
 
-    def __init__(
-        self,
-        steps: StepCosts,
-        context_tokens: int,
-        clock: Callable[[], float],
-        *,
-        save: float = _SAVE,
-        restore: float = _RESTORE,
-    ) -> None:
+    def __init__(self, steps: StepCosts, context_tokens: int, cell_bytes: float, clock: Callable[[], float]) -> None:
         self._steps = steps
         self._context_tokens = context_tokens
         self._clock = clock
-        self._save, self._restore = save, restore
+        self._save, self._restore = SAVE_BYTE_S * cell_bytes, _RESTORE_BYTE_S * cell_bytes  # seconds a cell
 
     def __repr__(self) -> str:
         return f"<MoveCosts save={self._save * 1e6:.1f} restore={self._restore * 1e6:.1f} us/cell>"
