@@ -48,7 +48,8 @@ def _try(file: Path, place: Path, installer: str, *, build: bool) -> None:
     first, *others = readme_commands(file.name)
     if installer == "uv":
         subprocess.run(["pip", "install", "--quiet", "uv"], env=env, check=True)
-        first = first.replace("pip install", f"uv tool install --python {shlex.quote(sys.executable)}")
+        python = shlex.quote(f"{sys.base_prefix}/bin/python3")
+        first = first.replace("pip install", f"uv tool install --python {python}")
     started = time.monotonic()
     _step(first, file.parent, env)
     _check_packages(place)

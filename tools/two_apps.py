@@ -36,7 +36,7 @@ async def show_two_apps(socket: str, question: str) -> None:
     for name, times, capacity in (("alone", alone, before), (f"beside {STREAMS} streams", beside, during)):
         free = f"{capacity.available} of {capacity.capacity}"
         rows.append((name, f"{statistics.median(times):.1f} ms", f"{max(times):.1f} ms", free))
-    print(*columns(rows), sep="\n", flush=True)
+    print("", *columns(rows), sep="\n", flush=True)
 
 
 @asynccontextmanager

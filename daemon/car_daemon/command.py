@@ -37,7 +37,7 @@ EX_CONFIG = 78
 _MAX_PORTABLE_INT = 2**31 - 1
 _MOST_DIGITS = 10
 _STANDARD_ERROR = 2
-_HINT = "card: the built-in guide answers, which knows card alone; a model of your own: carctl models suggest\n"
+_HINT = "card: the guide answers, which knows only card; others: carctl models suggest\n"
 
 
 def run(arguments: list[str]) -> int:

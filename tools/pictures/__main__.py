@@ -11,12 +11,15 @@ from itertools import islice
 from pathlib import Path
 
 from rich.console import RenderableType
+from rich.text import Text
 
 from car_client import AsyncClient, Client
 from car_client.carctl.top.state import TopState
 from car_client.carctl.top.view import view
 from car_client.carctl.view.picture import picture
 from car_client.results import Status
+from tools.pictures import recording
+from tools.pictures.first_minutes import first_minutes
 from tools.pictures.svg import drawn
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
@@ -36,6 +39,8 @@ def main() -> None:
     top.update(after, 1.0)
     _write("carctl status", picture(after, WIDTH, HEIGHT))
     _write("carctl top", view(top, after, WIDTH, HEIGHT))
+    for name, text in first_minutes():
+        _write(name, Text.from_ansi(text.rstrip()), recording.WIDTH)
 
 
 def _statuses(socket: str) -> tuple[Status, Status]:
@@ -76,10 +81,10 @@ def _running(command: list[str | Path], folder: str, end: signal.Signals = signa
         process.wait()
 
 
-def _write(name: str, shown: RenderableType) -> None:
+def _write(name: str, shown: RenderableType, width: int = WIDTH) -> None:
     FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{name.replace(' ', '-')}.svg"
-    path.write_text(drawn(shown, name, WIDTH, HEIGHT), encoding="utf-8")
+    path.write_text(drawn(shown, name, width, HEIGHT), encoding="utf-8")
 
 
 main()

@@ -29,16 +29,27 @@ def fetches(svg: str) -> bool:
     return any(part in svg for part in ("@font-face", "url(", "@import", "href", "<script"))
 
 
-def test_both_pictures_are_there() -> None:
-    assert list(KEPT) == ["carctl-status.svg", "carctl-top.svg"]
+WORKING = ("serving", "ready", "capacity", "queue", "decode")
+SHOWN = {
+    "carctl-models-find.svg": ("LM Studio", "carctl models add ~/"),
+    "carctl-models-suggest.svg": ("licence", "Apache-2.0", "hf:"),
+    "carctl-status.svg": (*WORKING, "indexer"),
+    "carctl-top.svg": (*WORKING, "indexer"),
+    "carctl-up.svg": ("card is up: guide", "carctl infer", "card is down"),
+    "make-demo.svg": (*WORKING, "two apps at once", "first token", "alone", "beside 4 streams"),
+}
+
+
+def test_every_picture_is_there() -> None:
+    assert list(KEPT) == list(SHOWN)
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_kept_picture_fetches_nothing_and_shows_a_daemon_that_works(name: str) -> None:
+def test_a_kept_picture_fetches_nothing_and_shows_its_commands(name: str) -> None:
     assert not fetches(KEPT[name])
     said = words(KEPT[name])
     assert name.removesuffix(".svg").replace("-", " ") in said
-    for part in ("serving", "ready", "capacity", "queue", "indexer", "decode"):
+    for part in SHOWN[name]:
         assert part in said
     assert len(KEPT[name]) < 40_000
 

@@ -48,7 +48,7 @@ def run(client: Client, options: Namespace) -> None:
 
 def load_with_bar(client: Client, name: str) -> Model:
     """Load a model and return its entry once it is served, with a bar on a terminal."""
-    with progress_on(sys.stderr) if is_terminal(sys.stderr) else nullcontext() as shown:
+    with progress_on(sys.stderr, speed=False) if is_terminal(sys.stderr) else nullcontext() as shown:
         return client.load_model(name, LoadBar(shown).update if shown else None)
 
 

@@ -1,6 +1,7 @@
 """`carctl models find` and `suggest`: models that are here already, and models that fit this machine."""
 
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from shlex import quote
 
 from car_client.carctl.models.stores import Found, find_models
@@ -23,7 +24,8 @@ def run(client: Client, options: Namespace) -> None:
         print_document([{**each._asdict(), "path": str(each.path), "projector": _text(each)} for each in found])
         return
     if not found:
-        print("no GGUF files of LM Studio, Ollama, Hugging Face, llama.cpp or card; `carctl models suggest` names some")
+        print("no GGUF files of LM Studio, Ollama, Hugging Face, llama.cpp or card")
+        print("models that fit this machine: carctl models suggest")
     for each in found:
         print(f"{one_line(each.name)}  {bytes_text(each.size)}  {each.store}")
         print(f"  {add_command(each)}")
@@ -37,15 +39,15 @@ def suggest(client: Client, options: Namespace) -> None:
         print_document([{**row._asdict(), "needs_gb": row.needs_gb, "command": row.command} for row in rows])
         return
     cells = [_cells(row, memory) for row in rows]
-    print(*columns([("carctl models add", "GB", "RAM", "licence", "can"), *cells]), sep="\n")
-    print(f"Gigabytes of the files in Q4_K_M, as of {DATED}, and of the RAM they need; here are {memory / 1e9:.0f}.")
+    print(*columns([("carctl models add", "  GB", "RAM", "licence", "can"), *cells]), sep="\n")
+    print(f"GB: the files in Q4_K_M, as of {DATED}. RAM: needed GB; this machine has {memory / 1e9:.0f}.")
     if any(row.needs_gb * 1e9 > memory for row in rows):
-        print("!: more than this machine has")
+        print("!: more RAM than this machine has")
 
 
 def _cells(row: Suggestion, memory: int) -> tuple[str, ...]:
     mark = "!" if row.needs_gb * 1e9 > memory else ""
-    return row.source, f"{row.size_gb:g}", f"{row.needs_gb:.0f}{mark}", row.licence, " ".join(row.can)
+    return row.source, f"{row.size_gb:4.1f}", f"{row.needs_gb:3.0f}{mark}", row.licence, " ".join(row.can)
 
 
 def _text(found: Found) -> str | None:
@@ -54,6 +56,13 @@ def _text(found: Found) -> str | None:
 
 def add_command(found: Found) -> str:
     """Return the command that adds a found model by its path."""
-    projector = [] if found.projector is None else ["--projector", str(found.projector)]
-    name = [] if found.path.name.removesuffix(".gguf") == found.name else ["--name", found.name.replace(":", "-")]
-    return " ".join(["carctl models add", *map(quote, [str(found.path), *name, *projector])])
+    projector = [] if found.projector is None else ["--projector", _quoted(found.projector)]
+    named = found.path.name.removesuffix(".gguf") == found.name
+    name = [] if named else ["--name", quote(found.name.replace(":", "-"))]
+    return " ".join(["carctl models add", _quoted(found.path), *name, *projector])
+
+
+def _quoted(path: Path) -> str:
+    """Return a path as a shell reads it, short in the user's home."""
+    home = Path.home()
+    return f"~/{quote(str(path.relative_to(home)))}" if path.is_relative_to(home) else quote(str(path))

@@ -61,7 +61,7 @@ class Lines:
 
 
 class Bars:
-    """Draws a bar for each file, with its speed and remaining time."""
+    """Draws a bar for each file, with the remaining time."""
 
     def __init__(self, rich: "RichProgress") -> None:
         self._rich = rich
@@ -82,13 +82,13 @@ class Bars:
 
 
 @contextmanager
-def progress_on(output: TextIO) -> Iterator[Progress]:
-    """Yield bars if the output is a terminal and rich is installed, else lines."""
+def progress_on(output: TextIO, *, speed: bool = True) -> Iterator[Progress]:
+    """Yield bars if the output is a terminal and rich is installed, else lines; a load has no speed of a transfer."""
     if not is_terminal(output):
         yield Lines(output)
         return
     try:
-        rich = _rich(output)
+        rich = _rich(output, speed=speed)
     except ModuleNotFoundError:
         yield Lines(output)
         return
@@ -96,7 +96,7 @@ def progress_on(output: TextIO) -> Iterator[Progress]:
         yield Bars(rich)
 
 
-def _rich(output: TextIO) -> "RichProgress":
+def _rich(output: TextIO, *, speed: bool) -> "RichProgress":
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -104,7 +104,7 @@ def _rich(output: TextIO) -> "RichProgress":
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
+        *([TransferSpeedColumn()] if speed else []),
         TimeRemainingColumn(),
         console=Console(file=output, markup=False, highlight=False, emoji=False),
     )

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from car_client.carctl.hub.choice import repository
 from car_client.carctl.models.find import add_command
 from car_client.carctl.models.stores import Found, find_models
 from car_client.carctl.models.suggestions import DATED, SUGGESTIONS, suggested
+from car_client.carctl.terminal.text import WIDTH
 from tests.client.carctl.command import carctl
 
 
@@ -81,6 +83,16 @@ def test_the_command_of_a_found_model_is_one_shell_line(tmp_path: Path) -> None:
     assert words == ["carctl", "models", "add", path, "--name", "llama3.2-3b", "--projector", projector]
 
 
+def test_a_path_in_the_home_folder_is_short(tmp_path: Path) -> None:
+    path = put(tmp_path / ".lmstudio" / "models" / "a b.gguf")
+    env = {"HOME": str(tmp_path)}
+    lines = carctl("models", "find", env=env).stdout.decode().splitlines()
+    assert "  carctl models add ~/'.lmstudio/models/a b.gguf'" in lines
+    shell = ["sh", "-c", "printf %s ~/'.lmstudio/models/a b.gguf'"]
+    read = subprocess.run(shell, env=env, capture_output=True, check=True)
+    assert read.stdout.decode() == str(path)
+
+
 def test_a_machine_without_files_is_sent_to_suggestions(tmp_path: Path) -> None:
     done = carctl("models", "find", env={"HOME": str(tmp_path)})
     assert done.returncode == 0
@@ -98,6 +110,7 @@ def test_every_suggestion_names_a_repository_and_fits_a_line() -> None:
         assert row.needs_gb > row.size_gb
     shown = carctl("models", "suggest").stdout.decode()
     assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= WIDTH
     assert len(shown.splitlines()[1:-1]) >= 10
 
 
