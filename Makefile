@@ -71,7 +71,7 @@ cover: install ## the fast tests with coverage; the report is htmlcov/index.html
 	$(BIN)/python -m pytest -q -m "not slow" --cov --cov-report html --cov-report term:skip-covered
 
 # ARGS: `--backend cpu`, `--architecture 90`, ... ; the archive of a machine with a network serves others too.
-gpu: install ## llama.cpp packed, and built for this machine's GPU
+gpu: install ## llama.cpp built for this machine's GPU, and card checked and measured on it
 	CFLAGS="$(CFLAGS) $(FP16_FLAG)" CXXFLAGS="$(CXXFLAGS) $(AMX_FLAGS) $(FP16_FLAG)" \
 		$(BIN)/python -m tools.gpu $(ARGS)
 

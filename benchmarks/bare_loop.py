@@ -18,8 +18,9 @@ from car_client.carctl.load.figures import Figures, summary
 from car_client.carctl.load.request import Request
 from car_client.carctl.load.timed_answer import TimedAnswer
 from car_client.carctl.load.workload import Workload
+from car_daemon.engine.batching.batch_sizes import BATCH_SIZES
 from car_daemon.engine.grammar.constraint import Constraints
-from car_daemon.engine.llama.context import BATCH_TOKENS, LlamaContext
+from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.library import silence
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.sampling.chains import SamplerChains
@@ -84,8 +85,8 @@ class Loop:
 
     def run(self, workload: Workload) -> Figures:
         """Run a workload once."""
-        if workload.prompts.high > BATCH_TOKENS:
-            raise ValueError(f"a prompt of the bare loop has at most {BATCH_TOKENS} tokens")
+        if workload.prompts.high > (most := BATCH_SIZES["cpu"].call):
+            raise ValueError(f"a prompt of the bare loop has at most {most} tokens")
         self._most = min(workload.clients, len(self._samplers))
         self._answers = []
         begin, cpu = time.perf_counter(), time.process_time()

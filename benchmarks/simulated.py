@@ -9,11 +9,11 @@ from car_client.carctl.load.figures import Figures
 from car_client.carctl.load.lengths import Lengths
 from car_client.carctl.load.workload import Workload
 from car_daemon.engine.assembly import IDLE_TARGET_S
+from car_daemon.engine.batching.batch_sizes import BATCH_SIZES
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Step, StepPlanner
 from car_daemon.engine.batching.prefill import Chunk
 from car_daemon.engine.batching.table import Demand, SequenceTable
-from car_daemon.engine.llama.context import BATCH_TOKENS
 from car_daemon.ipc.types import NO_ADAPTERS
 from car_daemon.models.settings import STEP_TARGET_MS
 
@@ -63,7 +63,8 @@ class PromptsFirst:
 
 def planner(costs: StepCosts) -> StepPlanner:
     """Return the daemon's planner with its defaults."""
-    return StepPlanner(costs, BATCH_TOKENS, step_target=STEP_TARGET_MS / 1000, idle_target=IDLE_TARGET_S, pads=True)
+    rows = BATCH_SIZES["cpu"].call
+    return StepPlanner(costs, rows, step_target=STEP_TARGET_MS / 1000, idle_target=IDLE_TARGET_S, pads=True)
 
 
 def simulated(clients: int, prompts: Lengths, *, prompts_first: bool = False) -> Figures:

@@ -3,20 +3,23 @@
 import asyncio
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PIL import Image
 
 from car_client import AsyncClient
 from car_client.results import Answer
-from tools.gpu.served import LAYERS, Served, answer, answers, prompts
+from car_protocol.infer import Priority
+from tools.gpu.served import LAYERS, Served, answers, prompts
 from tools.gpu.verdicts import Verdict, agreement, widest_gap
 from tools.random_model import generate
 from tools.random_models.projector import generate_projector
 
 STREAMS = 8
 _TOKENS = 48
+# An answer that is interrupted, and the one that interrupts it; its beginning is compared.
+_LONG = 512
 _PREFIX = 512
 
 
@@ -38,12 +41,12 @@ class Correctness:
             together = asyncio.run(answers(socket, short[::-1], _TOKENS, together=True))[::-1]
             copied = asyncio.run(answers(socket, shared, _TOKENS, together=True))
         with self._served.daemon(sequences=1) as (socket, _):
-            parked, most = asyncio.run(_parked(socket, short[0], short[1]))
+            parked, count = asyncio.run(_parked(socket, short[0], short[1]))
         return [
             agreement("greedy answers, one at a time", _gaps(expected, alone)),
             agreement(f"greedy answers, {STREAMS} streams", _gaps(expected, together)),
             agreement("a parked answer", _gaps(expected[:1], [parked])),
-            Verdict("it was parked", most > 0, f"{most} parked at once"),
+            Verdict("it was parked", count == 1, f"{count} requests parked, beside the urgent one"),
             agreement("answers with a shared prefix", _gaps(expected_shared, copied)),
             _copied(copied),
         ]
@@ -61,32 +64,29 @@ def _copied(found: Sequence[Answer]) -> Verdict:
 
 
 async def _parked(socket: Path, background: list[int], urgent: list[int]) -> tuple[Answer, int]:
-    """Return the answer that urgent requests interrupted, and the most requests that were parked at once."""
-    most, started = 0, asyncio.Event()
+    """Return the answer that an urgent request interrupted, and the requests that were parked meanwhile."""
+    started = asyncio.Event()
     async with AsyncClient(socket) as client, AsyncClient(socket) as other:
-        # Once the stream has a chunk, it runs: the urgent request then parks it.
-        running = asyncio.create_task(_background(client, background, started))
+        running = asyncio.create_task(_stream(client, background, _LONG, "throughput", started.set))
         await started.wait()
-        asking = asyncio.create_task(answer(other, urgent, _TOKENS))
-        while not asking.done():
-            most = max(most, (await other.status()).capacity.parked)
+        # The only sequence has the urgent request as long as that has chunks to come.
+        begun = asyncio.Event()
+        asking = asyncio.create_task(_stream(other, urgent, _LONG, "latency_critical", begun.set))
+        await begun.wait()
+        parked = (await other.status()).capacity.parked
         await asking
-        return await running, most
+        return await running, parked
 
 
-async def _background(client: AsyncClient, prompt: list[int], started: asyncio.Event) -> Answer:
-    """Return the answer of a stream of throughput work, with the tokens and log-probabilities of its chunks."""
+async def _stream(
+    client: AsyncClient, prompt: list[int], tokens: int, priority: Priority, chunk: Callable[[], None]
+) -> Answer:
+    """Return a streamed answer with its tokens; calls `chunk` at each piece."""
     stream = client.infer_stream(
-        tokens=prompt,
-        max_tokens=_TOKENS,
-        temperature=0,
-        ignore_eos=True,
-        logprobs=5,
-        return_tokens=True,
-        priority="throughput",
+        tokens=prompt, max_tokens=tokens, temperature=0, ignore_eos=True, return_tokens=True, priority=priority
     )
     async for _ in stream:
-        started.set()
+        chunk()
     assert stream.answer is not None
     return stream.answer
 

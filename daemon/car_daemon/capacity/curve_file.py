@@ -26,15 +26,16 @@ class CurveIdentity(Struct, frozen=True, omit_defaults=True):
     packed: bool
     library: str
     kv_type: KvType = "f16"
+    layers: str = ""
 
 
 def identity_of(
-    path: str, *, device: str, threads: int, packed: bool, library: str, kv_type: KvType = "f16"
+    path: str, *, device: str, threads: int, packed: bool, library: str, kv_type: KvType = "f16", layers: str = ""
 ) -> CurveIdentity:
-    """Return the identity of a model file's curve."""
+    """Return the identity of a model file's curve; `layers` names where they are, empty for the host."""
     facts = os.stat(path)
     return CurveIdentity(
-        os.path.realpath(path), facts.st_size, facts.st_mtime_ns, device, threads, packed, library, kv_type
+        os.path.realpath(path), facts.st_size, facts.st_mtime_ns, device, threads, packed, library, kv_type, layers
     )
 
 

@@ -59,6 +59,7 @@ def size_of(load: Load, model: LlamaModel, placed: PlacedModel, send: Callable[[
         packed=load.packed,
         library=library_build(),
         kv_type=load.kv_type,
+        layers=_layers(load, placed),
     )
     curve_file = CurveFile(Path(load.curves) if load.curves else None, identity)
     each = sequence_bytes(model, threads)
@@ -85,6 +86,14 @@ def size_of(load: Load, model: LlamaModel, placed: PlacedModel, send: Callable[[
     if declared.requested is not None:
         send(Warned("capacity.lowered", {"asked": declared.requested, "declared": declared.sequences}))
     return Size(threads, free_bytes, each, curve_file, curve, declared)
+
+
+def _layers(load: Load, placed: PlacedModel) -> str:
+    """Return where the layers are, because a part of a model on a GPU takes other times than all of it."""
+    if placed.placement is None:
+        return str(load.gpu_layers) if load.gpu_layers else ""
+    split, experts = placed.placement.slots, placed.placement.host_experts
+    return f"{split} {experts}" if placed.placement.gpu_layers else ""
 
 
 def _memory(load: Load, placed: PlacedModel) -> tuple[int, float]:

@@ -180,3 +180,13 @@ def test_the_part_of_devices_is_kept_for_the_same_model_and_a_broken_file_is_all
     for broken in ('{"part": 0}', '{"part": 7}', "{"):
         file.write_text(broken)
         assert DevicePartFile(tmp_path, identity("1")).read() == 1.0
+
+
+def test_a_model_that_lies_elsewhere_has_another_curve(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_text("a")
+    found = {
+        identity_of(str(file), device="gpu", threads=1, packed=True, library="1", layers=layers)
+        for layers in ("", "(9,) ()", "(5,) ()", "(9,) (0, 1)")
+    }
+    assert len(found) == 4

@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-CHUNKS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+CHUNKS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 # From this many tokens of one sequence on llama.cpp's attention uses tiles: other code with other costs.
 _TILE = 64
 # Cost of a cell to a token outside of tiles relative to tiles, until it is observed. Tiles that were not observed are
@@ -33,6 +33,8 @@ _DEEP = 2.0
 # This many observations at this fraction of the measured cost prove that it was measured on a busy machine.
 _SURE = 50
 _FAR_LESS = 0.6
+# A chunk that costs at most this many times the smallest is chosen in its place: a launch has a fixed cost.
+_LAUNCH = 1.25
 # Assumed cost of a row before anything is known, in seconds.
 _PRIOR = 0.010
 # Assumed cost of a second row as a fraction of the first, until it is observed.
@@ -40,7 +42,7 @@ _SLOPE = 0.4
 
 
 class CostCurve:
-    """Seconds by size: interpolated between known sizes, beyond them by the prior slope.
+    """Seconds by size: interpolated between known sizes, beyond them by the slope of these, or by the prior one.
 
     A size that was only measured at the start moves with the nearest observed one: the machine may have been busy while
     all of them were measured.
@@ -93,13 +95,24 @@ class CostCurve:
         place = bisect_left(self._sizes, size)
         if place == len(self._sizes):
             last = self._sizes[-1]
-            return self._seconds[last] * (1 + self._slope * (size - last) / (1 + self._slope * (last - 1)))
+            return self._seconds[last] + self._slope_beyond() * (size - last)
         above = self._sizes[place]
         if above == size or place == 0:
             return self._seconds[above]
         below = self._sizes[place - 1]
         fraction = (size - below) / (above - below)
         return self._seconds[below] + fraction * (self._seconds[above] - self._seconds[below])
+
+    def _slope_beyond(self) -> float:
+        """Return the seconds of a further row: at most in proportion, and less where a launch has a fixed cost.
+
+        The steepest line from a known size to the largest: a size that was measured on a busy machine flattens only
+        its own, and a fixed cost is at most that of the smallest.
+        """
+        *smaller, last = self._sizes
+        most = self._slope / (1 + self._slope * (last - 1)) * self._seconds[last]
+        slopes = [(self._seconds[last] - self._seconds[size]) / (last - size) for size in smaller]
+        return max(0.0, min(most, max(slopes, default=most)))
 
     def scaled(self, factor: float) -> "CostCurve":
         """Return a curve that starts with `factor` times the known costs, as if they had been measured."""
@@ -224,10 +237,11 @@ class StepCosts:
         cost = self.prefill.estimate
         if remaining <= most and cost(remaining, depth) <= seconds:
             return remaining
-        affordable = (size for size in reversed(CHUNKS) if size <= most and cost(size, depth) <= seconds)
         least = CHUNKS[0]
         while least > _LEAST and cost(least, depth) > max(seconds, target, _DEEP * cost(least)):
             least //= 2
+        within = max(seconds, _LAUNCH * cost(least, depth))
+        affordable = (size for size in reversed(CHUNKS) if size <= most and cost(size, depth) <= within)
         length = min(remaining, next(affordable, min(least, most)))
         if depth >= _SHALLOW and length < _TILE <= min(remaining, most):
             short, tile = cost(length, depth), cost(_TILE, depth)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from llama_cpp import llama_cpp as binding
 
+from car_daemon.engine.batching.batch_sizes import BATCH_SIZES
 from car_daemon.engine.llama.embedding_batch import EmbeddingBatch, Rows
 from car_daemon.engine.llama.library import pointer, quick
 from car_daemon.engine.llama.model import LlamaModel, ModelError
@@ -34,8 +35,6 @@ _NO_KV_TYPE = (
 _FULL = 1
 # Without a flag llama_state_seq_*_ext covers the whole state of a sequence.
 _WHOLE = 0
-# The longest prefill chunk; a decode batch may have more rows, one for every sequence.
-BATCH_TOKENS = 512
 
 
 class LlamaContext:
@@ -43,12 +42,12 @@ class LlamaContext:
 
     def __init__(self, model: LlamaModel, *, sequences: int, context_tokens: int, threads: int) -> None:
         self.sequences = sequences
-        # Some models with states compute a batch as an equal number of rows of each sequence.
-        self.batch_tokens = -(-BATCH_TOKENS // sequences) * sequences
+        sizes = BATCH_SIZES[model.computes_on].for_sequences(sequences)
+        self.batch_tokens = sizes.call
         params = binding.llama_context_default_params()
         params.n_ctx = context_tokens * sequences
         params.n_seq_max = sequences
-        params.n_batch = params.n_ubatch = self.batch_tokens
+        params.n_batch, params.n_ubatch = sizes.call, sizes.graph
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = False
         params.type_k = params.type_v = _KV_TYPES[model.kv_type]

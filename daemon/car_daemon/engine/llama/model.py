@@ -10,6 +10,7 @@ from llama_cpp import llama_cpp as binding
 
 from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.placement import Placement
+from car_daemon.engine.batching.batch_sizes import DeviceKind
 from car_daemon.engine.llama.devices import host_overrides, read_devices, tensor_split
 from car_daemon.engine.llama.library import finds_gpus, quoted_after
 from car_daemon.engine.llama.traits import Traits, traits_of
@@ -114,6 +115,7 @@ class LlamaModel:
             raise ModelError("the file is not a model that llama.cpp can load")
         if not binding.llama_model_has_decoder(self.handle) or binding.llama_model_has_encoder(self.handle):
             raise ModelError("the model cannot generate text")
+        self.computes_on: DeviceKind = "gpu" if params.n_gpu_layers else "cpu"
         self.vocab = binding.llama_model_get_vocab(self.handle)
         self.metadata = Metadata(self.handle)
 

@@ -303,3 +303,46 @@ def test_fewer_threads_that_cost_less_than_was_thought_do_not_make_the_measured_
     for _ in range(100):
         costs.decode.observe(1, 0.004)
     assert costs.overrated
+
+
+FIXED_S, ROW_S = 0.002, 0.00001
+
+
+def gpu_seconds(rows: int) -> float:
+    """Return the time of a launch on a simulated GPU: a fixed cost, and little a row."""
+    return FIXED_S + ROW_S * rows
+
+
+def gpu_costs() -> StepCosts:
+    """Return the costs that the calibration finds on it."""
+    decode = {size: gpu_seconds(size) for size in (1, 2, 4, 8, 16, 32)}
+    return StepCosts(decode, {size: gpu_seconds(size) for size in (16, 64, 256)})
+
+
+@given(st.integers(16, 4096))
+def test_beyond_the_measured_sizes_a_launch_keeps_its_fixed_cost(rows: int) -> None:
+    costs = gpu_costs()
+    assert costs.prefill.estimate(rows) == pytest.approx(gpu_seconds(rows), rel=0.001)
+    assert costs.decode.estimate(rows) == pytest.approx(gpu_seconds(rows), rel=0.001)
+
+
+@given(st.dictionaries(st.sampled_from((16, 64, 256)), SECONDS, min_size=2), st.integers(1, 4096))
+def test_beyond_the_measured_sizes_costs_grow_at_most_in_proportion(measured: dict[int, float], more: int) -> None:
+    last = max(measured)
+    found = StepCosts(prefill=measured).prefill.estimate(last + more)
+    assert 0 < found <= measured[last] * (last + more) / last * 1.001
+
+
+@given(st.floats(0.0, 0.1), st.integers(2048, 10_000))
+def test_on_a_gpu_a_chunk_amortizes_the_launch(seconds: float, remaining: int) -> None:
+    length = chunk(gpu_costs(), seconds, remaining, 2048, target=0.12)
+    spent = gpu_seconds(length)
+    assert spent <= max(seconds, 1.25 * gpu_seconds(16)) * 1.001
+    assert length >= 48
+    # The next longer chunk would exceed the time.
+    longer = next((size for size in CHUNKS if size > length), None)
+    assert longer is None or gpu_seconds(longer) > max(seconds, 1.25 * gpu_seconds(16)) * 0.999
+
+
+def test_where_costs_are_in_proportion_no_chunk_is_longer_for_the_launch() -> None:
+    assert chunk(StepCosts(prefill={16: 0.016, 64: 0.064, 256: 0.256}), 0.001, 1000, 512, target=0.12) == 16
