@@ -18,7 +18,7 @@ from car_client.carctl.load.figures import Figures, summary
 from car_client.carctl.load.request import Request
 from car_client.carctl.load.timed_answer import TimedAnswer
 from car_client.carctl.load.workload import Workload
-from car_daemon.engine.batching.batch_sizes import BATCH_SIZES
+from car_daemon.capacity.batch_sizes import BATCH_SIZES
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.library import silence

@@ -8,8 +8,8 @@ from benchmarks.table import figure, markdown
 from car_client.carctl.load.figures import Figures
 from car_client.carctl.load.lengths import Lengths
 from car_client.carctl.load.workload import Workload
+from car_daemon.capacity.batch_sizes import BATCH_SIZES
 from car_daemon.engine.assembly import IDLE_TARGET_S
-from car_daemon.engine.batching.batch_sizes import BATCH_SIZES
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Step, StepPlanner
 from car_daemon.engine.batching.prefill import Chunk

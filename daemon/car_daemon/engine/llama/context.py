@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from llama_cpp import llama_cpp as binding
 
-from car_daemon.engine.batching.batch_sizes import BATCH_SIZES
+from car_daemon.capacity.batch_sizes import BATCH_SIZES
 from car_daemon.engine.llama.embedding_batch import EmbeddingBatch, Rows
 from car_daemon.engine.llama.library import pointer, quick
 from car_daemon.engine.llama.model import LlamaModel, ModelError

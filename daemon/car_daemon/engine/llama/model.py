@@ -8,9 +8,9 @@ from typing import Any
 
 from llama_cpp import llama_cpp as binding
 
+from car_daemon.capacity.batch_sizes import DeviceKind
 from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.placement import Placement
-from car_daemon.engine.batching.batch_sizes import DeviceKind
 from car_daemon.engine.llama.devices import host_overrides, read_devices, tensor_split
 from car_daemon.engine.llama.library import finds_gpus, quoted_after
 from car_daemon.engine.llama.traits import Traits, traits_of
