@@ -183,6 +183,7 @@ def test_an_image_survives_the_death_of_its_engine(seeing: Daemon, eyes: RawClie
     assert thought(eyes.result("infer", params)) == before
 
 
+@pytest.mark.slow
 def test_a_text_is_not_kept_waiting_by_requests_whose_images_are_being_encoded(eyes: RawClient) -> None:
     seen = [asked(picture(shade, (2000, 2000)), "seen?", cache_prompt=False) for shade in range(8)]
     images = [eyes.send("infer", each) for each in seen]
