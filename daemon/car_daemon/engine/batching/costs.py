@@ -160,6 +160,10 @@ class PrefillCosts:
         half = ((length + 1) // 2, depth, 1) if prompts == 1 else (length, depth, (prompts + 1) // 2)
         return min(whole, 2 * self.estimate(*half))
 
+    def token(self, length: int, depth: int) -> float:
+        """Return the expected seconds of one token in a chunk of this length, without a look at its halves."""
+        return self._whole(length, depth) / length
+
     def scaled(self, factor: float) -> "PrefillCosts":
         """Return costs that start with `factor` times the known ones."""
         pair_seconds = {size: seconds * factor for size, seconds in self._pair_seconds.items()}
@@ -226,7 +230,7 @@ class StepCosts:
 
     def prompt(self, start: int, end: int) -> float:
         """Return the expected seconds of a prompt's tokens from one place to another: more for more tokens, always."""
-        return (end - start) * self.prefill.estimate(_TYPICAL, (start + end) // 2) / _TYPICAL
+        return (end - start) * self.prefill.token(_TYPICAL, (start + end) // 2)
 
     def chunk_within(self, seconds: float, remaining: int, most: int, depth: int = 0, *, target: float) -> int:
         """Return how many prompt tokens to prefill in about `seconds`: all that remain, or a quantized chunk.

@@ -60,11 +60,14 @@ def test_a_request_that_started_or_was_cancelled_holds_nothing_back() -> None:
     assert engine.commands.expected.prefixes == []
 
 
-def test_the_oldest_of_very_many_waiting_prompts_are_forgotten() -> None:
+def test_of_very_many_waiting_prompts_some_are_remembered_and_the_oldest_of_these_are_looked_at() -> None:
     engine = filled()
+    expected = engine.commands.expected
     for key in range(1000):
         expect(engine, key, conversation(key % 20 + 1))
-    assert len(engine.commands.expected.prefixes) == 64
+    prefixes = expected.prefixes
+    assert (len(prefixes), repr(expected)) == (16, "<Expected 64 prompts>")
+    assert prefixes[0].tokens.tolist() == conversation(936 % 20 + 1)
 
 
 def test_a_waiting_request_of_another_namespace_holds_nothing_back() -> None:
