@@ -62,7 +62,7 @@ def test_memory_counts_as_freed_within_a_fiftieth_of_the_device() -> None:
     assert freed("a", before=900, after=950, total=1000).holds
 
 
-def found(streams: int, ratio: float, ttft: float) -> list[bool | None]:
+def found(streams: int, ratio: float, ttft: float | None) -> list[bool | None]:
     return [each.holds for each in speed(Speed("a", streams, 100.0 * ratio, ratio, ttft, 100.0, 10.0))]
 
 
@@ -71,6 +71,10 @@ def test_one_stream_may_be_a_twentieth_slower_and_more_may_not() -> None:
     assert found(1, 0.94, 10.1) == [False, False]
     assert found(8, 0.99, 10.0) == [False, True]
     assert found(32, 1.0, 10.0) == [True, True]
+
+
+def test_a_time_that_no_request_had_is_not_judged() -> None:
+    assert found(8, 1.0, None) == [True, None]
 
 
 def test_the_own_part_of_a_step_leaves_out_llama_cpp() -> None:

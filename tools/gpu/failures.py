@@ -17,7 +17,7 @@ from tools.gpu.served import LAYERS, Served, answer, engine, prompts
 from tools.gpu.verdicts import Verdict, freed, memory
 
 _STREAMS = 8
-_ENDLESS = 100_000
+_LONG = 400
 _END_S = 120
 # The daemon's exit code where the default model cannot be loaded.
 _NOT_LOADED = 69
@@ -51,7 +51,7 @@ def killed_under_load(served: Served) -> list[Verdict]:
 async def _killed(socket: Path) -> tuple[int, int]:
     """Kill the engine beneath running requests; returns how many of these ended, and the restarts."""
     async with AsyncClient(socket) as client:
-        streams = [asyncio.create_task(answer(client, prompt, _ENDLESS)) for prompt in prompts(_STREAMS)]
+        streams = [asyncio.create_task(answer(client, prompt, _LONG)) for prompt in prompts(_STREAMS)]
         while len((await client.status()).sequences) < _STREAMS:
             pass
         os.kill((await engine(client)).pid, signal.SIGKILL)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.bystanders import Bystanders
 from benchmarks.generator import generate
-from benchmarks.interleaved import compare
+from benchmarks.interleaved import Compared, compare
 from benchmarks.targets.case import Case, Measure, Target
 from benchmarks.targets.llama_server import LlamaServer
 from car_client import AsyncClient
@@ -65,10 +65,17 @@ def beside_llama_server(served: Served, server: Path, case: Case, turns: int) ->
         case.workload.clients,
         found.tokens_per_s("card"),
         found.ratio("card", other.name),
-        found.median_of("card", lambda run: run.ttft_ms.p50),
+        _first_token_ms(found, "card"),
         found.tokens_per_s(other.name),
-        found.median_of(other.name, lambda run: run.ttft_ms.p50),
+        _first_token_ms(found, other.name),
     )
+
+
+def _first_token_ms(found: Compared, target: str) -> float | None:
+    """Return the median of a target's times to the first token; None where a turn has none."""
+    if not all(run.requests for run in found.runs[target]):
+        return None
+    return found.median_of(target, lambda run: run.ttft_ms.p50)
 
 
 def own_part_of_a_step(served: Served, name: str) -> Verdict:

@@ -69,26 +69,32 @@ def freed(check: str, before: int, after: int, total: int) -> Verdict:
 
 
 class Speed(Struct, frozen=True):
-    """Throughput and time to the first token of card and of llama-server, medians over turns."""
+    """Throughput and time to the first token of card and of llama-server, medians over turns.
+
+    A time is None where a turn ended before a request that began in it had its first token.
+    """
 
     case: str
     streams: int
     tokens_per_s: float
     ratio: float
-    ttft_ms: float
+    ttft_ms: float | None
     other_tokens_per_s: float
-    other_ttft_ms: float
+    other_ttft_ms: float | None
 
 
 def speed(found: Speed) -> list[Verdict]:
     """Return whether card is as fast as llama-server, in tokens a second and to the first token."""
     least = LEAST_RATIO.get(found.streams, 1.0)
     rates = f"{figure(found.tokens_per_s)} and {figure(found.other_tokens_per_s)} tokens/s"
-    times = f"{figure(found.ttft_ms)} and {figure(found.other_ttft_ms)} ms"
-    return [
-        Verdict(f"{found.case}: tokens/s", found.ratio >= least, f"{rates}, {found.ratio:.2f} x, at least {least}"),
-        Verdict(f"{found.case}: first token p50", found.ttft_ms <= found.other_ttft_ms, times),
-    ]
+    rate = Verdict(f"{found.case}: tokens/s", found.ratio >= least, f"{rates}, {found.ratio:.2f} x, at least {least}")
+    return [rate, _first_token(f"{found.case}: first token p50", found.ttft_ms, found.other_ttft_ms)]
+
+
+def _first_token(check: str, ours: float | None, other: float | None) -> Verdict:
+    if ours is None or other is None:
+        return Verdict(check, None, "no request began and had its token within a turn: measure for longer (--seconds)")
+    return Verdict(check, ours <= other, f"{figure(ours)} and {figure(other)} ms")
 
 
 def own_part(case: str, before: Mapping[str, float], after: Mapping[str, float], tokens: int, streams: int) -> Verdict:
