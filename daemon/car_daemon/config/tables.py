@@ -114,7 +114,7 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     chat_template: PathText | None = None
     tool_style: ToolStyle | None = None
     thinking_tags: Tags | None = None
-    speculative: bool = False
+    speculative: bool = True
     aliases: list[Annotated[str, Meta(min_length=1, max_length=128)]] = []
     default_max_tokens: Positive | UnsetType = UNSET
     temperature: Temperature | UnsetType = UNSET

@@ -412,12 +412,13 @@ class FakeEngine:
         speculates: bool = False,
         repeats: bool = True,
         commands: Commands | None = None,
+        costs: StepCosts | None = None,
     ) -> None:
         self.context = context
         self.samplers = FakeSamplers()
         context.samplers = self.samplers
         self.table = SequenceTable(len(context.cells), context.context_tokens)
-        self.costs = StepCosts()
+        self.costs = costs or StepCosts()
         self.threads = ThreadCount(self.costs)
         self.updates: dict[int, list[RequestUpdate]] = {}
         self.adapted: list[AdapterSet] = []

@@ -30,7 +30,13 @@ class DecodeBatch:
         members += [(number, None) for number in padding]
         # Sequences by ascending number, None for padding: llama.cpp splits batches in another order.
         self.members = sorted(members, key=_by_number)
-        self.rows = len(members)  # Not counting guesses.
+        self.rows = len(members)  # With those for guesses.
+        self.guessed = 0  # Rows for guesses of each sequence, beside its first.
+
+    def let_guess(self, guessed: int) -> None:
+        """Give each sequence so many rows for guesses."""
+        self.guessed = guessed
+        self.rows = len(self.members) * (1 + guessed)
 
 
 class DecodePacker:
@@ -59,6 +65,9 @@ class DecodePacker:
         if not self._pads or len(decoding) <= 1:
             # llama.cpp does not split batches by number for models that cannot drop a tail.
             return [DecodeBatch(decoding, [])] if decoding else []
+        for batch in (*self._fewest, *self._cheapest):
+            if batch.guessed:
+                batch.let_guess(0)
         unchanged = decoding == self._decoding and self._age < _PLAN_AGAIN_EVERY
         if not unchanged or not all(map(table.can_pad, self._padding)):
             self._decoding, self._age = decoding, 0
@@ -72,7 +81,7 @@ class DecodePacker:
         self._steps += 1
         if self._cheapest is self._fewest or self._steps % _TRY_AGAIN_EVERY == 0:
             return self._fewest
-        known = all(self._costs.decode.seen(batch.rows) >= _TRIES for batch in self._fewest)
+        known = all(self._costs.decode.seen(len(batch.members)) >= _TRIES for batch in self._fewest)
         saves = known and self.seconds(self._cheapest) < WORTH_IT * self.seconds(self._fewest)
         return self._cheapest if saves else self._fewest
 

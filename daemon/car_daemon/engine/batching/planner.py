@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from car_daemon.engine.batching.adapter_turns import AdapterTurns
 from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.guesses.guesser import Guesser
 from car_daemon.engine.batching.packing import DecodeBatch, DecodePacker
 from car_daemon.engine.batching.prefill import Chunk, PrefillPlanner, Round
-from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import Demand, SequenceTable
 from car_daemon.ipc.types import NO_ADAPTERS, AdapterSet
 
@@ -42,6 +42,7 @@ class StepPlanner:
         self._batch_tokens = batch_tokens
         self._turns = AdapterTurns()
         self._packer = DecodePacker(costs, batch_tokens, pads=pads)
+        self._guesser = Guesser(costs, batch_tokens)
         self._prefill = PrefillPlanner(
             costs,
             batch_tokens,
@@ -68,16 +69,9 @@ class StepPlanner:
         if chunks := self._prefill.chunks(table, mine, current, decoded):
             return Step([], chunks, adapters)
         current.waited = 0.0
-        self._guess(mine.decoding, table.context_tokens)
         batches = self._packer.pack(mine.decoding, table)
+        for batch in batches:
+            if batch.sequences[0].lookup is not None:
+                self._guesser.plan(batch, table.context_tokens)
         current.decoded = self._packer.seconds(batches) if batches else None
         return Step(batches, [], adapters)
-
-    def _guess(self, decoding: list[Sequence], context_tokens: int) -> None:
-        """Let a lone stream try several tokens at once; with several streams, packing makes better use of rows."""
-        for sequence in decoding:
-            sequence.guess = []
-        if len(decoding) != 1 or (lookup := decoding[0].lookup) is None:
-            return
-        room = min(context_tokens - decoding[0].cells, self._batch_tokens) - 1
-        decoding[0].guess = lookup.guess(self._costs.decode.estimate, room)

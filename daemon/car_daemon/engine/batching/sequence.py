@@ -4,9 +4,9 @@ from collections import abc
 from enum import Enum
 
 from car_daemon.engine.batching.grid import Grid
+from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.prompt_images import PromptImages
-from car_daemon.engine.batching.prompt_lookup import PromptLookup
 from car_daemon.ipc.types import NO_ADAPTERS
 
 

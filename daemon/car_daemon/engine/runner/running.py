@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from car_daemon.engine.batching.guesses.prompt_lookup import Odds, PromptLookup
 from car_daemon.engine.batching.prefix_cache import PrefixCache
-from car_daemon.engine.batching.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.grammar.constraint import ConstraintError
 from car_daemon.engine.images.ahead import EncodeAhead
@@ -63,6 +63,7 @@ class RunningRequests:
         self._images = images
         self._parking = parking
         self._abilities = abilities
+        self._odds = Odds()  # of all requests' guesses
         self._clock = clock
         self.seats = Seats(cache, sampling, images)
 
@@ -91,8 +92,7 @@ class RunningRequests:
         sequence = self.seats.take(generation, prompt, run.options.namespace, run.options.adapters)
         if sequence is None:
             return [self._refuse(generation)]
-        if self._abilities.speculates and not sampler.bound and not run.options.reproducible:
-            sequence.lookup = PromptLookup(prompt)
+        self._let_guess(sequence, generation, prompt)
         if encoded is not None and encoded.fault is not None:
             return [self._end(sequence, NOTHING, fault=encoded.fault)]
         self._images.request(run.key, generation.owner, generation.images, sequence, encoded)
@@ -117,6 +117,7 @@ class RunningRequests:
         sequence = self.seats.take(generation, list(parked.prompt), None, parked.adapters)
         if sequence is None:
             return [self._refuse(generation)]
+        self._let_guess(sequence, generation, [*parked.prompt[: generation.prompt_tokens], *generation.history])
         self._parking.restore(parked, sequence)
         self._images.request(key, generation.owner, generation.images, sequence)
         return []
@@ -183,6 +184,10 @@ class RunningRequests:
             return [self._end(sequence, NOTHING, fault=encoded.fault)]
         self._images.deliver(encoded, sequence)
         return []
+
+    def _let_guess(self, sequence: Sequence, generation: Generation, tokens: list[int]) -> None:
+        if self._abilities.speculates and not (generation.sampler.bound or generation.reproducible):
+            sequence.lookup = PromptLookup(tokens, self._odds)
 
     def _refuse(self, generation: Generation) -> RequestUpdate:
         """End a request without a sequence: the gate leased more than this engine declared."""

@@ -127,11 +127,15 @@ class Stepper:
             # Also after a failed decode, which may have done a part of its rows.
             self._context.cut(number, cells)
         if code:
+            for member in batch.sequences:
+                member.guess = []
             outcome.lost += self._lost(code, [(sequence, 1) for sequence in batch.sequences])
             return
-        for row, (_, sequence) in enumerate(batch.members):
+        for place, (_, sequence) in enumerate(batch.members):
             if sequence is not None:
-                self._advance(sequence, row, outcome)
+                self._advance(sequence, place * (1 + batch.guessed), outcome)
+                if batch.guessed:
+                    self._context.cut(sequence.number, sequence.cells)
         seconds = self.phases.end("sample") - started
         # llama.cpp splits a decode with holes, so its time says nothing about one batch.
         dense = rows.numbers[-1] - rows.numbers[0] == len(rows.numbers) - 1
@@ -150,12 +154,13 @@ class Stepper:
                 continue
             assert sequence.next_token is not None
             rows.add([sequence.next_token], sequence.cells, number, output=True)
-            for place, token in enumerate(sequence.guess, 1):
+            useless = [_PADDING_TOKEN] * (batch.guessed - len(sequence.guess))
+            for place, token in enumerate(sequence.guess + useless, 1):
                 rows.add([token], sequence.cells + place, number, output=True)
         return rows, padding
 
     def _advance(self, sequence: Sequence, row: int, outcome: Outcome) -> None:
-        """Commit and sample a decoded row, and those of the guess while it is right; remove the cells of the rest."""
+        """Commit and sample a decoded row, and those of the guess while it is right."""
         sequence.commit(1)
         self._sample(sequence, row, outcome)
         if not sequence.guess:
@@ -167,7 +172,6 @@ class Stepper:
             self._sample(sequence, row + right, outcome)
         assert sequence.lookup is not None
         sequence.lookup.learn(len(guess), right)
-        self._context.cut(sequence.number, sequence.cells)
 
     def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:
         started = self.phases.now

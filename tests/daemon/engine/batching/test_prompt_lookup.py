@@ -1,10 +1,19 @@
 """Guesses from earlier text: only where they pay, and never a different answer."""
 
-import pytest
+from collections import Counter
+from itertools import pairwise
+from random import Random
 
-from car_daemon.engine.batching.prompt_lookup import PromptLookup
-from car_daemon.ipc.frames import Halt
-from tests.daemon.engine.batching.plans import demand_of
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.guesses.guesser import Guesser
+from car_daemon.engine.batching.guesses.prompt_lookup import Odds, PromptLookup
+from car_daemon.engine.batching.packing import DecodeBatch
+from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.ipc.frames import Halt, Park, Resume
 from tests.daemon.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command
 
 PERIOD = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -16,14 +25,6 @@ def periodic(history: list[int]) -> int:
     return 7 if len(history) % 29 == 0 else PERIOD[len(history) % len(PERIOD)]
 
 
-def cheap(rows: int) -> float:
-    return 1.0 + 0.01 * rows
-
-
-def dear(rows: int) -> float:
-    return float(rows)
-
-
 def answer(prompt: list[int], count: int) -> list[int]:
     said = list(prompt)
     while len(said) < len(prompt) + count:
@@ -31,56 +32,140 @@ def answer(prompt: list[int], count: int) -> list[int]:
     return said[len(prompt) :]
 
 
+def found(tokens: list[int], most: int) -> list[int]:
+    return PromptLookup(tokens).find(most)[0]
+
+
+CHEAP = StepCosts({1: 1.0, 64: 1.6})
+DEAR = StepCosts({1: 1.0, 64: 64.0})
+
+
+def guess(sequences: list[Sequence], costs: StepCosts, room: int = 100) -> int:
+    """Set the guesses of the sequences of one decode, and return its rows for guesses of each."""
+    batch = DecodeBatch(sequences, [])
+    Guesser(costs, 64).plan(batch, room + 2)
+    return batch.guessed
+
+
+def one(lookup: PromptLookup, costs: StepCosts, room: int = 100) -> list[int]:
+    """Return the guess of a lone sequence."""
+    sequence = decoding(lookup)
+    assert guess([sequence], costs, room) == len(sequence.guess)
+    return sequence.guess
+
+
+def decoding(lookup: PromptLookup | None, number: int = 0) -> Sequence:
+    sequence = Sequence(number)
+    sequence.start([1], 1)
+    sequence.commit(1)
+    sequence.accept(2)
+    sequence.lookup = lookup
+    return sequence
+
+
 def test_what_followed_the_same_tokens_before_is_guessed() -> None:
-    assert PromptLookup([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3]).guess(cheap, 10) == [4, 5, 6, 7, 8, 9, 1]
+    assert found([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3], 7) == [4, 5, 6, 7, 8, 9, 1]
 
 
 def test_what_repeats_itself_is_guessed_to_go_on_so() -> None:
-    guess = PromptLookup(PERIOD * 2).guess(cheap, 100)
-    assert len(guess) > len(PERIOD)
-    assert guess == (PERIOD * 10)[: len(guess)]
+    assert found(PERIOD * 2, 31) == (PERIOD * 10)[:31]
 
 
 def test_the_latest_of_several_places_counts() -> None:
-    assert PromptLookup([1, 2, 3, 4, 4, 4, 1, 2, 3, 5, 5, 5, 1, 2, 3]).guess(cheap, 100)[:3] == [5, 5, 5]
+    assert found([1, 2, 3, 4, 4, 4, 1, 2, 3, 5, 5, 5, 1, 2, 3], 3) == [5, 5, 5]
 
 
 def test_the_place_of_an_image_is_not_guessed() -> None:
-    assert PromptLookup([1, 2, 3, -7, -8, 9, 1, 2, 3]).guess(cheap, 100) == []
-    assert PromptLookup([1, 2, 3, 4, -7, -8, 9, 1, 2, 3]).guess(cheap, 100) == [4]
+    assert found([1, 2, 3, -7, -8, 9, 1, 2, 3], 9) == []
+    assert found([1, 2, 3, 4, -7, -8, 9, 1, 2, 3], 9) == [4]
 
 
 @pytest.mark.parametrize("tokens", [[], [1], [1, 2, 3], [1, 2, 3, 4, 5, 6, 7, 8]])
 def test_nothing_is_guessed_from_what_was_not_seen(tokens: list[int]) -> None:
-    assert PromptLookup(tokens).guess(cheap, 100) == []
+    assert found(tokens, 9) == []
+
+
+def places_after(tokens: list[int], few: list[int]) -> list[int]:
+    """Return the places after earlier occurrences of a few tokens."""
+    places = range(len(few), len(tokens))
+    return [place for place in places if tokens[place - len(few) : place] == few]
+
+
+@given(st.lists(st.one_of(st.integers(0, 3), st.sampled_from([255, 256, 65_793, 2**31 - 1])), max_size=60))
+def test_a_guess_is_what_followed_the_last_earlier_occurrence(tokens: list[int]) -> None:
+    after = (places_after(tokens, tokens[-length:]) for length in (3, 2) if len(tokens) > length)
+    places = next((each for each in after if each), [])
+    expected = tokens[places[-1] :][:5] if places else []
+    assert found(tokens, 5)[: len(expected)] == expected
+    assert bool(found(tokens, 5)) == bool(expected)
+
+
+def test_far_behind_in_a_long_text_nothing_is_searched_and_near_the_end_it_is_found() -> None:
+    far = [1, 2, 3, 4, *range(10, 40_000), 1, 2, 3]
+    assert found(far, 1) == []
+    assert found([*range(10, 40_000), 1, 2, 3, 4, *range(50_000, 60_000), 1, 2, 3], 1) == [4]
+
+
+def test_a_longer_occurrence_is_trusted_more() -> None:
+    assert PromptLookup(PERIOD * 2).find(1)[1] > PromptLookup([1, 2, 3, 4, 9, 1, 2, 3]).find(1)[1]
 
 
 def test_no_more_is_guessed_than_there_is_room_for() -> None:
-    assert len(PromptLookup(PROMPT * 4).guess(cheap, 5)) == 3
-    assert PromptLookup(PROMPT).guess(cheap, 2) == []
+    assert len(one(PromptLookup(PROMPT * 4), CHEAP, 5)) == 5
+    assert one(PromptLookup(PROMPT), CHEAP, 0) == []
 
 
 def test_nothing_is_guessed_where_rows_cost_what_they_bring() -> None:
-    assert PromptLookup(PROMPT).guess(dear, 100) == []
+    assert one(PromptLookup(PROMPT), DEAR) == []
 
 
-def test_guesses_that_fail_are_given_up_and_tried_again_later() -> None:
-    lookup = PromptLookup(PROMPT * 4)
-    while guess := lookup.guess(cheap, 100):
-        lookup.learn(len(guess), 0)
-    tries = 1
-    while not lookup.guess(cheap, 100):
-        tries += 1
-    assert 100 < tries < 200
+def test_guesses_that_fail_are_given_up_and_tried_again_later_and_later() -> None:
+    lookup = PromptLookup(PROMPT * 8)
+    pauses = []
+    for _ in range(5):
+        while wrong := one(lookup, CHEAP):
+            lookup.learn(len(wrong), 0)
+        pauses.append(0)
+        while not one(lookup, CHEAP):
+            lookup.add(PERIOD[(len(PROMPT) * 8 + sum(pauses)) % len(PERIOD)])
+            pauses[-1] += 1
+    assert 100 <= pauses[0] <= 200
+    assert pauses == sorted(pauses)
+    assert 500 <= pauses[-1] <= 1100
 
 
 def test_guesses_that_come_true_grow_longer() -> None:
     lookup = PromptLookup(PROMPT * 8)
-    lookup.learn(7, 1)
-    first = len(lookup.guess(cheap, 100))
+    lookup.find(7)
+    for _ in range(4):
+        lookup.learn(7, 1)
+    first = len(one(lookup, CHEAP))
     for _ in range(20):
         lookup.learn(15, 15)
-    assert len(lookup.guess(cheap, 100)) > first
+    assert len(one(lookup, CHEAP)) > first
+
+
+def test_a_request_begins_with_what_others_saw() -> None:
+    odds = Odds()
+    before = PromptLookup(PROMPT, odds).find(1)[1]
+    wrong = PromptLookup(PROMPT, odds)
+    for _ in range(30):
+        wrong.find(3)
+        wrong.learn(3, 0)
+    assert PromptLookup(PROMPT, odds).find(1)[1] < before / 2
+
+
+def test_several_sequences_guess_where_the_rows_cost_next_to_nothing() -> None:
+    sequences = [decoding(PromptLookup(PROMPT), number) for number in range(4)]
+    rows = guess(sequences, CHEAP)
+    assert rows > 1
+    assert all(len(sequence.guess) == rows for sequence in sequences)
+    assert len(sequences) * (1 + rows) <= 64
+
+
+def test_a_sequence_that_may_not_guess_keeps_the_others_from_it() -> None:
+    sequences = [decoding(PromptLookup(PROMPT)), decoding(None, 1)]
+    assert guess(sequences, CHEAP) == 0
 
 
 def engine_of() -> FakeEngine:
@@ -104,14 +189,32 @@ def test_it_takes_fewer_steps() -> None:
     assert engine.loop.counters["decode_steps"] < 80
 
 
-def test_several_streams_guess_nothing() -> None:
+@pytest.mark.parametrize("streams", [2, 3, 4])
+def test_several_streams_have_the_answers_without_guesses_in_fewer_steps(streams: int) -> None:
+    context = FakeContext(4, context_tokens=256, batch_tokens=64, says=periodic)
+    engine = FakeEngine(context, speculates=True, costs=StepCosts({1: 0.010, 64: 0.011}))
+    engine.turn(
+        *(run_command(key, [*range(50, 50 + key), *PROMPT], 50 + key, namespace=None) for key in range(streams))
+    )
+    engine.finish()
+    for key in range(streams):
+        assert engine.tokens(key) == answer([*range(50, 50 + key), *PROMPT], 50 + key)
+    assert engine.loop.counters["decode_steps"] < 45
+    for sequence in engine.table.sequences:
+        assert engine.context.last_position(sequence.number) == sequence.cells - 1
+
+
+def test_a_parked_request_guesses_again_once_it_resumes() -> None:
     engine = engine_of()
-    engine.turn(*(run_command(key, PROMPT, 50, namespace=None) for key in range(3)))
-    while engine.table.busy:
+    engine.turn(run_command(1, PROMPT, 100, namespace="me"))
+    for _ in range(6):
         engine.turn()
-        decoders = demand_of(engine.table).decoding
-        assert len(decoders) < 2 or not any(sequence.guess for sequence in engine.table.sequences)
-    assert [engine.tokens(key) for key in range(3)] == [answer(PROMPT, 50)] * 3
+    engine.turn(Park(1))
+    engine.turn(Resume(1))
+    before = engine.loop.counters["decode_steps"]
+    engine.finish()
+    assert engine.tokens(1) == answer(PROMPT, 100)
+    assert engine.loop.counters["decode_steps"] - before < 50
 
 
 def test_an_end_inside_a_guess_ends_the_request_there() -> None:
@@ -152,3 +255,31 @@ def test_the_last_cells_of_a_context_are_not_guessed_over() -> None:
     engine.turn(run_command(1, PROMPT, 40))
     engine.finish()
     assert engine.tokens(1) == answer(PROMPT, 40)
+
+
+def test_sampled_tokens_have_the_distribution_that_they_have_without_guesses() -> None:
+    following = {3: 4, 4: 5, 5: 6, 6: 3}
+    likely, chance = 0.7, Random(1)
+
+    def samples(history: list[int]) -> int:
+        expected = following.get(history[-1], 3)
+        return expected if chance.random() < likely else chance.choice([3, 4, 5, 6])
+
+    engine = FakeEngine(
+        FakeContext(2, context_tokens=2048, batch_tokens=64, says=samples),
+        speculates=True,
+        costs=StepCosts({1: 0.010, 64: 0.012}),
+    )
+    counts: Counter[tuple[int, int]] = Counter()
+    for key in range(20):
+        engine.turn(run_command(key, [3, 4, 5, 6] * 4, 400, namespace=None))
+        engine.finish()
+        counts.update(pairwise(engine.tokens(key)))
+    assert engine.loop.counters["decode_steps"] < 0.7 * 20 * 400, "guesses came true"
+    expected = {
+        (last, token): sum(counts[last, each] for each in following) * (likely * (token == following[last]) + 0.3 / 4)
+        for last in following
+        for token in following
+    }
+    chi_square = sum((counts[pair] - count) ** 2 / count for pair, count in expected.items())
+    assert chi_square < 32.9, "the one in a thousand of 12 degrees of freedom"

@@ -1,0 +1,1 @@
+"""Tokens that are tried before they are known: what they are, how many pay."""
