@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from car_daemon.capacity.curve_file import CurveCheck
+from car_daemon.engine.backend import Backend
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
@@ -85,6 +86,7 @@ class Assembly:
         commands: Commands,
         send: Callable[[FromEngine], None],
         progress: Callable[[float], None],
+        backend: Backend,
     ) -> None:
         self._load = load
         self._jobs = jobs
@@ -92,7 +94,7 @@ class Assembly:
         self._forgotten = forgotten
         self._commands = commands
         self._send = send
-        self._loaded = LoadedModel(load, job, send, progress)
+        self._loaded = LoadedModel(load, job, send, progress, backend)
         self._clock = time.perf_counter
         self._images: Inbox[Encode] = Inbox()
 

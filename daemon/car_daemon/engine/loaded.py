@@ -5,7 +5,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from car_daemon.capacity.curve_file import DevicePartFile, identity_of
-from car_daemon.capacity.placement import Placement
+from car_daemon.engine.backend import Backend
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.context import LlamaContext
@@ -18,7 +18,6 @@ from car_daemon.engine.prompt.job_progress import JobProgress
 from car_daemon.engine.prompt.template import ChatTemplate, InvalidTemplate
 from car_daemon.engine.runner.threads import ThreadCount
 from car_daemon.engine.sizing import Size, size_of
-from car_daemon.host.devices import gpu_number
 from car_daemon.ipc.frames import FromEngine, Load, Warned
 
 
@@ -26,12 +25,18 @@ class LoadedModel:
     """One model, each part loaded when it is first needed; raises ModelError."""
 
     def __init__(
-        self, load: Load, job: JobProgress, send: Callable[[FromEngine], None], progress: Callable[[float], None]
+        self,
+        load: Load,
+        job: JobProgress,
+        send: Callable[[FromEngine], None],
+        progress: Callable[[float], None],
+        backend: Backend,
     ) -> None:
         self._load = load
         self._job = job
         self._send = send
         self._progress = progress
+        self._backend = backend
         self.no_template: str | None = None  # why the model's template cannot be used
 
     @cached_property
@@ -42,7 +47,8 @@ class LoadedModel:
             load.path, device=load.device, threads=0, packed=load.packed, library=library_build(), kv_type=load.kv_type
         )
         kept = DevicePartFile(Path(load.curves) if load.curves else None, identity)
-        return PlacedModel(load, partial(open_model, load, self._progress), self._send, kept)
+        open_placed = partial(self._backend.open_model, load, self._progress)
+        return PlacedModel(load, open_placed, self._send, kept, read=self._backend.read_devices)
 
     @cached_property
     def model(self) -> LlamaModel:
@@ -122,16 +128,3 @@ class LoadedModel:
             self._send(Warned("images.pillow_missing", {}))
             return None
         return decode, Vision(load.projector, self.model, threads=self.size.threads, gpu=load.gpu_layers != 0)
-
-
-def open_model(load: Load, progress: Callable[[float], None], placement: Placement | None) -> LlamaModel:
-    """Load the weights as they were planned, or as they are configured; raises ModelError."""
-    return LlamaModel(
-        load.path,
-        gpu_layers=load.gpu_layers,
-        gpu=gpu_number(load.device),
-        packed=load.packed,
-        kv_type=load.kv_type,
-        placement=placement,
-        progress=progress,
-    )

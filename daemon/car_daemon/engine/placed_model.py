@@ -7,7 +7,7 @@ from msgspec import structs
 
 from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, Placement, Slot, plan, usable
-from car_daemon.engine.llama.devices import read_devices, readings
+from car_daemon.engine.llama.devices import readings
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.host.devices import Device, gpu_number
 from car_daemon.host.memory import read_memory
@@ -16,14 +16,6 @@ from car_daemon.ipc.frames import DeviceMemory, DeviceUse, FromEngine, HeaderSiz
 _MIB = 1 << 20
 # The second try uses this part of what the first one used of the free memory of devices.
 _SECOND_TRY = 0.8
-
-
-class OpenModel(Protocol):
-    """Opens a model file by a placement; raises ModelError."""
-
-    def __call__(self, placement: Placement | None) -> LlamaModel:
-        """Return the model."""
-        ...
 
 
 class KeptPart(Protocol):
@@ -44,11 +36,11 @@ class PlacedModel:
     def __init__(
         self,
         load: Load,
-        open_model: OpenModel,
+        open_model: Callable[[Placement | None], LlamaModel],
         send: Callable[[FromEngine], None],
         kept: KeptPart,
         *,
-        read: Callable[[], tuple[Device, ...]] = read_devices,
+        read: Callable[[], tuple[Device, ...]],
         host_free: Callable[[], int] = lambda: read_memory().available,
     ) -> None:
         self._load = load

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from car_daemon.engine.backend import Backend, ggml_backend
 from car_daemon.engine.confinement import confine, confine_loaded
 from car_daemon.engine.memory_limits import STACK_BYTES
 from car_daemon.engine.prompt.job_progress import JobProgress
@@ -99,10 +100,11 @@ class FrameSender:
 class EngineProcess:
     """Load one model, then pass commands to the threads until the daemon quits or is gone."""
 
-    def __init__(self, daemon: socket.socket) -> None:
+    def __init__(self, daemon: socket.socket, backend: Callable[[], Backend] = ggml_backend) -> None:
         # The launch passed it on, and it is for no other program.
         daemon.set_inheritable(False)
         self._daemon = daemon
+        self._backend = backend
         self._sender = FrameSender(daemon)
         self._reader = FrameReader()
         self._jobs: Inbox[QueuedJob] = Inbox()
@@ -166,11 +168,11 @@ class EngineProcess:
         return True
 
     def _found_devices(self) -> list[DeviceMemory]:
-        from car_daemon.engine.llama.devices import read_devices, readings
+        from car_daemon.engine.llama.devices import readings
         from car_daemon.engine.llama.library import silence
 
         silence()
-        return readings(read_devices())
+        return readings(self._backend().read_devices())
 
     def _load(self, load: Load) -> None:
         from car_daemon.engine.assembly import Assembly
@@ -179,7 +181,7 @@ class EngineProcess:
         send = self._sender.send
         try:
             engine = Assembly(
-                load, self._jobs, self._job, self._forgotten, self._commands, send, in_steps(send)
+                load, self._jobs, self._job, self._forgotten, self._commands, send, in_steps(send), self._backend()
             ).assembled()
         except ModelError as error:
             send(LoadFailed(str(error)))

@@ -166,17 +166,19 @@ class EngineChild:
             await self._process.wait()
 
 
-async def launch(receive: Callable[[FromEngine], None], stderr: int | None = None) -> Engine:
+async def launch(
+    receive: Callable[[FromEngine], None], stderr: int | None = None, module: str = "car_daemon.engine"
+) -> Engine:
     """Spawn an engine process (never a fork of this one) and connect to it.
 
-    `stderr` is its standard error, that of the daemon by default; raises OSError.
+    `stderr` is its standard error, that of the daemon by default, and `module` its program; raises OSError.
     """
     _require_descriptors()
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     try:
         with theirs:
-            process = await _spawn(theirs, stderr)
+            process = await _spawn(theirs, stderr, module)
         try:
             _, link = await asyncio.get_running_loop().create_unix_connection(lambda: EngineLink(receive), sock=ours)
         except BaseException:
@@ -202,11 +204,11 @@ def passed_on(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name in _PASSED_ON or name.startswith(_PASSED_PREFIXES)}
 
 
-async def _spawn(theirs: socket.socket, stderr: int | None) -> asyncio.subprocess.Process:
+async def _spawn(theirs: socket.socket, stderr: int | None, module: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "car_daemon.engine",
+        module,
         str(theirs.fileno()),
         pass_fds=(theirs.fileno(),),
         stdin=asyncio.subprocess.DEVNULL,

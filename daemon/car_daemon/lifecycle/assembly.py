@@ -168,7 +168,7 @@ class Assembly:
     @cached_property
     def keep_alive(self) -> KeepAlive:
         """Unloads models that are idle."""
-        pressure = lambda entry: worse(self.scheduler.gate.pressure, pressure_on(entry))  # noqa: E731 - read at each change
+        pressure = lambda entry: worse(self.scheduler.gate.pressure, pressure_on(entry, self.pressure.devices))  # noqa: E731 - read at each change
         return KeepAlive(self.manager.eviction, pressure, clock=self._clock)
 
     @cached_property

@@ -1,6 +1,6 @@
 """The memory of GPUs as their engines last reported it, and the pressure on it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from car_daemon.capacity.placement import reserve_of
 from car_daemon.host.devices import Device
@@ -21,15 +21,17 @@ def pressure_of(memory: DeviceMemory) -> Pressure:
     return next((level for part, level in _PARTS if memory.free < reserve * part), "none")
 
 
-def pressure_on(entry: ModelEntry) -> Pressure:
-    """Return the highest pressure on the devices of a model's engines."""
-    return max((pressure_of(each) for each in _readings([entry])), key=_LEVELS.index, default="none")
+def pressure_on(entry: ModelEntry, levels: Mapping[str, Pressure]) -> Pressure:
+    """Return the highest of the levels of the devices that hold a part of a model."""
+    ready = [replica.ready for replica in entry.replicas if replica.ready is not None]
+    names = {use.name for each in ready for use in each.devices}
+    return max((levels.get(name, "none") for name in names), key=_LEVELS.index, default="none")
 
 
 def pressure_by_device(entries: Iterable[ModelEntry]) -> dict[str, Pressure]:
     """Return the pressure on each device that an engine uses, by the lowest of several readings."""
     lowest: dict[str, DeviceMemory] = {}
-    for reading in _readings(entries):
+    for reading in (each for entry in entries for replica in entry.replicas for each in replica.devices):
         if reading.name not in lowest or reading.free < lowest[reading.name].free:
             lowest[reading.name] = reading
     return {name: pressure_of(reading) for name, reading in lowest.items()}
@@ -38,7 +40,3 @@ def pressure_by_device(entries: Iterable[ModelEntry]) -> dict[str, Pressure]:
 def worse(one: Pressure, other: Pressure) -> Pressure:
     """Return the higher of two levels."""
     return max(one, other, key=_LEVELS.index)
-
-
-def _readings(entries: Iterable[ModelEntry]) -> Iterable[DeviceMemory]:
-    return (each for entry in entries for replica in entry.replicas for each in replica.devices)

@@ -34,7 +34,7 @@ class PressureWatch:
         self._read_memory = read_memory
         self._changed = changed
         self._read_devices = read_devices
-        self._devices: dict[str, Pressure] = {}  # at the last look
+        self.devices: dict[str, Pressure] = {}  # at the last look
         self._clock = clock
         self._readings = Periodic(_PERIOD_S, self.look)
 
@@ -72,8 +72,8 @@ class PressureWatch:
         self._changed()
 
     def _look_at_devices(self) -> None:
-        before, self._devices = self._devices, dict(self._read_devices())
-        changed = {name: level for name, level in self._devices.items() if level != before.get(name, "none")}
+        before, self.devices = self.devices, dict(self._read_devices())
+        changed = {name: level for name, level in self.devices.items() if level != before.get(name, "none")}
         for name, level in changed.items():
             log.warning("device.pressure", device=name, pressure=level)
         if changed:

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from car_daemon.ipc.frames import DeviceMemory
+from car_daemon.ipc.frames import DeviceMemory, DeviceUse
 from car_daemon.lifecycle.device_pressure import pressure_by_device, pressure_of, pressure_on, worse
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.settings import ModelSettings
 from car_protocol.capacity import Pressure
+from tests.daemon.links import ready_of
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -33,9 +35,13 @@ def test_a_device_is_short_of_memory_once_a_quarter_of_its_reserve_is_left(free_
     assert pressure_of(gpu(free_mib, shared=True)) == "none"
 
 
-def test_a_model_is_under_the_highest_pressure_of_its_devices_alone() -> None:
-    one, other = entry(gpu(900), gpu(200, "CUDA1")), entry(gpu(900))
-    assert (pressure_on(one), pressure_on(other), pressure_on(entry())) == ("some", "none", "none")
+def test_a_model_is_under_the_highest_pressure_of_its_devices_alone_whichever_engine_read_it() -> None:
+    levels: dict[str, Pressure] = {"CUDA0": "none", "CUDA1": "some"}
+    one, other, on_cpu = entry(), entry(), entry()
+    for each, names in ((one, ["CUDA0", "CUDA1"]), (other, ["CUDA0"]), (on_cpu, [])):
+        uses = [DeviceUse(name, slots=1, planned=1, taken=1, free=1, total=2) for name in names]
+        each.replicas[0].become("ready", ready=structs.replace(ready_of(), devices=uses))
+    assert [pressure_on(each, levels) for each in (one, other, on_cpu)] == ["some", "none", "none"]
 
 
 def test_of_several_readings_of_a_device_the_lowest_counts() -> None:

@@ -1,0 +1,48 @@
+"""The calls of ggml that place a model on devices, which a test replaces by invented devices."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from car_daemon.capacity.placement import Placement
+from car_daemon.host.devices import Device, gpu_number
+from car_daemon.ipc.frames import Load
+
+if TYPE_CHECKING:
+    from car_daemon.engine.llama.model import LlamaModel
+
+
+class OpenModel(Protocol):
+    """Opens a model file as it was planned, or as it is configured; raises ModelError."""
+
+    def __call__(self, load: Load, progress: Callable[[float], None], placement: Placement | None) -> "LlamaModel":
+        """Return the model."""
+        ...
+
+
+class Backend(NamedTuple):
+    """The GPUs with their memory now, and the load of a model onto them."""
+
+    read_devices: Callable[[], tuple[Device, ...]]
+    open_model: OpenModel
+
+
+def ggml_backend() -> Backend:
+    """Return llama.cpp's own."""
+    from car_daemon.engine.llama.devices import read_devices
+
+    return Backend(read_devices, _open_model)
+
+
+def _open_model(load: Load, progress: Callable[[float], None], placement: Placement | None) -> "LlamaModel":
+    # Imported here because the daemon's socket is read before llama.cpp is there.
+    from car_daemon.engine.llama.model import LlamaModel
+
+    return LlamaModel(
+        load.path,
+        gpu_layers=load.gpu_layers,
+        gpu=gpu_number(load.device),
+        packed=load.packed,
+        kv_type=load.kv_type,
+        placement=placement,
+        progress=progress,
+    )

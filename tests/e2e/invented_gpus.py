@@ -1,0 +1,101 @@
+"""Invented GPUs for whole daemons: `python -m tests.e2e.invented_gpus` is `card`, or with a descriptor its engine.
+
+The memory of the devices is in files of a folder, where engines add what they take and tests add what others take.
+The weights are computed on the CPU; all else, from the search for devices to the plan and its second try, is real.
+"""
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import psutil
+import uvloop
+from msgspec import structs
+
+from car_daemon.capacity.placement import Placement
+from car_daemon.config.settings import Flags, load_config
+from car_daemon.engine.backend import Backend, ggml_backend
+from car_daemon.engine.llama.model import LlamaModel, ModelError
+from car_daemon.engine.process import EngineProcess
+from car_daemon.engines.link import launch
+from car_daemon.host.devices import Device
+from car_daemon.ipc.frames import Load
+from car_daemon.lifecycle.assembly import Seams, Sockets
+from car_daemon.lifecycle.daemon import Daemon
+from car_daemon.sockets.own_socket import OwnSocket
+from car_daemon.telemetry import logs
+
+# Of the names that a daemon passes on to its engines.
+FOLDER = "GGML_INVENTED_GPUS"
+
+
+class Gpus:
+    """The devices of a folder: their sizes, what processes take of them, and the loads that fail for memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, **total_bytes: int) -> None:
+        """Plug the devices in."""
+        (self.folder / "gpus.json").write_text(json.dumps(total_bytes))
+
+    def take(self, pid: int, **taken_bytes: int) -> None:
+        """Have a process take memory of the devices while it lives."""
+        draft = self.folder / f"draft-{pid}"
+        draft.write_text(json.dumps(taken_bytes))
+        draft.replace(self.folder / f"taken-{pid}")
+
+    def fail(self, loads: int) -> None:
+        """Have so many of the next loads run out of memory."""
+        (self.folder / "failures").write_text(str(loads))
+
+    def read(self) -> tuple[Device, ...]:
+        """Return the devices; what dead processes took is free again."""
+        taken: dict[str, int] = {}
+        for file in self.folder.glob("taken-*"):
+            if _is_alive(int(file.name.removeprefix("taken-"))):
+                for name, size in json.loads(file.read_text()).items():
+                    taken[name] = taken.get(name, 0) + size
+        totals = json.loads((self.folder / "gpus.json").read_text())
+        return tuple(Device(name, max(0, total - taken.get(name, 0)), total) for name, total in totals.items())
+
+    def open(self, load: Load, progress: Callable[[float], None], placement: Placement | None) -> LlamaModel:
+        """Take what was planned, and load the weights for the CPU; raises ModelError."""
+        failures = self.folder / "failures"
+        left = int(failures.read_text()) if failures.exists() else 0
+        if placement is not None and left:
+            self.fail(left - 1)
+            raise ModelError("the file is not a model that llama.cpp can load")
+        if placement is not None:
+            names = [device.name for device in self.read()]
+            self.take(os.getpid(), **dict(zip(names, placement.device_bytes, strict=True)))
+        return ggml_backend().open_model(structs.replace(load, gpu_layers=0, device="cpu"), progress, None)
+
+
+def _is_alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def _serve(path: str, config_path: str) -> None:
+    flags = Flags(socket=path, config=config_path)
+    config = load_config(flags)
+    logs.configure(config.log_level, config.log_format)
+    seams = Seams(launcher=partial(launch, module="tests.e2e.invented_gpus"), may_have_gpus=lambda: True)
+    listening = OwnSocket(config.socket)
+    try:
+        uvloop.run(Daemon(config, Sockets(listening), seams, lambda: load_config(flags)).run())
+    finally:
+        listening.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--socket":
+        _serve(sys.argv[2], sys.argv[4])
+    else:
+        invented = Gpus(Path(os.environ[FOLDER]))
+        engine = EngineProcess(socket.socket(fileno=int(sys.argv[1])), lambda: Backend(invented.read, invented.open))
+        os._exit(engine.serve())

@@ -1,0 +1,124 @@
+"""A daemon on invented GPUs: found, planned, short of memory, shared by two models, and reported."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.invented_gpus import FOLDER, Gpus
+from tests.e2e.pool import long, short, until, write_models
+from tests.e2e.support import BIN, PATIENCE_S, ROOT, Daemon, Json, RawClient
+
+pytestmark = pytest.mark.slow
+GIB = 1 << 30
+
+
+@pytest.fixture
+def gpus(folder: Path) -> Gpus:
+    """One GPU of 1 GiB."""
+    invented = Gpus(folder)
+    invented.add(CUDA0=GIB)
+    return invented
+
+
+@pytest.fixture
+def daemon(gpus: Gpus) -> Iterator[Daemon]:
+    """A daemon of two models whose entries name no device."""
+    folder = gpus.folder
+    config = write_models(folder, "ab")
+    config.write_text(f'{config.read_text()}[daemon]\nsandbox = "off"\n')
+    environment = {FOLDER: str(folder), "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder)}
+    program = (sys.executable, "-m", "tests.e2e.invented_gpus")
+    served = Daemon(folder, "--config", str(config), program=program, **environment)
+    try:
+        yield served.ready()
+        assert served.stop() == 0
+    finally:
+        served.kill()
+
+
+def model(client: RawClient, name: str) -> Json:
+    """Return a model's part of the status."""
+    found: Json = next(each for each in client.result("daemon/status")["models"] if each["name"] == name)
+    return found
+
+
+def device(client: RawClient, name: str) -> Json:
+    """Return the one device of a model's one engine."""
+    ((found,),) = [each["devices"] for each in model(client, name)["engines"]]
+    one: Json = found
+    return one
+
+
+def test_models_without_a_stated_device_go_to_a_gpu_and_count_each_other_there(daemon: Daemon) -> None:
+    with daemon.connect() as client:
+        first = device(client, "a")
+        assert model(client, "a")["device"] == "gpu"
+        assert (first["name"], first["total_bytes"]) == ("CUDA0", GIB)
+        assert 0 < first["planned_bytes"] == first["taken_bytes"]
+        assert first["free_bytes"] == GIB - first["taken_bytes"]
+        client.result("infer", short("b"))
+        second = device(client, "b")
+        assert second["free_bytes"] == GIB - first["taken_bytes"] - second["taken_bytes"]
+        assert second["planned_bytes"] <= first["free_bytes"]
+        assert client.reason("infer", short("b", device="cpu")) == "model_unavailable"
+        assert client.result("infer", short("b", device="gpu"))["finish_reason"] == "length"
+    assert daemon.log.read_text().count("devices.found") == 1
+
+
+def test_a_load_that_runs_out_of_memory_once_is_served_and_twice_fails_with_a_reason(
+    daemon: Daemon, gpus: Gpus
+) -> None:
+    with daemon.connect() as client:
+        gpus.fail(1)
+        client.result("infer", short("b"))
+        (kept,) = [file for file in gpus.folder.glob("car/curves/*.json") if "part" in json.loads(file.read_text())]
+        assert json.loads(kept.read_text()) == {"part": 0.8}
+        client.result("models/unload", {"model": "b"})
+        until(client, "b", "unloaded")
+        gpus.fail(2)
+        assert client.reason("models/load", {"model": "b"}) == "model_unavailable"
+        assert model(client, "b")["state"] == "failed"
+        assert client.result("infer", short("a"))["finish_reason"] == "length"
+    assert daemon.log.read_text().count("load.retried") == 2
+
+
+def test_an_idle_model_leaves_a_gpu_that_other_programs_fill(daemon: Daemon, gpus: Gpus) -> None:
+    with daemon.connect() as client, daemon.connect() as watching:
+        client.result("infer", short("b"))
+        gpus.take(os.getpid(), CUDA0=GIB)
+        until(watching, "b", "unloaded")
+        # The default model stays, and its engine's next heartbeat reports that nothing is free.
+        deadline = time.monotonic() + PATIENCE_S
+        while device(client, "a")["free_bytes"]:
+            assert time.monotonic() < deadline
+            client.result("infer", short("a"))
+    assert "device.pressure" in daemon.log.read_text()
+
+
+def test_a_killed_engine_frees_its_device_and_is_placed_again(daemon: Daemon) -> None:
+    with daemon.connect() as client:
+        before = device(client, "a")
+        request = client.send("infer", long("a"))
+        daemon.engine().kill()
+        assert "result" in client.response(request)
+        assert device(client, "a")["taken_bytes"] == before["taken_bytes"]
+
+
+def test_the_doctor_shows_what_a_model_takes_of_its_gpu(daemon: Daemon) -> None:
+    done = subprocess.run(
+        [BIN / "carctl", "--socket", str(daemon.path), "doctor"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    (line,) = [each for each in done.stdout.splitlines() if "a on gpu" in each]
+    assert "CUDA0" in line
+    assert "planned" in line
+    assert "of 1,024 MiB free" in line or "of 1024 MiB free" in line
