@@ -19,7 +19,7 @@ TRIAL := $(BIN)/python -m car_daemon.engine.trial daemon/car_daemon/guide/guide.
 # Tests without llama.cpp and without a daemon.
 FAST := tests/test_*.py tests/protocol tests/daemon tests/tools --ignore tests/daemon/engine/llama --hypothesis-profile quick
 
-.PHONY: help install rebuild demo real-model templates gpu dev test fast cover check fmt shape trace docs pictures build pins sbom release bench bench-full clean
+.PHONY: help install clients rebuild demo real-model templates gpu dev test fast cover check fmt shape trace docs pictures build pins sbom release bench bench-full clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,15 @@ demo: install $(if $(filter real,$(MODEL)),real-model) ## the daemon on its buil
 
 templates: install ## fetch llama.cpp's chat templates (77 MB, of which 1 is kept) for the tests of tool calls
 	$(BIN)/python -m tools.chat_templates
+
+# In an environment of their own, because two of them need an older client of OpenAI than card's tests.
+clients: .venv/clients/installed ## the libraries that the HTTP door is tested with (a minute or more)
+
+.venv/clients/installed: pyproject.toml
+	$(PYTHON) -m venv .venv/clients
+	.venv/clients/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	.venv/clients/bin/python -m pip install --quiet --group clients
+	touch $@
 
 real-model: .venv/engineless ## fetch SmolLM2-135M-Instruct (98 MB, Apache-2.0) into the user's cache
 	$(BIN)/python -m tools.real_model

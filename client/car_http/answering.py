@@ -119,6 +119,7 @@ class _Stream:
 
     async def run(self) -> None:
         ticking = _Ticks(self._pace, self._tick)
+        self._connection.on_events(self._take)
         try:
             while not self._ended:
                 await self._step()
@@ -128,7 +129,19 @@ class _Stream:
             await self._exchange.write(self._writer.fail(problem_of(error, self._members)))
         finally:
             ticking.stop()
+            self._connection.on_events(None)
         await self._exchange.end()
+
+    def _take(self, events: list[Event]) -> bool:
+        """Write chunks at once, where the client reads; other events are left to `_step`."""
+        pieces = self._exchange.pieces
+        if pieces is None or not pieces.ready:
+            return False
+        if not all(isinstance(event, Chunk) for event in events):
+            return False
+        self._silent = False
+        pieces.write(b"".join([self._bytes(event) for event in events]))
+        return True
 
     async def _step(self) -> None:
         events = await _events(self._connection, self._left)

@@ -41,7 +41,7 @@ class Door:
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
         head = _head(scope)
-        exchange = Exchange(head, receive, send)
+        exchange = Exchange(head, receive, send, scope["state"].get("pieces"))
         metrics = self._context.metrics
         metrics.in_flight += 1
         try:

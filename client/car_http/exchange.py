@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs
 
 from car_client.door.keys import Key
@@ -20,10 +20,28 @@ BODY_TIMEOUT_S = 30.0
 _CLOSE = {"connection": "close"}
 
 
+class Pieces(Protocol):
+    """A way around the server's coroutines for pieces of a body whose head was sent."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the client reads."""
+
+    def write(self, data: bytes) -> None:
+        """Send a piece."""
+
+
 class Exchange:
     """A request and its answer; `key` is the key that it carried."""
 
-    def __init__(self, head: Head, receive: Receive, send: Send, body_timeout_s: float = BODY_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        head: Head,
+        receive: Receive,
+        send: Send,
+        pieces: Pieces | None = None,
+        body_timeout_s: float = BODY_TIMEOUT_S,
+    ) -> None:
         self.head = head
         self.key: Key | None = None
         self.more_headers: Mapping[str, str] = {}  # on every answer
@@ -31,6 +49,7 @@ class Exchange:
         self.status = 499  # of the answer; this one while there is none, as for a client that left
         self.receive = receive
         self.send = send
+        self._pieces = pieces
         self._body_timeout_s = body_timeout_s
         self._watch: asyncio.Task[None] | None = None
         self._on_disconnect: Callable[[], object] | None = None
@@ -77,6 +96,11 @@ class Exchange:
         lines = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
         lines += [(name.encode(), value.encode("latin-1", "replace")) for name, value in self.more_headers.items()]
         await self.send({"type": "http.response.start", "status": status, "headers": lines})
+
+    @property
+    def pieces(self) -> Pieces | None:
+        """The server's way to write pieces at once, None before the head is sent or where it has none."""
+        return self._pieces if self.started else None
 
     async def write(self, data: bytes) -> None:
         """Send a piece of the body; waits while the client does not read."""

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from car_http.command import run
 from car_http.exchange import Exchange
 from car_http.guard import Head, Rules
 from car_http.problems import Problem
+from car_http.protocol import DoorProtocol
 from tests.client.fake_daemon import FakeDaemon
 from tests.door.support import DoorProcess, OfflineDoor, door_before
 from tests.e2e.support import CANARY, conversation
@@ -186,6 +189,29 @@ async def test_a_slow_body_is_refused_in_time() -> None:
     with pytest.raises(Problem) as caught:
         await exchange.body()
     assert (caught.value.status, caught.value.headers["connection"]) == (408, "close")
+
+
+class Impatient(DoorProtocol):
+    """A connection whose head has to come at once."""
+
+    head_timeout_s = 0.05
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
+async def test_a_slow_head_is_refused_in_time(folder: Path, sent: bytes) -> None:
+    config = uvicorn.Config(lambda: None, lifespan="off", log_config=None)
+    config.load()
+    state = ServerState()
+    loop = asyncio.get_running_loop()
+    path = str(folder / "http.sock")
+    async with await loop.create_unix_server(lambda: Impatient(config, state, {}), path):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(sent)
+        answer = await reader.read()
+        writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 408 ")
+    assert "0.05 s" in json.loads(body)["error"]["message"]
 
 
 def test_an_encoded_path_reaches_no_other_endpoint(scripted_door: DoorProcess) -> None:

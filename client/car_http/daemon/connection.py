@@ -49,6 +49,7 @@ class DaemonConnection(asyncio.Protocol):
         self._paused = False
         self._error: CardError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._take: Callable[[list[Event]], bool] | None = None  # set by on_events
         self._ids = 0
         self.answered = False  # a message of the present call came
         self.idle = True  # no call is in flight
@@ -71,6 +72,8 @@ class DaemonConnection(asyncio.Protocol):
         except NOT_JSON as error:
             self._fail(ProtocolError(f"the daemon sent a frame that the protocol forbids: {type(error).__name__}"))
             self.close()
+        if self._taken():
+            return
         if self._unread > _PAUSE_BYTES and not self._paused and self._transport:
             self._paused = True
             self._transport.pause_reading()
@@ -90,6 +93,10 @@ class DaemonConnection(asyncio.Protocol):
         frame = encode_message(Request("2.0", method, self._ids, params))
         if self._transport and not self.lost:
             self._transport.write(frame)
+
+    def on_events(self, take: Callable[[list[Event]], bool] | None) -> None:
+        """Offer events to `take` while `events` waits, which wakes up for those alone that it declines."""
+        self._take = take
 
     async def events(self) -> list[Event]:
         """Wait for events and take them; none after `wake` alone. Raises the error that ended the call."""
@@ -120,6 +127,14 @@ class DaemonConnection(asyncio.Protocol):
         self.idle = False
         if self._transport:
             self._transport.abort()
+
+    def _taken(self) -> bool:
+        """Return whether the events were taken without waking a task up, which costs more than a token's bytes."""
+        waiting = self._waiter is not None and not self._waiter.done()
+        if not (waiting and self._take is not None and self._events and self._take(self._events)):
+            return False
+        self._events, self._unread = [], 0
+        return True
 
     def _route(self, frame: bytes) -> None:
         message = decode_incoming(frame)
