@@ -129,7 +129,7 @@ class GenerationAnswer:
             grammar=params.grammar,
             json_schema=params.json_schema,
             lenient=params.lenient,
-            adapters=self._options.adapters,
+            adapters=tuple((each.name, each.scale) for each in params.lora),
             namespace=self._options.namespace,
             urgent=params.priority == "latency_critical",
         )

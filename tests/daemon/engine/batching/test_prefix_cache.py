@@ -3,6 +3,7 @@
 import pytest
 
 from car_daemon.engine.batching.prefix import prefix_of
+from car_daemon.engine.batching.reuse.expected import cells_of
 from car_daemon.ipc.types import NO_ADAPTERS
 from tests.daemon.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command, solo
 
@@ -340,7 +341,7 @@ def test_a_conversation_whose_last_answer_was_changed_is_not_saved_each_time() -
 def test_of_equal_prefixes_the_one_with_most_computed_cells_is_followed(first: int, second: int, followed: int) -> None:
     engine = engine_of()
     for number, cells in enumerate((first, second)):
-        engine.table.sequences[number].start(question(1), number, prefix_of(question(1), f"me\n{NO_ADAPTERS}"))
+        engine.table.sequences[number].start(question(1), number, prefix_of(question(1), cells_of("me", NO_ADAPTERS)))
         engine.table.sequences[number].commit(cells)
     follower = engine.cache.start(question(2), "me")
     assert follower is not None

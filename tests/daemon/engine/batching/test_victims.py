@@ -77,6 +77,11 @@ def test_a_waiting_request_of_another_namespace_holds_nothing_back() -> None:
     assert ask(engine, 12, continued(1)) == 0
 
 
+def test_cells_belong_to_the_adapters_that_change_them_in_any_order() -> None:
+    assert cells_of("me", (("b", 1.0), ("a", 0.5))) == cells_of("me", (("a", 0.5), ("c", 0.0), ("b", 1.0)))
+    assert cells_of("me", (("a", 0.5),)) != cells_of("me", (("a", 1.0),)) != cells_of("you", (("a", 1.0),))
+
+
 def test_short_prefixes_are_saved_where_that_costs_less_than_computing_them() -> None:
     engine = engine_of(1, saved_bytes=100_000)
     ask(engine, 1, conversation(1, words=30))

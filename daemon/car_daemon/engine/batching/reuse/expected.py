@@ -15,8 +15,11 @@ _NEXT = 16
 
 
 def cells_of(namespace: str, adapters: AdapterSet) -> str:
-    """Return the name under which cells are reused: those that were computed with other adapters are different."""
-    return f"{namespace}\n{adapters}"
+    """Return the name under which cells are reused: those that were computed with other adapters are different.
+
+    Adapters of scale 0 change nothing, and their order neither.
+    """
+    return f"{namespace}\n{sorted(each for each in adapters if each[1])}"
 
 
 class Expected:
