@@ -241,6 +241,7 @@ class Assembly:
         cells = context.context_tokens
         cell_bytes = loaded.size.sequence_bytes.of(cells) / cells
         saved = SavedCells(self._load.saved_bytes, context.attends_from)
+        moves = MoveCosts(loaded.costs, cells, cell_bytes, self._clock)
         encode = self._images.put
         width = 0 if loaded.vision is None else loaded.vision[1].width
         return RunningRequests(
@@ -250,13 +251,13 @@ class Assembly:
                 context,
                 table,
                 saved,
-                MoveCosts(loaded.costs, cells, cell_bytes, self._clock),
+                moves,
                 self._commands.expected,
                 reuses=loaded.cuts_tails,
             ),
             sampling=sampling,
             images=AwaitedImages(encode, RowsAhead(encode, self._send, width * _FLOAT_BYTES)),
-            parking=ParkingLot(context, saved),
+            parking=ParkingLot(context, saved, moves),
             abilities=Abilities(
                 speculates=self._load.speculative and loaded.cuts_tails,
                 repeats=self._load.packed and not finds_gpus(),

@@ -438,7 +438,7 @@ class FakeEngine:
             cache=self.cache,
             sampling=sampling,
             images=AwaitedImages(self.encodes.append, self.ahead),
-            parking=ParkingLot(context, self.saved),
+            parking=ParkingLot(context, self.saved, moves),
             abilities=Abilities(speculates, repeats),
             clock=clock,
         )

@@ -35,6 +35,11 @@ class PromptImages:
         self._images = []
         self.awaited = False
 
+    @property
+    def count(self) -> int:
+        """The number of images."""
+        return len(self._images)
+
     def at(self, cell: int) -> ImageRows | None:
         """Return the image that has a row at this cell."""
         return next((image for image in self._images if image.start <= cell < image.end), None)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from car_daemon.engine.batching.cells import CellContext
 from car_daemon.engine.batching.prefix import Prefix
+from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.runner.generation import Generation
@@ -25,11 +26,15 @@ class ParkedRequest:
 
 
 class ParkingLot:
-    """Parked requests by key; their cells have precedence in the memory for saved cells."""
+    """Parked requests by key; their cells have precedence in the memory for saved cells.
 
-    def __init__(self, context: CellContext, saved_cells: SavedCells) -> None:
+    Cells go through the host, from a GPU over its bus: where that costs more than to compute them, they are not saved.
+    """
+
+    def __init__(self, context: CellContext, saved_cells: SavedCells, costs: MoveCosts) -> None:
         self._context = context
         self._saved_cells = saved_cells
+        self._costs = costs
         self._parked: dict[int, ParkedRequest] = {}
 
     def __repr__(self) -> str:
@@ -39,12 +44,13 @@ class ParkingLot:
     def park(self, sequence: Sequence, generation: Generation) -> None:
         """Keep a request; the caller empties its sequence."""
         saved = None
-        size = self._context.saved_size(sequence.number)
+        number = sequence.number
+        size = self._context.saved_size(number)
         # A reproducible request needs its cells where they were computed, and of windows they come back elsewhere.
-        whole = sequence.grid is None or self._context.saved_from(sequence.number) == 0
+        whole = sequence.grid is None or self._context.saved_from(number) == 0
         # Logits that wait for their turn cannot be saved, so such a request is computed again.
-        if whole and not sequence.awaiting_turn and self._saved_cells.pin(size):
-            saved = self._context.save(sequence.number)
+        if whole and not sequence.awaiting_turn and self._saves(sequence) and self._saved_cells.pin(size):
+            saved = self._costs.saving(sequence.cells, lambda: self._context.save(number))
             assert len(saved) == size
         self._parked[generation.key] = ParkedRequest(
             generation=generation,
@@ -66,7 +72,7 @@ class ParkingLot:
     def restore(self, parked: ParkedRequest, sequence: Sequence) -> None:
         """Put a request back into a sequence that was started with its prompt."""
         history = parked.generation.history
-        if parked.saved is not None and self._context.restore(sequence.number, parked.saved):
+        if parked.saved is not None and self._restored(sequence.number, parked.cells, parked.saved):
             sequence.cells, sequence.next_token = parked.cells, parked.next_token
         elif history:
             # Its cells are computed again as a prompt: all sampled tokens but the one that comes next.
@@ -74,3 +80,18 @@ class ParkingLot:
         if history and sequence.next_token is None:
             sequence.known_token = history[-1]
         sequence.prefix = parked.prefix
+
+    def _saves(self, sequence: Sequence) -> bool:
+        """Return whether cells are saved: always rows of images and cells of reproducible requests."""
+        costs, cells = self._costs, sequence.cells
+        if not cells:
+            return False
+        moved_s = costs.save(cells) + costs.restore(cells)
+        if sequence.grid is not None or sequence.images.count or moved_s < costs.compute(0, cells):
+            return True
+        costs.declined()
+        return False
+
+    def _restored(self, number: int, cells: int, saved: memoryview) -> bool:
+        """Put saved cells back; False if llama.cpp refuses."""
+        return self._costs.restoring(cells, lambda: self._context.restore(number, saved))

@@ -63,6 +63,7 @@ class RealEngine:
         self.threads = ThreadCount(costs := StepCosts())
         self.threads.add(context.set_threads)
         clock, saved = FakeClock(tick), SavedCells(saved_bytes, context.attends_from)
+        moves = MoveCosts(costs, context.context_tokens, 1000, clock)
         sampling = SamplingTurns(context, Logprobs(vocabulary).of, clock)
         self.loop = EngineLoop(
             commands=Commands(),
@@ -73,13 +74,13 @@ class RealEngine:
                     context,
                     self.table,
                     saved,
-                    MoveCosts(costs, context.context_tokens, 1000, clock),
+                    moves,
                     Expected(),
                     reuses=cuts_tails,
                 ),
                 sampling=sampling,
                 images=AwaitedImages(lambda _: None, RowsAhead(lambda _: None, self._receive, 0)),
-                parking=ParkingLot(context, saved),
+                parking=ParkingLot(context, saved, moves),
                 abilities=Abilities(speculates),
                 clock=clock,
             ),

@@ -126,3 +126,17 @@ def test_saved_cells_take_no_more_than_there_is_room_for() -> None:
     assert engine.saved.bytes == 0
     engine.finish()
     assert [engine.tokens(key) for key in range(4)] == [solo(PROMPT, LENGTH)] * 4
+
+
+@pytest.mark.parametrize(("save_s", "saves"), [(1e-6, 1), (10.0, 0)], ids=["cheap", "expensive"])
+def test_cells_that_cost_more_to_move_than_to_compute_are_not_saved(save_s: float, saves: int) -> None:
+    context = FakeContext(2, batch_tokens=16)
+    context.cell_s = {"save": save_s, "restore": save_s}
+    engine = FakeEngine(context, saved_bytes=1000)
+    engine.turn(run_command(1, LONG, LENGTH))
+    turn_until(engine, 2)
+    engine.park(1)
+    assert context.saves == saves
+    engine.resume(1)
+    engine.finish()
+    assert engine.tokens(1) == solo(LONG, LENGTH)
