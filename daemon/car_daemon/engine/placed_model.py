@@ -68,9 +68,16 @@ class PlacedModel:
             assert self.placement is not None
             facts = {"layers": first.gpu_layers, "tried_next": self.placement.gpu_layers, "why": str(error)}
             self._send(Warned("load.retried", facts))
-            model = self._open(self.placement)
+            model = self._open_again(self.placement, first.gpu_layers)
             self._kept.keep(part * _SECOND_TRY)
             return model
+
+    def _open_again(self, placement: Placement, before: int) -> LlamaModel:
+        try:
+            return self._open(placement)
+        except ModelError as error:
+            layers = f"tried with {before} and {placement.gpu_layers} layers on GPUs"
+            raise ModelError(f'{error}; {layers}: set fewer gpu_layers, or device = "cpu"') from None
 
     @property
     def machine(self) -> Machine:

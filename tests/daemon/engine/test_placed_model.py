@@ -101,7 +101,7 @@ def test_a_load_that_runs_out_of_memory_is_tried_once_with_a_fifth_less_and_repo
 
 def test_a_load_that_runs_out_of_memory_twice_fails_and_leaves_nothing_for_the_next_one() -> None:
     machine = world(8, failures=2)
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match=r"tried with 33 and [0-9]+ layers on GPUs: set fewer gpu_layers"):
         machine.placed().load()
     assert len(machine.opened) == 2
     assert machine.kept == [1.0]
