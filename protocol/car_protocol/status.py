@@ -45,6 +45,8 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
         int,
         note("of `rss_bytes`: cells of parked requests and of prefixes, at most `saved_bytes` of the configuration"),
     ] = 0
+    restored_tokens: Annotated[int, note("tokens of parked requests whose cells came back from host memory")] = 0
+    recomputed_tokens: Annotated[int, note("tokens of parked requests that were computed again")] = 0
     sandbox: Annotated[list[str], note('what the kernel lets the process not do; empty with `sandbox = "off"`')] = []
     devices: Annotated[list[DeviceStatus], note("GPUs that hold a part of the model, empty on a CPU")] = []
     host_experts: Annotated[int, note("layers whose experts the GPUs have no room for")] = 0

@@ -124,6 +124,8 @@ def status(socket: str) -> dict[str, Any]:
         "cached_tokens": 100,
         "evicted_sequences": 0,
         "saved_bytes": 0,
+        "restored_tokens": 0,
+        "recomputed_tokens": 0,
         "utilisation": 0.25,
         "sandbox": ["not dumpable", "no new privileges", "landlock 7", "seccomp"],
         "devices": [],

@@ -1,12 +1,13 @@
 """Contexts of 8,192 and of 32,768 tokens: prefixes, parking, progress and refusals hold at both lengths."""
 
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import Daemon, Json, configured, running
+from tests.e2e.support import PATIENCE_S, Daemon, Json, configured, running
 from tools.random_model import generate
 
 pytestmark = pytest.mark.slow
@@ -44,6 +45,18 @@ def ask(served: Daemon, params: Json) -> Json:
     with served.connect() as client:
         client.socket.settimeout(100)
         return client.result("infer", params)
+
+
+def parked_tokens(served: Daemon) -> tuple[int, int]:
+    """Return how many tokens of parked requests came back and were computed again, once the engine reports any."""
+    deadline = time.monotonic() + PATIENCE_S
+    with served.connect() as client:
+        while True:
+            (engine,) = client.result("daemon/status")["models"][0]["engines"]
+            if engine["restored_tokens"] or engine["recomputed_tokens"]:
+                return engine["restored_tokens"], engine["recomputed_tokens"]
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
 
 def test_a_long_prefix_is_computed_once(served: Daemon, context: int) -> None:
@@ -84,6 +97,8 @@ def test_a_long_stream_that_was_parked_goes_on_as_if_it_had_not_been(served: Dae
             text += message["params"]["text"]
     assert message["result"]["usage"]["completion_tokens"] == 400
     assert text == undisturbed["text"]
+    restored, recomputed = parked_tokens(served)
+    assert (restored >= len(params["tokens"]), recomputed) == (True, 0)
 
 
 def test_a_prompt_that_does_not_fit_is_refused_with_both_figures(served: Daemon, context: int) -> None:

@@ -110,6 +110,8 @@ class StatusReport:
             cached_tokens=counters.total("cached_tokens"),
             evicted_sequences=counters.total("evicted_sequences"),
             saved_bytes=counters.total("saved_bytes"),
+            restored_tokens=counters.total("restored_tokens"),
+            recomputed_tokens=counters.total("recomputed_tokens"),
             sandbox=[] if ready is None else ready.sandbox,
             devices=[] if ready is None else [_device(each, replica.devices) for each in ready.devices],
             host_experts=0 if ready is None else ready.host_experts,

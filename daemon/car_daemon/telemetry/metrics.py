@@ -25,6 +25,8 @@ _ENGINE_COUNTERS = (
     ("prefix_cache_hits", "Requests that found a part of their prompt in the cache.", "cache_hits"),
     ("prefix_cache_tokens", "Prompt tokens found in the cache.", "cached_tokens"),
     ("evicted_sequences", "Cached prefixes evicted from their sequence.", "evicted_sequences"),
+    ("restored_tokens", "Tokens of parked requests whose cells came back.", "restored_tokens"),
+    ("recomputed_tokens", "Tokens of parked requests that were computed again.", "recomputed_tokens"),
 )
 _HISTOGRAMS = (
     ("queue_seconds", "Time from arrival to a lease.", "queued"),

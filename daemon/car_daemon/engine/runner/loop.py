@@ -77,9 +77,9 @@ class EngineLoop:
 
     @property
     def counters(self) -> dict[str, float]:
-        """Totals of the steps and of the prefix cache so far, and the seconds of each phase."""
+        """Totals of the steps and of the running requests so far, and the seconds of each phase."""
         seconds = {f"{phase}_s": passed for phase, passed in self._phases.seconds.items()}
-        return {**self._stepper.counters, **self._running.cache.counters, **seconds}
+        return {**self._stepper.counters, **self._running.counters, **seconds}
 
     def run(self) -> NoReturn:
         """Work as long as the process lives."""

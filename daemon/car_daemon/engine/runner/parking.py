@@ -36,6 +36,7 @@ class ParkingLot:
         self._saved_cells = saved_cells
         self._costs = costs
         self._parked: dict[int, ParkedRequest] = {}
+        self.counters = {"restored_tokens": 0.0, "recomputed_tokens": 0.0}  # Since the start.
 
     def __repr__(self) -> str:
         saved = sum(parked.saved is not None for parked in self._parked.values())
@@ -72,7 +73,9 @@ class ParkingLot:
     def restore(self, parked: ParkedRequest, sequence: Sequence) -> None:
         """Put a request back into a sequence that was started with its prompt."""
         history = parked.generation.history
-        if parked.saved is not None and self._restored(sequence.number, parked.cells, parked.saved):
+        restored = parked.saved is not None and self._restored(sequence.number, parked.cells, parked.saved)
+        self.counters["restored_tokens" if restored else "recomputed_tokens"] += parked.cells
+        if restored:
             sequence.cells, sequence.next_token = parked.cells, parked.next_token
         elif history:
             # Its cells are computed again as a prompt: all sampled tokens but the one that comes next.

@@ -72,6 +72,11 @@ class RunningRequests:
         tokens = sum(len(generation.history) for generation in generations)
         return f"<RunningRequests running={len(generations)} tokens={tokens} {self._parking!r}>"
 
+    @property
+    def counters(self) -> dict[str, float]:
+        """Totals of the prefix cache and of parked requests so far."""
+        return {**self.cache.counters, **self._parking.counters}
+
     def start(self, run: Run) -> list[RequestUpdate]:
         """Start a request; returns its end if that is impossible."""
         encoded = self._images.ahead.take(run.key)

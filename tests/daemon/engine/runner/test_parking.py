@@ -33,12 +33,18 @@ def test_a_request_goes_on_with_the_answer_it_would_have_had(saved_bytes: int, r
     engine.turn(run_command(1, PROMPT, LENGTH))
     for _ in range(turns):
         engine.turn()
+    sequence = engine.running.seats.sequences[1]
+    cells = sequence.cells
     engine.park(1)
     assert engine.parked == [1]
     assert engine.context.cells == [[], []]
     engine.turn(run_command(2, OTHER, LENGTH))
     engine.resume(1)
     engine.finish()
+    counters = engine.loop.counters
+    kept = saved_bytes > 0 and restores
+    assert counters["restored_tokens" if kept else "recomputed_tokens"] == cells
+    assert counters["recomputed_tokens" if kept else "restored_tokens"] == 0
     assert (engine.tokens(1), engine.tokens(2)) == (solo(PROMPT, LENGTH), solo(OTHER, LENGTH))
     assert engine.ends(1)[0].usage.completion_tokens == LENGTH
     assert engine.context.cells == [[], []]
