@@ -4,19 +4,21 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-_START = "start it with: carctl up"
+from car_protocol.socket_path import SYSTEM_SOCKET
+
 _OWN = "start a daemon of your own"
 
 
-def reach_advice(tried: Sequence[Path]) -> str:
+def reach_advice(tried: Sequence[Path], env: Mapping[str, str] = os.environ) -> str:
     """Return what gives this user a daemon, where none answers on the paths."""
     denied = [path for path in tried if is_denied(path)]
     if not denied:
-        return _START
+        return f"start it with: carctl {_option(tried, env)}up"
     if len(denied) < len(tried):
         return f"{_OWN} with: carctl up; for {denied[0]} {join_advice(denied[0])}"
     return access_advice(denied[0])
@@ -45,6 +47,13 @@ def is_denied(path: Path) -> bool:
     except OSError as error:
         return isinstance(error, PermissionError)
     return not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+
+
+def _option(tried: Sequence[Path], env: Mapping[str, str]) -> str:
+    """Return the option that named the only path, unless the environment did."""
+    if len(tried) > 1 or str(tried[0]) == env.get("CAR_SOCKET"):
+        return ""
+    return "--system " if tried[0] == SYSTEM_SOCKET else f"--socket {quote(str(tried[0]))} "
 
 
 def _nearest(path: Path) -> os.stat_result:

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Collection
 from importlib import import_module
 from io import TextIOWrapper
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from car_client.carctl.failure import FAILED, INTERRUPTED, USAGE, Reported, exit_code, explain
 from car_client.client import Client
@@ -60,6 +60,12 @@ COMMANDS = {
 }
 
 
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Exit with one line in the place of the usage, which is longer than a screen for some commands."""
+        self.exit(USAGE, f"{self.prog}: error: {message}; `{self.prog} --help` shows the usage\n")
+
+
 def main() -> None:
     """Run the command line and exit with its code."""
     sys.exit(run(sys.argv[1:]))
@@ -110,7 +116,7 @@ def _unwritable(error: OSError) -> int:
 
 def make_parser(declared: Collection[str]) -> ArgumentParser:
     """Return the parser, in which the commands among the `declared` words have their arguments."""
-    parser = ArgumentParser("carctl", description="Talk to the local inference daemon.", allow_abbrev=False)
+    parser = _Parser("carctl", description="Talk to the local inference daemon.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"carctl {__version__}")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--socket", metavar="PATH", help="the socket of the daemon")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from car_client.carctl.access import is_denied, reach_advice
+from car_protocol.socket_path import SYSTEM_SOCKET
 from tests.client.carctl.command import carctl
 from tests.client.fake_daemon import FakeDaemon
 
@@ -76,3 +77,10 @@ def test_a_missing_socket_and_a_stale_one_are_not_denied(tmp_path: Path) -> None
     paths = [stale, tmp_path / "none.sock"]
     assert not any(map(is_denied, paths))
     assert reach_advice(paths) == "start it with: carctl up"
+
+
+def test_the_command_that_starts_the_daemon_names_its_socket_as_it_was_named(tmp_path: Path) -> None:
+    path = tmp_path / "my card.sock"
+    assert reach_advice([path], {}) == f"start it with: carctl --socket '{path}' up"
+    assert reach_advice([path], {"CAR_SOCKET": str(path)}) == "start it with: carctl up"
+    assert reach_advice([SYSTEM_SOCKET], {}) == "start it with: carctl --system up"

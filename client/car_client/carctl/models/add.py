@@ -72,7 +72,8 @@ def use(client: Client, options: Namespace) -> None:
     with _changed(client, options) as config:
         names = [GUIDE, *config.models]
         if options.name not in names:
-            raise WrongUse(f"{config.path} has no model {options.name!r}{nearest(options.name, names)}")
+            facts = f"{config.path} has no model {options.name!r}{nearest(options.name, names)}"
+            raise WrongUse(f"{facts}; there are: {', '.join(names)}; carctl models add makes another one")
         before = config.default_model or GUIDE
         config.use_model(options.name)
     print(f"default model: {options.name} (before: {before}), in {config.path}")

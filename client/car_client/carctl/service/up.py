@@ -24,6 +24,8 @@ _END_S = 60.0
 _TAIL_LINES = 5
 _TAIL_BYTES = 4096
 _LOG_MODE = 0o600
+# Begins the last line of a daemon that names the reason of its end.
+_REASON = "card: "
 
 
 def add_up_arguments(parser: ArgumentParser) -> None:
@@ -163,4 +165,6 @@ def _failure(error: CardError, log: Path | None) -> str:
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         lines = file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
+    if lines and lines[-1].startswith(_REASON):
+        return f"{error}: {one_line(lines[-1].removeprefix(_REASON))}; log: {log}"
     return f"{error}; the end of {log}: {' | '.join(map(one_line, lines)) or 'empty'}"

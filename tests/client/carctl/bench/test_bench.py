@@ -214,7 +214,8 @@ def test_what_cannot_be_measured_is_wrong_usage(wrong: str) -> None:
 def test_wrong_usage_names_what_is_wanted(wrong: str, said: str) -> None:
     done = carctl("bench", wrong)
     option = wrong.partition("=")[0]
-    assert done.stderr.decode().splitlines()[-1] == f"carctl bench: error: argument {option}: {said}"
+    usage = "`carctl bench --help` shows the usage"
+    assert done.stderr.decode() == f"carctl bench: error: argument {option}: {said}; {usage}\n"
 
 
 def test_at_once_and_a_rate_are_two_different_loads() -> None:
