@@ -52,7 +52,7 @@ def unused_gpu(description: str, version: str) -> str | None:
         oldest = ".".join(map(str, _CUDA_WHEELS[-1][0]))
         return f"{facts}: the prebuilt wheels need driver {oldest} or newer; update it, or build for it ({_GPU_PAGE})"
     wheel = f"install llama-cpp-python's prebuilt wheel {tag}, or a newer one of CUDA 12 that the driver supports"
-    return f"{facts}: {wheel}, or build it ({_GPU_PAGE}); then set gpu_layers = -1"
+    return f"{facts}: {wheel}, or build it ({_GPU_PAGE})"
 
 
 def build_it(build: str = REBUILD, which: Callable[[str], str | None] = shutil.which) -> str:

@@ -28,6 +28,8 @@ def nobody(daemon: FakeDaemon) -> Iterator[None]:
     for folder in daemon.path.parents[:-2]:
         folder.chmod(0o755)
     daemon.path.chmod(0o600)
+    for name in ("status", "up", "down", "infer"):
+        carctl(name, "--help")  # imports the command, whose files the other user may be unable to read
     os.seteuid(NOBODY)
     yield
     os.seteuid(0)
