@@ -43,6 +43,8 @@ def run(client: Client, options: Namespace) -> None:
     elif app.file is not None and path is not None:
         print(f"# {path}")
         print(merged_text(path.suffix, "", app.file.content(target)))
+    elif options.write:
+        print(f"# nothing to write: {options.app} is set up by the variables of its shell")
     print("# in a shell")
     print(*shell_lines(options.app, app, target), sep="\n")
 

@@ -293,3 +293,12 @@ def test_an_unknown_model_and_a_door_without_a_port_are_refused(daemon: FakeDaem
     assert (code, "unknown model 'nope'" in errors) == (2, True)
     done = carctl("--socket", daemon.path, "launch", "llm", env={"XDG_CONFIG_HOME": str(tmp_path / "empty")})
     assert (done.returncode, b"carctl http enable" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("app", ["claude", "open-webui"])
+def test_an_application_without_a_file_says_that_nothing_is_written(
+    daemon: FakeDaemon, tmp_path: Path, app: str
+) -> None:
+    code, shown, _ = launch(daemon, tmp_path, app, "--write", "--yes")
+    assert (code, f"nothing to write: {app}" in shown) == (0, True)
+    assert "nothing to write" not in launch(daemon, tmp_path, app)[1]
