@@ -40,7 +40,7 @@ def suggest(client: Client, options: Namespace) -> None:
         return
     cells = [_cells(row, memory) for row in rows]
     print(*columns([("carctl models add", "  GB", "RAM", "licence", "can"), *cells]), sep="\n")
-    print(f"GB: the files in Q4_K_M, as of {DATED}. RAM: needed GB; this machine has {memory / 1e9:.0f}.")
+    print(f"GB: about, of Q4_K_M files, {DATED}. RAM: GB needed; this machine has {memory / 1e9:.0f}.")
     if any(row.needs_gb * 1e9 > memory for row in rows):
         print("!: more RAM than this machine has")
 

@@ -34,7 +34,8 @@ class Suggestion(NamedTuple):
         return round((self.size_gb * _BESIDE + _BESIDE_GB) / _SHARE, 1)
 
 
-# Sizes are rounded; the hub has the exact ones.
+# Sizes are approximate: those of Gemma 3 (1B, 4B), gpt-oss-20b and Llama 3.3 were compared with pages of the hub, as
+# were the licences of Gemma 3 4B and Llama 3.3; the others were not.
 SUGGESTIONS = (
     Suggestion("bartowski/SmolLM2-135M-Instruct-GGUF", 0.1, "Apache-2.0", ()),
     Suggestion("Qwen/Qwen2.5-0.5B-Instruct-GGUF", 0.5, "Apache-2.0", ("tools",)),
