@@ -1,4 +1,4 @@
-"""The clients for Node, unmodified, where node and the npm registry are at hand."""
+"""The clients for Node and the AI SDK, unmodified, where node and the npm registry are at hand."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from tests.door.support import DoorProcess
 from tests.door.test_openai_client import SHORT
 
-PACKAGES = ["openai@6", "@anthropic-ai/sdk@1", "ollama@0"]
+PACKAGES = ["openai@6", "@anthropic-ai/sdk@1", "ollama@0", "ai@5", "@ai-sdk/openai-compatible@1"]
 PROGRAM = Path(__file__).parent / "node" / "clients.mjs"
 
 
@@ -37,7 +37,18 @@ def test_the_clients_for_node_are_answered(modules: Path, door: DoorProcess) -> 
     done = subprocess.run(command, cwd=modules, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    texts = ["chat", "stream", "responses", "responsesStream", "message", "messageStream", "ollama", "ollamaStream"]
+    texts = [
+        "chat",
+        "stream",
+        "responses",
+        "responsesStream",
+        "message",
+        "messageStream",
+        "ollama",
+        "ollamaStream",
+        "sdk",
+        "sdkStream",
+    ]
     assert {name: found[name] for name in texts} == dict.fromkeys(texts, SHORT.answer)
     assert (found["models"], found["tags"]) == (["guide"], ["guide"])
     assert (found["error"], found["embedding"], found["counted"]) == (404, True, True)

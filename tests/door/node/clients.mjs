@@ -1,7 +1,9 @@
-// OpenAI's, Anthropic's and Ollama's clients for Node, unmodified, against the door at URL with KEY.
+// OpenAI's, Anthropic's and Ollama's clients for Node and Vercel's AI SDK, unmodified, against the door at URL with KEY.
 import OpenAI from "openai";
 import Anthropic from "@anthropic-ai/sdk";
 import { Ollama } from "ollama";
+import { generateText, streamText } from "ai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 
 const url = process.env.URL_OF_DOOR;
 const key = process.env.KEY_OF_DOOR;
@@ -21,6 +23,13 @@ found.responsesStream = (await stream.finalResponse()).output_text;
 found.models = (await openai.models.list()).data.map((model) => model.id);
 found.error = await openai.chat.completions.create({ model: "other", messages }).catch((error) => error.status);
 found.embedding = (await openai.embeddings.create({ model: "guide", input: "one" })).data[0].embedding.length > 0;
+
+const sdk = { model: createOpenAICompatible({ name: "card", baseURL: `${url}/v1`, apiKey: key })("guide"), messages, temperature: 0 };
+found.sdk = (await generateText(sdk)).text;
+found.sdkStream = "";
+for await (const piece of streamText(sdk).textStream) {
+  found.sdkStream += piece;
+}
 
 const anthropic = new Anthropic({ baseURL: url, apiKey: key, maxRetries: 0 });
 const request = { model: "claude-any", max_tokens: 200, messages };
