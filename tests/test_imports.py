@@ -32,7 +32,7 @@ ORDER = (
     ("telemetry",),
     ("models", "connections"),
     ("config", "engines"),
-    ("requests",),
+    ("requests", "cluster"),
     ("methods",),
     ("lifecycle",),
     ("command",),
@@ -46,6 +46,8 @@ ENGINE_ORDER = (
     ("engine.llama",),
     ("engine",),
 )
+# A process of its own: it imports nothing of the daemon but these.
+PLACER_MAY_IMPORT = {"host", "ipc"}
 ENGINE_MAY_IMPORT = {"host", "ipc", "capacity", "telemetry"}
 FULL_FOLDER = 16
 
@@ -55,6 +57,7 @@ RULES: list[tuple[Path, tuple[str, ...], Path | None]] = [
     (CLIENT, ("car_daemon", "uvloop", "structlog", "psutil", "llama_cpp", "numpy", *WEB), None),
     (DOOR, ("car_daemon", "uvloop", "structlog", "psutil", "llama_cpp", "numpy"), None),
     (DAEMON, ("car_client", "car_http", *WEB), None),
+    (DAEMON, ("ray", "cryptography"), DAEMON / "placer"),
     (DAEMON, ("llama_cpp",), DAEMON / "engine" / "llama"),
     (DAEMON / "scheduler", PURE, None),
     (DAEMON / "engine" / "batching", tuple(name for name in PURE if name != "numpy"), None),
@@ -125,6 +128,10 @@ LEVELS = {name: level for order in (ORDER, ENGINE_ORDER) for level, names in enu
 def is_allowed(importer: str, imported: str) -> bool:
     """Return whether a package may import from another one."""
     inner, outer = (name.partition(".")[0] == "engine" for name in (importer, imported))
+    if importer == "placer":
+        return imported in PLACER_MAY_IMPORT | {"placer"}
+    if imported == "placer":
+        return False
     if inner and not outer:
         return imported in ENGINE_MAY_IMPORT
     return importer == imported or (inner == outer and LEVELS[imported] < LEVELS[importer])

@@ -209,6 +209,12 @@ class Model(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seconds since the epoch."""
     last_used_at: float | None = None
     """Seconds since the epoch."""
+    place: str | None = None
+    """`here`, or `ray`: its engines run on machines of a cluster."""
+    up: int | None = None
+    """Of `replicas`: the engines that serve now."""
+    waiting_for: str | None = None
+    """What no machine of the cluster has for a further engine."""
     reason: str | None = None
     """The reason why it failed or found no room."""
 

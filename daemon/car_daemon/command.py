@@ -145,6 +145,9 @@ def _check() -> int:
 
 def _missing_model(config: Config) -> str | None:
     settings = config.models[config.default_model]
+    if settings.placed:
+        # The file is on the machines of the cluster.
+        return None
     # A path without permission counts as missing.
     with suppress(OSError):
         if settings.path.is_file():

@@ -49,6 +49,9 @@ class Model(Struct, frozen=True, kw_only=True):
     replicas: Annotated[int, note("engines, over all of its devices")]
     loaded_at: Annotated[float | UnsetType, note("seconds since the epoch")] = UNSET
     last_used_at: Annotated[float | UnsetType, note("seconds since the epoch")] = UNSET
+    place: Annotated[str | UnsetType, note("`here`, or `ray`: its engines run on machines of a cluster")] = UNSET
+    up: Annotated[int | UnsetType, note("of `replicas`: the engines that serve now")] = UNSET
+    waiting_for: Annotated[str | UnsetType, note("what no machine of the cluster has for a further engine")] = UNSET
     reason: Annotated[str | UnsetType, note("the reason why it failed or found no room")] = UNSET
 
 

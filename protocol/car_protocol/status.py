@@ -27,9 +27,9 @@ class DeviceStatus(Struct, frozen=True, kw_only=True):
 class EngineStatus(Struct, frozen=True, kw_only=True):
     """One engine process; rates in tokens per second, sizes in bytes."""
 
-    pid: int
+    pid: Annotated[int | None, note("null of an engine on another machine")]
     restarts: Annotated[int, note("engines started in place of one that died")]
-    rss_bytes: Annotated[int, note("memory of the process")]
+    rss_bytes: Annotated[int, note("memory of the process; 0 of one on another machine")]
     device: Annotated[str, note("as `models/list` names it")]
     kv_bytes_used: Annotated[int, note("filled by running requests")]
     kv_bytes_capacity: int
@@ -50,6 +50,7 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     sandbox: Annotated[list[str], note('what the kernel lets the process not do; empty with `sandbox = "off"`')] = []
     devices: Annotated[list[DeviceStatus], note("GPUs that hold a part of the model, empty on a CPU")] = []
     host_experts: Annotated[int, note("layers whose experts the GPUs have no room for")] = 0
+    host: Annotated[str | None, note("the address of its machine; null on this one")] = None
     seconds: Annotated[dict[str, float], note("seconds of its steps so far, by phase: `decode`, `sample`, ...")]
 
 

@@ -99,6 +99,8 @@ def model(*, name: str = "guide", can: tuple[str, ...] = ("chat",)) -> dict[str,
         "can": list(can),
         "device": "cpu",
         "replicas": 1,
+        "place": "here",
+        "up": 1,
     }
 
 
@@ -130,6 +132,7 @@ def status(socket: str) -> dict[str, Any]:
         "sandbox": ["not dumpable", "no new privileges", "landlock 7", "seccomp"],
         "devices": [],
         "host_experts": 0,
+        "host": None,
         "seconds": {"decode": 1.5, "sample": 0.1},
     }
     running = {

@@ -10,6 +10,7 @@ class Link:
 
     pid = 4242
     fault: str | None = None
+    host: str | None = None
 
     def __init__(self) -> None:
         self.sent: list[Struct] = []

@@ -54,7 +54,9 @@ async def _killed(socket: Path) -> tuple[int, int]:
         streams = [asyncio.create_task(answer(client, prompt, _LONG)) for prompt in prompts(_STREAMS)]
         while len((await client.status()).sequences) < _STREAMS:
             pass
-        os.kill((await engine(client)).pid, signal.SIGKILL)
+        pid = (await engine(client)).pid
+        assert pid is not None, "the engine is on another machine"
+        os.kill(pid, signal.SIGKILL)
         done = await asyncio.gather(*streams, return_exceptions=True)
         await answer(client, prompts(1)[0], 4)
         return len(done), (await engine(client)).restarts

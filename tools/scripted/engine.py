@@ -168,6 +168,8 @@ class ScriptedEngine(asyncio.Protocol):
 class ScriptedChild:
     """The daemon's end of a scripted engine, in place of a child process."""
 
+    host: str | None = None
+
     def __init__(self, engine: ScriptedEngine, link: EngineLink) -> None:
         self._engine = engine
         self._link = link

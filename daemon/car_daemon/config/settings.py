@@ -64,6 +64,7 @@ class Config(Struct, frozen=True, kw_only=True):
     models: dict[str, ModelSettings]
     default_model: str
     warnings: list[str]
+    cluster: str | None = None  # the address of the one that places engines
 
 
 def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:

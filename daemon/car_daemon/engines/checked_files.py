@@ -36,6 +36,9 @@ class CheckedFiles:
     async def check(self) -> Sequence["Facts"]:
         """Check the files, and note their identities; return their facts. Raises InvalidModel."""
         self.warnings = []
+        if self._entry.settings.placed:
+            # They are another machine's, and checked there.
+            return ()
         self._replica.weights = await self._settled()
         facts = await asyncio.to_thread(self._check, self._entry.settings)
         self.warnings = [warning for part in facts for warning in part.warnings]

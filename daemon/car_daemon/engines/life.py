@@ -86,7 +86,7 @@ class EngineLife:
         self._engine = engine = await launch(self._receive)
         self._loss_due = True
         self._health = HealthCheck(self._limits, self._clock())
-        self._replica.launched(self.number, engine.pid)
+        self._replica.launched(self.number, engine.pid, engine.host)
         engine.send(load)
         self._look()
         try:

@@ -4,42 +4,37 @@ import asyncio
 import contextlib
 import os
 import socket
-import sys
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, cast
 
 from msgspec import DecodeError, Struct
 
 from car_daemon.ipc.codec import FrameReader, FrameTooLong, decode_from_engine, encode_frame
 from car_daemon.ipc.frames import FromEngine
+from car_daemon.ipc.spawning import spawn_engine
 from car_daemon.telemetry import defects
 from car_daemon.telemetry.error_location import named
 
 _KILL_AFTER_S = 1.0
 # More descriptors than uvloop opens at once for a process.
 _LAUNCH_DESCRIPTORS = 12
-# Names that an engine needs: of its drivers and libraries, and of where they keep their files.
-_PASSED_ON = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME"})
-_PASSED_PREFIXES = (
-    *("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "HSA_", "GGML_", "LLAMA_", "MTMD_", "GOMP_", "OMP_", "KMP_", "VK_", "SYCL_"),
-    *("LC_", "PYTHON", "COVERAGE_", "COV_CORE_"),
-)
-_ENVIRONMENT = {
-    # Because llama.cpp's assertion handler would fork a debugger before the process can die.
-    "GGML_NO_BACKTRACE": "1",
-    # Threads that wait for each other yield their core to other programs soon: docs/decisions/0007.
-    "GOMP_SPINCOUNT": "2500",
-    # The working directory, which may be any, is not a folder of modules.
-    "PYTHONSAFEPATH": "1",
-}
+
+
+class NoPlace(Exception):
+    """No machine has a place for an engine now; the message says what is missing."""
 
 
 class Engine(Protocol):
     """A connected engine process."""
 
     @property
-    def pid(self) -> int:
-        """The process id."""
+    def pid(self) -> int | None:
+        """The process id; None of a process on another machine."""
+        ...
+
+    @property
+    def host(self) -> str | None:
+        """The address of its machine; None of this one."""
         ...
 
     @property
@@ -75,8 +70,9 @@ class EngineLink(asyncio.Protocol):
     the process.
     """
 
-    def __init__(self, receive: Callable[[FromEngine], None]) -> None:
+    def __init__(self, receive: Callable[[Any], None], decode: Callable[[bytes], Any] = decode_from_engine) -> None:
         self._receive = receive
+        self._decode = decode
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self.closed = asyncio.Event()
@@ -91,7 +87,7 @@ class EngineLink(asyncio.Protocol):
         """Pass on the frames that are complete."""
         try:
             for body in self._reader.feed(data):
-                self._receive(decode_from_engine(body))
+                self._receive(self._decode(body))
         except FrameTooLong as error:
             self._end(str(error))
         except (DecodeError, UnicodeDecodeError):
@@ -111,8 +107,12 @@ class EngineLink(asyncio.Protocol):
             self._transport.write(encode_frame(message))
 
     def _end(self, fault: str) -> None:
-        """Drop the bytes that are buffered and close the link at once."""
+        """Close the link because of what the engine sent."""
         self.fault = fault
+        self.abort()
+
+    def abort(self) -> None:
+        """Close the link at once, without the bytes that are buffered."""
         self._reader = FrameReader()
         if self._transport is not None:
             self._transport.abort()
@@ -125,6 +125,8 @@ class EngineLink(asyncio.Protocol):
 
 class EngineChild:
     """A spawned engine process."""
+
+    host: str | None = None
 
     def __init__(self, process: asyncio.subprocess.Process, link: EngineLink) -> None:
         self._process = process
@@ -178,7 +180,7 @@ async def launch(
     ours.setblocking(False)
     try:
         with theirs:
-            process = await _spawn(theirs, stderr, module)
+            process = await spawn_engine(theirs, stderr, module)
         try:
             _, link = await asyncio.get_running_loop().create_unix_connection(lambda: EngineLink(receive), sock=ours)
         except BaseException:
@@ -197,23 +199,3 @@ def _require_descriptors() -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(_LAUNCH_DESCRIPTORS):
             stack.enter_context(open(os.devnull, "rb"))
-
-
-def passed_on(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that an engine gets; others may be keys and tokens of the user."""
-    return {name: value for name, value in env.items() if name in _PASSED_ON or name.startswith(_PASSED_PREFIXES)}
-
-
-async def _spawn(theirs: socket.socket, stderr: int | None, module: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        module,
-        str(theirs.fileno()),
-        pass_fds=(theirs.fileno(),),
-        stdin=asyncio.subprocess.DEVNULL,
-        stderr=stderr,
-        env=_ENVIRONMENT | passed_on(os.environ),
-        # Because the daemon alone handles a Ctrl-C in its terminal.
-        start_new_session=True,
-    )

@@ -26,7 +26,7 @@ class EngineRegistry:
         """Add an engine that became ready."""
         self._links[number] = link
         self._divided = None
-        if ready.device == CPU:
+        if ready.device == CPU and link.host is None:
             self._threads.add(number, ready.threads)
 
     def left(self, number: int) -> None:

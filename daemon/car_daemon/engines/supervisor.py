@@ -241,7 +241,7 @@ def load_of(entry: ModelEntry, replica: Replica, facts: Sequence["Facts"], *, pa
         threads=settings.threads,
         device=replica.device,
         gpu_layers=settings.layers_on(replica.device),
-        sizes=sizes_of(facts, settings) if settings.layers_on(replica.device) else None,
+        sizes=sizes_of(facts, settings) if facts and settings.layers_on(replica.device) else None,
         packed=packed,
         kv_type=settings.kv_type,
         adapters={name: str(path) for name, path in settings.adapters.items()},

@@ -3,10 +3,10 @@
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from car_daemon.config.settings import Config
 from car_daemon.connections.fair_queue import FairQueue
@@ -60,6 +60,10 @@ from car_daemon.sockets.peer import Peer, SocketGroup, peer_of
 from car_daemon.sockets.socket_watch import SocketWatch
 from car_daemon.telemetry.metrics import Metrics
 from car_daemon.telemetry.metrics_server import MetricsServer
+from car_protocol import __version__
+
+if TYPE_CHECKING:
+    from car_daemon.cluster.placer import Placer
 
 
 class Sockets(NamedTuple):
@@ -75,6 +79,7 @@ class Seams(NamedTuple):
     launcher: Launcher = launch
     memory: MemorySource = read_memory
     may_have_gpus: Callable[[], bool] = may_have_gpus
+    placer: Sequence[str] | None = None  # a command in place of the one for Ray
     limits: SupervisionLimits | None = None
     notifier: Notifier = Notifier()
     read_peer: Callable[[socket.socket], Peer] = peer_of
@@ -199,12 +204,34 @@ class Assembly:
         return EngineSupervisor(
             entry,
             replica,
-            self._seams.launcher,
+            self._cluster_launcher(entry, replica) if replica.placed else self._seams.launcher,
             self.inference.events,
             numbers=self._engine_numbers,
             clock=self._clock,
             limits=self._seams.limits,
         )
+
+    def _cluster_launcher(self, entry: ModelEntry, replica: Replica) -> Launcher:
+        # Imported here because most daemons place nothing.
+        from car_daemon.cluster.launcher import ClusterLauncher
+
+        return ClusterLauncher(entry, replica, self._placer, self.pressure.of_host, clock=self._clock)
+
+    @cached_property
+    def _placer(self) -> "Placer":
+        from car_daemon.cluster.placer import COMMAND, Placer
+        from car_daemon.ipc.placing import Join, schema_hash
+
+        assert self._config.cluster is not None
+        # The process id keeps daemons of one machine apart.
+        daemon = f"{socket.gethostname()}-{os.getuid()}-{os.getpid()}"
+        join = Join(address=self._config.cluster, daemon=daemon, version=__version__, schema=schema_hash())
+        return Placer(join, self._clock, self._seams.placer or COMMAND)
+
+    async def end_placer(self) -> None:
+        """End the placer process where one was needed."""
+        if "_placer" in self.__dict__:
+            await self._placer.stop()
 
     @cached_property
     def _dependents(self) -> Dependents:

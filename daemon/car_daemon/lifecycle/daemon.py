@@ -118,6 +118,7 @@ class Daemon:
         parts.auto_device.look()
         parts.manager.load(default)
         self._start_services([parts.pressure, parts.cores, parts.weights], stopping)
+        stopping.push_async_callback(parts.end_placer)
         stopping.push_async_callback(parts.manager.stop)
         stopping.callback(parts.keep_alive.stop)
 

@@ -1,6 +1,7 @@
 """The watch of memory pressure: the host's sets the gate's level, that of GPUs unloads idle models sooner."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from car_daemon.host.event_log import log
 from car_daemon.host.memory import MemorySource
@@ -10,6 +11,30 @@ from car_daemon.scheduler.gate import Gate
 from car_protocol.capacity import Pressure
 
 _PERIOD_S = 0.5
+
+
+class Reading(Protocol):
+    """Memory of a machine: bytes, and percent of the time stalled."""
+
+    @property
+    def total(self) -> int:
+        """Bytes."""
+        ...
+
+    @property
+    def available(self) -> int:
+        """Bytes."""
+        ...
+
+    @property
+    def some_percent(self) -> float:
+        """Of the last 10 s, in which some tasks waited for memory."""
+        ...
+
+    @property
+    def full_percent(self) -> float:
+        """Of the last 10 s, in which all tasks waited for memory."""
+        ...
 
 
 class PressureWatch:
@@ -36,6 +61,7 @@ class PressureWatch:
         self._read_devices = read_devices
         self.devices: dict[str, Pressure] = {}  # at the last look
         self._clock = clock
+        self._hosts: dict[str, PressureGauge] = {}  # of other machines with engines, by address
         self._readings = Periodic(_PERIOD_S, self.look)
 
     def start(self) -> None:
@@ -44,7 +70,8 @@ class PressureWatch:
 
     def limit(self, limits: PressureLimits) -> None:
         """Compare readings with these limits from now on."""
-        self._gauge.limits = limits
+        for gauge in (self._gauge, *self._hosts.values()):
+            gauge.limits = limits
 
     def stop(self) -> None:
         """Stop watching."""
@@ -58,18 +85,35 @@ class PressureWatch:
         except OSError as error:
             log.warning("memory.unreadable", error=type(error).__name__)
             return
-        percent = 100 * reading.available / reading.total
-        if not self._gauge.update(percent, reading.some_percent, reading.full_percent, self._clock()):
+        if self._updated(self._gauge, reading):
+            self._gate.pressure = self._gauge.level
+            self._changed()
+
+    def of_host(self, host: str, reading: Reading) -> None:
+        """Pass on a change of another machine's level; the machines without engines are forgotten."""
+        up = self._gate.hosts
+        self._hosts = {name: gauge for name, gauge in self._hosts.items() if name in up}
+        if host not in up:
             return
-        self._gate.pressure = self._gauge.level
+        gauge = self._hosts.setdefault(host, PressureGauge(self._gauge.limits))
+        if self._updated(gauge, reading, host=host):
+            self._gate.press(host, gauge.level)
+            self._changed()
+
+    def _updated(self, gauge: PressureGauge, reading: Reading, **facts: str) -> bool:
+        """Return whether a reading changed the level, which is logged."""
+        percent = 100 * reading.available / max(1, reading.total)
+        if not gauge.update(percent, reading.some_percent, reading.full_percent, self._clock()):
+            return False
         log.warning(
             "memory.pressure",
-            pressure=self._gauge.level,
+            pressure=gauge.level,
             available_percent=round(percent, 1),
             some_percent=reading.some_percent,
             full_percent=reading.full_percent,
+            **facts,
         )
-        self._changed()
+        return True
 
     def _look_at_devices(self) -> None:
         before, self.devices = self.devices, dict(self._read_devices())

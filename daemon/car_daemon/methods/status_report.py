@@ -89,16 +89,17 @@ class StatusReport:
         return [answer for answer in running if answer.sequence is not None]
 
     def _model_status(self, entry: ModelEntry, running: list[PendingAnswer], *, admin: bool) -> ModelStatus:
-        engines = [self._engine(each, each.pid, running) for each in entry.replicas if each.pid is not None]
+        engines = [self._engine(each, running) for each in entry.replicas if each.engine is not None]
         return ModelStatus(**self._models.facts(entry, admin=admin), engines=engines)
 
-    def _engine(self, replica: Replica, pid: int, running: list[PendingAnswer]) -> EngineStatus:
+    def _engine(self, replica: Replica, running: list[PendingAnswer]) -> EngineStatus:
         counters, ready = replica.counters, replica.ready
         steps = counters.delta("decode_steps")
         return EngineStatus(
-            pid=pid,
+            pid=replica.pid,
+            host=replica.host,
             restarts=replica.restarts,
-            rss_bytes=self._resident_bytes(pid),
+            rss_bytes=0 if replica.pid is None else self._resident_bytes(replica.pid),
             device=replica.device,
             kv_bytes_used=0 if ready is None else _kv_bytes_used(replica.engine, ready, running),
             kv_bytes_capacity=0 if ready is None else ready.kv_bytes,

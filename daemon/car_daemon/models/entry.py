@@ -96,15 +96,18 @@ class ModelEntry:
         """Apply the present configuration before a load; return the replicas to load."""
         self.settings = self.configured
         places = self.settings.places
-        if [replica.device for replica in self.replicas] != places:
+        moved = any(replica.placed is not self.settings.placed for replica in self.replicas)
+        if moved or [replica.device for replica in self.replicas] != places:
             advanced = partial(self._on_progress, self)
-            self.replicas = ReplicaGroup(Replica(device, self._replica_changed, advanced) for device in places)
+            self.replicas = ReplicaGroup(
+                Replica(device, self._replica_changed, advanced, placed=self.settings.placed) for device in places
+            )
         return self.replicas
 
     def refresh(self, replica: Replica) -> None:
         """Apply the present configuration to the next life of a replica, unless others run with the one before."""
         alone = not any(other.state in ("loading", "ready") for other in self.replicas if other is not replica)
-        if alone and self.configured.places == self.settings.places:
+        if alone and self.configured.places == self.settings.places and self.configured.place == self.settings.place:
             self.settings = self.configured
 
     def is_on(self, device: str | None) -> bool:

@@ -124,7 +124,9 @@ class ModelManager:
                 if entry.configured.auto:
                     await self._settle()
                 try:
-                    entry.estimate = await asyncio.to_thread(self._measure, entry.configured)
+                    # A placed model has its memory on other machines.
+                    placed = entry.configured.placed
+                    entry.estimate = None if placed else await asyncio.to_thread(self._measure, entry.configured)
                 except Exception:  # noqa: BLE001 - the supervisor reads the same files and reports what is wrong
                     entry.estimate = None
                 if await self.eviction.make_room(entry):

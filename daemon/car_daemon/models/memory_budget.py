@@ -61,7 +61,7 @@ class MemoryBudget:
 
 def memory_of(entry: ModelEntry) -> int:
     """Return the bytes of a model: its estimate, with the real size of the KV caches once all its engines are up."""
-    if entry.estimate is None:
+    if entry.estimate is None or entry.settings.placed:
         return 0
     on_host = [replica.ready for replica in entry.replicas if replica.device == CPU]
     allocated = [ready.kv_bytes + ready.mask_bytes for ready in on_host if ready is not None]

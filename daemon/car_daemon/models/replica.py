@@ -41,8 +41,11 @@ class Counters(Struct):
 class Replica:
     """A model on one device; `changed` is called with every new state, `advanced` with the progress of a load."""
 
-    def __init__(self, device: str, changed: Callable[[], None], advanced: Callable[[], None]) -> None:
+    def __init__(
+        self, device: str, changed: Callable[[], None], advanced: Callable[[], None], *, placed: bool = False
+    ) -> None:
         self.device = device
+        self.placed = placed  # on a machine of the cluster
         self._changed = changed
         self._advanced = advanced
         self.state: ReplicaState = "unloaded"
@@ -50,7 +53,9 @@ class Replica:
         self.ready: Ready | None = None  # the engine's READY frame while it is up
         self.progress = 0.0  # the loaded part, 0 to 1
         self.engine: int | None = None  # the engine's number
-        self.pid: int | None = None
+        self.pid: int | None = None  # None on another machine, too
+        self.host: str | None = None  # the address of the engine's machine; None on this one
+        self.waiting_for: str | None = None  # what no machine of the cluster has
         self.counters = Counters()
         self.devices: list[DeviceMemory] = []  # the GPUs of its engine at the last heartbeat
         self.restarts = 0  # engines started in place of a dead one
@@ -77,20 +82,26 @@ class Replica:
 
     def retire(self) -> None:
         """Become unloaded without a report, because the caller decides the state of the whole model."""
-        self.state, self.ready, self.reason = "unloaded", None, None
+        self.state, self.ready, self.reason, self.waiting_for = "unloaded", None, None, None
 
     def advance(self, done: float) -> None:
         """Keep and report the loaded part, 0 to 1."""
         self.progress = done
         self._advanced()
 
-    def launched(self, engine: int, pid: int) -> None:
-        """Keep the number and the process of a new engine."""
-        self.engine, self.pid = engine, pid
+    def wait_for(self, missing: str | None) -> None:
+        """Keep what no machine of the cluster has; None once there is a place. Reports a change."""
+        if missing != self.waiting_for:
+            self.waiting_for = missing
+            self._changed()
+
+    def launched(self, engine: int, pid: int | None, host: str | None = None) -> None:
+        """Keep the number, the process and the machine of a new engine."""
+        self.engine, self.pid, self.host = engine, pid, host
 
     def lost(self) -> None:
         """Forget an engine that is gone."""
-        self.engine = self.pid = None
+        self.engine = self.pid = self.host = None
         self.counters = Counters()
         self.devices = []
 

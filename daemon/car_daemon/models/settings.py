@@ -1,8 +1,9 @@
 """The configuration of a model's load."""
 
 from pathlib import Path
+from typing import Annotated, Literal
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from car_daemon.host.devices import CPU, GPU
 from car_daemon.ipc.types import KvType, Sandbox, Tags, ToolStyle
@@ -14,6 +15,17 @@ MARGIN_BYTES = 2 * 1024 * 1024 * 1024
 MAX_ITL_MS = 150
 SAVED_BYTES = 512 * 1024 * 1024
 STEP_TARGET_MS = 120
+
+Place = Literal["here", "ray"]
+Spread = bool | Literal["strict"]
+
+
+class Needs(Struct, frozen=True, forbid_unknown_fields=True):
+    """Free resources that one engine needs of a machine of the cluster; None follows from threads and device."""
+
+    cpus: Annotated[float, Meta(gt=0, le=4096)] | None = None
+    gpus: Annotated[float, Meta(ge=0, le=64)] | None = None
+    labels: dict[str, str] = {}
 
 
 class ModelSettings(Struct, frozen=True):
@@ -47,6 +59,14 @@ class ModelSettings(Struct, frozen=True):
     aliases: tuple[str, ...] = ()
     sandbox: Sandbox = "strict"
     margin_bytes: int | None = MARGIN_BYTES
+    place: Place = "here"
+    spread: Spread = True
+    needs: Needs = Needs()
+
+    @property
+    def placed(self) -> bool:
+        """Whether its engines run on machines of a cluster."""
+        return self.place != "here"
 
     @property
     def places(self) -> list[str]:

@@ -52,6 +52,7 @@ class EngineEvents:
             context_tokens=ready.context_tokens,
             rates=tuple(ready.rates),
             prompt_share=ready.prompt_share,
+            host=link.host,
         )
         self._runner.do(self._scheduler.engine_ready(engine, offer, self._clock()))
 

@@ -1,5 +1,7 @@
 """The one gate: leases of the sequences that engines declared, under the limit of the machine."""
 
+from collections.abc import Collection
+
 from msgspec import Struct
 
 from car_daemon.scheduler.actions import Decisions
@@ -50,6 +52,11 @@ class Gate:
     def spread(self) -> bool:
         """True if other machines have engines."""
         return bool(self._pressures)
+
+    @property
+    def hosts(self) -> Collection[str]:
+        """The other machines that have engines."""
+        return self._pressures.keys()
 
     @property
     def exhausted(self) -> bool:

@@ -11,10 +11,10 @@ import pytest
 from msgspec import structs
 
 from car_daemon.engine.confinement import confine, rules_of
-from car_daemon.engines.link import passed_on
 from car_daemon.host.kernel_sandbox import READ, WRITE, landlock_abi
 from car_daemon.ipc.codec import FrameReader, decode_from_engine, encode_frame
 from car_daemon.ipc.frames import Load, Quit, Ready
+from car_daemon.ipc.spawning import passed_on
 from tests.daemon.engine.real_process import LOAD, PATIENCE_S, started
 
 needs_landlock = pytest.mark.skipif(landlock_abi() == 0, reason="this kernel has no Landlock (Linux 5.13)")

@@ -19,6 +19,8 @@ GPU = DeviceMemory("CUDA0", 7 << 30, 8 << 30)
 class Finder:
     """A launcher of processes that find GPUs: `found` is their reply, None for a process that ends without it."""
 
+    host: str | None = None
+
     def __init__(self, found: list[DeviceMemory] | None, *, silent: bool = False) -> None:
         self.found = found
         self.silent = silent

@@ -42,6 +42,7 @@ class FakeEngine:
 
     pid = 4242
     fault: str | None = None
+    host: str | None = None
 
     def __init__(self, receive: Callable[[FromEngine], None], on_load: Callable[["FakeEngine"], None]) -> None:
         self.receive = receive

@@ -43,6 +43,7 @@ class Link:
 
     pid = 1
     fault: str | None = None
+    host: str | None = None
 
     def __init__(self) -> None:
         self.asked: list[Struct] = []

@@ -1,0 +1,118 @@
+"""An engine on another machine: one TLS connection, in which the daemon is the client."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from car_daemon.engines.link import EngineLink
+from car_daemon.ipc.frames import FromEngine
+from car_daemon.ipc.placing import Ended, FromRelay, HostMemory, Placed
+from car_daemon.ipc.tls import HANDSHAKE_S, context_of
+
+# An engine sends a heartbeat, and its relay a reading, each second.
+_SILENT_S = 3.0
+_CUT_S = 5.0
+# The exit status of an engine whose connection ended before its relay reported any.
+UNKNOWN_STATUS = 255
+_decode = msgspec.msgpack.Decoder(FromRelay).decode
+
+
+class RemoteEngine:
+    """A connected engine; its process ends with the connection.
+
+    `lost` is called with its node where that fell silent before the end.
+    """
+
+    def __init__(self, host: str, node: str, clock: Callable[[], float], lost: Callable[[str], None]) -> None:
+        self.host = host
+        self._node = node
+        self._clock = clock
+        self._lost = lost
+        self._received_at = clock()
+        self._status: int | None = None
+        self._stopped = False
+        self._link: EngineLink | None = None
+
+    def __repr__(self) -> str:
+        return f"<RemoteEngine on {self.host}>"
+
+    @property
+    def pid(self) -> None:
+        """None, because the process is another machine's."""
+        return
+
+    @property
+    def fault(self) -> str | None:
+        """The reason why the connection ended without the engine's status; None otherwise."""
+        if self._link is not None and self._link.fault is not None:
+            return self._link.fault
+        lost = self._link is not None and self._link.closed.is_set() and self._status is None and not self._stopped
+        return f"the connection to {self.host} was lost" if lost else None
+
+    async def connect(
+        self, seat: Placed, receive: Callable[[FromEngine], None], memory: Callable[[HostMemory], None]
+    ) -> None:
+        """Connect to an open seat; raises OSError, ssl.SSLError or TimeoutError."""
+
+        def take(message: FromRelay) -> None:
+            self._received_at = self._clock()
+            match message:
+                case HostMemory():
+                    memory(message)
+                case Ended():
+                    self._status = message.status
+                    # It is the last frame.
+                    self.kill()
+                case _:
+                    receive(message)
+
+        self._link = EngineLink(take, decode=_decode)
+        context = context_of(seat.pair, "client")
+        async with asyncio.timeout(2 * HANDSHAKE_S):
+            transport, _ = await asyncio.get_running_loop().create_connection(
+                lambda: cast(asyncio.Protocol, self._link),
+                seat.address,
+                seat.port,
+                ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_S,
+            )
+        _limit_silence(transport)
+
+    def send(self, message: Struct) -> None:
+        """Send one frame; it is dropped once the connection is gone."""
+        if self._link is not None:
+            self._link.send(message)
+
+    async def wait(self) -> int:
+        """Return the status that the relay reported once the connection is closed."""
+        if self._link is not None:
+            await self._link.closed.wait()
+        if self._clock() - self._received_at > _SILENT_S:
+            self._lost(self._node)
+        return UNKNOWN_STATUS if self._status is None else self._status
+
+    def kill(self) -> None:
+        """End the connection at once, and with it the engine."""
+        self._stopped = True
+        if self._link is not None:
+            self._link.abort()
+
+    async def stop(self) -> None:
+        """Close the connection, which ends the engine on its machine."""
+        self.kill()
+        await self.wait()
+
+
+def _limit_silence(transport: asyncio.Transport) -> None:
+    """Close a connection whose peer acknowledges nothing for so long (Linux); heartbeats show the rest."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_CUT_S * 1000))
+
+
+CONNECT_ERRORS = (OSError, ssl.SSLError, TimeoutError)

@@ -1,0 +1,93 @@
+"""Frames between the daemon and its placer, and those that a relay adds to an engine's frames."""
+
+import hashlib
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from car_daemon.ipc.frames import FromEngine, ToEngine
+
+
+class Join(Struct, frozen=True, tag=True, kw_only=True):
+    """The cluster to place engines on: the first frame that a placer gets."""
+
+    address: str
+    daemon: str  # in the names of its seats
+    version: str
+    schema: str  # the hash of the frames that this daemon sends and reads
+
+
+class Place(Struct, frozen=True, tag=True, kw_only=True):
+    """Open a seat for one engine on a node outside of `avoid`."""
+
+    number: int
+    model: str
+    path: str
+    cpus: float = 1.0
+    gpus: float = 0.0
+    labels: dict[str, str] = {}
+    resources: dict[str, float] = {}
+    spread: bool | str = True
+    avoid: list[str] = []
+
+
+class End(Struct, frozen=True, tag=True):
+    """Close a seat that the daemon does not connect to."""
+
+    number: int
+
+
+class Placed(Struct, frozen=True, tag=True, kw_only=True):
+    """A seat listens for the holder of `pair`, a certificate with its key in PEM that no other seat takes."""
+
+    number: int
+    node: str
+    address: str
+    port: int
+    pair: bytes
+
+
+class Unplaced(Struct, frozen=True, tag=True, kw_only=True):
+    """No seat could be opened; `node` refused it, where it was one."""
+
+    number: int
+    why: str
+    node: str | None = None
+
+
+class HostMemory(Struct, frozen=True, tag=True):
+    """The memory of an engine's machine, sent every second: bytes, and percent of the time stalled."""
+
+    total: int
+    available: int
+    some_percent: float
+    full_percent: float
+
+
+class Ended(Struct, frozen=True, tag=True):
+    """The engine's exit status, or its signal as a negative number: the last frame of a connection."""
+
+    status: int
+
+
+ToPlacer = Join | Place | End
+FromPlacer = Placed | Unplaced
+FromRelay = HostMemory | Ended | FromEngine
+decode_to_placer = msgspec.msgpack.Decoder(ToPlacer).decode
+decode_from_placer = msgspec.msgpack.Decoder(FromPlacer).decode
+
+
+def schema_hash() -> str:
+    """Return the hash of the engine's frames: an engine and a daemon with different hashes must not be connected."""
+    _, components = msgspec.json.schema_components([ToEngine, FromRelay])
+    return hashlib.sha256(msgspec.json.encode(_sorted(components))).hexdigest()[:16]
+
+
+def _sorted(value: Any) -> Any:
+    """Return a schema with its members in one order, because unions have none."""
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return sorted((_sorted(each) for each in value), key=msgspec.json.encode)
+    return value

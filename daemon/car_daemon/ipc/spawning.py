@@ -1,0 +1,48 @@
+"""The start of an engine process, by the daemon or by a seat on another machine."""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Mapping
+
+# Names that an engine needs: of its drivers and libraries, and of where they keep their files.
+_PASSED_ON = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME"})
+_PASSED_PREFIXES = (
+    *("CUDA_", "NVIDIA_", "HIP_", "ROCR_", "HSA_", "GGML_", "LLAMA_", "MTMD_", "GOMP_", "OMP_", "KMP_", "VK_", "SYCL_"),
+    *("LC_", "PYTHON", "COVERAGE_", "COV_CORE_"),
+)
+_ENVIRONMENT = {
+    # Because llama.cpp's assertion handler would fork a debugger before the process can die.
+    "GGML_NO_BACKTRACE": "1",
+    # Threads that wait for each other yield their core to other programs soon: docs/decisions/0007.
+    "GOMP_SPINCOUNT": "2500",
+    # The working directory, which may be any, is not a folder of modules.
+    "PYTHONSAFEPATH": "1",
+}
+
+
+def passed_on(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that an engine gets; others may be keys and tokens of the user."""
+    return {name: value for name, value in env.items() if name in _PASSED_ON or name.startswith(_PASSED_PREFIXES)}
+
+
+ENGINE = "car_daemon.engine"
+
+
+async def spawn_engine(
+    theirs: socket.socket, stderr: int | None = None, module: str = ENGINE
+) -> asyncio.subprocess.Process:
+    """Spawn an engine process that has one end of a socket; raises OSError."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        str(theirs.fileno()),
+        pass_fds=(theirs.fileno(),),
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=stderr,
+        env=_ENVIRONMENT | passed_on(os.environ),
+        # Because the daemon alone handles a Ctrl-C in its terminal.
+        start_new_session=True,
+    )
