@@ -51,6 +51,7 @@ from car_protocol.answer import (
 )
 from car_protocol.capacity import Machine
 from car_protocol.conversation import (
+    AudioPart,
     Function,
     FunctionCall,
     ImagePart,
@@ -103,6 +104,7 @@ __all__ = [
     "AsyncClient",
     "AsyncStatusWatch",
     "AsyncStream",
+    "AudioPart",
     "BadSocketPath",
     "Capacity",
     "CardError",

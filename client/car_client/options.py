@@ -14,7 +14,7 @@ class Turn(TypedDict):
     role: str
     """`system`, `user`, `assistant`, `tool` or another one that the chat template knows."""
     content: str | list[dict[str, str]]
-    """A text, or parts: `{"type": "text", "text": ...}` and `{"type": "image", "data": base64}`."""
+    """A text, or parts: `{"type": "text", "text": ...}`, and of type `image` or `audio` with `"data": base64`."""
 
 
 # Also plain dicts, whose type a checker infers as less than Turn where they stand in a variable.

@@ -197,9 +197,9 @@ class Model(Struct, frozen=True, kw_only=True, omit_defaults=True):
     adapters: list[str]
     """Names for `lora`."""
     can: list[str]
-    """Of `generate`, `chat`, `images`, `tools` (its template shows them), `thinking` (it knows of thoughts), `fill` (a
-    `suffix` beside the prompt), `embed`, `rerank`; of a model that is not loaded by its header, which `models/list`
-    reads.
+    """Of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking` (it knows of thoughts),
+    `fill` (a `suffix` beside the prompt), `embed`, `rerank`; of a model that is not loaded by its header, which
+    `models/list` reads.
     """
     device: str
     """`cpu`, `gpu`, `gpu0` ...; `auto` until GPUs were looked for; of several replicas joined by `+`."""

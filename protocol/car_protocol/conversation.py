@@ -22,6 +22,12 @@ class ImagePart(Struct, frozen=True, forbid_unknown_fields=True, tag="image", ta
     data: Annotated[str, note("base64 of a PNG, JPEG or GIF of up to 5 MiB and 16 megapixels")]
 
 
+class AudioPart(Struct, frozen=True, forbid_unknown_fields=True, tag="audio", tag_field="type"):
+    """A WAV or MP3 in a message's content; `data` is base64."""
+
+    data: Annotated[str, note("base64 of a WAV or MP3 of up to 5 MiB and 300 s")]
+
+
 class FunctionCall(Struct, frozen=True, forbid_unknown_fields=True):
     """A function's name and its arguments as a JSON text."""
 
@@ -52,7 +58,8 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
 
     role: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}$", description="up to 32 letters, digits, `_` and `-`")]
     content: Annotated[
-        str | Annotated[list[TextPart | ImagePart], Meta(max_length=64)] | None, note("null beside tool calls only")
+        str | Annotated[list[TextPart | ImagePart | AudioPart], Meta(max_length=64)] | None,
+        note("null beside tool calls only"),
     ] = None
     reasoning: Annotated[str | None, note("thoughts of an earlier answer, for templates that show them")] = None
     tool_calls: Annotated[
@@ -66,10 +73,10 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a message needs content or tool calls")
 
     @property
-    def images(self) -> list[ImagePart]:
-        """The content's images."""
+    def media(self) -> list[ImagePart | AudioPart]:
+        """The content's images and sounds."""
         parts = self.content if isinstance(self.content, list) else []
-        return [part for part in parts if isinstance(part, ImagePart)]
+        return [part for part in parts if not isinstance(part, TextPart)]
 
     @property
     def text(self) -> str:
@@ -112,7 +119,7 @@ def check_continued(messages: list[Message] | None, *, continues: bool) -> None:
         return
     if messages is None:
         raise ValueError("`continue_last`: goes with messages only")
-    if messages[-1].role != "assistant" or messages[-1].tool_calls or messages[-1].images:
+    if messages[-1].role != "assistant" or messages[-1].tool_calls or messages[-1].media:
         raise ValueError("`continue_last`: the last message has to be an assistant's text")
 
 

@@ -50,8 +50,8 @@ REASONS: dict[str, Reason] = {
         1004,
         "the model cannot serve this request",
         "unknown, failed, or without room (`data.why`, `needed_bytes`, `free_bytes`); `data.lacks` names what it "
-        "lacks: `chat_template`, `tools`, `images` (with `data.why` where the daemon lacks Pillow), `adapter`, "
-        "`generate`, `fill`, `thinking`, `embed`, `rerank`, `device`, `reproducible` (with `data.why`)",
+        "lacks: `chat_template`, `tools`, `images` (with `data.why` where the daemon lacks Pillow), `audio`, "
+        "`adapter`, `generate`, `fill`, `thinking`, `embed`, `rerank`, `device`, `reproducible` (with `data.why`)",
     ),
     "engine_lost": Reason(
         1005,

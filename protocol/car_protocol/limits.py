@@ -21,6 +21,7 @@ SLOW_READER_MS = 10_000
 FRAME_TIMEOUT_MS = 30_000
 MAX_IMAGES = 64
 MAX_IMAGE_PIXELS = 64_000_000
+MAX_AUDIO_S = 300
 # More than clients that behave need together, and less than the memory of a machine that runs models.
 MAX_CLIENT_BYTES = 256 * 1024 * 1024
 # What a user may always hold of them: a maximal frame and 1 MiB. The floors of all users take half of the bytes.
@@ -54,5 +55,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     )
     slow_reader_ms: Annotated[int, note("the time that a stream waits for its client to read")] = SLOW_READER_MS
     frame_timeout_ms: Annotated[int, note("from a frame's first byte to its last")] = FRAME_TIMEOUT_MS
-    max_images: Annotated[int, note("images of a request")] = MAX_IMAGES
+    max_images: Annotated[int, note("images and sounds of a request")] = MAX_IMAGES
     max_image_pixels: Annotated[int, note("pixels of all images of a request")] = MAX_IMAGE_PIXELS
+    max_audio_s: Annotated[int, note("seconds of all sounds of a request, each rounded up")] = MAX_AUDIO_S

@@ -77,6 +77,7 @@ def test_the_limits_are_those_of_the_contract() -> None:
         "max_output_bytes": 1_048_576,
         "max_images": 64,
         "max_image_pixels": 64_000_000,
+        "max_audio_s": 300,
         "slow_reader_ms": 10_000,
         "frame_timeout_ms": 30_000,
     }

@@ -246,7 +246,16 @@ def _part(part: dict[str, Any], place: str) -> dict[str, Any]:
         url = image.get("url") if isinstance(image, dict) else image
         if isinstance(url, str):
             return {"type": "image", "data": image_data(url, f"{place}.image_url")}
-    raise bad(place, "a part is {type: text, text} or {type: image_url, image_url: {url}}")
+    if kind == "input_audio":
+        return {"type": "audio", "data": _audio_data(part, f"{place}.input_audio")}
+    raise bad(place, "a part is {type: text, text}, {type: image_url, image_url: {url}} or {type: input_audio, ...}")
+
+
+def _audio_data(part: dict[str, Any], place: str) -> str:
+    audio = part.get("input_audio")
+    if isinstance(audio, dict) and audio.get("format") in ("wav", "mp3") and isinstance(audio.get("data"), str):
+        return str(audio["data"])
+    raise bad(place, "give {data: base64 of the file, format: wav or mp3}")
 
 
 def _tool(tool: dict[str, Any], place: str) -> dict[str, Any]:

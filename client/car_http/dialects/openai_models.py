@@ -5,7 +5,7 @@ from typing import Any
 
 from car_client.results import Model
 
-_INPUTS = {"images": "image"}
+_INPUTS = {"images": "image", "audio": "audio"}
 
 
 def models_object(models: list[Model], created: int) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def props_object(model: Model) -> dict[str, Any]:
         "total_slots": model.capacity,
         "model_alias": model.name,
         "model_path": model.path,
-        "modalities": {"vision": "images" in model.can, "audio": False},
+        "modalities": {"vision": "images" in model.can, "audio": "audio" in model.can},
         "chat_template_caps": {
             "supports_tools": "tools" in model.can,
             "supports_tool_calls": "tools" in model.can,

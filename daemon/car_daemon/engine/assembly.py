@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NoReturn
 
 from car_daemon.capacity.curve_file import CurveCheck
 from car_daemon.engine.backend import Backend
@@ -15,6 +16,7 @@ from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.images.ahead import AHEAD_BYTES, RowsAhead
 from car_daemon.engine.images.awaited_images import AwaitedImages
 from car_daemon.engine.images.encoder import Encode, Encoder
+from car_daemon.engine.images.image_file import ImageError
 from car_daemon.engine.images.piece_cache import CACHE_BYTES as PIECE_CACHE_BYTES
 from car_daemon.engine.llama.embedder import Embedder
 from car_daemon.engine.llama.library import finds_gpus, silence
@@ -22,6 +24,7 @@ from car_daemon.engine.llama.model import ModelError
 from car_daemon.engine.llama.sampling.adapters import Adapters
 from car_daemon.engine.llama.sampling.chains import SamplerChains
 from car_daemon.engine.llama.sampling.logprobs import Logprobs
+from car_daemon.engine.llama.vision import Vision
 from car_daemon.engine.loaded import LoadedModel
 from car_daemon.engine.memory_limits import STACK_BYTES, limit_memory
 from car_daemon.engine.placed_model import PlacedModel
@@ -42,12 +45,14 @@ from car_daemon.engine.runner.texts import CannotEmbed, Texts
 from car_daemon.host.cores import usable_cpus
 from car_daemon.ipc.frames import FromEngine, Heartbeat, Load, Ready, RunningJob, Warned
 from car_daemon.ipc.inbox import Forgotten, Inbox
+from car_daemon.ipc.types import DAMAGED_IMAGE
 
 # Target time of a chunk without decoders; it bounds the delay of the next arrival or a cancel.
 IDLE_TARGET_S = 0.750
 _TEXT_TOKENS = 512
 _FLOAT_BYTES = 4
-_NO_PILLOW = "decoding images needs Pillow: install card-daemon[images]"
+# The longest sound as a file, as samples (twice while they are padded) and as a spectrum.
+_AUDIO_BYTES = 128 * 1024 * 1024
 _LONG_TEXT_TOKENS = 2048
 
 
@@ -116,14 +121,15 @@ class Assembly:
             self._commands.put,
             self._commands.expected,
         )
-        encoder = Encoder(*loaded.vision, self._images, self._commands.put) if loaded.vision else None
+        encoder = self._encoder(loaded.projector) if loaded.projector is not None else None
         curve_check = CurveCheck(
             lambda: loaded.costs.overrated, loaded.size.curve_file, lambda: self._send(Warned("curve.outdated", {}))
         )
         context, size = loaded.context, loaded.size
         can = ["generate"] if context.generates else []
         if context.generates and loaded.template is not None:
-            can += ["chat", "images"] if loaded.vision is not None else ["chat"]
+            counts = loaded.counts
+            can += ["chat", *(["images"] if counts.image else []), *(["audio"] if counts.audio else [])]
             can += loaded.template.abilities
         if context.generates and loaded.vocabulary.fill is not None:
             can.append("fill")
@@ -145,6 +151,9 @@ class Assembly:
         )
         return Assembled(loop, tokenizer, encoder, ready, curve_check, loaded.placed)
 
+    def _encoder(self, projector: Vision) -> Encoder:
+        return Encoder(self._loaded.decode_image or _refuse_image, projector, self._images, self._commands.put)
+
     @cached_property
     def _samplers(self) -> SamplerChains:
         loaded = self._loaded
@@ -158,8 +167,8 @@ class Assembly:
         conversations = Conversations(
             loaded.template,
             limit,
-            None if loaded.vision is None else loaded.vision[1].count,
-            no_images=_NO_PILLOW if self._load.projector else None,
+            loaded.counts,
+            no_images=loaded.no_images,
             no_template=loaded.no_template,
         )
         texts = TextInputs(
@@ -192,11 +201,12 @@ class Assembly:
         rows = self._text_tokens + loaded.context.sequences
         logits = rows * loaded.vocabulary.size * _FLOAT_BYTES
         images, stacks = 0, STACK_BYTES
-        if loaded.vision is not None:
+        if loaded.projector is not None:
             # One more than has sequences: the first request of a user whose rows are encoded ahead.
             positions = (loaded.context.sequences + 1) * loaded.context.context_tokens
             stacks = 2 * STACK_BYTES
-            images = PIECE_CACHE_BYTES + AHEAD_BYTES + positions * loaded.vision[1].width * _FLOAT_BYTES
+            images = PIECE_CACHE_BYTES + AHEAD_BYTES + positions * loaded.projector.width * _FLOAT_BYTES
+            images += _AUDIO_BYTES if loaded.projector.takes_audio else 0
         return self._load.saved_bytes + logits + size.sequence_bytes.of(self._text_tokens) + images + stacks
 
     def _open_embedder(self) -> Embedder:
@@ -243,7 +253,7 @@ class Assembly:
         saved = SavedCells(self._load.saved_bytes, context.attends_from)
         moves = MoveCosts(loaded.costs, cells, cell_bytes, self._clock)
         encode = self._images.put
-        width = 0 if loaded.vision is None else loaded.vision[1].width
+        width = 0 if loaded.projector is None else loaded.projector.width
         return RunningRequests(
             samplers=self._samplers,
             vocabulary=loaded.vocabulary,
@@ -264,3 +274,8 @@ class Assembly:
             ),
             clock=self._clock,
         )
+
+
+def _refuse_image(_: bytes) -> NoReturn:
+    """Stand in for the decoder where requests with images are refused before."""
+    raise ImageError(DAMAGED_IMAGE)

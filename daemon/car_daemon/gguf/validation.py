@@ -85,7 +85,7 @@ def check_adapter(path: Path) -> None:
 
 
 def check_projector(path: Path) -> None:
-    """Raise InvalidModel for a file that is not a valid projector of images."""
+    """Raise InvalidModel for a file that is not a valid projector of images or audio."""
     refuse(Reason.NO_PROJECTOR, when=_architecture(_read(path)) != _PROJECTORS)
 
 

@@ -135,11 +135,12 @@ class PrepareTexts(Struct, frozen=True, tag=True):
 
 
 class ImageSlot(Struct, frozen=True, array_like=True):
-    """An image in a prompt: its first position, its number of positions, and its file."""
+    """An image or a sound in a prompt: its first position, its number of positions, and its file."""
 
     start: int
     count: int
     data: bytes
+    audio: bool = False
 
 
 class Reading(Struct, frozen=True, array_like=True):
@@ -338,7 +339,7 @@ class PlainText(Struct, frozen=True, tag=True):
 
 # Causes of a failed request: the first four are failures of the engine, the others lie in the request. A reproducible
 # one fails in an engine that computes other results than others on this kind of CPU.
-Fault = Literal["decode", "embedder", "projector", "lease", "constraint", "image", "context", "unrepeatable"]
+Fault = Literal["decode", "embedder", "projector", "lease", "constraint", "image", "audio", "context", "unrepeatable"]
 
 
 class End(Struct, frozen=True, array_like=True):

@@ -69,6 +69,8 @@ Sandbox = Literal["strict", "off"]
 TOO_COMPLEX = "it became too complex"
 # Refusal of an image whose pixels cannot be decoded.
 DAMAGED_IMAGE = "the image is damaged or truncated"
+# Refusal of a sound whose samples cannot be decoded.
+DAMAGED_AUDIO = "the audio is damaged or truncated"
 
 
 Tag = Annotated[str, Meta(min_length=1, max_length=64)]

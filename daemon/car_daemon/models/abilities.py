@@ -39,6 +39,7 @@ _FILL: dict[tuple[str, ...], frozenset[bytes]] = {
         ),
     }.items()
 }
+_PROJECTED = {"clip.has_vision_encoder": "images", "clip.has_audio_encoder": "audio"}
 # A file's path, size and time, and what else decides.
 _Stamp = tuple[object, ...]
 
@@ -89,7 +90,7 @@ def read_abilities(settings: ModelSettings) -> list[str]:
         if "bert" in architecture or architecture in _CACHELESS:
             return [embeds]
         template = template_of(settings, values.get(TEMPLATE))
-        chats = [] if template is None else ["chat", *(["images"] if settings.projector else [])]
+        chats = [] if template is None else ["chat", *_projected(settings)]
         fills = ["fill"] if _fills(reader, values) else []
         return [
             "generate",
@@ -98,6 +99,19 @@ def read_abilities(settings: ModelSettings) -> list[str]:
             *fills,
             embeds,
         ]
+
+
+def _projected(settings: ModelSettings) -> list[str]:
+    """Return the kinds of parts that a model's projector takes, by its header."""
+    from car_daemon.gguf.bounded_reader import BoundedReader
+    from car_daemon.gguf.header import read_header
+    from car_daemon.gguf.validation import open_file
+
+    if settings.projector is None:
+        return []
+    with open_file(settings.projector) as file:
+        values = read_header(BoundedReader(file, os.fstat(file.fileno()).st_size)).values
+    return [can for key, can in _PROJECTED.items() if values.get(key) is True]
 
 
 def template_of(settings: ModelSettings, own: "Value | None") -> str | None:
@@ -130,8 +144,8 @@ def _fills(reader: "BoundedReader", values: "Mapping[str, Value]") -> bool:
 
 
 def _stamp(settings: ModelSettings) -> _Stamp:
-    beside = settings.path, settings.chat_template
-    return settings.projector is not None, *((path, *_identity(path)) for path in beside if path is not None)
+    beside = settings.path, settings.chat_template, settings.projector
+    return tuple((path, *_identity(path)) for path in beside if path is not None)
 
 
 def _identity(path: Path) -> tuple[int, int] | tuple[()]:

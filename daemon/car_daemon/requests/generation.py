@@ -7,7 +7,7 @@ from msgspec import UNSET, structs
 
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.ipc import frames
-from car_daemon.ipc.types import DAMAGED_IMAGE, TOO_COMPLEX
+from car_daemon.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE, TOO_COMPLEX
 from car_daemon.requests.answer import Origin, Responder, Siblings
 from car_daemon.requests.chat import chat_of
 from car_daemon.scheduler.request import Failure, Prompt, Request, RequestSpec
@@ -105,6 +105,8 @@ class GenerationAnswer:
                 return Failure("context_exceeded", {**figures, "context_tokens": context_tokens})
             case "image":
                 return Failure("invalid_params", {"param": "messages", "why": DAMAGED_IMAGE})
+            case "audio":
+                return Failure("invalid_params", {"param": "messages", "why": DAMAGED_AUDIO})
             case "constraint":
                 bound_by = [name for name in ("grammar", "json_schema") if getattr(self._params, name) is not None]
                 return Failure("invalid_params", {"param": [*bound_by, "tools"][0], "why": TOO_COMPLEX})

@@ -12,8 +12,10 @@ from car_daemon.models.inspection import inspect
 from car_daemon.models.settings import ModelSettings
 from tests.daemon.gguf.files import model, text, u32
 from tests.daemon.links import ready_of
+from tools.random_models.audio_projector import generate_audio_projector
 from tools.random_models.embedding import generate_embedding
 from tools.random_models.llama import generate
+from tools.random_models.projector import generate_projector
 
 SHOWS = "{% for tool in tools %}{{ tool }}{% endfor %}{% for message in messages %}{{ message.content }}{% endfor %}"
 TOOLS = "<tool_call>" + SHOWS
@@ -53,7 +55,9 @@ def test_a_configured_template_and_a_projector_count(tmp_path: Path) -> None:
     path = model(tokenizer__chat_template=text(TOOLS)).write(tmp_path / "m.gguf")
     (tmp_path / "own.jinja").write_text(THINKS)
     settings = ModelSettings(path, chat_template=tmp_path / "own.jinja", projector=tmp_path / "p.gguf")
-    assert read_abilities(settings) == ["generate", "chat", "images", "thinking", "embed"]
+    for write, kind in ((generate_projector, "images"), (generate_audio_projector, "audio")):
+        write(tmp_path / "p.gguf")
+        assert read_abilities(settings) == ["generate", "chat", kind, "thinking", "embed"]
 
 
 def test_tokens_that_fill_are_found_by_their_keys_or_by_their_texts(tmp_path: Path) -> None:

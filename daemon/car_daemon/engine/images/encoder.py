@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any, NoReturn, Protocol
 
 from car_daemon.engine.batching.prompt_images import ImageRows
+from car_daemon.engine.images.audio_file import AudioError
 from car_daemon.engine.images.image_file import ImageError
 from car_daemon.engine.images.piece_cache import Piece, PieceCache, TokensPiece
 from car_daemon.ipc.frames import Fault, ImageSlot
@@ -43,10 +44,14 @@ class _Begun:
 
 
 class Projector(Protocol):
-    """Pixels into pieces of a prompt."""
+    """Images and sounds into pieces of a prompt."""
 
     def encode(self, pixels: Any) -> list[Piece]:
         """Return the pieces of an image in order; raises ImageError, and RuntimeError where the projector fails."""
+        ...
+
+    def encode_audio(self, data: bytes) -> list[Piece]:
+        """Return the pieces of a sound file in order; raises AudioError, and RuntimeError as `encode` does."""
         ...
 
 
@@ -100,6 +105,8 @@ class Encoder:
         job, encoded = begun.job, begun.encoded
         try:
             self._place(job.owner, begun.images.popleft(), encoded.pictures, encoded.tokens)
+        except AudioError:
+            return Encoded(job.key, [], [], "audio")
         except ImageError:
             return Encoded(job.key, [], [], "image")
         except RuntimeError:
@@ -113,7 +120,7 @@ class Encoder:
         key = owner, sha256(image.data).digest()
         pieces = self._cache.get(key)
         if pieces is None:
-            pieces = self._projector.encode(self._decode(image.data))
+            pieces = self._encode(image)
             self._cache.put(key, pieces)
         for piece in pieces:
             if isinstance(piece, TokensPiece):
@@ -124,3 +131,8 @@ class Encoder:
                 position += len(piece.rows)
         if position != image.start + image.count:
             raise RuntimeError(f"an image takes {position - image.start} positions, {image.count} were counted")
+
+    def _encode(self, image: ImageSlot) -> list[Piece]:
+        if image.audio:
+            return self._projector.encode_audio(image.data)
+        return self._projector.encode(self._decode(image.data))

@@ -20,7 +20,6 @@ MAX_RATIO = 50
 MAX_SCANS = 100
 MAX_PARTS = 65536
 
-_NOT_BASE64 = "the image is not valid base64"
 _TOO_MANY_BYTES = f"the image has too many bytes: the limit is {MAX_BYTES:,}"
 _TOO_MANY_PARTS = f"the image has too many parts: the limit is {MAX_PARTS:,}, and {MAX_SCANS} scans of a JPEG"
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -43,7 +42,11 @@ _GIF_EXTENSION = 0x21
 _GIF_CONTROL = 0xF9
 
 
-class ImageError(Exception):
+class MediaError(Exception):
+    """A file of a request that is refused; the message says why."""
+
+
+class ImageError(MediaError):
     """An image that is refused; the message is a fixed text."""
 
 
@@ -61,17 +64,17 @@ class ImageFile(NamedTuple):
     data: bytes
 
 
-def decode_base64(text: str) -> bytes:
-    """Return the bytes of a base64 text; raises ImageError for any other text and for more than MAX_BYTES."""
+def decode_base64(text: str, kind: str = "image") -> bytes:
+    """Return the bytes of a base64 text; raises MediaError for any other text and for more than MAX_BYTES."""
     if len(text) > -(-MAX_BYTES // 3) * 4:
-        raise ImageError(_TOO_MANY_BYTES)
+        raise MediaError(f"the {kind} has too many bytes: the limit is {MAX_BYTES:,}")
     try:
         data = a2b_base64(text, strict_mode=True)
     except ValueError:
-        raise ImageError(_NOT_BASE64) from None
+        raise MediaError(f"the {kind} is not valid base64") from None
     # Strict mode accepts padding after whole groups.
     if len(text) != -(-len(data) // 3) * 4:
-        raise ImageError(_NOT_BASE64)
+        raise MediaError(f"the {kind} is not valid base64")
     return data
 
 

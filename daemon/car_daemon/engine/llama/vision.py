@@ -1,4 +1,4 @@
-"""The projector of a model: pixels into rows of its input embedding."""
+"""The projector of a model: pixels and sounds into rows of its input embedding."""
 
 import ctypes
 from collections.abc import Iterator
@@ -10,7 +10,8 @@ from llama_cpp import llama_cpp as binding
 from llama_cpp import mtmd_cpp as mtmd
 from numpy.typing import NDArray
 
-from car_daemon.engine.images.image_file import ImageError, Size
+from car_daemon.engine.images.audio_file import damaged_audio, read_audio
+from car_daemon.engine.images.image_file import ImageError, MediaError, Size
 from car_daemon.engine.images.piece_cache import ImagePiece, Piece, TokensPiece
 from car_daemon.engine.llama.library import log_nothing, pointer
 from car_daemon.engine.llama.model import LlamaModel, ModelError
@@ -28,9 +29,18 @@ class Vision:
         mtmd.mtmd_helper_log_set(log_nothing, None)
         self.width = int(binding.llama_model_n_embd_inp(model.handle))
         self._handle = _open(path, model, threads, gpu)
+        self.takes_images = bool(mtmd.mtmd_support_vision(self._handle))
+        self.takes_audio = bool(mtmd.mtmd_support_audio(self._handle))
+        self._rate = int(mtmd.mtmd_get_audio_sample_rate(self._handle))
+        self._seconds: dict[
+            int, int
+        ] = {}  # positions of sounds by their seconds: counting takes as long as a transform
         try:
-            self.count(_LARGE)
-        except ImageError:
+            if self.takes_images:
+                self.count(_LARGE)
+            if self.takes_audio:
+                self.count_audio(1)
+        except MediaError:
             self.close()
             raise ModelError("the projector needs tokens that the model does not have") from None
 
@@ -38,6 +48,13 @@ class Vision:
         """Return how many positions an image of this size takes, without its pixels; raises ImageError."""
         with _bitmap(size) as bitmap, _chunks(self._handle, bitmap) as chunks:
             return sum(map(_positions, _each(chunks)))
+
+    def count_audio(self, seconds: int) -> int:
+        """Return how many positions a sound of so many seconds takes; raises ImageError."""
+        if seconds not in self._seconds:
+            with _sound(seconds * self._rate) as bitmap, _chunks(self._handle, bitmap) as chunks:
+                self._seconds[seconds] = sum(map(_positions, _each(chunks)))
+        return self._seconds[seconds]
 
     def encode(self, pixels: Pixels) -> list[Piece]:
         """Return the pieces of a prompt that an image becomes, from RGB of shape (height, width, 3).
@@ -48,14 +65,50 @@ class Vision:
         if channels != _RGB or not pixels.flags.c_contiguous:
             raise ValueError(f"pixels are contiguous rows of {_RGB} channels, not of shape {pixels.shape}")
         data = pointer(pixels, ctypes.c_uint8)
-        with _bitmap(Size(width, height), data) as bitmap, _chunks(self._handle, bitmap) as chunks:
+        with _bitmap(Size(width, height), data) as bitmap:
+            return self._pieces(bitmap)
+
+    def encode_audio(self, data: bytes) -> list[Piece]:
+        """Return the pieces of a prompt that a WAV or MP3 becomes, with silence up to a whole second.
+
+        Raises AudioError, ImageError, RuntimeError where the projector fails.
+        """
+        file = read_audio(data)
+        samples = np.zeros(file.seconds * self._rate, np.float32)
+        decoded = self._samples(file.data)
+        expected = file.frames * self._rate // file.rate
+        if expected - len(decoded) > max(self._rate // 2, expected // 10):
+            raise damaged_audio()
+        count = min(len(samples), len(decoded))
+        samples[:count] = decoded[:count]
+        if not np.isfinite(samples).all():
+            raise damaged_audio()
+        with _sound(len(samples), pointer(samples, ctypes.c_float)) as bitmap:
+            return self._pieces(bitmap)
+
+    def _samples(self, data: bytes) -> NDArray[np.float32]:
+        """Return the samples of one channel in the projector's rate, from a file that `read_audio` put together."""
+        buffer = (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
+        bitmap = mtmd.mtmd_helper_bitmap_init_from_buf(self._handle, buffer, len(data), False)
+        if not bitmap:
+            raise damaged_audio()
+        try:
+            if not mtmd.mtmd_bitmap_is_audio(bitmap):
+                raise damaged_audio()
+            size = int(mtmd.mtmd_bitmap_get_n_bytes(bitmap))
+            return np.frombuffer(ctypes.string_at(mtmd.mtmd_bitmap_get_data(bitmap), size), np.float32)
+        finally:
+            mtmd.mtmd_bitmap_free(bitmap)
+
+    def _pieces(self, bitmap: Any) -> list[Piece]:
+        with _chunks(self._handle, bitmap) as chunks:
             pieces: list[Piece] = []
             for chunk in _each(chunks):
                 if _is_text(chunk):
                     pieces.append(TokensPiece(_tokens(chunk)))
                     continue
                 if mtmd.mtmd_encode_chunk(self._handle, chunk) != 0:
-                    raise RuntimeError("the projector could not encode an image")
+                    raise RuntimeError("the projector could not encode an image or a sound")
                 shape = (_positions(chunk), self.width)
                 # The next image overwrites the projector's output.
                 rows = np.ctypeslib.as_array(mtmd.mtmd_get_output_embd(self._handle), shape).copy()
@@ -69,7 +122,7 @@ class Vision:
 
 
 def _open(path: str, model: LlamaModel, threads: int, gpu: bool) -> Any:
-    """Load a projector; raises ModelError for one that does not serve this model's images."""
+    """Load a projector; raises ModelError for one that does not serve this model."""
     params = mtmd.mtmd_context_params_default()
     params.use_gpu = gpu
     params.n_threads = threads
@@ -78,8 +131,8 @@ def _open(path: str, model: LlamaModel, threads: int, gpu: bool) -> Any:
     if not handle:
         raise ModelError("the file is not a projector that llama.cpp can load for this model")
     fault = None
-    if not mtmd.mtmd_support_vision(handle):
-        fault = "the projector is not one for images"
+    if not mtmd.mtmd_support_vision(handle) and not mtmd.mtmd_support_audio(handle):
+        fault = "the projector is one for neither images nor audio"
     elif mtmd.mtmd_decode_use_mrope(handle):
         fault = "models that give images positions in two dimensions are not supported"
     elif mtmd.mtmd_decode_use_non_causal(handle, None):
@@ -108,6 +161,16 @@ def _chunks(handle: Any, bitmap: Any) -> Iterator[Any]:
 def _bitmap(size: Size, pixels: Any = None) -> Iterator[Any]:
     """Yield a bitmap of a size; without pixels it can only be counted."""
     bitmap = mtmd.mtmd_bitmap_init(size.width, size.height, pixels)
+    try:
+        yield bitmap
+    finally:
+        mtmd.mtmd_bitmap_free(bitmap)
+
+
+@contextmanager
+def _sound(count: int, samples: Any = None) -> Iterator[Any]:
+    """Yield a bitmap of so many samples; without them it can only be counted."""
+    bitmap = mtmd.mtmd_bitmap_init_from_audio(count, samples)
     try:
         yield bitmap
     finally:

@@ -5,14 +5,14 @@ from collections.abc import Sequence as Rows
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from car_daemon.engine.images.image_file import Size
 from car_daemon.engine.output.format import Format
 from car_daemon.engine.output.parameters import kinds_of
 from car_daemon.engine.prompt.context_limit import ContextLimit
-from car_daemon.engine.prompt.image_prompt import ImagePrompt, take_images
+from car_daemon.engine.prompt.image_prompt import Counts, ImagePrompt, take_images
 from car_daemon.engine.prompt.template import Rendered
 from car_daemon.ipc.frames import Chat, ImageSlot, Reading
 from car_daemon.ipc.refusal import Refusal
+from car_protocol.conversation import AudioPart, ImagePart
 
 _THOUGHTLESS = "the model has no thoughts that its chat template shows: leave `reasoning` out, or set `thinking_tags`"
 _UNREAD = "the syntax of its tool calls is not known: set `tool_style` in the model's entry"
@@ -56,21 +56,21 @@ class Prompt(NamedTuple):
 class Conversations:
     """Renders the conversations of one model.
 
-    `count_image` returns the positions that an image takes; None where the model takes no images, for the reason
-    `no_images` where there is more to say. `no_template` is why a model's template cannot be used.
+    `counts` count the positions of images and sounds; where the model takes no images, `no_images` is the reason if
+    there is more to say. `no_template` is why a model's template cannot be used.
     """
 
     def __init__(
         self,
         template: Template | None,
         limit: ContextLimit,
-        count_image: Callable[[Size], int] | None = None,
+        counts: Counts = Counts(),  # noqa: B008 - immutable
         no_images: str | None = None,
         no_template: str | None = None,
     ) -> None:
         self._template = template
         self._limit = limit
-        self._count_image = count_image
+        self._counts = counts
         self._no_images = no_images
         self._no_template = no_template
 
@@ -89,7 +89,7 @@ class Conversations:
         # The texts that every template shows.
         texts = [message.text for message in chat.messages] + [tool.function.description for tool in chat.tools]
         check(sum(len(text.encode()) for text in texts))
-        if any(message.images for message in chat.messages):
+        if any(message.media for message in chat.messages):
             rendered, images = self._with_images(chat, template, max_tokens)
         else:
             rendered, images = template.render(chat, check), []
@@ -98,15 +98,18 @@ class Conversations:
         return Prompt(rendered.tokens, _reading(template.format, chat, rendered), images)
 
     def _with_images(self, chat: Chat, template: Template, max_tokens: int | None) -> tuple[Rendered, list[ImageSlot]]:
-        if self._count_image is None:
+        kinds = {type(part) for message in chat.messages for part in message.media}
+        if ImagePart in kinds and self._counts.image is None:
             raise _lacks("images", self._no_images)
+        if AudioPart in kinds and self._counts.audio is None:
+            raise _lacks("audio", "the model has no projector for audio")
         # Twice the context: what nearly fits is counted to its end, so that the refusal has the prompt's length.
-        prompt = take_images(chat, self._count_image, 2 * self._limit.tokens)
+        prompt = take_images(chat, self._counts, 2 * self._limit.tokens)
         if prompt is None:
             raise self._limit.exceeded(None, max_tokens)
         rendered = template.render_images(prompt, partial(self._limit.check_bytes, max_tokens=max_tokens))
-        places = zip(rendered.starts, prompt.placeholders, prompt.files, strict=True)
-        images = [ImageSlot(start, len(placeholder), file) for start, placeholder, file in places]
+        places = zip(rendered.starts, map(len, prompt.placeholders), prompt.files, prompt.audio, strict=True)
+        images = [ImageSlot(*place) for place in places]
         return rendered, sorted(images, key=lambda image: image.start)
 
 

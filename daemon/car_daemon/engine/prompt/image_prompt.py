@@ -1,6 +1,6 @@
-"""The images of a conversation on their way into its prompt.
+"""The images and sounds of a conversation on their way into its prompt.
 
-In the texts that the chat template renders a marker stands for each image, which no client can write; in the prompt's
+In the texts that the chat template renders a marker stands for each of them, which no client can write; in the prompt's
 tokens, placeholders: numbers below 0 that follow from the image's bytes.
 """
 
@@ -8,16 +8,18 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import structs
 
-from car_daemon.engine.images.image_file import ImageError, Size, decode_base64, read_image
+from car_daemon.engine.images.audio_file import check_seconds, read_audio
+from car_daemon.engine.images.image_file import ImageError, MediaError, Size, decode_base64, read_image
 from car_daemon.ipc.frames import Chat
 from car_daemon.ipc.refusal import Refusal
-from car_protocol.conversation import ImagePart, Message
+from car_protocol.conversation import AudioPart, ImagePart, Message, TextPart
 from car_protocol.limits import MAX_IMAGE_PIXELS, MAX_IMAGES
 
 # A noncharacter that SpecialTokenEscaper does not use; digits have no other case.
@@ -39,28 +41,35 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImagePrompt:
-    """A chat whose images are markers in its texts, and for each image its file and its placeholders."""
+    """A chat whose images and sounds are markers in its texts; file and placeholders of each, and if it is audio."""
 
     chat: Chat
     secret: str
     files: list[bytes]
     placeholders: list[list[int]]
+    audio: list[bool]
 
 
-def take_images(chat: Chat, count: Callable[[Size], int], room: int) -> ImagePrompt | None:
-    """Take the images out of a chat; None where they take more than `room` positions. Raises Refusal for a bad image.
+class Counts(NamedTuple):
+    """The positions of an image by its size, and of a sound by its seconds; None where the model takes none."""
 
-    `count` returns the positions of an image.
+    image: Callable[[Size], int] | None = None
+    audio: Callable[[int], int] | None = None
+
+
+def take_images(chat: Chat, counts: Counts, room: int) -> ImagePrompt | None:
+    """Take images and sounds out of a chat; None where they take more than `room` positions.
+
+    Raises Refusal for bad files. The chat has only parts that `counts` has a function for.
     """
     secret = new_secret()
+    media = [isinstance(part, AudioPart) for message in chat.messages for part in message.media]
     try:
-        _check_number(sum(len(message.images) for message in chat.messages))
+        _check_number(len(media))
         texts, files = with_markers([_parts(message) for message in chat.messages], secret)
         placeholders: list[list[int]] = []
-        sizes = [read_image(file).size for file in files]
-        _check_pixels(sum(size.width * size.height for size in sizes))
-        for file, size in zip(files, sizes, strict=True):
-            positions = count(size)
+        for file, measured in zip(files, _measured(files, media, counts), strict=True):
+            positions = measured()
             room -= positions
             if room < 0:
                 # Counting thousands would take seconds.
@@ -68,18 +77,36 @@ def take_images(chat: Chat, count: Callable[[Size], int], room: int) -> ImagePro
             # Numbers below 0, which no token has: equal for equal images, different for nearly all others.
             seed = int.from_bytes(sha256(file).digest()[:16], "little")
             placeholders.append(np.random.default_rng(seed).integers(-(2**31), -1, positions).tolist())
-    except ImageError as error:
+    except MediaError as error:
         raise Refusal("invalid_params", param="messages", why=str(error)) from error
     messages = [
-        structs.replace(message, content=text) if message.images else message
+        structs.replace(message, content=text) if message.media else message
         for message, text in zip(chat.messages, texts, strict=True)
     ]
-    return ImagePrompt(structs.replace(chat, messages=messages), secret, files, placeholders)
+    return ImagePrompt(structs.replace(chat, messages=messages), secret, files, placeholders, media)
 
 
-def _check_number(images: int) -> None:
-    if images > MAX_IMAGES:
-        raise ImageError(f"the request has {images:,} images, max_images is {MAX_IMAGES:,}: send fewer")
+def _measured(files: Sequence[bytes], media: Sequence[bool], counts: Counts) -> list[Callable[[], int]]:
+    """Return for each file the function that counts its positions; raises MediaError once all are measured."""
+    counted: list[Callable[[], int]] = []
+    pixels = seconds = 0
+    for file, audio in zip(files, media, strict=True):
+        if audio and counts.audio is not None:
+            sound = read_audio(file)
+            seconds += sound.seconds
+            counted.append(partial(counts.audio, sound.seconds))
+        elif counts.image is not None:
+            size = read_image(file).size
+            pixels += size.width * size.height
+            counted.append(partial(counts.image, size))
+    _check_pixels(pixels)
+    check_seconds(seconds)
+    return counted
+
+
+def _check_number(media: int) -> None:
+    if media > MAX_IMAGES:
+        raise ImageError(f"the request has {media:,} images and sounds, max_images is {MAX_IMAGES:,}: send fewer")
 
 
 def _check_pixels(pixels: int) -> None:
@@ -132,4 +159,8 @@ def split_at_markers(pieces: Iterable[tuple[str, bool]], images: int, secret: st
 def _parts(message: Message) -> list[str | bytes]:
     if not isinstance(message.content, list):
         return [message.text]
-    return [decode_base64(part.data) if isinstance(part, ImagePart) else part.text for part in message.content]
+    return [part.text if isinstance(part, TextPart) else _file(part) for part in message.content]
+
+
+def _file(part: ImagePart | AudioPart) -> bytes:
+    return decode_base64(part.data, "audio" if isinstance(part, AudioPart) else "image")

@@ -164,7 +164,7 @@ class FakeProjector:
     """Gives what it is told to for every image."""
 
     def __init__(self, encode: Callable[[bytes], list[Piece]]) -> None:
-        self.encode = encode
+        self.encode = self.encode_audio = encode
 
 
 def pieces(_: bytes) -> list[Piece]:

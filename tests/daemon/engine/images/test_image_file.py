@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_daemon.engine.images import image_file
-from car_daemon.engine.images.image_file import ImageError, Size, decode_base64, read_image
+from car_daemon.engine.images.image_file import ImageError, MediaError, Size, decode_base64, read_image
 from tests.daemon.engine.images.pictures import (
     gif,
     jpeg,
@@ -167,18 +167,18 @@ def test_base64_is_read(data: bytes) -> None:
     "text", ["a", "ab", "abc", "ab=c", "ab\ncd", "abcd ", "ab-_", "é", "====", "abcd====", "\ud800"]
 )
 def test_what_is_no_base64_is_refused(text: str) -> None:
-    with pytest.raises(ImageError, match="the image is not valid base64"):
+    with pytest.raises(MediaError, match="the image is not valid base64"):
         decode_base64(text)
 
 
 def test_more_base64_than_an_image_may_have_is_not_read() -> None:
     most = "A" * (-(-image_file.MAX_BYTES // 3) * 4)
     assert len(decode_base64(most)) >= image_file.MAX_BYTES
-    with pytest.raises(ImageError, match="too many bytes"):
+    with pytest.raises(MediaError, match="too many bytes"):
         decode_base64(most + "AAAA")
 
 
 @given(text=st.text())
 def test_no_text_raises_anything_else(text: str) -> None:
-    with suppress(ImageError):
+    with suppress(MediaError):
         assert base64.b64encode(decode_base64(text)).decode()[:-2] == text[:-2]

@@ -234,7 +234,7 @@ def test_files_that_are_no_projector_of_the_model_are_an_error(open_vision: Open
 @pytest.mark.parametrize(
     ("name", "answer", "reason"),
     [
-        ("mtmd_support_vision", False, "the projector is not one for images"),
+        ("mtmd_support_vision", False, "the projector is one for neither images nor audio"),
         ("mtmd_decode_use_mrope", True, "positions in two dimensions"),
         ("mtmd_decode_use_non_causal", True, "attend to the whole of an image at once"),
     ],

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from car_daemon.engine.images.image_file import Size
 from car_daemon.engine.prompt.image_prompt import (
+    Counts,
     Slot,
     Text,
     marker,
@@ -21,7 +22,7 @@ from car_daemon.engine.prompt.sandbox import chat_environment, local_now
 from car_daemon.engine.prompt.template import ChatTemplate
 from car_daemon.ipc.frames import Chat
 from car_daemon.ipc.refusal import Refusal
-from car_protocol.conversation import ImagePart, Message, TextPart
+from car_protocol.conversation import AudioPart, ImagePart, Message, TextPart
 from tests.daemon.engine.images.pictures import png
 from tests.daemon.engine.prompt.chats import FAMILIES, Family, chat, family
 from tests.daemon.engine.prompt.fakes import FakeVocabulary
@@ -167,7 +168,7 @@ class Count:
 
 
 def test_the_same_image_is_the_same_numbers_and_another_is_not() -> None:
-    taken = take_images(conversation(1, 2, 1), Count(), 30)
+    taken = take_images(conversation(1, 2, 1), Counts(Count()), 30)
     assert taken is not None
     first, second, third = taken.placeholders
     assert first == third
@@ -177,33 +178,33 @@ def test_the_same_image_is_the_same_numbers_and_another_is_not() -> None:
 
 def test_images_that_cannot_fit_are_not_even_counted() -> None:
     count = Count()
-    assert take_images(conversation(*range(30)), count, 29) is None
+    assert take_images(conversation(*range(30)), Counts(count), 29) is None
     assert count.asked == 3
 
 
 def refusal_of(chat: Chat) -> object:
     with pytest.raises(Refusal) as refused:
-        take_images(chat, Count(), 10_000)
+        take_images(chat, Counts(Count()), 10_000)
     assert refused.value.reason == "invalid_params"
     return refused.value.data["why"]
 
 
 def test_a_request_with_too_many_images_is_refused_before_any_is_read() -> None:
     unread = Chat(messages=[Message("user", [ImagePart("?")] * 64), Message("user", [ImagePart("?")])])
-    assert refusal_of(unread) == "the request has 65 images, max_images is 64: send fewer"
-    assert take_images(conversation(*range(64)), Count(), 10_000) is not None
+    assert refusal_of(unread) == "the request has 65 images and sounds, max_images is 64: send fewer"
+    assert take_images(conversation(*range(64)), Counts(Count()), 10_000) is not None
 
 
 def test_the_images_of_a_request_have_a_bound_of_pixels_together() -> None:
     header = png(1, 1, (0, 0, 0))
     large = header[:16] + (4000).to_bytes(4, "big") * 2 + header[24:]
-    parts: list[TextPart | ImagePart] = [ImagePart(base64.b64encode(large).decode())]
+    parts: list[TextPart | ImagePart | AudioPart] = [ImagePart(base64.b64encode(large).decode())]
     why = "the images of the request have 80,000,000 pixels, max_image_pixels is 64,000,000: send fewer or smaller ones"
     assert refusal_of(Chat(messages=[Message("user", parts * 5)])) == why
-    assert take_images(Chat(messages=[Message("user", parts * 4)]), Count(), 10_000) is not None
+    assert take_images(Chat(messages=[Message("user", parts * 4)]), Counts(Count()), 10_000) is not None
 
 
 def test_a_bad_image_is_refused() -> None:
     bad = Chat(messages=[Message("user", [ImagePart(base64.b64encode(b"no image").decode())])])
     with pytest.raises(Refusal):
-        take_images(bad, Count(), 30)
+        take_images(bad, Counts(Count()), 30)

@@ -18,7 +18,7 @@ from car_daemon.engine.prompt.constraints import OutputConstraints
 from car_daemon.engine.prompt.context_limit import ContextLimit
 from car_daemon.engine.prompt.conversation import Conversations
 from car_daemon.engine.prompt.fill_prompt import FillTokens
-from car_daemon.engine.prompt.image_prompt import ImagePrompt
+from car_daemon.engine.prompt.image_prompt import Counts, ImagePrompt
 from car_daemon.engine.prompt.job_progress import JobProgress
 from car_daemon.engine.prompt.preparer import Job, Preparer, QueuedJob, TokenizerThread
 from car_daemon.engine.prompt.template import Rendered
@@ -164,7 +164,7 @@ def preparer(
     limit = ContextLimit(context_tokens, FakeTokenizer.longest_piece)
     return Preparer(
         tokenizer or FakeTokenizer(),
-        Conversations(template, limit, count_image, no_images),
+        Conversations(template, limit, Counts(count_image), no_images),
         OutputConstraints((grammars or FakeGrammars()).compile, lambda _: None),
         TEXTS,
         limit,
