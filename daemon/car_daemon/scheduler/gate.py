@@ -197,7 +197,7 @@ class Gate:
     def capacity(self, model: str) -> int:
         """Return the most requests of a model that may run at once now; 1 while no engine is up."""
         replicas = self._models.get(model)
-        if replicas is None or not replicas.hosts:
+        if replicas is None or not self._pressures:
             return self._capacity(self.declared(model) or 1)
         here = self._capacity(replicas.declared_here) if replicas.declared_here else 0
         return here + replicas.hosts.most
@@ -208,7 +208,7 @@ class Gate:
         if replicas is None:
             return 0
         here = self._free_here(replicas, device)
-        if not replicas.hosts:
+        if not self._pressures:
             return here
         away = replicas.hosts.free
         return here + (away if device is None else min(away, replicas.groups.free_on(device, here=False)))
@@ -225,7 +225,7 @@ class Gate:
 
     def _choose(self, request: Request, replicas: Replicas) -> int | None:
         """Return a free engine: the one with its cells, its session's, the one with most of its prompt, the fastest."""
-        here = not replicas.hosts or self._free_here(replicas) > 0
+        here = not self._pressures or self._free_here(replicas) > 0
 
         def is_open(engine: Engine | None) -> bool:
             return engine is not None and engine.free > 0 and (here or engine.offer.host is not None)

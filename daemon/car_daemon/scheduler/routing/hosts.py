@@ -37,9 +37,6 @@ class Hosts:
         self.most = 0
         self.free = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._shares)
-
     def __repr__(self) -> str:
         return f"<Hosts {len(self._shares)}, {self.leased}/{self.most} leased>"
 
