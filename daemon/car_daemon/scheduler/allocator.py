@@ -29,12 +29,14 @@ class Allocator:
             else:
                 books.table.assign(prepared, None)
                 waiting.add(prepared, now)
-        grants = books.parkings.take_grants()
+        grants = books.parkings.grants
         if waiting.requests:
             actions += [self._start(*lease, now) for lease in waiting.leases(books.gate, now, grants)]
+        if grants:
+            grants.clear()
         if books.backlog.held_back:
             actions += self._admission.let_in()
-        if waiting.touched or self.positions.is_due(now):
+        if waiting.touched or (self.positions.owed and self.positions.is_due(now)):
             if waiting.requests:
                 actions += books.parkings.plan()
                 actions += self.positions.plan(now)

@@ -57,7 +57,7 @@ class Positions:
         self._gate = gate
         self._near: dict[Target, float] = {}  # when the first were looked at last
         self._far: dict[Target, float] = {}  # when the others were
-        self._owed: dict[Target, float] = {}  # when to look where a look came too early
+        self.owed: dict[Target, float] = {}  # when to look where a look came too early
 
     def __repr__(self) -> str:
         return f"<Positions of {self._waiting.watchers.total()} requests>"
@@ -65,32 +65,32 @@ class Positions:
     @property
     def next_look(self) -> float | None:
         """The time of the next look that is owed."""
-        return min(self._owed.values(), default=None)
+        return min(self.owed.values(), default=None)
 
     def is_due(self, now: float) -> bool:
-        """Return True if a look that came too early is to be made up for."""
-        return bool(self._owed) and min(self._owed.values()) <= now
+        """Return True if one of the looks that are owed is to be made now."""
+        return min(self.owed.values()) <= now
 
     def plan(self, now: float) -> list[Progress | Remind]:
         """Return the reports about the lanes that changed, and a reminder of the looks that are owed since now."""
         watchers = self._waiting.watchers
-        owed = set(self._owed)
+        owed = set(self.owed)
         for target in [target for target in owed if not watchers[target]]:
-            del self._owed[target]
+            del self.owed[target]
         if not watchers:
             return []
-        due = [target for target, time in self._owed.items() if time <= now]
+        due = [target for target, time in self.owed.items() if time <= now]
         touched = [lane.target for lane in self._waiting.touched if watchers[lane.target]]
         reports: list[Progress | Remind] = []
         for target in dict.fromkeys(due + touched):
             reports += self._reports(target, self._window(target, now))
-        if due or self._owed.keys() - owed:
-            reports += [Remind(time) for time in self._owed.values()]
+        if due or self.owed.keys() - owed:
+            reports += [Remind(time) for time in self.owed.values()]
         return reports
 
     def _window(self, target: Target, now: float) -> int:
         """Return the number of places to look at now."""
-        self._owed.pop(target, None)
+        self.owed.pop(target, None)
         if self._waiting.length(target) <= _NEAR:
             return _NEAR
         far, near = self._far.get(target, -_FAR_S) + _FAR_S, self._near.get(target, -_NEAR_S) + _NEAR_S
@@ -98,9 +98,9 @@ class Positions:
             self._far[target] = self._near[target] = now
             return _FAR
         if now >= near:
-            self._near[target], self._owed[target] = now, far
+            self._near[target], self.owed[target] = now, far
             return _NEAR
-        self._owed[target] = near
+        self.owed[target] = near
         return 0
 
     def _reports(self, target: Target, window: int) -> Iterator[Progress]:

@@ -147,7 +147,8 @@ class Gate:
         replicas = self._models.get(waiter.model)
         if replicas is None or self.machine_limit is None or self.machine_limit != self._in_use_here:
             return 0
-        open_here = self._capacity(replicas.declared_here or 1) - replicas.leased_here
+        away = replicas.hosts
+        open_here = self._capacity(replicas.declared - away.declared or 1) - (replicas.leased - away.leased)
         return min(replicas.groups.free_for(waiter), open_here)
 
     def engine_of(self, model: str, device: str | None = None) -> int | None:
@@ -192,15 +193,22 @@ class Gate:
 
     def occupancy(self, model: str) -> Occupancy:
         """Return a model's figures for its capacity object."""
-        return Occupancy(self.declared(model) or None, self.capacity(model), self.leased(model), self._in_use_here)
+        replicas = self._models.get(model)
+        if replicas is None:
+            return Occupancy(None, self._capacity(1), 0, self._in_use_here)
+        return Occupancy(replicas.declared or None, self._capacity_of(replicas), replicas.leased, self._in_use_here)
 
     def capacity(self, model: str) -> int:
         """Return the most requests of a model that may run at once now; 1 while no engine is up."""
         replicas = self._models.get(model)
-        if replicas is None or not self._pressures:
-            return self._capacity(self.declared(model) or 1)
-        here = self._capacity(replicas.declared_here) if replicas.declared_here else 0
-        return here + replicas.hosts.most
+        return self._capacity(1) if replicas is None else self._capacity_of(replicas)
+
+    def _capacity_of(self, replicas: Replicas) -> int:
+        away = replicas.hosts
+        if not away.declared:
+            return self._capacity(replicas.declared or 1)
+        here = replicas.declared - away.declared
+        return (self._capacity(here) if here else 0) + away.most
 
     def available(self, model: str, device: str | None = None) -> int:
         """Return the leases of a model that are free now, on one device or on any."""
@@ -208,14 +216,15 @@ class Gate:
         if replicas is None:
             return 0
         here = self._free_here(replicas, device)
-        if not self._pressures:
+        if not replicas.hosts.declared:
             return here
         away = replicas.hosts.free
         return here + (away if device is None else min(away, replicas.groups.free_on(device, here=False)))
 
     def _free_here(self, replicas: Replicas, device: str | None = None) -> int:
         """Return the leases of a model that are free on this machine."""
-        declared, leased = replicas.declared_here, replicas.leased_here
+        declared = replicas.declared - replicas.hosts.declared
+        leased = replicas.leased - replicas.hosts.leased
         free = declared - leased if device is None else replicas.groups.free_on(device, here=True)
         if free > 0:
             free = min(free, self._capacity(declared) - leased)
@@ -225,7 +234,7 @@ class Gate:
 
     def _choose(self, request: Request, replicas: Replicas) -> int | None:
         """Return a free engine: the one with its cells, its session's, the one with most of its prompt, the fastest."""
-        here = not self._pressures or self._free_here(replicas) > 0
+        here = not replicas.hosts.declared or self._free_here(replicas) > 0
 
         def is_open(engine: Engine | None) -> bool:
             return engine is not None and engine.free > 0 and (here or engine.offer.host is not None)

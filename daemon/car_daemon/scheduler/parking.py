@@ -169,7 +169,7 @@ class Parkings:
         self._running: dict[int, Request] = {}  # by key
         self._replaceable = Replaceable()
         self._helps = Helps()
-        self._grants: list[Grant] = []  # of requests that are parked since the last leases
+        self.grants: list[Grant] = []  # of requests that are parked since the last leases
 
     def __repr__(self) -> str:
         return f"<Parkings {len(self._running)} running, {len(self._helps)} waiters helped>"
@@ -187,18 +187,13 @@ class Parkings:
             return
         if request.parking.requested:
             if (grant := self._helps.parked(request)) is not None:
-                self._grants.append(grant)
+                self.grants.append(grant)
         else:
             self._replaceable.discard(request)
 
     def left(self, waiter: Request) -> None:
         """Let what is being parked for a request help another, because it waits no more."""
         self._helps.left(waiter)
-
-    def take_grants(self) -> list[Grant]:
-        """Return and forget the leases that were given up since the last call."""
-        grants, self._grants = self._grants, []
-        return grants
 
     def plan(self) -> Iterator[Park]:
         """Yield the parkings for new waiters, and for the first waiters of the lanes that changed."""

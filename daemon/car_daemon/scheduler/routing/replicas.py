@@ -142,16 +142,6 @@ class Replicas:
     def __repr__(self) -> str:
         return f"<Replicas {len(self.engines)}, {self.leased}/{self.declared} leased>"
 
-    @property
-    def declared_here(self) -> int:
-        """The sequences of this machine's engines."""
-        return self.declared - self.hosts.declared
-
-    @property
-    def leased_here(self) -> int:
-        """The leased ones of them."""
-        return self.leased - self.hosts.leased
-
     def add(self, engine: Engine, usable: float = 1.0) -> None:
         """Add an engine without leases; on another machine, `usable` is the part that its pressure leaves."""
         self.engines[engine.number] = engine

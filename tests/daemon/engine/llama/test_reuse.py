@@ -17,7 +17,7 @@ CONTEXT = 512
 LONG = [50 + place * 7 % 90 for place in range(300)]
 # It begins as the long one does, and ends far before what a window leaves of that.
 SHORT = [*LONG[:150], 60, 61, 62]
-OTHERS = ([70 + place * 11 % 60 for place in range(200)], [55 + place * 13 % 60 for place in range(200)])
+OTHERS = ([70 + place * 11 % 60 for place in range(350)], [55 + place * 13 % 60 for place in range(350)])
 
 MakeEngine = Callable[..., RealEngine]
 
