@@ -87,7 +87,8 @@ class Gate:
     def close(self, model: str) -> None:
         """Let the engines of a model that are up prepare no new requests."""
         if (replicas := self._models.get(model)) is not None:
-            replicas.close()
+            for engine in replicas.engines.values():
+                engine.closed = True
 
     def withdraw(self, number: int) -> None:
         """Forget a dead engine and its leases."""

@@ -153,6 +153,46 @@ class Helps:
         return help_
 
 
+class Victims:
+    """Chooses the running request that a waiter replaces."""
+
+    def __init__(self, gate: Gate, replaceable: Replaceable, running: dict[int, Request]) -> None:
+        self._gate = gate
+        self._replaceable = replaceable
+        self._running = running
+
+    def best(self, waiter: Request, *, any_model: bool) -> tuple[Request | None, Account | None]:
+        """Return the replaceable request of the lowest class with the fewest tokens in its cells.
+
+        If it is of the waiter's class, the account that gives up the lease is returned too.
+        """
+        rank, model = RANKS[waiter.spec.priority], None if any_model else waiter.model
+        least = partial(self._replaceable.least, model=model, running=self._running)
+
+        def may_leave(request: Request) -> bool:
+            return (any_model and self.frees_machine(request)) or self.frees_sequence(request, waiter)
+
+        for lower in range(max(RANKS.values()), rank, -1):
+            if (victim := least(lower, accepts=may_leave)) is not None:
+                return victim, None
+        accounts = _chain(_account(waiter))
+        lacking = next((each for each in accounts if not each.leases), None)
+        if lacking is None or lacking.parent is None or not lacking.parent.several:
+            return None, None
+        victim = least(rank, accepts=lambda each: may_leave(each) and _giver(_account(each), lacking) is not None)
+        return victim, None if victim is None else _giver(_account(victim), lacking)
+
+    def frees_sequence(self, request: Request, waiter: Request) -> bool:
+        """Return True if the sequence of a running request suits a waiter."""
+        assert request.engine is not None
+        return request.model == waiter.model and self._gate.suits(waiter, request.engine)
+
+    def frees_machine(self, request: Request) -> bool:
+        """Return True if a running request counts under the limit of this machine."""
+        assert request.engine is not None
+        return self._gate.is_here(request.engine)
+
+
 class Parkings:
     """The running requests, and the parkings of those that make room for waiters or whose clients do not read.
 
@@ -168,6 +208,7 @@ class Parkings:
         self._decisions = decisions
         self._running: dict[int, Request] = {}  # by key
         self._replaceable = Replaceable()
+        self._victims = Victims(gate, self._replaceable, self._running)
         self._helps = Helps()
         self.grants: list[Grant] = []  # of requests that are parked since the last leases
 
@@ -235,11 +276,11 @@ class Parkings:
         # A parking of any model helps where a sequence of the waiter's model is free and only the machine's limit is
         # reached.
         any_model = self._gate.kept_free(waiter) > helps.crossing(waiter)
-        frees = partial(self._frees_sequence, waiter=waiter)
+        frees = partial(self._victims.frees_sequence, waiter=waiter)
         giver = None
-        victim = helps.take_spare(waiter, frees, self._frees_machine if any_model else None)
+        victim = helps.take_spare(waiter, frees, self._victims.frees_machine if any_model else None)
         if victim is None:
-            victim, giver = self._victim(waiter, any_model=any_model)
+            victim, giver = self._victims.best(waiter, any_model=any_model)
             if victim is None:
                 return
             victim.parking.count += 1
@@ -249,36 +290,6 @@ class Parkings:
                 self._decisions.sink("park", victim, f"for request {waiter.key}: {why}")
             yield self._park(victim)
         helps.begin(waiter, victim, giver, crosses=not frees(victim))
-
-    def _victim(self, waiter: Request, *, any_model: bool) -> tuple[Request | None, Account | None]:
-        """Return the replaceable request of the lowest class with the fewest tokens in its cells.
-
-        If it is of the waiter's class, the account that gives up the lease is returned too.
-        """
-        rank, model = RANKS[waiter.spec.priority], None if any_model else waiter.model
-        least = partial(self._replaceable.least, model=model, running=self._running)
-
-        def may_leave(request: Request) -> bool:
-            return (any_model and self._frees_machine(request)) or self._frees_sequence(request, waiter)
-
-        for lower in range(max(RANKS.values()), rank, -1):
-            if (victim := least(lower, accepts=may_leave)) is not None:
-                return victim, None
-        accounts = _chain(_account(waiter))
-        lacking = next((each for each in accounts if not each.leases), None)
-        if lacking is None or lacking.parent is None or not lacking.parent.several:
-            return None, None
-        victim = least(rank, accepts=lambda each: may_leave(each) and _giver(_account(each), lacking) is not None)
-        return victim, None if victim is None else _giver(_account(victim), lacking)
-
-    def _frees_sequence(self, request: Request, waiter: Request) -> bool:
-        assert request.engine is not None
-        return request.model == waiter.model and self._gate.suits(waiter, request.engine)
-
-    def _frees_machine(self, request: Request) -> bool:
-        """Return True if a running request counts under the limit of this machine."""
-        assert request.engine is not None
-        return self._gate.is_here(request.engine)
 
     def _park(self, request: Request) -> Park:
         assert request.engine is not None

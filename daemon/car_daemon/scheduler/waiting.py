@@ -160,7 +160,7 @@ class Waiting:
         waiter = self.requests.get(grant.waiter)
         if waiter is None or waiter.lane is None or waiter.lane.rank > lane.rank:
             return False
-        return lane.leaves[first.key].account.is_below(grant.giver)
+        return _is_below(lane.leaves[first.key].account, grant.giver)
 
     def _leased(self, request: Request, *, in_turn: bool) -> None:
         lane = request.lane
@@ -254,3 +254,10 @@ class Waiting:
             self._unwatch(request, lane)
             self._emptied(lane)
             self._enter(request, 0)
+
+
+def _is_below(account: Account | None, other: Account) -> bool:
+    """Return True for the other account itself and all below it."""
+    while account is not None and account is not other:
+        account = account.parent
+    return account is other

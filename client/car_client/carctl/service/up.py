@@ -5,6 +5,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from car_client.carctl.access import is_denied
@@ -21,6 +22,7 @@ from car_client.errors import CardError, DaemonUnavailable
 _START_S = 60.0
 _ATTEMPT_S = 0.5
 _END_S = 60.0
+_LAST_WORD_S = 5.0
 _TAIL_LINES = 5
 _TAIL_BYTES = 4096
 _LOG_MODE = 0o600
@@ -51,6 +53,8 @@ def up(client: Client, options: Namespace) -> None:
             _until_answering(patient, ended)
             _until_ready(patient)
         except CardError as error:
+            # A daemon whose default model cannot be served writes the reason and ends.
+            ended(_LAST_WORD_S)
             raise ServiceError(_failure(error, log)) from error
         capacity = patient.status().capacity
     where = "" if log is None else f"; log: {log}"
@@ -91,12 +95,15 @@ def _is_managed(options: Namespace) -> bool:
     return options.system or (options.socket is None and not os.environ.get("CAR_SOCKET"))
 
 
-def _never() -> bool:
+def _never(_within: float) -> bool:
     return False
 
 
-def _started(options: Namespace) -> tuple[Path | None, Callable[[], bool]]:
-    """Start the service where it is installed, else a process; return the process' log and whether it has ended."""
+def _started(options: Namespace) -> tuple[Path | None, Callable[[float], bool]]:
+    """Start the service where it is installed, else a process.
+
+    Return the process' log, and a function that returns whether it ends within so many seconds.
+    """
     if _is_managed(options):
         manager = manager_of(Steps(), system=options.system)
         if manager.installed:
@@ -108,7 +115,15 @@ def _started(options: Namespace) -> tuple[Path | None, Callable[[], bool]]:
             raise ServiceError("the system service is not installed: carctl service install --system")
     log = log_path()
     process = _spawned(options, log)
-    return log, lambda: process.poll() is not None
+    return log, partial(_ends, process)
+
+
+def _ends(process: "subprocess.Popen[bytes]", within: float) -> bool:
+    try:
+        process.wait(within)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def log_path(env: Mapping[str, str] = os.environ) -> Path:
@@ -138,13 +153,13 @@ def _spawned(options: Namespace, log: Path) -> "subprocess.Popen[bytes]":
         )
 
 
-def _until_answering(client: Client, ended: Callable[[], bool]) -> None:
+def _until_answering(client: Client, ended: Callable[[float], bool]) -> None:
     """Return once the daemon answers; raises ServiceError when its process ended first."""
     for _ in range(int(_START_S / _ATTEMPT_S)):
         try:
             client.connect()
         except DaemonUnavailable:
-            if ended():
+            if ended(0.0):
                 raise ServiceError("card ended at its start") from None
         else:
             return

@@ -12,6 +12,7 @@ from car_daemon.engine.images.awaited_images import AwaitedImages
 from car_daemon.engine.images.encoder import Encoded
 from car_daemon.engine.output.reader import NOTHING, Output
 from car_daemon.engine.runner.generation import Generation, RequestSampler, Vocabulary
+from car_daemon.engine.runner.image_commands import ImageCommands
 from car_daemon.engine.runner.parking import ParkingLot
 from car_daemon.engine.runner.sampling_turns import SampledToken, SamplingTurns
 from car_daemon.engine.runner.seats import Seats, count_cached
@@ -66,6 +67,7 @@ class RunningRequests:
         self._odds = Odds()  # of all requests' guesses
         self._clock = clock
         self.seats = Seats(cache, sampling, images)
+        self._image_commands = ImageCommands(self.seats, cache, images)
 
     def __repr__(self) -> str:
         generations = self.seats.generations.values()
@@ -96,7 +98,7 @@ class RunningRequests:
         generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock(), room)
         sequence = self.seats.take(generation, prompt, run.options.namespace, run.options.adapters)
         if sequence is None:
-            return [self._refuse(generation)]
+            return [_refused(generation, self._clock())]
         self._let_guess(sequence, generation, prompt)
         if encoded is not None and encoded.fault is not None:
             return [self._end(sequence, NOTHING, fault=encoded.fault)]
@@ -121,7 +123,7 @@ class RunningRequests:
         generation = parked.generation
         sequence = self.seats.take(generation, list(parked.prompt), None, parked.adapters)
         if sequence is None:
-            return [self._refuse(generation)]
+            return [_refused(generation, self._clock())]
         self._let_guess(sequence, generation, [*parked.prompt[: generation.prompt_tokens], *generation.history])
         self._parking.restore(parked, sequence)
         self._images.request(key, generation.owner, generation.images, sequence)
@@ -144,14 +146,8 @@ class RunningRequests:
 
     def handle_images(self, command: EncodeAhead | Encoded | Forget) -> list[RequestUpdate]:
         """Apply what is new about the images of a request; returns its end if they could not be encoded."""
-        match command:
-            case EncodeAhead():
-                self._encode_ahead(command)
-            case Encoded():
-                return self._add_images(command)
-            case Forget(key):
-                self._images.ahead.take(key)
-        return []
+        failed = self._image_commands.apply(command)
+        return [] if failed is None else [self._end(failed.sequence, NOTHING, fault=failed.fault)]
 
     def advance(self, outcome: Outcome) -> list[RequestUpdate]:
         """Apply the outcome of a step; return the updates of all requests in it."""
@@ -171,34 +167,9 @@ class RunningRequests:
         updates += [self._end(sequence, NOTHING, fault="constraint") for sequence in outcome.refused]
         return updates
 
-    def _encode_ahead(self, ahead: EncodeAhead) -> None:
-        """Have images encoded for a request without a lease, unless all of them are in cells that it may reuse."""
-        prepared, prepare = ahead.prepared, ahead.prepare
-        prompt = memoryview(prepared.tokens).cast("i").tolist()
-        cells = self.cache.at_hand(prompt, prepare.namespace, prepare.adapters)
-        self._images.ahead.add(ahead, cached=all(image.start + image.count <= cells for image in prepared.images))
-
-    def _add_images(self, encoded: Encoded) -> list[RequestUpdate]:
-        """Give a running request its encoded images; keep them for a request without a lease."""
-        sequence = self.seats.sequences.get(encoded.key)
-        if sequence is None:
-            self._images.ahead.deliver(encoded)
-        if sequence is None or not sequence.images.awaited:
-            return []
-        if encoded.fault is not None:
-            return [self._end(sequence, NOTHING, fault=encoded.fault)]
-        self._images.deliver(encoded, sequence)
-        return []
-
     def _let_guess(self, sequence: Sequence, generation: Generation, tokens: list[int]) -> None:
         if self._abilities.speculates and not (generation.sampler.bound or generation.reproducible):
             sequence.lookup = PromptLookup(tokens, self._odds)
-
-    def _refuse(self, generation: Generation) -> RequestUpdate:
-        """End a request without a sequence: the gate leased more than this engine declared."""
-        generation.sampler.close()
-        end = generation.end(self._clock(), fault="lease")
-        return RequestUpdate(generation.key, NO_SEQUENCE, "", 0, 0, end=end)
 
     def _push(self, sampled: SampledToken, now: float) -> RequestUpdate:
         sequence = sampled.sequence
@@ -226,6 +197,13 @@ class RunningRequests:
         count, token, logprob = (1, sampled.token, sampled.logprob) if sampled is not None else (0, None, None)
         extra = generation.extras(output, token, logprob)
         return RequestUpdate(generation.key, sequence.number, output.text, count, done, extra, end, cached)
+
+
+def _refused(generation: Generation, now: float) -> RequestUpdate:
+    """Return the end of a request without a sequence: the gate leased more than this engine declared."""
+    generation.sampler.close()
+    end = generation.end(now, fault="lease")
+    return RequestUpdate(generation.key, NO_SEQUENCE, "", 0, 0, end=end)
 
 
 def _unstarted(key: int, prompt_tokens: int, fault: Fault) -> RequestUpdate:

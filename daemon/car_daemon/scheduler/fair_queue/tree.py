@@ -62,13 +62,6 @@ class Account:
         assert self.parent is not None
         return max(self.served + self.offset, self.parent.clock)
 
-    def is_below(self, other: "Account") -> bool:
-        """Return True for the other account itself and all below it."""
-        account: Account | None = self
-        while account is not None and account is not other:
-            account = account.parent
-        return account is other
-
     def child(self, name: Name, weight: float = 1.0, *, leaf: bool = False) -> "Account":
         """Return the child of a name, which is made where there is none."""
         child = self.children.get(name)

@@ -177,11 +177,6 @@ class Replicas:
         engine.leased.remove(key)
         self._count(engine, -1)
 
-    def close(self) -> None:
-        """Let the engines that are up prepare no new requests."""
-        for engine in self.engines.values():
-            engine.closed = True
-
     def preparer(self, device: str | None) -> int | None:
         """Return the open engine on a device that has the longest context, so that it refuses what fits none.
 

@@ -1,0 +1,57 @@
+"""Images of requests before and after their lease: encoded ahead, given to sequences, forgotten."""
+
+from typing import NamedTuple
+
+from car_daemon.engine.batching.prefix_cache import PrefixCache
+from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.images.ahead import EncodeAhead
+from car_daemon.engine.images.awaited_images import AwaitedImages
+from car_daemon.engine.images.encoder import Encoded
+from car_daemon.engine.runner.seats import Seats
+from car_daemon.ipc.frames import Fault, Forget
+
+
+class FailedImages(NamedTuple):
+    """A running request whose images could not be encoded."""
+
+    sequence: Sequence
+    fault: Fault
+
+
+class ImageCommands:
+    """Applies what is new about the images of requests."""
+
+    def __init__(self, seats: Seats, cache: PrefixCache, images: AwaitedImages) -> None:
+        self._seats = seats
+        self._cache = cache
+        self._images = images
+
+    def apply(self, command: EncodeAhead | Encoded | Forget) -> FailedImages | None:
+        """Apply a command; return the request that has to end by it."""
+        match command:
+            case EncodeAhead():
+                self._encode_ahead(command)
+            case Encoded():
+                return self._add(command)
+            case Forget(key):
+                self._images.ahead.take(key)
+        return None
+
+    def _encode_ahead(self, ahead: EncodeAhead) -> None:
+        """Have images encoded for a request without a lease, unless all of them are in cells that it may reuse."""
+        prepared, prepare = ahead.prepared, ahead.prepare
+        prompt = memoryview(prepared.tokens).cast("i").tolist()
+        cells = self._cache.at_hand(prompt, prepare.namespace, prepare.adapters)
+        self._images.ahead.add(ahead, cached=all(image.start + image.count <= cells for image in prepared.images))
+
+    def _add(self, encoded: Encoded) -> FailedImages | None:
+        """Give a running request its encoded images; keep them for a request without a lease."""
+        sequence = self._seats.sequences.get(encoded.key)
+        if sequence is None:
+            self._images.ahead.deliver(encoded)
+        if sequence is None or not sequence.images.awaited:
+            return None
+        if encoded.fault is not None:
+            return FailedImages(sequence, encoded.fault)
+        self._images.deliver(encoded, sequence)
+        return None
