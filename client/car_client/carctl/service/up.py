@@ -43,7 +43,8 @@ def add_down_arguments(parser: ArgumentParser) -> None:
 def up(client: Client, options: Namespace) -> None:
     """Start the daemon unless it runs, wait until its default model is ready, and print one line."""
     running = _answers(client)
-    log, ended = None, _never
+    log: Path | None = None
+    ended: Callable[[float], bool] = _never
     if running and options.model is not None:
         raise ServiceError("card runs already: run carctl down first, or carctl models use NAME")
     if not running:
