@@ -87,8 +87,7 @@ class Gate:
     def close(self, model: str) -> None:
         """Let the engines of a model that are up prepare no new requests."""
         if (replicas := self._models.get(model)) is not None:
-            for engine in replicas.engines.values():
-                engine.closed = True
+            replicas.groups.close()
 
     def withdraw(self, number: int) -> None:
         """Forget a dead engine and its leases."""
@@ -155,7 +154,7 @@ class Gate:
     def engine_of(self, model: str, device: str | None = None) -> int | None:
         """Return the engine that prepares a model's requests for a device; None while none is open."""
         replicas = self._models.get(model)
-        return None if replicas is None else replicas.preparer(device)
+        return None if replicas is None else replicas.groups.preparer(device)
 
     def model_of(self, number: int) -> str | None:
         """Return the model of an engine that is up."""

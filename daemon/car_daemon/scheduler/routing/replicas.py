@@ -37,7 +37,6 @@ class Engine(Struct, eq=False):
     offer: EngineOffer
     sessions: int  # that it ran last
     leased: set[int] = field(default_factory=set)  # keys of the requests that have a lease
-    closed: bool = False  # it prepares no new requests
     shut: bool = False  # the memory pressure of its host leaves it no lease
 
     @property
@@ -60,6 +59,7 @@ class Group:
     def __init__(self) -> None:
         self.free = 0  # sequences without a lease
         self.engines = 0
+        self.open: dict[int, None] = {}  # the numbers of those that prepare new requests
         self.by_burden: LazyHeap[tuple[float, int, int], int] = LazyHeap()  # engines with a free sequence
 
 
@@ -77,6 +77,7 @@ class Groups:
         """Count an engine and its free sequences."""
         group = self._groups.setdefault(_kind(engine.offer), Group())
         group.engines += 1
+        group.open[engine.number] = None
         group.free += engine.free
 
     def remove(self, engine: Engine) -> None:
@@ -84,9 +85,29 @@ class Groups:
         group = self.of(engine.offer)
         group.engines -= 1
         group.free -= engine.free
+        group.open.pop(engine.number, None)
         group.by_burden.discard(engine.number)
         if not group.engines:
             del self._groups[_kind(engine.offer)]
+
+    def close(self) -> None:
+        """Let the engines that are up prepare no new requests."""
+        for group in self._groups.values():
+            group.open.clear()
+
+    def preparer(self, device: str | None) -> int | None:
+        """Return the open engine on a device that has the longest context, so that it refuses what fits none.
+
+        Of several the one with most tokens per second for one more request; None while none is open.
+        """
+        kinds = [kind for kind, group in self._groups.items() if group.open]
+        if device is not None:
+            kinds = [kind for kind in kinds if is_on(kind[0], device)]
+        if not kinds:
+            return None
+        group = self._groups[max(kinds, key=lambda kind: (kind[1], kind[2]))]
+        number = None if len(group.open) == 1 else group.by_burden.first()
+        return number if number in group.open else next(iter(group.open))
 
     def free_on(self, device: str, *, here: bool) -> int:
         """Return the free sequences on a device, of this machine or of the others."""
@@ -176,19 +197,6 @@ class Replicas:
         """Count the end of a lease."""
         engine.leased.remove(key)
         self._count(engine, -1)
-
-    def preparer(self, device: str | None) -> int | None:
-        """Return the open engine on a device that has the longest context, so that it refuses what fits none.
-
-        Of several the one with the fewest leases; None while none is open.
-        """
-        engines = [each for each in self.engines.values() if not each.closed]
-        if device is not None:
-            engines = [each for each in engines if is_on(each.offer.device, device)]
-        engine = max(
-            engines, key=lambda each: (each.offer.context_tokens, -len(each.leased), each.number), default=None
-        )
-        return None if engine is None else engine.number
 
     def least_burdened(self, request: Request, *, here: bool = True) -> int | None:
         """Return the free engine that gives a request most tokens per second; without `here`, of other machines."""
