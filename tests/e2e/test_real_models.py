@@ -14,6 +14,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from psutil import Process
 
 from tests.e2e.support import Daemon, Json, RawClient, configured, running
 from tests.e2e.test_replicas import until_up
@@ -190,3 +191,17 @@ def test_a_stop_string_across_tokens_ends_the_answer_before_it(talkative: Daemon
 def streamed(client: RawClient, asked: Json) -> str:
     chunks, _ = client.stream(asked)
     return "".join(chunk["text"] for chunk in chunks)
+
+
+def test_a_longer_context_takes_the_memory_that_was_estimated(smollm2: RealModel, tmp_path: Path) -> None:
+    resident, estimated = [], []
+    for context in (8192, 32_768):
+        table = f'[models.real]\npath = "{smollm2.path}"\nsequences = 2\ncontext_tokens = {context}\n'
+        folder = tmp_path / str(context)
+        folder.mkdir()
+        daemon_of = running(folder, *configured(folder, f'default_model = "real"\n{table}'))
+        with daemon_of as daemon, daemon.ready().connect() as client:
+            (engine,) = client.result("daemon/status")["models"][0]["engines"]
+            resident.append(Process(engine["pid"]).memory_info().rss)
+            estimated.append(2 * client.result("inference/capacity")["inputs"]["kv_bytes_per_sequence"])
+    assert resident[1] - resident[0] == pytest.approx(estimated[1] - estimated[0], rel=0.05)
