@@ -121,14 +121,14 @@ class Assembly:
             self._commands.put,
             self._commands.expected,
         )
-        encoder = self._encoder(loaded.projector) if loaded.projector is not None else None
+        encoder = self._encoder(loaded.senses.projector) if loaded.senses.projector is not None else None
         curve_check = CurveCheck(
             lambda: loaded.costs.overrated, loaded.size.curve_file, lambda: self._send(Warned("curve.outdated", {}))
         )
         context, size = loaded.context, loaded.size
         can = ["generate"] if context.generates else []
         if context.generates and loaded.template is not None:
-            counts = loaded.counts
+            counts = loaded.senses.counts
             can += ["chat", *(["images"] if counts.image else []), *(["audio"] if counts.audio else [])]
             can += loaded.template.abilities
         if context.generates and loaded.vocabulary.fill is not None:
@@ -152,7 +152,7 @@ class Assembly:
         return Assembled(loop, tokenizer, encoder, ready, curve_check, loaded.placed)
 
     def _encoder(self, projector: Vision) -> Encoder:
-        return Encoder(self._loaded.decode_image or _refuse_image, projector, self._images, self._commands.put)
+        return Encoder(self._loaded.senses.decode_image or _refuse_image, projector, self._images, self._commands.put)
 
     @cached_property
     def _samplers(self) -> SamplerChains:
@@ -167,8 +167,8 @@ class Assembly:
         conversations = Conversations(
             loaded.template,
             limit,
-            loaded.counts,
-            no_images=loaded.no_images,
+            loaded.senses.counts,
+            no_images=loaded.senses.no_images,
             no_template=loaded.no_template,
         )
         texts = TextInputs(
@@ -201,12 +201,12 @@ class Assembly:
         rows = self._text_tokens + loaded.context.sequences
         logits = rows * loaded.vocabulary.size * _FLOAT_BYTES
         images, stacks = 0, STACK_BYTES
-        if loaded.projector is not None:
+        if loaded.senses.projector is not None:
             # One more than has sequences: the first request of a user whose rows are encoded ahead.
             positions = (loaded.context.sequences + 1) * loaded.context.context_tokens
             stacks = 2 * STACK_BYTES
-            images = PIECE_CACHE_BYTES + AHEAD_BYTES + positions * loaded.projector.width * _FLOAT_BYTES
-            images += _AUDIO_BYTES if loaded.projector.takes_audio else 0
+            images = PIECE_CACHE_BYTES + AHEAD_BYTES + positions * loaded.senses.projector.width * _FLOAT_BYTES
+            images += _AUDIO_BYTES if loaded.senses.projector.takes_audio else 0
         return self._load.saved_bytes + logits + size.sequence_bytes.of(self._text_tokens) + images + stacks
 
     def _open_embedder(self) -> Embedder:
@@ -253,7 +253,7 @@ class Assembly:
         saved = SavedCells(self._load.saved_bytes, context.attends_from)
         moves = MoveCosts(loaded.costs, cells, cell_bytes, self._clock)
         encode = self._images.put
-        width = 0 if loaded.projector is None else loaded.projector.width
+        width = 0 if loaded.senses.projector is None else loaded.senses.projector.width
         return RunningRequests(
             samplers=self._samplers,
             vocabulary=loaded.vocabulary,

@@ -12,12 +12,11 @@ from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.library import library_build
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.tokens import Vocabulary
-from car_daemon.engine.llama.vision import Pixels, Vision
 from car_daemon.engine.placed_model import PlacedModel
-from car_daemon.engine.prompt.image_prompt import Counts
 from car_daemon.engine.prompt.job_progress import JobProgress
 from car_daemon.engine.prompt.template import ChatTemplate, InvalidTemplate
 from car_daemon.engine.runner.threads import ThreadCount
+from car_daemon.engine.senses import Senses
 from car_daemon.engine.sizing import Size, size_of
 from car_daemon.ipc.frames import FromEngine, Load, Warned
 
@@ -38,7 +37,6 @@ class LoadedModel:
         self._send = send
         self._progress = progress
         self._backend = backend
-        self.no_images: str | None = None  # why a model with a projector of images takes none
         self.no_template: str | None = None  # why the model's template cannot be used
 
     @cached_property
@@ -118,35 +116,6 @@ class LoadedModel:
         return template
 
     @cached_property
-    def projector(self) -> Vision | None:
-        """The projector of images and sounds; None without one that serves any of them."""
-        load = self._load
-        if not load.projector:
-            return None
-        projector = Vision(load.projector, self.model, threads=self.size.threads, gpu=load.gpu_layers != 0)
-        if projector.takes_images and self.decode_image is None:
-            self.no_images = "decoding images needs Pillow: install card-daemon[images]"
-            self._send(Warned("images.pillow_missing", {}))
-            if not projector.takes_audio:
-                projector.close()
-                return None
-        return projector
-
-    @cached_property
-    def decode_image(self) -> Callable[[bytes], Pixels] | None:
-        """The decoder of image files; None without Pillow."""
-        try:
-            # Pillow is an optional dependency that only models with a projector of images need.
-            from car_daemon.engine.images.decoder import decode
-        except ImportError:
-            return None
-        return decode
-
-    @cached_property
-    def counts(self) -> Counts:
-        """The counts of positions of images and sounds, as far as the model takes them."""
-        projector = self.projector
-        if projector is None:
-            return Counts()
-        images = projector.takes_images and self.decode_image is not None
-        return Counts(projector.count if images else None, projector.count_audio if projector.takes_audio else None)
+    def senses(self) -> Senses:
+        """The projector of images and sounds, if there is one."""
+        return Senses(self._load, self.model, self._send, threads=self.size.threads)

@@ -1,5 +1,7 @@
 """The engines of one model, with their leases counted as they come and go."""
 
+from collections.abc import Iterable
+
 from msgspec import Struct, field
 
 from car_daemon.host.devices import is_on
@@ -131,7 +133,7 @@ class Groups:
 
     def suit(self, request: Request, offer: EngineOffer) -> bool:
         """Return True if a request may run on such an engine: on its device, in sequences that are long enough."""
-        return is_on(offer.device, request.spec.device) and self._fits(request, offer.context_tokens)
+        return is_on(offer.device, request.spec.device) and _fits(request, offer.context_tokens, self._groups)
 
     def _suitable(self, request: Request) -> list[tuple[bool, Group]]:
         """Return the groups that a request may run in, each with whether it is of this machine."""
@@ -139,15 +141,16 @@ class Groups:
         return [
             (local, group)
             for (place, tokens, local), group in self._groups.items()
-            if is_on(place, device) and self._fits(request, tokens)
+            if is_on(place, device) and _fits(request, tokens, self._groups)
         ]
 
-    def _fits(self, request: Request, context_tokens: int) -> bool:
-        """Return True if a request fits such sequences, or its model has no longer ones where it may run."""
-        if request.prompt.tokens + request.prompt.room <= context_tokens:
-            return True
-        device = request.spec.device
-        return context_tokens == max(tokens for place, tokens, _ in self._groups if is_on(place, device))
+
+def _fits(request: Request, context_tokens: int, kinds: Iterable[_Kind]) -> bool:
+    """Return True if a request fits such sequences, or its model has no longer ones where it may run."""
+    if request.prompt.tokens + request.prompt.room <= context_tokens:
+        return True
+    device = request.spec.device
+    return context_tokens == max(tokens for place, tokens, _ in kinds if is_on(place, device))
 
 
 class Replicas:
