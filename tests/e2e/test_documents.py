@@ -36,6 +36,7 @@ NOT_RUN = {
     ("http.md", "curl --unix-socket"): "it needs the door; tests/door has its clients",
     ("http.md", "[http]"): "a configuration: tests/door/test_settings.py reads one",
     ("operations.md", "default_model ="): "a configuration: checked below",
+    ("operations.md", "ok   socket"): "the output of carctl doctor",
     ("operations.md", "carctl models pull"): "it needs the hub; test_downloads.py takes these steps with a stand-in",
     ("operations.md", "scrape_configs:"): "Prometheus' own configuration",
     ("operations.md", "[Service]\nPrivateNetwork"): "a drop-in: systemd checks it in tests/service",
