@@ -1,4 +1,4 @@
-"""What a model takes beside text: its projector, the decoder of image files, the counts of positions."""
+"""The senses of a model beside text: its projector, the decoder of image files, the counts of positions."""
 
 from collections.abc import Callable
 from functools import cached_property
