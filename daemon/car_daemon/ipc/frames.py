@@ -401,10 +401,14 @@ class Parked(Struct, frozen=True, tag=True):
 
 
 class StepDone(Struct, frozen=True, tag=True):
-    """Updates of all requests of one step."""
+    """Updates of all requests of one step.
+
+    Where a request ended, `resident` are the keys of waiting requests that would go on from cells of idle sequences.
+    """
 
     step: int
     updates: list[RequestUpdate]
+    resident: list[int] = []
 
 
 class RunningJob(Struct, frozen=True, array_like=True):

@@ -89,6 +89,8 @@ class EngineEvents:
 
     def _step_done(self, engine: int, step: frames.StepDone) -> None:
         now = self._clock()
+        if step.resident:
+            self._scheduler.resident(engine, step.resident)
         for update in step.updates:
             answer = self._answer_by(engine, update.key)
             if answer is not None:

@@ -56,7 +56,8 @@ class Allocator:
         books.parkings.started(request)
         if books.decisions.sink is not None:
             aged = "aged, " if books.waiting.aged(request, now) else ""
-            why = f"{aged}waited {now - request.waits_since:.3f} s, {len(books.waiting.requests)} still wait"
+            passed = f", passed by {request.passed} with resident prompts" if request.passed else ""
+            why = f"{aged}waited {now - request.waits_since:.3f} s, {len(books.waiting.requests)} still wait{passed}"
             books.decisions.sink("resume" if parked else "lease", request, why)
         if parked:
             return Resume(request.key, engine)

@@ -113,6 +113,7 @@ class Request:
         "limited",
         "model",
         "parking",
+        "passed",
         "path",
         "position",
         "produced",
@@ -145,6 +146,7 @@ class Request:
         self.halted_until: float | None = None  # its engine was sent the deadline and may end it until then
         self.parking = Parking()
         self.retried = False  # an engine died with it
+        self.passed = 0  # requests behind it that got a lease before it, because their prompts were resident
         self.position: int | None = None  # as last reported
         self.tally: Counter[State] | None = None  # of its model's requests by state, once it is in the table
         self.lane: Lane | None = None  # it waits in

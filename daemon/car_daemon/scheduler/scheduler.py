@@ -135,6 +135,12 @@ class Scheduler:
             request.produced += tokens
             self.charging.advanced(request, cached)
 
+    def resident(self, engine: int, keys: list[int]) -> None:
+        """Prefer, among waiting requests that fairness ranks alike, these, until the next lease of their engine."""
+        model, requests = self.gate.model_of(engine), self.waiting.requests
+        known = (key for key in keys if key in requests and requests[key].model == model)
+        self.waiting.cached.announce(engine, known)
+
     def parked(self, key: int, engine: int, now: float) -> list[Action]:
         """Release the lease of a request whose cells its engine saved; it waits for another."""
         self._release(engine, key)
@@ -170,6 +176,7 @@ class Scheduler:
         """Recover the requests of a dead engine; a `suspect` is the one request that it hung at."""
         model = self.gate.model_of(engine)
         self.gate.withdraw(engine)
+        self.waiting.cached.leased(engine)
         actions = self._recovery.recover(model, self.table.of_engine(engine), now, suspect)
         # Of all models, because the leases that it had count under the limit of a machine.
         self.waiting.freed_all()

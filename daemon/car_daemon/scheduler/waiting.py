@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from car_daemon.scheduler.fair_queue.cache_order import CacheOrder
 from car_daemon.scheduler.fair_queue.charging import Charging
 from car_daemon.scheduler.fair_queue.lane import Lane, Target
 from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
@@ -26,7 +27,8 @@ class Waiting:
     """Prepared and parked requests: one lane for each class and target.
 
     A free sequence goes to the class first, where `throughput` work that waited `age_after` seconds is in the lanes of
-    latency_critical; in a class to the user, process and label that were served least.
+    latency_critical; in a class to the user, process and label that were served least. Of requests that this ranks
+    alike, `cached` names the one that goes first.
     """
 
     def __init__(self, charging: Charging, age_after: float) -> None:
@@ -35,6 +37,7 @@ class Waiting:
         self.newcomers: list[Request] = []  # since the last plan of parkings
         self.touched: dict[Lane, None] = {}  # lanes that changed since the last plan
         self.watchers: Counter[Target] = Counter()  # requests whose client follows their places
+        self.cached = CacheOrder(charging)
         self._charging = charging
         self._lanes: dict[tuple[int, Target], Lane] = {}
         self._numbers: dict[int, Lane] = {}  # the same, by the number of the root
@@ -97,15 +100,22 @@ class Waiting:
         self.age(now)
         grants = list(grants)
         while not gate.exhausted and (lane := self._next_lane()) is not None:
-            request = self.requests[lane.first()]
+            request, passed = self.requests[lane.first()], list[Request]()
             grant = next((each for each in grants if self._goes_before(each, request, lane)), None)
             if grant is not None:
                 grants.remove(grant)
                 request = self.requests[grant.waiter]
+            elif self.cached.resident:
+                *passed, request = self.cached.first(lane, self.requests)
             engine = gate.try_lease(request)
             if engine is not None:
-                self._leased(request, in_turn=grant is None)
+                for each in passed:
+                    each.passed += 1
+                self._leased(request, in_turn=grant is None and not passed)
+                self.cached.leased(engine)
                 yield request, engine
+            elif passed:
+                self.cached.resident.clear()
             elif grant is None:
                 self._open.discard(lane.root.number)
 

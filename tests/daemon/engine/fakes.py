@@ -424,6 +424,7 @@ class FakeEngine:
         self.adapted: list[AdapterSet] = []
         self.encodes: list[Encode] = []
         self.prepared: list[int] = []
+        self.resident: list[list[int]] = []  # waiting requests that would go on in idle sequences, by ends
         self.ahead = RowsAhead(self.encodes.append, self._receive, row_bytes=1, limit=50)
         self.parked: list[int] = []
         self.saved = SavedCells(saved_bytes, context.attends_from)
@@ -499,6 +500,8 @@ class FakeEngine:
         match message:
             case StepDone():
                 self._add(message.updates)
+                if message.resident:
+                    self.resident.append(message.resident)
             case Parked():
                 assert not self.ends(message.key)
                 self.parked.append(message.key)

@@ -269,3 +269,20 @@ async def test_a_deadline_that_fails_leaves_those_after_it() -> None:
     inference.infer(params, ORIGIN, cast(Responder, replies[1]), size=1, streams=False)
     await asyncio.wait_for(ended.wait(), 10)
     assert errors.reasons == ["deadline_exceeded"]
+
+
+def test_a_prompt_that_the_end_of_a_step_reports_as_resident_runs_next() -> None:
+    link = EncodingLink(broken=False)
+    inference, scheduler = serving(link)
+    keys = [
+        key
+        for _ in range(READY.sequences + 2)
+        for key in inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, Errors()), size=1, streams=False)
+    ]
+    for key in keys:
+        inference.events.frame_received(1, Prepared(key, bytes(4), 1))
+    *_, second = waiting = list(scheduler.waiting.requests)
+    assert waiting == keys[-2:]
+    end = End(None, None, Usage(1, 0, 1), 0.0, 0.0)
+    inference.events.frame_received(1, StepDone(1, [RequestUpdate(keys[0], 0, "", 1, 1, end=end)], [second]))
+    assert list(scheduler.waiting.requests) == keys[-2:-1]

@@ -265,6 +265,10 @@ class World:
         engine.preparing.remove(key)
         self.do(self.scheduler.refused(key, engine.number, reason, {}, self.now))
 
+    def have_resident(self, engine: FakeEngine, *requests: Request) -> None:
+        """Let an engine report the waiting requests whose prompts its idle sequences have."""
+        self.scheduler.resident(engine.number, [request.key for request in requests])
+
     def advance(self, key: int, tokens: int = 1, *, streams: bool = False) -> None:
         """Let an engine report tokens; those of a stream are sent at once."""
         if streams and key in self.scheduler.requests:

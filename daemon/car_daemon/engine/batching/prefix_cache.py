@@ -36,6 +36,7 @@ class PrefixCache:
         self._cells = CellMover(context, saved, self._reach, costs)
         self._followers = Followers(saved, costs, self._reach, self._cells)
         self._starts = Starts(table, saved, costs, self._reach, self._worth)
+        self.resident: list[int] = []  # waiting requests that would go on in idle sequences, when a request ended last
 
     def __repr__(self) -> str:
         counts = " ".join(f"{name}={count:.0f}" for name, count in self.counters.items())
@@ -102,6 +103,7 @@ class PrefixCache:
             self._cells.cut(sequence, kept)
             sequence.cells = kept
         sequence.retire(tokens.cut(kept))
+        self.resident = self._worth.resident(self._table.idle)
 
     def discard(self, sequence: Sequence) -> None:
         """Empty a sequence whose request was parked or failed."""

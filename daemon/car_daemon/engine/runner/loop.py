@@ -116,7 +116,9 @@ class EngineLoop:
             updates += self._texts.step()
             self._phases.end("embed")
         if updates:
-            self._send(StepDone(self.progress.step, updates))
+            cache = self._running.cache
+            self._send(StepDone(self.progress.step, updates, cache.resident))
+            cache.resident = []
             self._phases.end("send")
 
     def _apply(self, command: Command) -> list[RequestUpdate]:

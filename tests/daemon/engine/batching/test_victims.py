@@ -57,7 +57,7 @@ def test_a_request_that_started_or_was_cancelled_holds_nothing_back() -> None:
     engine.commands.expected.drop(50)
     expect(engine, 51, continued(2))
     assert ask(engine, 51, continued(2)) > 0
-    assert engine.commands.expected.prefixes == []
+    assert engine.commands.expected.prompts == []
 
 
 def test_of_very_many_waiting_prompts_some_are_remembered_and_the_oldest_of_these_are_looked_at() -> None:
@@ -65,9 +65,9 @@ def test_of_very_many_waiting_prompts_some_are_remembered_and_the_oldest_of_thes
     expected = engine.commands.expected
     for key in range(1000):
         expect(engine, key, conversation(key % 20 + 1))
-    prefixes = expected.prefixes
-    assert (len(prefixes), repr(expected)) == (16, "<Expected 64 prompts>")
-    assert prefixes[0].tokens.tolist() == conversation(936 % 20 + 1)
+    prompts = expected.prompts
+    assert (len(prompts), repr(expected)) == (16, "<Expected 64 prompts>")
+    assert prompts[0][1].tokens.tolist() == conversation(936 % 20 + 1)
 
 
 def test_a_waiting_request_of_another_namespace_holds_nothing_back() -> None:
@@ -111,3 +111,29 @@ def test_twelve_conversations_on_four_sequences_compute_no_token_twice() -> None
             for key, user in keys.items():
                 assert cached(engine, key, histories[user]) >= (len(histories[user]) - 8 if turn else 0)
                 histories[user] += [*solo(histories[user], 5), 20, 21, 22, 23, 24, 25]
+
+
+def test_the_end_of_a_request_names_the_waiting_ones_that_would_go_on_from_idle_cells() -> None:
+    engine = filled(2)
+    for key, number in ((50, 1), (51, 9), (52, 3)):
+        expect(engine, key, continued(number))
+    engine.turn(run_command(3, conversation(3), 5, namespace="me"))
+    engine.finish()
+    assert engine.resident == [[50, 52]], "conversation 2 was emptied for the third, because nothing waits for it"
+
+
+def test_a_request_that_has_less_in_idle_cells_than_it_computes_is_not_named() -> None:
+    engine = filled(2)
+    expect(engine, 50, [*conversation(3), *conversation(4, words=200)])
+    ask(engine, 3, conversation(3))
+    assert engine.resident == []
+
+
+def test_a_request_whose_cells_are_saved_as_well_is_not_named() -> None:
+    engine = engine_of(1, saved_bytes=100_000)
+    ask(engine, 1, conversation(1))
+    ask(engine, 2, conversation(2))
+    expect(engine, 50, continued(1))
+    expect(engine, 51, continued(2))
+    ask(engine, 3, [*conversation(1), 3])
+    assert engine.resident == []

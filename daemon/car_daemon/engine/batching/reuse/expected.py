@@ -42,8 +42,8 @@ class Expected:
         self._noted.append((key, None))
 
     @property
-    def prefixes(self) -> list[Prefix]:
-        """The prompts that wait and probably start first."""
+    def prompts(self) -> list[tuple[int, Prefix]]:
+        """The prompts that wait and probably start first, with the keys of their requests."""
         while self._noted:
             key, prefix = self._noted.popleft()
             if prefix is None:
@@ -52,4 +52,4 @@ class Expected:
                 self._prefixes[key] = prefix
         while len(self._prefixes) > _MOST:
             self._prefixes.popitem(last=False)
-        return list(islice(self._prefixes.values(), _NEXT))
+        return list(islice(self._prefixes.items(), _NEXT))

@@ -1,5 +1,6 @@
 """The worth of the cells of idle sequences: the seconds that later requests lose without them."""
 
+from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.reuse.expected import Expected
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.saved_cells import SavedCells
@@ -22,18 +23,26 @@ class Worth:
     def awaited(self, idle: list[Sequence]) -> dict[int, float]:
         """Return the seconds that waiting requests are spared by each idle sequence alone, by its number."""
         spared: dict[int, float] = {}
-        for prompt in self._expected.prefixes:
-            common = sorted(
-                ((each.prefix.common(prompt), each.number) for each in idle if each.prefix is not None), reverse=True
-            )
-            if not common or not common[0][0]:
-                continue
-            tokens, number = common[0]
-            second = common[1][0] if len(common) > 1 else 0
-            otherwise = max(second, self._saved.longest(prompt.cut(tokens))[0])
+        for _, prompt in self._expected.prompts:
+            number, tokens, otherwise = self._longest(prompt, idle)
             if tokens > otherwise:
                 spared[number] = spared.get(number, 0.0) + self._costs.compute(otherwise, tokens)
         return spared
+
+    def resident(self, idle: list[Sequence]) -> list[int]:
+        """Return the waiting requests of which an idle sequence spares more than it leaves to compute."""
+        return [key for key, prompt in self._expected.prompts if self._spares_most(prompt, idle)]
+
+    def _spares_most(self, prompt: Prefix, idle: list[Sequence]) -> bool:
+        _, tokens, otherwise = self._longest(prompt, idle)
+        costs, end = self._costs, len(prompt) + 1
+        return costs.restore(otherwise) + costs.compute(otherwise, tokens) > costs.compute(tokens, end)
+
+    def _longest(self, prompt: Prefix, idle: list[Sequence]) -> tuple[int, int, int]:
+        """Return the idle sequence with most cells of a prompt, their number, and how many there are elsewhere."""
+        common = [(each.prefix.common(prompt), each.number) for each in idle if each.prefix is not None]
+        (tokens, number), (second, _), *_ = [*sorted(common, reverse=True), (0, 0), (0, 0)]
+        return number, tokens, max(second, self._saved.longest(prompt.cut(tokens))[0]) if tokens else 0
 
     def likely(self, sequence: Sequence) -> float:
         """Return how probable it is that the cells of an idle sequence are used again, without waiting requests."""
