@@ -284,7 +284,12 @@ class Assembly:
 
     @cached_property
     def _metrics(self) -> Metrics:
-        return Metrics(lambda: self.status.common(admin=False), lambda: len(self.server), self.inference.latencies)
+        return Metrics(
+            lambda: self.status.common(admin=False),
+            connections=lambda: len(self.server),
+            leased=lambda: self.scheduler.gate.in_use,
+            latencies=self.inference.latencies,
+        )
 
     @cached_property
     def metrics_server(self) -> MetricsServer:

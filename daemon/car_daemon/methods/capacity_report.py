@@ -44,7 +44,7 @@ class CapacityReport:
             capacity=occupancy.capacity,
             declared=occupancy.declared,
             in_use=occupancy.leased,
-            available=max(0, occupancy.capacity - occupancy.leased),
+            available=occupancy.available,
             parked=0 if requests is None else requests.states[State.PARKED],
             queued=0 if requests is None else requests.queued,
             queue_limit=self.limits.queue_limit,

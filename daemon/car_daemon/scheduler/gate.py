@@ -15,11 +15,12 @@ _USABLE: dict[Pressure, float] = {"none": 1.0, "some": 0.75, "critical": 0.5}
 
 
 class Occupancy(Struct, frozen=True):
-    """A model's declared and leased sequences, and the leased sequences of the machine."""
+    """A model's declared, leased and free sequences, and the leased sequences of the machine."""
 
     declared: int | None  # None while no engine is up
     capacity: int
     leased: int
+    available: int  # free, but for the limit of the machine
     machine_leased: int  # on this machine alone, as is its limit
 
 
@@ -195,8 +196,11 @@ class Gate:
         """Return a model's figures for its capacity object."""
         replicas = self._models.get(model)
         if replicas is None:
-            return Occupancy(None, self._capacity(1), 0, self._in_use_here)
-        return Occupancy(replicas.declared or None, self._capacity_of(replicas), replicas.leased, self._in_use_here)
+            return Occupancy(None, self._capacity(1), 0, self._capacity(1), self._in_use_here)
+        capacity, leased, away = self._capacity_of(replicas), replicas.leased, replicas.hosts
+        # Because a pressed machine may run more than it may begin, which takes nothing from the others.
+        free = max(0, capacity - away.most - (leased - away.leased)) + away.free
+        return Occupancy(replicas.declared or None, capacity, leased, free, self._in_use_here)
 
     def capacity(self, model: str) -> int:
         """Return the most requests of a model that may run at once now; 1 while no engine is up."""

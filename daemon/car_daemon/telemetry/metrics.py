@@ -37,13 +37,18 @@ _BUCKETS = (*map(str, BOUNDS), "+Inf")
 
 
 class Metrics:
-    """Text from a status, the number of connections and the latencies of every model."""
+    """Text from a status, the numbers of connections and of leased sequences, and the latencies of every model."""
 
     def __init__(
-        self, describe: Callable[[], Status], connections: Callable[[], int], latencies: Mapping[str, Latencies]
+        self,
+        describe: Callable[[], Status],
+        connections: Callable[[], int],
+        leased: Callable[[], int],
+        latencies: Mapping[str, Latencies],
     ) -> None:
         self._describe = describe
         self._connections = connections
+        self._leased = leased
         self._latencies = latencies
 
     def text(self) -> str:
@@ -52,7 +57,7 @@ class Metrics:
         from prometheus_client import CollectorRegistry, generate_latest
 
         registry = CollectorRegistry()
-        registry.register(_Collector(self._describe(), self._connections(), self._latencies))
+        registry.register(_Collector(self._describe(), self._connections(), self._leased(), self._latencies))
         return generate_latest(registry).decode()
 
     def page(self) -> tuple[str, str]:
@@ -65,9 +70,10 @@ class Metrics:
 class _Collector:
     """Metric families of one status."""
 
-    def __init__(self, status: Status, connections: int, latencies: Mapping[str, Latencies]) -> None:
+    def __init__(self, status: Status, connections: int, leased: int, latencies: Mapping[str, Latencies]) -> None:
         self._status = status
         self._connections = connections
+        self._leased = leased
         self._latencies = latencies
 
     def collect(self) -> Iterator["Metric"]:
@@ -101,7 +107,8 @@ class _Collector:
         for model in self._status.models:
             capacity.add_metric([model.name], model.capacity)
         yield capacity
-        yield GaugeMetricFamily("card_sequences_in_use", "Sequences leased now.", self._status.capacity.machine.in_use)
+        # The status has those of this machine; engines on others count here too.
+        yield GaugeMetricFamily("card_sequences_in_use", "Sequences leased now, on all machines.", self._leased)
         for kind, table in ((GaugeMetricFamily, _ENGINE_GAUGES), (CounterMetricFamily, _ENGINE_COUNTERS)):
             for name, meaning, member in table:
                 family = kind(f"card_{name}", meaning, labels=["model"])

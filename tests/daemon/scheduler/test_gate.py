@@ -207,3 +207,13 @@ def test_the_pressure_of_a_host_is_forgotten_with_its_last_engine() -> None:
     gate.withdraw(1)
     gate.declare(2, EngineOffer("m", 4, host="n1"))
     assert gate.capacity("m") == 4
+
+
+def test_a_host_that_runs_more_than_its_memory_allows_hides_no_free_sequence_of_another() -> None:
+    gate = gate_over((1, "n1", 2), (2, "n2", 2))
+    leases = {key: gate.try_lease(request(key)) for key in range(4)}
+    for key in [key for key, engine in leases.items() if engine == 2]:
+        gate.release(2, key)
+    gate.press("n1", "critical")
+    occupancy = gate.occupancy("m")
+    assert (occupancy.capacity, occupancy.leased, occupancy.available, gate.available("m")) == (3, 2, 2, 2)
