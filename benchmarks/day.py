@@ -7,19 +7,18 @@ that always had work, and every invariant that broke. Time is simulated; a day t
 import argparse
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from functools import partial
-from heapq import heappop, heappush
 from random import Random
 from typing import NamedTuple
 
 from benchmarks.record import this_machine, write_record
+from benchmarks.scheduled import Clock, SimulatedEngines, Work
 from benchmarks.table import markdown
 from car_client.carctl.load.figures import spread
-from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Resume, Run
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.request import Prompt, Request, RequestSpec, State
+from car_daemon.scheduler.request import Request, RequestSpec, State
 from car_daemon.scheduler.routing.replicas import EngineOffer
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.infer import Priority
@@ -28,9 +27,8 @@ from car_protocol.infer import Priority
 MODELS = {"chat": 2, "small": 1, "stuck": 1}
 SEQUENCES = 8
 TOKEN_S, PROMPT_TOKEN_S = 0.02, 0.002
-PREPARE_S, PARK_S, RESTART_S = 0.002, 0.05, 8.0
+RESTART_S = 8.0
 DEATHS_PER_HOUR = 4.0
-STEP_TOKENS = 64  # of an answer between two reports
 POLITE, BUSY, CHEATS = range(1000, 1040), range(1040, 1048), (1048, 1049)
 WEIGHTS = {1040: 2.0, 1041: 2.0, 1048: 1.0}
 ARRIVALS_PER_S = 0.004  # of each polite user
@@ -45,27 +43,23 @@ class Job(NamedTuple):
     priority: Priority
     process: int
     label: str
-    prompt: int
-    tokens: int
+    work: Work
 
 
 class Day:
-    """The scheduler, engines that take their time, and users that submit."""
+    """Users that submit, and engines that die."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.gate = Gate()
-        self.scheduler = Scheduler(self.gate, BOUNDS, weights=WEIGHTS)
-        self.now = 0.0
-        self.requests: dict[int, tuple[Request, Job]] = {}
-        self.running: dict[int, int] = {}  # the start that a request's events belong to, by key
-        self.engines: dict[int, str] = {}
+        self.clock = Clock()
+        self.scheduler = Scheduler(Gate(), BOUNDS, weights=WEIGHTS)
+        self.engines = SimulatedEngines(self.scheduler, self.clock, self, self)
+        self.models: dict[int, str] = {}  # by engine that is up
         self.waits: defaultdict[tuple[int, Priority], list[float]] = defaultdict(list)  # seconds to a lease, by user
         self.served: Counter[int] = Counter()  # tokens of the model `chat`, by user
         self.ends: Counter[tuple[int, str]] = Counter()
         self.broken: Counter[str] = Counter()
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count(1)
+        self._keys = itertools.count(1)
         self._engine_numbers = itertools.count(1)
 
     def run(self, seconds: float) -> None:
@@ -74,154 +68,97 @@ class Day:
             for _ in range(count):
                 self.start_engine(model)
         for uid in POLITE:
-            self.at(self.random.expovariate(ARRIVALS_PER_S), partial(self.arrive, uid))
+            self.clock.at(self.random.expovariate(ARRIVALS_PER_S), partial(self.arrive, uid))
         for uid in (*BUSY, *CHEATS):
             for _ in range(BACKLOG if uid in BUSY else FLOOD):
                 self.submit(uid, "chat")
         for uid in CHEATS:
             for _ in range(FLOOD):
                 self.submit(uid, "stuck")
-        self.at(self.random.expovariate(DEATHS_PER_HOUR / 3600), self.kill)
-        while self._events and self._events[0][0] <= seconds:
-            self.now, _, event = heappop(self._events)
-            event()
-            self.check()
-
-    def at(self, delay: float, event: Callable[[], None]) -> None:
-        """Let something happen after a delay."""
-        heappush(self._events, (self.now + delay, next(self._numbers), event))
+        self.clock.at(self.random.expovariate(DEATHS_PER_HOUR / 3600), self.kill)
+        self.clock.run(lambda time: time > seconds, self.check)
 
     # Users.
 
     def arrive(self, uid: int) -> None:
         """Submit a polite user's request, and let the next one come."""
         self.submit(uid, self.random.choice(["chat", "chat", "small"]))
-        self.at(self.random.expovariate(ARRIVALS_PER_S), partial(self.arrive, uid))
+        self.clock.at(self.random.expovariate(ARRIVALS_PER_S), partial(self.arrive, uid))
 
     def submit(self, uid: int, model: str) -> None:
         """Submit one request of a user."""
-        key = next(self._numbers)
+        key = next(self._keys)
         job = self.job(uid, key, model)
         spec = RequestSpec(
             key=key,
             model=job.model,
-            arrived=self.now,
+            arrived=self.clock.now,
             client=(uid, job.label),
             process=job.process,
             size=1000,
             priority=job.priority,
             timeout=600.0 if job.model == "stuck" else None,
         )
-        request = Request(spec)
-        self.requests[key] = request, job
         if spec.timeout is not None:
-            self.at(spec.timeout, lambda: self.do(self.scheduler.expire(self.now)))
-        self.do(self.scheduler.submit(request, self.now))
+            self.clock.at(spec.timeout, lambda: self.engines.do(self.scheduler.expire(self.clock.now)))
+        self.engines.submit(Request(spec), job.work)
 
     def job(self, uid: int, key: int, model: str) -> Job:
         """Return what a user submits; a cheat has a fresh label and process each time."""
         random = self.random
         tokens = min(2000, max(1, int(random.lognormvariate(4.0, 1.2))))
-        prompt = min(4000, max(1, int(random.lognormvariate(5.0, 1.0))))
+        work = Work(min(4000, max(1, int(random.lognormvariate(5.0, 1.0)))), tokens)
         if uid in CHEATS:
-            return Job(model, "latency_critical", key, f"fresh {key}", prompt, tokens)
+            return Job(model, "latency_critical", key, f"fresh {key}", work)
         if uid in BUSY:
-            return Job(model, "latency_critical", uid * 2 + key % 2, f"{key % 3}", prompt, tokens)
+            return Job(model, "latency_critical", uid * 2 + key % 2, f"{key % 3}", work)
         priority: Priority = "throughput" if random.random() < 0.1 else "latency_critical"
-        return Job(model, priority, uid, "app", prompt, tokens)
+        return Job(model, priority, uid, "app", work)
 
     # Engines.
 
     def start_engine(self, model: str) -> None:
         """Let an engine become ready."""
         number = next(self._engine_numbers)
-        self.engines[number] = model
-        self.do(self.scheduler.engine_ready(number, EngineOffer(model, SEQUENCES), self.now))
+        self.models[number] = model
+        self.engines.start(number, EngineOffer(model, SEQUENCES))
 
     def kill(self) -> None:
         """Let one engine die, and another start in its place."""
-        number = self.random.choice(sorted(self.engines))
-        model = self.engines.pop(number)
-        for key in [key for key in self.running if self.requests[key][0].engine == number]:
-            del self.running[key]
-        self.do(self.scheduler.engine_lost(number, self.now))
-        self.at(RESTART_S, lambda: self.start_engine(model))
-        self.at(self.random.expovariate(DEATHS_PER_HOUR / 3600), self.kill)
+        number = self.random.choice(sorted(self.models))
+        model = self.models.pop(number)
+        self.engines.lose(number)
+        self.clock.at(RESTART_S, lambda: self.start_engine(model))
+        self.clock.at(self.random.expovariate(DEATHS_PER_HOUR / 3600), self.kill)
 
-    def do(self, actions: Iterable[Action]) -> None:
-        """Carry out what the scheduler decided."""
-        for action in actions:
-            match action:
-                case Prepare(request, engine):
-                    self.at(PREPARE_S, partial(self.prepared, request.key, engine))
-                case Run(request, engine):
-                    user = request.spec.client[0], request.spec.priority
-                    self.waits[user].append(self.now - request.spec.arrived)
-                    delay = self.requests[request.key][1].prompt * PROMPT_TOKEN_S
-                    self.step(request.key, engine, 0, delay)
-                case Park(key, engine):
-                    self.at(PARK_S, partial(self.park, key, engine))
-                case Resume(key, engine):
-                    self.step(key, engine, 0, 0.0)
-                case Halt(key, engine):
-                    self.running.pop(key, None)
-                    self.at(PARK_S, partial(self.release, key, engine))
-                case Complete(request):
-                    self.ended(request, "completed")
-                case Fail(request, reason):
-                    self.ended(request, reason)
-                case _:
-                    pass
+    def prompt_s(self, engine: int, tokens: int) -> float:
+        """Return the seconds of a prompt."""
+        return tokens * PROMPT_TOKEN_S
 
-    def prepared(self, key: int, engine: int) -> None:
-        """Report a prompt as prepared, unless its engine died."""
-        if engine in self.engines:
-            _, job = self.requests[key]
-            self.do(self.scheduler.prepared(key, Prompt(job.prompt, job.tokens), self.now))
+    def tokens_s(self, engine: int, tokens: int, running: int) -> float | None:
+        """Return the seconds of tokens; a stuck engine sends none."""
+        return None if self.models[engine] == "stuck" else tokens * TOKEN_S
 
-    def step(self, key: int, engine: int, tokens: int, delay: float) -> None:
-        """Let a request's next tokens come after a delay; a stuck engine sends none."""
-        start = self.running[key] = next(self._numbers)
-        if self.engines[engine] != "stuck":
-            self.at(delay + tokens * TOKEN_S, lambda: self.advance(key, engine, tokens, start))
+    # Accounts.
 
-    def advance(self, key: int, engine: int, tokens: int, start: int) -> None:
-        """Report tokens, and the end where it is reached."""
-        if self.running.get(key) != start:
-            return
-        request, job = self.requests[key]
-        self.scheduler.advanced(key, job.prompt, tokens, self.now)
-        left = job.tokens - request.produced
-        if left > 0:
-            self.step(key, engine, min(left, STEP_TOKENS), 0.0)
-        else:
-            self.release(key, engine)
+    def started(self, request: Request) -> None:
+        """Note the wait for a lease."""
+        user = request.spec.client[0], request.spec.priority
+        self.waits[user].append(self.clock.now - request.spec.arrived)
 
-    def park(self, key: int, engine: int) -> None:
-        """Report a request as parked, unless it ended."""
-        if self.running.pop(key, None) is not None and engine in self.engines:
-            self.do(self.scheduler.parked(key, engine, self.now))
-
-    def release(self, key: int, engine: int) -> None:
-        """Report the end of a request."""
-        self.running.pop(key, None)
-        if engine in self.engines:
-            self.do(self.scheduler.ended(key, engine, self.now))
-
-    def ended(self, request: Request, how: str) -> None:
+    def ended(self, request: Request, work: Work, how: str) -> None:
         """Count an answer; a user that always has work submits the next."""
         uid = request.spec.client[0]
-        _, job = self.requests[request.key]
         self.broken["two answers"] += request.state is not State.ENDED
         self.ends[uid, how] += 1
         if request.model == "chat" and how == "completed":
-            self.served[uid] += job.prompt + job.tokens
+            self.served[uid] += work.prompt + work.tokens
         if uid in BUSY or uid in CHEATS:
-            self.at(0.001, partial(self.submit, uid, request.model))
+            self.clock.at(0.001, partial(self.submit, uid, request.model))
 
     def check(self) -> None:
         """Count the invariants that do not hold now."""
-        scheduler, gate = self.scheduler, self.gate
+        scheduler, gate = self.scheduler, self.scheduler.gate
         self.broken["more leases than sequences"] += any(gate.leased(m) > (gate.declared(m) or 0) for m in MODELS)
         if len(scheduler.backlog) > BOUNDS.limit:
             came_back = sum(request.retried for request in scheduler.requests.values())
