@@ -11,10 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from msgspec import structs
-
 from car_daemon.config.settings import Flags, load_config
-from car_daemon.config.tables import GUIDE
+from car_daemon.host.file_identity import content_of
 from car_daemon.ipc.codec import FrameReader, encode_frame
 from car_daemon.ipc.placing import Join, Place, Placed, Unplaced, decode_to_placer
 from car_daemon.ipc.spawning import spawn_engine
@@ -47,7 +45,10 @@ def open_seat(order: Place, node: str) -> Placed:
     seat.stdin.write(pair)
     seat.stdin.close()
     port = int(seat.stdout.readline())
-    return Placed(number=order.number, node=node, address=HOSTS[node], port=port, pair=pair)
+    content = content_of([Path(order.path)])
+    return Placed(
+        number=order.number, node=node, address=HOSTS[node], port=port, pair=pair, path=order.path, content=content
+    )
 
 
 def place(daemon: socket.socket) -> None:
@@ -81,8 +82,6 @@ def card(path: str, file: str) -> None:
     """Run the daemon with this placer."""
     logs.configure("info", "console")
     config = load_config(Flags(socket=path, config=file))
-    models = {name: structs.replace(one, place="ray") for name, one in config.models.items() if name != GUIDE}
-    config = structs.replace(config, cluster="local", models=config.models | models)
     own = OwnSocket(config.socket)
     try:
         asyncio.run(Daemon(config, Sockets(own), Seams(placer=(sys.executable, __file__))).run())

@@ -16,7 +16,16 @@ from car_protocol.conversation import Invalid, ReasoningMode, ToolCall
 from car_protocol.envelope import Id
 from car_protocol.limits import Limits
 from car_protocol.models import Estimate, ModelFile
-from car_protocol.status import EngineStatus, Memory, MoreConnections, OtherUsers, Phase, Queue, Totals
+from car_protocol.status import (
+    ClusterStatus,
+    EngineStatus,
+    Memory,
+    MoreConnections,
+    OtherUsers,
+    Phase,
+    Queue,
+    Totals,
+)
 from car_protocol.tool_calls import joined_calls
 
 T = TypeVar("T")
@@ -300,6 +309,8 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sums over the connections that the list leaves out; absent where it has all."""
     others: OtherUsers | None = None
     """All other users; left out for administrators."""
+    cluster: ClusterStatus | None = None
+    """For administrators; left out without `[cluster]`."""
 
 
 def joined(answer: Answer, chunks: Sequence[Chunk]) -> Answer:

@@ -140,6 +140,30 @@ class StatusParams(Params, frozen=True, kw_only=True):
     interval_ms: Annotated[int, Meta(ge=100, le=60_000), note("rounded to tenths of a second")] = 1000
 
 
+class NodeStatus(Struct, frozen=True, kw_only=True):
+    """A machine of the cluster; its resources are all that it has, in use or not."""
+
+    address: str
+    alive: Annotated[bool, note("as the cluster has it: a machine that is cut off stays alive for about a minute")]
+    cpus: Annotated[float, note("in all")]
+    gpus: Annotated[float, note("in all")]
+    engines: Annotated[int, note("of this daemon, connected")]
+    avoided_s: Annotated[
+        float | UnsetType, note("seconds for which it gets no engine: its connection was lost, or it refused an engine")
+    ] = UNSET
+    reason: Annotated[str | UnsetType, note("the reason why it gets no engine")] = UNSET
+
+
+class ClusterStatus(Struct, frozen=True, kw_only=True):
+    """The cluster of `[cluster]`, as the placer reported it last."""
+
+    address: Annotated[str, note("of its head, as configured")]
+    placer_pid: Annotated[int | None, note("of the process that places engines; null until one is needed")]
+    ray: Annotated[str | None, note("Ray's version; null until the placer is connected")]
+    reason: Annotated[str | UnsetType, note("the reason why the placer has no connection to the cluster")] = UNSET
+    nodes: list[NodeStatus] = []
+
+
 class Status(Struct, frozen=True, kw_only=True):
     """The status object."""
 
@@ -165,3 +189,4 @@ class Status(Struct, frozen=True, kw_only=True):
         MoreConnections | UnsetType, note("sums over the connections that the list leaves out; absent where it has all")
     ] = UNSET
     others: Annotated[OtherUsers | UnsetType, note("all other users; left out for administrators")] = UNSET
+    cluster: Annotated[ClusterStatus | UnsetType, note("for administrators; left out without `[cluster]`")] = UNSET

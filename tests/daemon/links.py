@@ -11,6 +11,7 @@ class Link:
     pid = 4242
     fault: str | None = None
     host: str | None = None
+    cut = False
 
     def __init__(self) -> None:
         self.sent: list[Struct] = []

@@ -1,5 +1,6 @@
 """Engines on two hosts, placed by a placer that stands in for Ray's: the daemon, gate and client are the real ones."""
 
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -23,8 +24,9 @@ STREAMS = 8
 @contextmanager
 def clustered(folder: Path, *, up: int = 2) -> Iterator[Daemon]:
     """Run a daemon with two placed engines of four sequences; `up` of them are up at first."""
-    table = f'[models.big]\npath = "{PATH}"\nreplicas = 2\nsequences = 4\nthreads = 1\n'
-    text = f'default_model = "big"\n{table}'
+    shutil.copy(PATH, folder / "big.gguf")
+    table = f'[models.big]\npath = "{folder / "big.gguf"}"\nplace = "ray"\nreplicas = 2\nsequences = 4\nthreads = 1\n'
+    text = f'default_model = "big"\n{table}[cluster]\naddress = "local:1"\n'
     daemon = Daemon(folder, *configured(folder, text), program=PROGRAM, RAY_TEST_NODES=str(folder / "nodes"))
     try:
         until_up(daemon, up)

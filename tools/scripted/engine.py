@@ -169,6 +169,7 @@ class ScriptedChild:
     """The daemon's end of a scripted engine, in place of a child process."""
 
     host: str | None = None
+    cut = False
 
     def __init__(self, engine: ScriptedEngine, link: EngineLink) -> None:
         self._engine = engine

@@ -5,15 +5,17 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from car_daemon import guide
 from car_daemon.cluster.placer import Placer
 from car_daemon.cluster.remote import CONNECT_ERRORS, RemoteEngine
 from car_daemon.engines.link import Engine, NoPlace
-from car_daemon.host.devices import CPU
 from car_daemon.host.event_log import log
+from car_daemon.host.file_identity import NotReadable, content_of, with_parts
 from car_daemon.ipc.frames import FromEngine
-from car_daemon.ipc.placing import HostMemory, Place
+from car_daemon.ipc.placing import BUILT_IN, HostMemory, Place
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
+from car_daemon.models.settings import ModelSettings
 
 Memory = Callable[[str, HostMemory], None]
 
@@ -67,28 +69,50 @@ class ClusterLauncher:
 
     async def _launch(self, receive: Callable[[FromEngine], None]) -> RemoteEngine:
         """Have a seat opened and connect to it; raises NoPlace."""
-        seat = await self._placer.place(order_of(self._entry, self._replica))
-        engine = RemoteEngine(seat.address, seat.node, self._clock, lost=self._placer.avoid)
+        order = await asyncio.to_thread(order_of, self._entry)
+        seat = await self._placer.place(order, self._entry.settings.spread, self._replica.wait_for)
+        engine = RemoteEngine(seat, self._clock, self._closed)
         try:
-            await engine.connect(seat, receive, lambda reading: self._memory(seat.address, reading))
+            await engine.connect(receive, lambda reading: self._memory(seat.address, reading))
         except CONNECT_ERRORS as error:
-            self._placer.avoid(seat.node)
+            self._placer.close(seat)
             fault = f"{seat.address}:{seat.port} cannot be reached ({type(error).__name__})"
-            raise NoPlace(f"{fault}: open its ports to this machine") from error
+            why = f"{fault}: open the ports of that node to this machine"
+            self._placer.avoid(seat.node, why)
+            raise NoPlace(why) from error
+        except BaseException:
+            self._placer.close(seat)
+            raise
         return engine
 
+    def _closed(self, engine: RemoteEngine) -> None:
+        """Count the engine's seat no more."""
+        self._placer.close(engine.seat, lost=engine.cut)
+        if engine.silent:
+            self._placer.avoid(engine.seat.node, "its connection was lost")
 
-def order_of(entry: ModelEntry, replica: Replica) -> Place:
-    """Return the frame that has a replica placed as it is configured."""
+
+def order_of(entry: ModelEntry) -> Place:
+    """Return the frame that has an engine placed as it is configured; reads the daemon's own copy of its files."""
     settings, needs = entry.settings, entry.settings.needs
-    cpus = needs.cpus if needs.cpus is not None else float(settings.threads or 1)
-    gpus = needs.gpus if needs.gpus is not None else float(replica.device != CPU)
     return Place(
         number=0,
         model=entry.name,
-        path=str(settings.path),
-        cpus=cpus,
-        gpus=gpus,
+        path=BUILT_IN if settings.path == guide.PATH else str(settings.path),
+        hf=settings.hub,
+        beside=list(map(str, settings.beside)),
+        content=_own_content(settings),
+        cpus=needs.cpus or 1.0,
+        gpus=needs.gpus or 0.0,
+        memory_bytes=needs.memory_bytes,
         labels=needs.labels,
-        spread=settings.spread,
+        resources=needs.resources,
     )
+
+
+def _own_content(settings: ModelSettings) -> str | None:
+    """Return the content of the daemon's copy of a model; None where it has none."""
+    try:
+        return content_of([*with_parts(settings.path), *settings.beside])
+    except NotReadable:
+        return None

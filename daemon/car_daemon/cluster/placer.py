@@ -1,144 +1,153 @@
-"""The daemon's side of the placer: the process that places engines on a cluster, started when first needed."""
+"""The daemon's side of placing: orders to the placer process, which is started when first needed, and its answers."""
 
 import asyncio
-import os
-import socket
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from msgspec import structs
+from msgspec import UNSET, Struct, structs
 
-from car_daemon.engines.link import EngineLink, NoPlace
+from car_daemon.cluster.process import PlacerProcess
+from car_daemon.cluster.seats import Seats
+from car_daemon.engines.link import NoPlace
 from car_daemon.host.event_log import log
-from car_daemon.ipc.placing import End, FromPlacer, Join, Place, Placed, Unplaced, decode_from_placer
-from car_daemon.ipc.spawning import passed_on
+from car_daemon.ipc.placing import Apart, End, FromPlacer, Join, Node, Nodes, Place, Placed, Unplaced, Waiting
+from car_daemon.models.settings import Spread
+from car_protocol.status import ClusterStatus, NodeStatus
 
-# A cluster goes on offering a node for about as long after it was cut off.
-_AVOID_S = 60.0
 _AT_ONCE = 4  # placements under way for each model
-_END_S = 2.0
 COMMAND = (sys.executable, "-m", "car_daemon.placer")
 
 
+class Placement(Struct, eq=False):
+    """A placement under way; `waits` is called with what it waits for."""
+
+    placed: asyncio.Future[Placed]
+    waits: Callable[[str], None]
+
+
 class Placer:
-    """Owns the placer process; its end fails the placements under way, and engines that are up live on."""
+    """Has engines placed; the end of its process fails the placements under way, and engines that are up live on."""
 
     def __init__(self, join: Join, clock: Callable[[], float], command: Sequence[str] = COMMAND) -> None:
         self._join = join
         self._clock = clock
         self._command = command
+        self.seats = Seats()
         self._numbers = count(1)
-        self._placing: dict[int, asyncio.Future[Placed]] = {}
-        self._avoided: dict[str, float] = {}  # until when each node is
+        self._placing: dict[int, Placement] = {}
         self._starting = asyncio.Lock()
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE))
-        self._process: asyncio.subprocess.Process | None = None
-        self._link: EngineLink | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._alone: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._process: PlacerProcess | None = None
+        self._nodes = Nodes(ray="", nodes=[])  # as reported last
+        self._apart: str | None = None  # why the last process had no connection to the cluster
 
     def __repr__(self) -> str:
-        pid = None if self._process is None else self._process.pid
-        return f"<Placer pid={pid}, {len(self._placing)} placements, avoids {sorted(self._avoided)}>"
+        return f"<Placer {self._process!r}, {len(self._placing)} placements, {self.seats!r}>"
 
-    async def place(self, order: Place) -> Placed:
-        """Return an open seat; raises NoPlace."""
-        async with self._turns[order.model]:
-            link = await self._started()
+    async def place(self, order: Place, spread: Spread, waits: Callable[[str], None] = lambda _: None) -> Placed:
+        """Return an open seat; raises NoPlace. `close` is called with its number once it is gone."""
+        # Where no node may get a second engine, an engine without a known node keeps the next one from being placed.
+        async with self._alone[order.model] if spread == "strict" else self._turns[order.model]:
+            await asyncio.sleep(self.seats.pause_s(self._clock()))
+            process = await self._started()
             number = next(self._numbers)
-            placed: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
-            self._placing[number] = placed
-            link.send(structs.replace(order, number=number, avoid=self._avoid()))
-            try:
-                await placed
-            except asyncio.CancelledError:
-                link.send(End(number))
-                raise
-            finally:
-                del self._placing[number]
-            return placed.result()
+            order = structs.replace(self.seats.restrict(order, spread, self._clock()), number=number)
+            seat = await self._answered(process, order, waits)
+            self.seats.open(order.model, seat, self._clock())
+            return seat
 
-    def avoid(self, node: str) -> None:
-        """Place nothing on a node for a minute, because it is cut off or refused an engine."""
-        self._avoided[node] = self._clock() + _AVOID_S
+    def close(self, seat: Placed, *, lost: bool = False) -> None:
+        """Count a seat no more; `lost` is true where its connection ended without its engine's end."""
+        self.seats.close(seat.number, self._clock(), lost=lost)
+
+    def avoid(self, node: str, why: str) -> None:
+        """Place nothing on a node for a minute."""
+        self.seats.avoid(node, why, self._clock())
 
     async def stop(self) -> None:
         """End the process."""
-        if self._process is None or self._link is None:
-            return
-        self._link.close()
-        try:
-            await asyncio.wait_for(self._process.wait(), _END_S)
-        except TimeoutError:
-            self._process.kill()
-        if self._watch is not None:
-            await self._watch
+        if self._process is not None:
+            await self._process.stop()
 
-    def _avoid(self) -> list[str]:
+    def status(self) -> ClusterStatus:
+        """Return the cluster as the process reported it last."""
+        is_up = self._process is not None and self._process.is_up
+        return ClusterStatus(
+            address=self._join.address,
+            placer_pid=self._process.pid if self._process is not None and is_up else None,
+            ray=self._nodes.ray or None,
+            reason=UNSET if self._apart is None else self._apart,
+            nodes=[self._node_status(node) for node in self._nodes.nodes],
+        )
+
+    def _node_status(self, node: Node) -> NodeStatus:
         now = self._clock()
-        self._avoided = {node: until for node, until in self._avoided.items() if until > now}
-        return list(self._avoided)
+        avoided = self.seats.avoided(now).get(node.node)
+        return NodeStatus(
+            address=node.address,
+            alive=node.alive,
+            cpus=node.cpus,
+            gpus=node.gpus,
+            engines=self.seats.engines_on(node),
+            avoided_s=UNSET if avoided is None else round(avoided.until - now, 1),
+            reason=UNSET if avoided is None else avoided.why,
+        )
 
-    async def _started(self) -> EngineLink:
-        """Return the link to the process, which is started where none runs; raises NoPlace."""
+    async def _answered(self, process: PlacerProcess, order: Place, waits: Callable[[str], None]) -> Placed:
+        """Send an order; return the seat. Raises NoPlace."""
+        placed: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
+        self._placing[order.number] = Placement(placed, waits)
+        process.send(order)
+        try:
+            return await placed
+        except asyncio.CancelledError:
+            process.send(End(order.number))
+            raise
+        finally:
+            del self._placing[order.number]
+
+    async def _started(self) -> PlacerProcess:
+        """Return the process, which is started where none runs; raises NoPlace."""
         async with self._starting:
-            if self._link is None or self._link.closed.is_set():
+            if self._process is None or not self._process.is_up:
                 try:
-                    await self._start()
+                    self._process = await PlacerProcess.start(self._command, self._receive, self._ended)
                 except OSError as error:
                     raise NoPlace(f"the placer did not start: {error.strerror or type(error).__name__}") from error
-            assert self._link is not None
-            return self._link
+                self._process.send(self._join)
+            return self._process
 
-    async def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._process = await asyncio.create_subprocess_exec(
-                    *self._command,
-                    str(theirs.fileno()),
-                    pass_fds=(theirs.fileno(),),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=asyncio.subprocess.DEVNULL,
-                    env=_environment(),
-                    start_new_session=True,
-                )
-            except OSError:
-                ours.close()
-                raise
-        ours.setblocking(False)
-        _, self._link = await asyncio.get_running_loop().create_unix_connection(
-            lambda: EngineLink(self._receive, decode_from_placer), sock=ours
-        )
-        self._link.send(self._join)
-        self._watch = asyncio.create_task(self._until_end(self._process, self._link), name="placer")
-
-    async def _until_end(self, process: asyncio.subprocess.Process, link: EngineLink) -> None:
+    def _ended(self, status: int) -> None:
         """Fail the placements of a process that ended."""
-        await link.closed.wait()
-        if link.fault is not None:
-            process.kill()
-        status = await process.wait()
-        log.warning("placer.ended", status=status, placements=len(self._placing))
-        for placed in self._placing.values():
-            if not placed.done():
-                placed.set_exception(NoPlace(f"the placer ended with status {status}"))
+        why = self._apart or f"the placer ended with status {status}"
+        for each in self._placing.values():
+            if not each.placed.done():
+                each.placed.set_exception(NoPlace(why))
 
     def _receive(self, message: FromPlacer) -> None:
-        placed = self._placing.get(message.number)
+        match message:
+            case Nodes():
+                self._nodes, self._apart = message, None
+            case Apart(why):
+                self._apart = why
+                log.warning("placer.apart", why=why)
+            case _:
+                self._received(message)
+
+    def _received(self, message: Placed | Unplaced | Waiting) -> None:
+        """Handle an answer to an order; a seat that comes too late closes by itself."""
         if isinstance(message, Unplaced) and message.node is not None:
-            self.avoid(message.node)
-        if placed is None or placed.done():
-            # A seat without a client closes by itself.
+            self.avoid(message.node, message.why)
+        placement = self._placing.get(message.number)
+        if placement is None or placement.placed.done():
             return
-        if isinstance(message, Placed):
-            placed.set_result(message)
-        else:
-            placed.set_exception(NoPlace(message.why))
-
-
-def _environment() -> dict[str, str]:
-    """Return the variables that the placer gets: those of an engine, and Ray's."""
-    ray = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
-    return {"PYTHONSAFEPATH": "1"} | passed_on(os.environ) | ray
+        match message:
+            case Placed():
+                placement.placed.set_result(message)
+            case Unplaced():
+                placement.placed.set_exception(NoPlace(message.why))
+            case Waiting():
+                placement.waits(message.why)

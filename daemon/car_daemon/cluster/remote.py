@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from car_daemon.engines.link import EngineLink
-from car_daemon.ipc.frames import FromEngine
+from car_daemon.ipc.frames import FromEngine, Load
 from car_daemon.ipc.placing import Ended, FromRelay, HostMemory, Placed
 from car_daemon.ipc.tls import HANDSHAKE_S, context_of
 
@@ -23,17 +23,15 @@ _decode = msgspec.msgpack.Decoder(FromRelay).decode
 
 
 class RemoteEngine:
-    """A connected engine; its process ends with the connection.
+    """A connected engine; its process ends with the connection. `closed` is called once with it after that."""
 
-    `lost` is called with its node where that fell silent before the end.
-    """
-
-    def __init__(self, host: str, node: str, clock: Callable[[], float], lost: Callable[[str], None]) -> None:
-        self.host = host
-        self._node = node
+    def __init__(self, seat: Placed, clock: Callable[[], float], closed: Callable[["RemoteEngine"], None]) -> None:
+        self.seat = seat
+        self.host = seat.address
         self._clock = clock
-        self._lost = lost
+        self._closed: Callable[[RemoteEngine], None] | None = closed  # until it was called
         self._received_at = clock()
+        self.silent = False  # whether its machine sent nothing before the end
         self._status: int | None = None
         self._stopped = False
         self._link: EngineLink | None = None
@@ -47,17 +45,20 @@ class RemoteEngine:
         return
 
     @property
+    def cut(self) -> bool:
+        """Whether the connection ended by the network, the node or the seat, and not by the engine or the daemon."""
+        is_closed = self._link is not None and self._link.closed.is_set() and self._link.fault is None
+        return is_closed and self._status is None and (self.silent or not self._stopped)
+
+    @property
     def fault(self) -> str | None:
         """The reason why the connection ended without the engine's status; None otherwise."""
         if self._link is not None and self._link.fault is not None:
             return self._link.fault
-        lost = self._link is not None and self._link.closed.is_set() and self._status is None and not self._stopped
-        return f"the connection to {self.host} was lost" if lost else None
+        return f"the connection to {self.host} was lost" if self.cut else None
 
-    async def connect(
-        self, seat: Placed, receive: Callable[[FromEngine], None], memory: Callable[[HostMemory], None]
-    ) -> None:
-        """Connect to an open seat; raises OSError, ssl.SSLError or TimeoutError."""
+    async def connect(self, receive: Callable[[FromEngine], None], memory: Callable[[HostMemory], None]) -> None:
+        """Connect to the open seat; raises OSError, ssl.SSLError or TimeoutError."""
 
         def take(message: FromRelay) -> None:
             self._received_at = self._clock()
@@ -72,28 +73,30 @@ class RemoteEngine:
                     receive(message)
 
         self._link = EngineLink(take, decode=_decode)
-        context = context_of(seat.pair, "client")
+        context = context_of(self.seat.pair, "client")
         async with asyncio.timeout(2 * HANDSHAKE_S):
             transport, _ = await asyncio.get_running_loop().create_connection(
                 lambda: cast(asyncio.Protocol, self._link),
-                seat.address,
-                seat.port,
+                self.seat.address,
+                self.seat.port,
                 ssl=context,
                 ssl_handshake_timeout=HANDSHAKE_S,
             )
         _limit_silence(transport)
 
     def send(self, message: Struct) -> None:
-        """Send one frame; it is dropped once the connection is gone."""
+        """Send one frame, a load with the paths of the node; it is dropped once the connection is gone."""
         if self._link is not None:
-            self._link.send(message)
+            self._link.send(self._there(message) if isinstance(message, Load) else message)
 
     async def wait(self) -> int:
         """Return the status that the relay reported once the connection is closed."""
         if self._link is not None:
             await self._link.closed.wait()
-        if self._clock() - self._received_at > _SILENT_S:
-            self._lost(self._node)
+        if self._closed is not None:
+            self.silent = self._clock() - self._received_at > _SILENT_S
+            closed, self._closed = self._closed, None
+            closed(self)
         return UNKNOWN_STATUS if self._status is None else self._status
 
     def kill(self) -> None:
@@ -106,6 +109,9 @@ class RemoteEngine:
         """Close the connection, which ends the engine on its machine."""
         self.kill()
         await self.wait()
+
+    def _there(self, load: Load) -> Load:
+        return structs.replace(load, path=self.seat.path, curves=self.seat.curves)
 
 
 def _limit_silence(transport: asyncio.Transport) -> None:

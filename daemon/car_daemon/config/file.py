@@ -10,6 +10,7 @@ import msgspec
 
 from car_daemon.config.tables import (
     CapacityTable,
+    ClusterTable,
     ConfigError,
     ConfigFile,
     DaemonTable,
@@ -70,6 +71,7 @@ def _check_keys(data: dict[str, Any], path: Path) -> None:
     tables["fairness."] = (data.get("fairness"), FairnessTable)
     tables["memory."] = (data.get("memory"), MemoryTable)
     tables["metrics."] = (data.get("metrics"), MetricsTable)
+    tables["cluster."] = (data.get("cluster"), ClusterTable)
     tables["pressure."] = (data.get("pressure"), PressureLimits)
     for name, table in _models(data).items():
         tables[f"models.{name}."] = (table, ModelTable)

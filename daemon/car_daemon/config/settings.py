@@ -1,7 +1,6 @@
 """The configuration: flags over environment over file over defaults."""
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,8 +8,10 @@ from msgspec import Struct, structs
 
 from car_daemon import guide
 from car_daemon.config.model_paths import NotLocated, expanded, given_table, located
-from car_daemon.config.tables import GUIDE, ConfigError, ConfigFile, ModelTable
+from car_daemon.config.placing import check_place, cluster_of, placed, placed_devices
+from car_daemon.config.tables import GUIDE, ClusterTable, ConfigError, ConfigFile, ModelTable
 from car_daemon.host import event_log
+from car_daemon.host.cache_folder import cache_folder
 from car_daemon.host.devices import AUTO, CPU
 from car_daemon.host.pressure import PressureLimits
 from car_daemon.ipc.types import Sandbox
@@ -64,7 +65,7 @@ class Config(Struct, frozen=True, kw_only=True):
     models: dict[str, ModelSettings]
     default_model: str
     warnings: list[str]
-    cluster: str | None = None  # the address of the one that places engines
+    cluster: ClusterTable | None = None
 
 
 def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:
@@ -103,6 +104,7 @@ def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:
         models=models,
         default_model=default,
         warnings=warnings,
+        cluster=cluster_of(file.cluster),
     )
 
 
@@ -185,15 +187,19 @@ def _settings(
     limit: int | None,
     source: Policy | None,
 ) -> ModelSettings:
+    key = f"models.{name}"
+    check_place(table, key, clustered=file.cluster is not None)
+    if table.place != "here":
+        # The machine's limit holds for engines here.
+        table, limit, source = placed_devices(table), None, None
     sequences = limit if limit is not None else table.sequences
     policy: Policy = "config" if sequences is not None else file.capacity.policy
-    key = f"models.{name}"
     devices, gpu_layers = _devices(table, key)
     try:
         path, pull = located(table, env)
     except NotLocated as error:
         raise ConfigError(f"{key}.{error.key}: {error}", f"{key}.{error.key}") from error
-    return ModelSettings(
+    settings = ModelSettings(
         path=path,
         pull=pull,
         context_tokens=table.context_tokens,
@@ -203,7 +209,7 @@ def _settings(
         reserve_bytes=file.capacity.reserve_bytes,
         saved_bytes=file.scheduler.saved_bytes,
         step_target_ms=file.scheduler.step_target_ms,
-        curves=_cache_folder(env) / "curves",
+        curves=cache_folder(env) / "curves",
         threads=table.threads,
         gpu_layers=gpu_layers,
         kv_type=table.kv_type,
@@ -229,6 +235,7 @@ def _settings(
         sandbox=file.daemon.sandbox,
         margin_bytes=None if (margin := file.memory.engine_margin_bytes) == "off" else margin,
     )
+    return settings if table.place == "here" else placed(settings, table, name)
 
 
 def _devices(table: ModelTable, key: str) -> tuple[tuple[str, ...], int]:
@@ -262,15 +269,6 @@ def _expanded(path: str, key: str) -> Path:
         return expanded(path)
     except NotLocated as error:
         raise ConfigError(f"{key}: {error}", key) from error
-
-
-def _cache_folder(env: Mapping[str, str]) -> Path:
-    """Return the folder of measurements: the service manager's, else the user's."""
-    if given := env.get("CACHE_DIRECTORY"):
-        return Path(given)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "car"
-    return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "car"
 
 
 def _with_flags(settings: ModelSettings, flags: Flags) -> ModelSettings:

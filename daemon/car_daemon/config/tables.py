@@ -8,7 +8,7 @@ from car_daemon.host import event_log
 from car_daemon.host.devices import AUTO, PATTERN, PATTERN_OR_AUTO
 from car_daemon.host.pressure import PressureLimits
 from car_daemon.ipc.types import KvType, Sandbox, Tags, ToolStyle
-from car_daemon.models.settings import MARGIN_BYTES, MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS
+from car_daemon.models.settings import MARGIN_BYTES, MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS, Needs, Place, Spread
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.scheduler import DEFAULT_AGE_AFTER_S
 from car_protocol.conversation import ReasoningMode
@@ -97,6 +97,14 @@ class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,253}\Z")] | None = None
 
 
+class ClusterTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[cluster]`: the Ray cluster that places engines; `token` is the file of its token, without it Ray's own."""
+
+    address: str
+    token: PathText | None = None
+    place_timeout_s: Annotated[float, Meta(ge=1, le=3600)] = 60.0
+
+
 class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[models.NAME]`; either `path` or `hf` names its file."""
 
@@ -108,7 +116,10 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     device: DeviceOrAuto | list[Device] = AUTO
     kv_type: KvType = "f16"
-    replicas: Annotated[int, Meta(ge=1, le=16)] = 1
+    replicas: Annotated[int, Meta(ge=1, le=256)] = 1
+    place: Place = "here"
+    spread: Spread | None = None
+    needs: Needs | None = None
     adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], PathText] = {}
     projector: PathText | None = None
     chat_template: PathText | None = None
@@ -137,5 +148,6 @@ class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
     pressure: PressureLimits = field(default_factory=PressureLimits)
     memory: MemoryTable = field(default_factory=MemoryTable)
     metrics: MetricsTable = field(default_factory=MetricsTable)
+    cluster: ClusterTable | None = None
     http: dict[str, object] = {}
     models: dict[str, ModelTable] = {}

@@ -72,6 +72,7 @@ class EngineLife:
         self._health = HealthCheck(limits, clock())
         self._engine: Engine | None = None
         self.fault: str | None = None  # why the daemon ended its link
+        self.cut = False  # whether the way to another machine was lost
         self._loss_due = False  # a process was launched, and its loss not yet reported
         self.hang: Hang | None = None  # for which it was killed
         self.defect: str | None = None  # of one of its threads, which ended it
@@ -93,7 +94,7 @@ class EngineLife:
             status = await engine.wait()
         finally:
             self._next_look.cancel()
-            self.fault = engine.fault
+            self.fault, self.cut = engine.fault, engine.cut
         self._report_loss()
         return status
 

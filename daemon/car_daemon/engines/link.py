@@ -42,6 +42,11 @@ class Engine(Protocol):
         """The reason why the daemon ended the link; None while it is up, and where the engine ended it."""
         ...
 
+    @property
+    def cut(self) -> bool:
+        """Whether the way to it was lost: never on this machine."""
+        ...
+
     def send(self, message: Struct) -> None:
         """Send one frame."""
         ...
@@ -127,6 +132,7 @@ class EngineChild:
     """A spawned engine process."""
 
     host: str | None = None
+    cut = False
 
     def __init__(self, process: asyncio.subprocess.Process, link: EngineLink) -> None:
         self._process = process

@@ -140,7 +140,9 @@ class EngineSupervisor:
         while True:
             ending = await self._run_life()
             if self._replica.state != "failed":
-                backoff_s = self._restarts.died(self._clock())
+                # The loss of a machine says nothing about the engine, so that it is never given up for that.
+                was_cut = self._life is not None and self._life.cut
+                backoff_s = 0.0 if was_cut else self._restarts.died(self._clock())
                 if isinstance(backoff_s, str):
                     self.load_failed(f"{backoff_s}; the last one {ending}")
                 else:
@@ -193,7 +195,7 @@ class EngineSupervisor:
             **({} if why is None else {"why": why}),
         )
         ending = ending_of(status, why)
-        if self._replica.state == "loading" and not life.overwritten:
+        if self._replica.state == "loading" and not life.overwritten and not life.cut:
             self._died_loading(life, status, ending)
         return ending
 

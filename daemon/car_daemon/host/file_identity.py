@@ -1,7 +1,9 @@
-"""The identity of a file's content, without reading all of it."""
+"""The identity of files' content, without reading all of it."""
 
 import hashlib
 import os
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +11,14 @@ from car_daemon.host.regular_file import open_regular
 
 # Of each end: the head has a model's metadata, and a file that is written again ends differently.
 _HASHED_BYTES = 16 * 1024
+# More than the longest header of the usual models, which ends with the vocabulary.
+_HEAD_BYTES = 16 * 1024 * 1024
+# llama.cpp finds the later parts by this form of the name only.
+_FIRST = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
+
+
+class NotReadable(Exception):
+    """A file is missing or cannot be read; the message names it."""
 
 
 class FileIdentity(NamedTuple):
@@ -36,3 +46,28 @@ def identify(path: Path) -> FileIdentity | None:
     except (OSError, ValueError):
         return None
     return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, digest.digest())
+
+
+def content_of(files: Iterable[Path]) -> str:
+    """Return a text that differs where the size, the beginning or the end of a file does; raises NotReadable.
+
+    It is the same for copies, on other machines too.
+    """
+    digest = hashlib.sha256()
+    for path in files:
+        try:
+            with open(open_regular(path), "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                digest.update(size.to_bytes(8, "big"))
+                digest.update(hashlib.sha256(os.pread(file.fileno(), _HEAD_BYTES, 0)).digest())
+                digest.update(os.pread(file.fileno(), _HASHED_BYTES, max(0, size - _HASHED_BYTES)))
+        except (OSError, ValueError) as error:
+            raise NotReadable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    return digest.hexdigest()[:32]
+
+
+def with_parts(path: Path) -> Iterator[Path]:
+    """Yield the path of a model and those of its later parts."""
+    yield path
+    if (split := _FIRST.fullmatch(path.name)) is not None:
+        yield from (path.with_name(f"{split[1]}-{part:05}-of-{split[2]}.gguf") for part in range(2, int(split[2]) + 1))

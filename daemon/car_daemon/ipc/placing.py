@@ -8,6 +8,9 @@ from msgspec import Struct
 
 from car_daemon.ipc.frames import FromEngine, ToEngine
 
+# In place of a path: the model that card itself brings along, wherever it is installed.
+BUILT_IN = "built-in"
+
 
 class Join(Struct, frozen=True, tag=True, kw_only=True):
     """The cluster to place engines on: the first frame that a placer gets."""
@@ -16,20 +19,27 @@ class Join(Struct, frozen=True, tag=True, kw_only=True):
     daemon: str  # in the names of its seats
     version: str
     schema: str  # the hash of the frames that this daemon sends and reads
+    token: str | None = None  # the path of the cluster's token, None for Ray's own
+    place_timeout_s: float = 60.0
 
 
 class Place(Struct, frozen=True, tag=True, kw_only=True):
-    """Open a seat for one engine on a node outside of `avoid`."""
+    """Open a seat for one engine on a node outside of `avoid`, on one of `first` if it has room."""
 
     number: int
     model: str
     path: str
+    hf: str | None = None  # the hub's name of the file, downloaded where it is missing
+    beside: list[str] = []  # further files of it
+    content: str | None = None  # what its files must be, None for any content
     cpus: float = 1.0
     gpus: float = 0.0
+    memory_bytes: int = 0
     labels: dict[str, str] = {}
     resources: dict[str, float] = {}
-    spread: bool | str = True
+    spread: bool = True
     avoid: list[str] = []
+    first: list[str] = []
 
 
 class End(Struct, frozen=True, tag=True):
@@ -39,13 +49,19 @@ class End(Struct, frozen=True, tag=True):
 
 
 class Placed(Struct, frozen=True, tag=True, kw_only=True):
-    """A seat listens for the holder of `pair`, a certificate with its key in PEM that no other seat takes."""
+    """A seat listens for the holder of `pair`, a certificate with its key in PEM that no other seat takes.
+
+    The engine's model is at `path` there, its measurements in `curves`.
+    """
 
     number: int
     node: str
     address: str
     port: int
     pair: bytes
+    path: str
+    content: str
+    curves: str | None = None
 
 
 class Unplaced(Struct, frozen=True, tag=True, kw_only=True):
@@ -54,6 +70,36 @@ class Unplaced(Struct, frozen=True, tag=True, kw_only=True):
     number: int
     why: str
     node: str | None = None
+
+
+class Waiting(Struct, frozen=True, tag=True):
+    """A placement that takes longer, and what it waits for."""
+
+    number: int
+    why: str
+
+
+class Node(Struct, frozen=True, array_like=True):
+    """A node by Ray's id, with all of its resources."""
+
+    node: str
+    address: str
+    alive: bool
+    cpus: float
+    gpus: float
+
+
+class Nodes(Struct, frozen=True, tag=True):
+    """The nodes of the cluster: sent once the placer is connected, and after each change."""
+
+    ray: str
+    nodes: list[Node]
+
+
+class Apart(Struct, frozen=True, tag=True):
+    """The placer has no connection to the cluster, and ends."""
+
+    why: str
 
 
 class HostMemory(Struct, frozen=True, tag=True):
@@ -72,10 +118,12 @@ class Ended(Struct, frozen=True, tag=True):
 
 
 ToPlacer = Join | Place | End
-FromPlacer = Placed | Unplaced
+FromSeat = Placed | Unplaced | Waiting
+FromPlacer = FromSeat | Nodes | Apart
 FromRelay = HostMemory | Ended | FromEngine
 decode_to_placer = msgspec.msgpack.Decoder(ToPlacer).decode
 decode_from_placer = msgspec.msgpack.Decoder(FromPlacer).decode
+decode_from_seat = msgspec.msgpack.Decoder(FromSeat).decode
 
 
 def schema_hash() -> str:

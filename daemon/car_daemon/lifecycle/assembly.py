@@ -61,6 +61,7 @@ from car_daemon.sockets.socket_watch import SocketWatch
 from car_daemon.telemetry.metrics import Metrics
 from car_daemon.telemetry.metrics_server import MetricsServer
 from car_protocol import __version__
+from car_protocol.status import ClusterStatus
 
 if TYPE_CHECKING:
     from car_daemon.cluster.placer import Placer
@@ -222,11 +223,26 @@ class Assembly:
         from car_daemon.cluster.placer import COMMAND, Placer
         from car_daemon.ipc.placing import Join, schema_hash
 
-        assert self._config.cluster is not None
+        # Not that of the start, because a reload may add the table.
+        cluster = self._control.config.cluster
+        assert cluster is not None
         # The process id keeps daemons of one machine apart.
         daemon = f"{socket.gethostname()}-{os.getuid()}-{os.getpid()}"
-        join = Join(address=self._config.cluster, daemon=daemon, version=__version__, schema=schema_hash())
+        join = Join(
+            address=cluster.address,
+            token=cluster.token,
+            place_timeout_s=cluster.place_timeout_s,
+            daemon=daemon,
+            version=__version__,
+            schema=schema_hash(),
+        )
         return Placer(join, self._clock, self._seams.placer or COMMAND)
+
+    def _cluster_status(self) -> ClusterStatus | None:
+        cluster = self._control.config.cluster
+        if cluster is None or "_placer" in self.__dict__:
+            return None if cluster is None else self._placer.status()
+        return ClusterStatus(address=cluster.address, placer_pid=None, ray=None)
 
     async def end_placer(self) -> None:
         """End the placer process where one was needed."""
@@ -274,6 +290,7 @@ class Assembly:
             loop_lag_ms=lambda: self.lag.milliseconds,
             socket=os.fsencode(self._sockets.clients.path).decode(errors="backslashreplace"),
             read_memory=self._seams.memory,
+            cluster=self._cluster_status,
             clock=self._clock,
         )
 

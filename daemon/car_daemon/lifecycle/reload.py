@@ -30,6 +30,8 @@ _FIXED: dict[str, Callable[[Config], object]] = {
 def needs_restart(old: Config, new: Config) -> list[str]:
     """Return the changed keys that take effect with the next daemon only."""
     fixed = [key for key, value in _FIXED.items() if value(old) != value(new)]
+    if old.cluster not in (None, new.cluster):
+        fixed.append("cluster")
     return [*fixed, *(f"models.{name}" for name in sorted(old.models.keys() - new.models.keys()))]
 
 

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Callable
 
+from msgspec import UNSET
+
 from car_daemon.host.memory import MemorySource, resident_bytes
 from car_daemon.host.ttl_cache import TtlCache
 from car_daemon.ipc.frames import DeviceMemory, DeviceUse, Ready
@@ -17,6 +19,7 @@ from car_daemon.scheduler.request import State
 from car_daemon.scheduler.table import QUEUED
 from car_protocol import PROTOCOL, __version__
 from car_protocol.status import (
+    ClusterStatus,
     DeviceStatus,
     EngineStatus,
     Memory,
@@ -45,6 +48,7 @@ class StatusReport:
         loop_lag_ms: Callable[[], float],
         socket: str,
         read_memory: MemorySource,
+        cluster: Callable[[], ClusterStatus | None] = lambda: None,
         clock: Callable[[], float],
     ) -> None:
         self._inference = inference
@@ -56,6 +60,7 @@ class StatusReport:
         self._read_memory = TtlCache(read_memory, clock)
         self._resident_bytes = TtlCache(resident_bytes, clock)
         self._cached_queue = TtlCache(self._queue, clock)
+        self._cluster = cluster
         self._clock = clock
         self._started = clock()
 
@@ -78,6 +83,7 @@ class StatusReport:
             connections=[],
             totals=self._totals(),
             memory=Memory(total=memory.total, available=memory.available, pressure=pressure),
+            cluster=(self._cluster() if admin else None) or UNSET,
         )
 
     def running(self) -> list[PendingAnswer]:

@@ -21,11 +21,16 @@ Spread = bool | Literal["strict"]
 
 
 class Needs(Struct, frozen=True, forbid_unknown_fields=True):
-    """Free resources that one engine needs of a machine of the cluster; None follows from threads and device."""
+    """The needs of one engine: free cores and GPUs (None: by threads and device), memory, resources by name.
+
+    Values of `labels` may be Ray's expressions, such as `in(a, b)`.
+    """
 
     cpus: Annotated[float, Meta(gt=0, le=4096)] | None = None
     gpus: Annotated[float, Meta(ge=0, le=64)] | None = None
+    memory_bytes: Annotated[int, Meta(ge=0, le=2**62)] = 0
     labels: dict[str, str] = {}
+    resources: dict[str, Annotated[float, Meta(gt=0, le=1e9)]] = {}
 
 
 class ModelSettings(Struct, frozen=True):
@@ -62,11 +67,17 @@ class ModelSettings(Struct, frozen=True):
     place: Place = "here"
     spread: Spread = True
     needs: Needs = Needs()
+    hub: str | None = None  # the hub's name of the file, for nodes that do not have it
 
     @property
     def placed(self) -> bool:
         """Whether its engines run on machines of a cluster."""
         return self.place != "here"
+
+    @property
+    def beside(self) -> list[Path]:
+        """The files that an engine reads beside its model."""
+        return [each for each in (self.projector, self.chat_template, *self.adapters.values()) if each is not None]
 
     @property
     def places(self) -> list[str]:

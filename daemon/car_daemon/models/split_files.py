@@ -1,14 +1,13 @@
 """The check of all files of a model: the parts of a split one, its adapters, projector and chat template."""
 
 import os
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from car_daemon.gguf.invalid import InvalidModel, Reason
-from car_daemon.host.file_identity import FileIdentity, identify
+from car_daemon.host.file_identity import FileIdentity, identify, with_parts
 
 if TYPE_CHECKING:
     from car_daemon.gguf.validation import Facts
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
 # The files of a model's weights, None for each that cannot be read.
 Weights = tuple[FileIdentity | None, ...]
-# llama.cpp finds the later parts by this form of the name only.
-_FIRST = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
 
 
 def check_files(settings: "ModelSettings") -> "list[Facts]":
@@ -45,12 +42,7 @@ def _check_beside(role: str, check: Callable[[Path], None], path: Path) -> None:
 
 def identify_files(settings: "ModelSettings") -> Weights:
     """Return the identities of all parts of a model."""
-    name = _FIRST.fullmatch(settings.path.name)
-    return tuple(map(identify, [settings.path, *(_later_parts(settings.path, name[1], int(name[2])) if name else ())]))
-
-
-def _later_parts(path: Path, name: str, parts: int) -> Iterator[Path]:
-    return (path.with_name(f"{name}-{number:05}-of-{parts:05}.gguf") for number in range(2, parts + 1))
+    return tuple(map(identify, with_parts(settings.path)))
 
 
 def check_model(path: Path) -> "list[Facts]":
@@ -59,7 +51,5 @@ def check_model(path: Path) -> "list[Facts]":
     from car_daemon.gguf.validation import check
 
     first = check(path)
-    name = _FIRST.fullmatch(path.name)
-    if name is None:
-        return [first]
-    return [first, *(check(other) for other in islice(_later_parts(path, name[1], int(name[2])), first.parts - 1))]
+    # A header may claim more parts than there are, and a name too.
+    return [first, *(check(other) for other in islice(with_parts(path), 1, max(1, first.parts)))]

@@ -66,14 +66,15 @@ class Seat:
         self.served = asyncio.create_task(relay.serve(listener))
         self.frames: asyncio.Queue[FromEngine] = asyncio.Queue()
         self.memory: asyncio.Queue[HostMemory] = asyncio.Queue()
-        self.lost: list[str] = []
+        self.closed: list[RemoteEngine] = []
 
     def placed(self, with_pair: bytes | None = None) -> Placed:
-        return Placed(number=1, node="n", address="127.0.0.1", port=self.port, pair=with_pair or self.pair)
+        pair = with_pair or self.pair
+        return Placed(number=1, node="n", address="127.0.0.1", port=self.port, pair=pair, path="/m", content="c")
 
     async def connect(self, with_pair: bytes | None = None) -> RemoteEngine:
-        engine = RemoteEngine("127.0.0.1", "n", asyncio.get_running_loop().time, self.lost.append)
-        await engine.connect(self.placed(with_pair), self.frames.put_nowait, self.memory.put_nowait)
+        engine = RemoteEngine(self.placed(with_pair), asyncio.get_running_loop().time, self.closed.append)
+        await engine.connect(self.frames.put_nowait, self.memory.put_nowait)
         return engine
 
 
@@ -114,7 +115,7 @@ async def test_the_status_of_an_engine_that_ends_reaches_the_daemon() -> None:
         await one.engine.started.wait()
         one.engine.status = -11
         one.engine.writer.close()
-        assert (await remote.wait(), remote.fault, one.lost) == (-11, None, [])
+        assert (await remote.wait(), remote.fault, remote.cut, one.closed) == (-11, None, False, [remote])
 
 
 async def test_a_lost_connection_has_a_fault_and_no_known_status() -> None:
@@ -123,7 +124,7 @@ async def test_a_lost_connection_has_a_fault_and_no_known_status() -> None:
         await one.engine.started.wait()
         one.served.cancel()
         assert await remote.wait() == UNKNOWN_STATUS
-        assert remote.fault == "the connection to 127.0.0.1 was lost"
+        assert (remote.fault, remote.cut) == ("the connection to 127.0.0.1 was lost", True)
 
 
 @pytest.mark.parametrize("key", ["none", "another"])

@@ -20,6 +20,7 @@ class Finder:
     """A launcher of processes that find GPUs: `found` is their reply, None for a process that ends without it."""
 
     host: str | None = None
+    cut = False
 
     def __init__(self, found: list[DeviceMemory] | None, *, silent: bool = False) -> None:
         self.found = found

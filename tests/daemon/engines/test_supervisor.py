@@ -43,6 +43,7 @@ class FakeEngine:
     pid = 4242
     fault: str | None = None
     host: str | None = None
+    cut = False
 
     def __init__(self, receive: Callable[[FromEngine], None], on_load: Callable[["FakeEngine"], None]) -> None:
         self.receive = receive
@@ -291,6 +292,19 @@ async def test_a_model_whose_engine_dies_too_often_fails_and_is_tried_again_afte
         assert (world.entry.state, world.entry.reason) == ("loading", None)
         trial.receive(READY)
         assert world.entry.state == "ready"
+
+
+async def test_engines_whose_machines_are_lost_are_followed_by_others_however_many_they_are() -> None:
+    async with supervised() as world:
+        for number in range(20):
+            engine = await world.next_engine()
+            if number % 2:
+                engine.receive(READY)
+            engine.cut = True
+            engine.die(255)
+        engine = await world.next_engine()
+        engine.receive(READY)
+        assert (world.entry.state, world.replica.restarts, "failed" in world.events) == ("ready", 20, False)
 
 
 async def test_a_trial_that_dies_fails_the_model_again_at_once() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.host.file_identity import identify
+from car_daemon.host.file_identity import NotReadable, content_of, identify, with_parts
 
 LARGE = bytes(100_000)
 
@@ -70,3 +70,28 @@ def test_what_cannot_be_read_has_no_identity(tmp_path: Path, path: str) -> None:
 def test_an_empty_file_has_one(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     assert identify(tmp_path / "empty") is not None
+
+
+def test_a_copy_has_the_same_content_and_another_size_or_beginning_another(tmp_path: Path) -> None:
+    first, copy, longer, other = (tmp_path / name for name in "abcd")
+    first.write_bytes(b"header" + bytes(100))
+    copy.write_bytes(first.read_bytes())
+    longer.write_bytes(first.read_bytes() + b"\0")
+    other.write_bytes(b"Header" + bytes(100))
+    assert content_of([first]) == content_of([copy])
+    assert len({content_of([each]) for each in (first, longer, other)}) == 3
+    assert content_of([first, other]) != content_of([first, longer])
+
+
+def test_a_later_part_counts(tmp_path: Path) -> None:
+    paths = list(with_parts(tmp_path / "m-00001-of-00003.gguf"))
+    assert [path.name for path in paths] == [f"m-0000{part}-of-00003.gguf" for part in (1, 2, 3)]
+    assert list(with_parts(tmp_path / "m.gguf")) == [tmp_path / "m.gguf"]
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotReadable, match=r"none\.gguf: No such file or directory"):
+        content_of([tmp_path / "none.gguf"])
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NotReadable, match=r"pipe: .*not a regular file"):
+        content_of([tmp_path / "pipe"])

@@ -44,6 +44,7 @@ class Link:
     pid = 1
     fault: str | None = None
     host: str | None = None
+    cut = False
 
     def __init__(self) -> None:
         self.asked: list[Struct] = []

@@ -1,0 +1,109 @@
+"""The settings of the Ray cluster, and those of the models that are placed on it."""
+
+import re
+from pathlib import Path
+
+from msgspec import structs
+
+from car_daemon.config.model_paths import NotLocated, expanded
+from car_daemon.config.tables import ClusterTable, ConfigError, ModelTable
+from car_daemon.host.devices import AUTO, CPU, GPU
+from car_daemon.models.settings import ModelSettings, Needs
+
+REPLICAS_HERE = 16
+_AUTO_ADDRESS = "auto"
+_ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%]{2,64}\]):(?P<port>[0-9]{1,5})")
+_LARGEST_PORT = 65_535
+
+
+def cluster_of(table: ClusterTable | None) -> ClusterTable | None:
+    """Return the table with the token's path expanded; raises ConfigError."""
+    if table is None:
+        return None
+    if table.address != _AUTO_ADDRESS and not _is_address(table.address):
+        why = "is not HOST:PORT: give the one that `ray start --head` prints, or auto for a head on this machine"
+        raise ConfigError(f"cluster.address: {table.address!r} {why}", "cluster.address")
+    try:
+        return structs.replace(table, token=None if table.token is None else str(expanded(table.token)))
+    except NotLocated as error:
+        raise ConfigError(f"cluster.token: {error}", "cluster.token") from error
+
+
+def check_place(table: ModelTable, key: str, *, clustered: bool) -> None:
+    """Raise ConfigError for keys that contradict the model's place."""
+    if table.place == "here":
+        _check_here(table, key)
+    elif not clustered:
+        why = f'place = "{table.place}" needs the table [cluster] with the address of its head: add it'
+        raise ConfigError(f"{key}.place: {why}", f"{key}.place")
+    else:
+        _check_needs(table, key)
+
+
+def _check_here(table: ModelTable, key: str) -> None:
+    if table.replicas > REPLICAS_HERE:
+        why = f'{table.replicas} engines are too many for this machine, the limit is {REPLICAS_HERE}: add place = "ray"'
+        raise ConfigError(f"{key}.replicas: {why}", f"{key}.replicas")
+    for name in ("spread", "needs"):
+        if getattr(table, name) is not None:
+            why = 'holds only for engines on a cluster: add place = "ray" or leave it out'
+            raise ConfigError(f"{key}.{name}: {why}", f"{key}.{name}")
+
+
+def _check_needs(table: ModelTable, key: str) -> None:
+    if table.device not in (AUTO, CPU, GPU):
+        why = 'an engine on a cluster computes on the GPUs that needs.gpus reserves: write "cpu" or "gpu"'
+        raise ConfigError(f"{key}.device: {why}", f"{key}.device")
+    gpus = None if table.needs is None else table.needs.gpus
+    if gpus is None:
+        return
+    if gpus > 1 and gpus != int(gpus):
+        why = f"{gpus:g} is not possible: reserve a part of one GPU, or whole ones"
+        raise ConfigError(f"{key}.needs.gpus: {why}", f"{key}.needs.gpus")
+    on_gpu = table.device == GPU or (table.device == AUTO and bool(table.gpu_layers))
+    on_cpu = table.device == CPU or table.gpu_layers == 0
+    if (on_gpu and gpus == 0) or (on_cpu and gpus > 0):
+        raise ConfigError(f"{key}.needs.gpus = {gpus:g} contradicts device: leave one of them out", f"{key}.needs.gpus")
+
+
+def placed_devices(table: ModelTable) -> ModelTable:
+    """Return the table of a placed model with a device: a GPU where one is needed, else the CPU."""
+    if table.device != AUTO or table.gpu_layers is not None:
+        return table
+    on_gpu = table.needs is not None and bool(table.needs.gpus)
+    return structs.replace(table, device=GPU if on_gpu else CPU)
+
+
+def placed(settings: ModelSettings, table: ModelTable, name: str) -> ModelSettings:
+    """Return the settings of a model on a cluster: threads and reserved cores follow from each other.
+
+    Raises ConfigError.
+    """
+    for which, path in _paths(settings):
+        # The working directory of a node is another one.
+        if not path.is_absolute():
+            key = f"models.{name}.{which}"
+            raise ConfigError(f"{key}: {path} is not absolute: give the path that the file has on every node", key)
+    needs = table.needs or Needs()
+    threads = table.threads or max(1, int(needs.cpus or 1))
+    cpus = float(threads) if needs.cpus is None else needs.cpus
+    gpus = float(CPU not in settings.places) if needs.gpus is None else needs.gpus
+    return structs.replace(
+        settings,
+        place=table.place,
+        spread=True if table.spread is None else table.spread,
+        needs=structs.replace(needs, cpus=cpus, gpus=gpus),
+        threads=threads,
+        hub=table.hf,
+    )
+
+
+def _paths(settings: ModelSettings) -> list[tuple[str, Path]]:
+    beside = {"projector": settings.projector, "chat_template": settings.chat_template}
+    adapters = {f"adapters.{name}": path for name, path in settings.adapters.items()}
+    return [(key, path) for key, path in ({"path": settings.path} | beside | adapters).items() if path is not None]
+
+
+def _is_address(text: str) -> bool:
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and 0 < int(found["port"]) <= _LARGEST_PORT
