@@ -4,17 +4,16 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from car_client.errors import CardError, ConnectionLost
 from car_client.results import Answer, Chunk
 from car_http.daemon.connection import DaemonConnection, Ended, Event
-from car_http.daemon.pool import DaemonPool
+from car_http.daemon.pool import DaemonPool, decoded
 from car_http.dialects.job import Job
-from car_http.exchange import Exchange
+from car_http.exchange import Disconnected, Exchange
 from car_http.newest import Newest
-from car_http.problems import problem_of
+from car_http.problems import Problem, defect, problem_of
 from car_protocol.answer import Progress
 
 # Clients give up on a silent stream after some tens of seconds.
@@ -22,7 +21,6 @@ ALIVE_S = 15.0
 # A stream that the daemon accepted and says nothing about shows its head after this time.
 HEAD_S = 2.0
 _STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
-_decode_answer = msgspec.json.Decoder(Answer).decode
 
 
 class Pace(Struct, frozen=True):
@@ -87,7 +85,7 @@ async def _whole(connection: DaemonConnection, job: Job, exchange: Exchange, lef
         events = await _events(connection, left)
         for event in events:
             if isinstance(event, Ended):
-                result = _decode_answer(event.result)
+                result = decoded(event.result, Answer)
                 await exchange.respond(job.writer.whole(result), headers=timing_headers(result))
                 return
 
@@ -123,13 +121,23 @@ class _Stream:
         try:
             while not self._ended:
                 await self._step()
+            await self._exchange.end()
+        except (Gone, Disconnected):
+            raise
         except CardError as error:
-            if not self._exchange.started:
-                raise
-            await self._exchange.write(self._writer.fail(problem_of(error, self._members)))
+            await self._fail(error, problem_of(error, self._members))
+        except Exception as error:
+            await self._fail(error, defect())
+            raise  # for the log
         finally:
             ticking.stop()
             self._connection.on_events(None)
+
+    async def _fail(self, error: Exception, problem: Problem) -> None:
+        """End the stream with an error event; raises the error where the head is not sent yet."""
+        if not self._exchange.started:
+            raise error
+        await self._exchange.write(self._writer.fail(problem))
         await self._exchange.end()
 
     def _take(self, events: list[Event]) -> bool:
@@ -163,7 +171,7 @@ class _Stream:
             return self._writer.progress(event)
         if isinstance(event, Ended):
             self._ended = True
-            return self._writer.end(_decode_answer(event.result))
+            return self._writer.end(decoded(event.result, Answer))
         return b""
 
     def _tick(self) -> None:

@@ -16,7 +16,7 @@ from car_http.endpoints.context import DoorContext, Endpoint
 from car_http.endpoints.table import ENDPOINTS
 from car_http.exchange import Disconnected, Exchange, Message, Receive, Send
 from car_http.guard import Head, Rules
-from car_http.problems import Problem, anthropic_error, encoded, ollama_error, openai_error, problem_of
+from car_http.problems import Problem, anthropic_error, defect, encoded, ollama_error, openai_error, problem_of
 
 _LOG = logging.getLogger("car_http")
 _EXCHANGE = "card.exchange"
@@ -92,8 +92,7 @@ class Door:
         line = place.tb_lineno if place else 0
         _LOG.error("defect: %s at %s:%d", type(error).__name__, code.co_filename if code else "?", line)
         if not exchange.started:
-            message = "the door failed; its log has the place: a defect"
-            await _refuse(exchange, Problem(500, "internal_error", message))
+            await _refuse(exchange, defect())
 
 
 def _route(context: DoorContext, endpoint: Endpoint) -> Route:

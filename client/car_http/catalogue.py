@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections.abc import Callable
 
-import msgspec
 from msgspec import Struct
 
+from car_client.errors import ProtocolError
 from car_client.results import Model
 from car_http.daemon.pool import DaemonPool
 
@@ -31,7 +31,7 @@ class Catalogue:
         """Return the entries, the default one first; raises CardError."""
         async with self._lock:
             if self._clock() >= self._until:
-                self._models = msgspec.json.decode(await self._pool.result("models/list", {}), type=_Models).models
+                self._models = (await self._pool.result_as(_Models, "models/list", {})).models
                 self._until = self._clock() + _FRESH_S
             return self._models
 
@@ -42,6 +42,8 @@ class Catalogue:
     async def default(self) -> Model:
         """Return the default model's entry; raises CardError."""
         models = await self.models()
+        if not models:
+            raise ProtocolError("the daemon lists no models, and a daemon has one at least")
         return next((each for each in models if each.default), models[0])
 
     def forget(self) -> None:

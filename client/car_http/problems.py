@@ -84,6 +84,11 @@ def bad(param: str, why: str) -> Problem:
     return Problem(400, "invalid_value", f"{param}: {why}", param=param)
 
 
+def defect() -> Problem:
+    """Return the error of an answer that the door itself failed to make."""
+    return Problem(_DEFECT.status, _DEFECT.code, "the door failed; its log has the place: a defect")
+
+
 def problem_of(error: CardError, members: Mapping[str, str]) -> Problem:
     """Return a daemon's error as an HTTP answer; `members` names params of card as the dialect does."""
     if isinstance(error, DaemonUnavailable):

@@ -146,6 +146,14 @@ class FakeDaemon:
         for peer in peers:
             peer.send(Notification(CAPACITY_CHANGED, self._capacity_object()))
 
+    def go_on(self, piece: dict[str, Any]) -> None:
+        """Send a further chunk to the streams that stopped."""
+        with self._changed:
+            peers = [(peer, *call) for peer in self._peers for call in peer.in_flight.items()]
+        for peer, call_id, sent in peers:
+            peer.in_flight[call_id] = sent + 1
+            peer.send(Notification(CHUNK, {"id": call_id, "seq": sent, "text": ""} | piece))
+
     def tell_status(self, **changes: Any) -> None:
         """Send a status to the connections that subscribed to it."""
         with self._changed:

@@ -1,6 +1,7 @@
 """Errors by table: status, code, and when to try again."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from car_http.problems import ROWS
 from car_protocol.errors import REASONS, RpcError
 from tests.client.fake_daemon import FakeDaemon
+from tests.client.samples import RANKING, USAGE
 from tests.door.support import Answer, OfflineDoor
 from tests.e2e.support import conversation
 
@@ -146,3 +148,51 @@ async def test_a_missing_endpoint_and_a_wrong_method_are_named(offline: OfflineD
     answer = await offline.get(CHAT)
     assert answer.status == 405
     assert answer.headers["allow"] == "POST"
+
+
+async def test_a_ranking_of_a_document_that_the_request_lacks_is_the_daemons_fault(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    fake.answers["rerank"] = RANKING | {"results": [{"index": 1, "score": 0.5}]}
+    for more in ({}, {"return_documents": True}):
+        answer = await offline.post("/v1/rerank", {"query": "q", "documents": ["a"], **more})
+        assert answer.status == 502
+        assert answer.json["error"]["code"] == "protocol_error"
+        assert answer.json["error"]["message"] == "the daemon ranked document 1, and the request has 1"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "method"),
+    [
+        ("/v1/rerank", {"query": "q", "documents": ["a"]}, "rerank"),
+        ("/v1/embeddings", {"input": "a"}, "embed"),
+        ("/api/embed", {"model": "guide", "input": "a"}, "embed"),
+        ("/api/embeddings", {"model": "guide", "prompt": "a"}, "embed"),
+        ("/v1/messages/count_tokens", HELLO, "tokenize"),
+        ("/api/show", {"model": "guide"}, "models/show"),
+        ("/v1/messages", {**HELLO, "model": "guide", "max_tokens": 1}, "infer"),
+        (CHAT, HELLO, "models/list"),
+    ],
+)
+@pytest.mark.parametrize("result", [{}, [], {"embeddings": [], "models": [], "model": "guide", "usage": USAGE}])
+async def test_a_result_that_the_door_cannot_read_is_the_daemons_fault(
+    offline: OfflineDoor, fake: FakeDaemon, path: str, body: dict[str, Any], method: str, result: Any
+) -> None:
+    fake.answers[method] = result
+    answer = await offline.post(path, body)
+    assert answer.status == 502
+    assert "the daemon" in json.dumps(answer.json["error"])
+
+
+async def test_a_stream_that_the_door_fails_to_write_ends_with_an_error_event(
+    offline: OfflineDoor, fake: FakeDaemon, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake.silent_after = 1
+    async with offline.posting("/v1/completions", {"model": "guide", "prompt": "Hi", "stream": True}) as answer:
+        await asyncio.to_thread(fake.go_on, {"text": "secret", "index": 3})  # the request has no such answer
+    assert answer.status == 200
+    assert answer.events[0]["choices"][0]["text"] == "Hel"
+    assert answer.events[-1]["error"]["code"] == "internal_error"
+    assert answer.pieces[-1] == b""
+    assert "IndexError" in caplog.text
+    assert "secret" not in caplog.text

@@ -1,5 +1,6 @@
 """OpenAI's Python client, unmodified, over a loopback port and over the Unix socket."""
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER
+from tests.daemon.engine.images.sounds import wav
 from tests.door.support import DoorProcess
 from tests.e2e.support import KNOWN, conversation
 
@@ -28,6 +30,7 @@ PIECES = [
     {"index": 0, "arguments": '{"place":'},
     {"index": 0, "arguments": '"Vienna"}'},
 ]
+SOUND = base64.b64encode(wav(1, 440)).decode()
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
@@ -223,6 +226,31 @@ def test_an_image_is_sent_on(scripted_client: Any, scripted: FakeDaemon) -> None
     parts[1] = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
     with pytest.raises(openai.BadRequestError, match="data URL"):
         scripted_client.chat.completions.create(model="guide", messages=[{"role": "user", "content": parts}])
+
+
+@pytest.mark.parametrize("name", ["wav", "mp3"])
+def test_a_sound_is_sent_on(scripted_client: Any, scripted: FakeDaemon, name: str) -> None:
+    parts: list[Any] = [
+        {"type": "text", "text": "What do you hear?"},
+        {"type": "input_audio", "input_audio": {"data": SOUND, "format": name}},
+    ]
+    scripted_client.chat.completions.create(model="guide", messages=[{"role": "user", "content": parts}])
+    assert scripted.params("infer")["messages"][0]["content"][1] == {"type": "audio", "data": SOUND}
+
+
+@pytest.mark.parametrize("sound", [{"data": SOUND, "format": "flac"}, {"data": SOUND}, {"format": "wav"}, SOUND, None])
+def test_a_sound_of_another_form_is_refused_by_its_place(scripted_client: Any, sound: Any) -> None:
+    parts = [{"type": "input_audio", "input_audio": sound}]
+    with pytest.raises(openai.BadRequestError, match="wav or mp3") as caught:
+        scripted_client.chat.completions.create(model="guide", messages=[{"role": "user", "content": parts}])
+    assert caught.value.param == "messages[0].content[0].input_audio"
+
+
+def test_a_model_without_ears_says_so(client: Any) -> None:
+    parts = [{"type": "input_audio", "input_audio": {"data": SOUND, "format": "wav"}}]
+    with pytest.raises(openai.BadRequestError, match="audio") as caught:
+        client.chat.completions.create(model="guide", messages=[{"role": "user", "content": parts}])
+    assert caught.value.code == "unsupported_by_model"
 
 
 def test_leaving_a_stream_cancels_it_at_the_daemon(scripted_client: Any, scripted: FakeDaemon) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from car_http.daemon.connection import DaemonConnection, Ended, Event
 from car_http.protocol import ChunkedPieces
 from car_protocol.envelope import Notification, Result, encode_message
@@ -76,3 +78,17 @@ async def test_events_that_are_declined_or_come_meanwhile_wait_in_order() -> Non
     connection.data_received(encode_message(Result(1, ANSWER)))
     (last,) = await waiting
     assert isinstance(last, Ended)
+
+
+async def test_a_failure_to_write_pieces_ends_the_call_in_its_task() -> None:
+    connection = DaemonConnection(lambda _: None)
+
+    def take(events: list[Event]) -> bool:
+        raise ZeroDivisionError(len(events))
+
+    connection.on_events(take)
+    waiting = asyncio.create_task(connection.events())
+    await asyncio.sleep(0)
+    connection.data_received(chunk(0))
+    with pytest.raises(ZeroDivisionError):
+        await waiting

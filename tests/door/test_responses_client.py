@@ -9,7 +9,7 @@ import pytest
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER
 from tests.door.support import DoorProcess, OfflineDoor
-from tests.door.test_openai_client import PIECES, PNG, SHORT, connected
+from tests.door.test_openai_client import PIECES, PNG, SHORT, SOUND, connected
 
 openai = pytest.importorskip("openai")
 WEATHER = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}
@@ -205,6 +205,17 @@ async def test_the_items_of_one_turn_are_one_message(offline: OfflineDoor, fake:
     assert [turn["role"] for turn in sent] == roles
     assert (sent[3]["reasoning"], sent[3]["content"]) == ("Hm.", "Let me see.")
     assert [call["id"] for call in sent[3]["tool_calls"]] == ["c1", "c2"]
+
+
+async def test_a_sound_of_the_official_type_is_sent_on(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    sound = {"data": SOUND, "format": "wav"}
+    part = openai.types.responses.ResponseInputAudioParam(type="input_audio", input_audio=sound)
+    turn = {"role": "user", "content": [{"type": "input_text", "text": "What do you hear?"}, part]}
+    assert (await offline.post("/v1/responses", {"model": "guide", "input": [turn]})).status == 200
+    assert fake.params("infer")["messages"][0]["content"][1] == {"type": "audio", "data": SOUND}
+    sound["format"] = "mp4"
+    answer = await offline.post("/v1/responses", {"model": "guide", "input": [turn]})
+    assert (answer.status, answer.json["error"]["param"]) == (400, "input[0].content[1].input_audio")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Sounds in conversations, on a generated model with a projector of audio."""
 
 import base64
+import json
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from tests.daemon.engine.images.pictures import png
 from tests.daemon.engine.images.sounds import mp3, wav, wav_of
+from tests.door.support import door_before
 from tests.e2e.support import Daemon, Json, RawClient, configured, conversation, running
 from tests.e2e.test_images import asked, thought
 from tools.random_model import generate
@@ -116,3 +119,20 @@ def test_the_models_have_audio_by_their_projectors_loaded_or_not(ears: RawClient
     assert "audio" in can["later"]
     assert "audio" not in can["deaf"]
     assert all("images" not in each for each in can.values())
+
+
+def test_a_sound_by_the_http_door_is_the_one_by_the_socket(hearing: Daemon, ears: RawClient) -> None:
+    spoken = wav(1, 200)
+    by_socket = ears.result("infer", asked("what is ", sound(spoken), " here?"))
+    text = [{"type": "text", "text": text} for text in ("what is ", " here?")]
+    part = {"type": "input_audio", "input_audio": {"data": sound(spoken)["data"], "format": "wav"}}
+    chat = {"messages": [{"role": "user", "content": [text[0], part, text[1]]}], "max_tokens": 1}
+    with tempfile.TemporaryDirectory(prefix="card-") as name, door_before(Path(name), hearing.path) as door:
+        request = urllib.request.Request(
+            f"{door.url}/v1/chat/completions",
+            json.dumps(chat).encode(),
+            {"Authorization": f"Bearer {door.key}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as answer:
+            by_door = json.load(answer)
+    assert by_door["usage"]["prompt_tokens"] == by_socket["usage"]["prompt_tokens"]

@@ -47,7 +47,7 @@ class DaemonConnection(asyncio.Protocol):
         self._events: list[Event] = []
         self._unread = 0  # bytes of the frames behind the events
         self._paused = False
-        self._error: CardError | None = None
+        self._error: Exception | None = None  # ended the call
         self._waiter: asyncio.Future[None] | None = None
         self._take: Callable[[list[Event]], bool] | None = None  # set by on_events
         self._ids = 0
@@ -131,10 +131,16 @@ class DaemonConnection(asyncio.Protocol):
     def _taken(self) -> bool:
         """Return whether the events were taken without waking a task up, which costs more than a token's bytes."""
         waiting = self._waiter is not None and not self._waiter.done()
-        if not (waiting and self._take is not None and self._events and self._take(self._events)):
+        if not (waiting and self._take is not None and self._events):
             return False
-        self._events, self._unread = [], 0
-        return True
+        try:
+            taken = self._take(self._events)
+        except Exception as error:  # noqa: BLE001 - the task of the call raises it
+            self._events, self._error = [], error
+            return False
+        if taken:
+            self._events, self._unread = [], 0
+        return taken
 
     def _route(self, frame: bytes) -> None:
         message = decode_incoming(frame)

@@ -4,17 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from car_client.errors import ConnectionLost
+from car_client.errors import ConnectionLost, ProtocolError
 from car_client.paths import unavailable
 from car_http.daemon.connection import DaemonConnection, Ended
+from car_protocol.envelope import NOT_JSON
 
 _KEPT = 8
 # A connection counts as a client of the daemon, which may be about to exit because it is idle.
 _KEPT_S = 5.0
+T = TypeVar("T")
 
 
 class DaemonPool:
@@ -55,6 +57,10 @@ class DaemonPool:
                     if connection.answered or not connection.reused:
                         raise
 
+    async def result_as(self, kind: type[T], method: str, params: Mapping[str, Any]) -> T:
+        """Return the result of a call as `kind`; raises CardError, also for a result of another form."""
+        return decoded(await self.result(method, params), kind)
+
     def close(self) -> None:
         """End all connections."""
         for connection in [*self._kept, *self._used]:
@@ -89,6 +95,14 @@ class DaemonPool:
     def _on_lost(self, connection: DaemonConnection) -> None:
         if timer := self._kept.pop(connection, None):
             timer.cancel()
+
+
+def decoded(result: msgspec.Raw, kind: type[T]) -> T:
+    """Return a result as `kind`; raises ProtocolError."""
+    try:
+        return msgspec.json.decode(result, type=kind)
+    except NOT_JSON as error:
+        raise ProtocolError(f"the daemon sent a result that the door cannot read: {error}") from error
 
 
 async def _result(connection: DaemonConnection) -> msgspec.Raw:

@@ -28,6 +28,7 @@ _OWN_TRUTHS = ("wait", "queue")
 _OWN_TEXTS = ("supersede", "device", "priority", "session")
 _OWN_NUMBERS = ("timeout_ms", "queue_timeout_ms")
 _OWN = (*_OWN_TRUTHS, *_OWN_TEXTS, *_OWN_NUMBERS, "lora", "lenient", "client")
+_AUDIO_FORMATS = ("wav", "mp3")
 _DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.ASCII | re.IGNORECASE)
 
 
@@ -109,6 +110,14 @@ def image_data(url: str, param: str) -> str:
     if found is None:
         raise bad(param, "send the image as a data URL (data:image/png;base64,...): the door fetches nothing")
     return url[found.end() :]
+
+
+def audio_part(part: Mapping[str, Any], param: str) -> dict[str, str]:
+    """Return the daemon's part of an OpenAI `input_audio` part; raises Problem for other formats."""
+    audio = part.get("input_audio")
+    if isinstance(audio, dict) and audio.get("format") in _AUDIO_FORMATS and isinstance(audio.get("data"), str):
+        return {"type": "audio", "data": audio["data"]}
+    raise bad(param, "give {data: base64 of the file, format: wav or mp3}")
 
 
 def cut(text: str, most: int) -> str:

@@ -7,7 +7,17 @@ from msgspec import Struct
 
 from car_client.results import Answer, Chunk, OneAnswer, ToolCallDelta
 from car_http.dialects import sse
-from car_http.dialects.common import Caller, caller_params, decode, given, image_data, own_params, refuse, same_named
+from car_http.dialects.common import (
+    Caller,
+    audio_part,
+    caller_params,
+    decode,
+    given,
+    image_data,
+    own_params,
+    refuse,
+    same_named,
+)
 from car_http.dialects.job import SSE, Job
 from car_http.dialects.openai_parts import (
     PRIORITIES,
@@ -247,15 +257,8 @@ def _part(part: dict[str, Any], place: str) -> dict[str, Any]:
         if isinstance(url, str):
             return {"type": "image", "data": image_data(url, f"{place}.image_url")}
     if kind == "input_audio":
-        return {"type": "audio", "data": _audio_data(part, f"{place}.input_audio")}
+        return audio_part(part, f"{place}.input_audio")
     raise bad(place, "a part is {type: text, text}, {type: image_url, image_url: {url}} or {type: input_audio, ...}")
-
-
-def _audio_data(part: dict[str, Any], place: str) -> str:
-    audio = part.get("input_audio")
-    if isinstance(audio, dict) and audio.get("format") in ("wav", "mp3") and isinstance(audio.get("data"), str):
-        return str(audio["data"])
-    raise bad(place, "give {data: base64 of the file, format: wav or mp3}")
 
 
 def _tool(tool: dict[str, Any], place: str) -> dict[str, Any]:

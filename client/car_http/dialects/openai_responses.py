@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from car_http.dialects.common import Caller, caller_params, decode, given, image_data, own_params, refuse
+from car_http.dialects.common import Caller, audio_part, caller_params, decode, given, image_data, own_params, refuse
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params, thoughts
 from car_http.dialects.openai_parts import PRIORITIES
@@ -230,4 +230,8 @@ def _part(part: Any, place: str) -> dict[str, Any]:
             return {"type": "text", "text": text}
         if part.get("type") == "input_image" and isinstance(part.get("image_url"), str):
             return {"type": "image", "data": image_data(part["image_url"], f"{place}.image_url")}
-    raise bad(place, "a part is {type: input_text, text} or {type: input_image, image_url}")
+        if part.get("type") == "input_audio":
+            return audio_part(part, f"{place}.input_audio")
+    raise bad(
+        place, "a part is {type: input_text, text}, {type: input_image, image_url} or {type: input_audio, input_audio}"
+    )

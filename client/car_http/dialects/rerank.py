@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from car_client.errors import ProtocolError
 from car_http.dialects.common import Caller, decode, given
 from car_http.problems import bad
 from car_protocol.embed import Ranking
@@ -35,7 +36,11 @@ def read(body: bytes, caller: Caller) -> tuple[dict[str, Any], RerankRequest]:
 
 
 def ranking_object(request: RerankRequest, found: Ranking) -> dict[str, Any]:
-    """Return the documents by their relevance."""
+    """Return the documents by their relevance; raises ProtocolError for one that the request does not have."""
+    for ranked in found.results:
+        if not 0 <= ranked.index < len(request.documents):
+            documents = len(request.documents)
+            raise ProtocolError(f"the daemon ranked document {ranked.index}, and the request has {documents}")
     results: list[dict[str, Any]] = [
         {"index": ranked.index, "relevance_score": ranked.score} for ranked in found.results
     ]

@@ -15,6 +15,5 @@ async def count_tokens(door: DoorContext, exchange: Exchange, path: Path) -> Non
     """Answer `POST /v1/messages/count_tokens` with the number of tokens of the prompt that `infer` computes."""
     params, any_model = requests.read_count(await exchange.body())
     await fit_to_model(door, params, any_model=any_model)
-    result = await exchange.while_connected(door.pool.result("tokenize", params))
-    count = msgspec.json.decode(result, type=_Count).count
-    await exchange.respond(msgspec.json.encode({"input_tokens": count}))
+    found = await exchange.while_connected(door.pool.result_as(_Count, "tokenize", params))
+    await exchange.respond(msgspec.json.encode({"input_tokens": found.count}))

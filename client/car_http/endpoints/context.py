@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from car_client.errors import ProtocolError
 from car_client.results import Model
 from car_http.answering import Pace, answer
 from car_http.catalogue import Catalogue
@@ -15,6 +16,7 @@ from car_http.exchange import Exchange
 from car_http.metrics import Metrics
 from car_http.newest import Newest
 from car_http.problems import Problem
+from car_protocol.embed import Embeddings
 
 
 class DoorContext(Struct, frozen=True):
@@ -70,6 +72,14 @@ async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
         job.writer.name_model((await door.catalogue.default()).name)
     await fit_to_model(door, job.params, any_model=job.any_model)
     await answer(door.pool, door.newest, job, exchange, door.pace)
+
+
+async def embedded(door: DoorContext, exchange: Exchange, params: Mapping[str, Any]) -> Embeddings:
+    """Return a vector for each text of `input`; raises CardError."""
+    found = await exchange.while_connected(door.pool.result_as(Embeddings, "embed", params))
+    if len(found.embeddings) != len(params["input"]):
+        raise ProtocolError(f"the daemon sent {len(found.embeddings)} vectors for {len(params['input'])} texts")
+    return found
 
 
 async def fit_to_model(door: DoorContext, params: dict[str, Any], *, any_model: bool) -> None:

@@ -35,8 +35,7 @@ async def unload(door: DoorContext, exchange: Exchange, path: Path) -> None:
 async def rank(door: DoorContext, exchange: Exchange, path: Path) -> None:
     """Answer `POST /v1/rerank`."""
     params, request = rerank.read(await exchange.body(), caller_of(exchange))
-    result = await exchange.while_connected(door.pool.result("rerank", params))
-    found = msgspec.json.decode(result, type=Ranking)
+    found = await exchange.while_connected(door.pool.result_as(Ranking, "rerank", params))
     await exchange.respond(msgspec.json.encode(rerank.ranking_object(request, found)))
 
 

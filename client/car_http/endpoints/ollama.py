@@ -11,10 +11,9 @@ from car_http.dialects.job import Job
 from car_http.dialects.ollama import models, requests
 from car_http.dialects.ollama.writer import now
 from car_http.dialects.openai_embeddings import shortened
-from car_http.endpoints.context import DoorContext, Handler, Path, answer_job, caller_of
+from car_http.endpoints.context import DoorContext, Handler, Path, answer_job, caller_of, embedded
 from car_http.exchange import Exchange
 from car_http.problems import bad
-from car_protocol.embed import Embeddings
 
 
 class _ShowRequest(Struct):
@@ -40,7 +39,7 @@ def answering(read: Callable[[bytes, Caller], Job | str]) -> Handler:
 async def embed(door: DoorContext, exchange: Exchange, path: Path) -> None:
     """Answer `POST /api/embed`."""
     params, request = requests.read_embed(await exchange.body())
-    found = await _embedded(door, exchange, params)
+    found = await embedded(door, exchange, params)
     vectors = [shortened(vector, request.dimensions) for vector in found.embeddings]
     shape = {"model": request.model, "embeddings": vectors, "total_duration": 0, "load_duration": 0}
     await exchange.respond(msgspec.json.encode(shape | {"prompt_eval_count": found.usage.prompt_tokens}))
@@ -49,7 +48,7 @@ async def embed(door: DoorContext, exchange: Exchange, path: Path) -> None:
 async def embeddings(door: DoorContext, exchange: Exchange, path: Path) -> None:
     """Answer the older `POST /api/embeddings`."""
     params, _ = requests.read_embed(await exchange.body())
-    found = await _embedded(door, exchange, params)
+    found = await embedded(door, exchange, params)
     await exchange.respond(msgspec.json.encode({"embedding": found.embeddings[0]}))
 
 
@@ -76,16 +75,10 @@ async def show(door: DoorContext, exchange: Exchange, path: Path) -> None:
     name = request.model or request.name
     if not name:
         raise bad("model", "give the name of a model: GET /api/tags lists them")
-    result = await door.pool.result("models/show", {"model": requests.model_name(name)})
-    details = msgspec.json.decode(result, type=ModelDetails)
+    details = await door.pool.result_as(ModelDetails, "models/show", {"model": requests.model_name(name)})
     await exchange.respond(msgspec.json.encode(models.shown(details, door.metrics.started)))
 
 
 async def root(door: DoorContext, exchange: Exchange, path: Path) -> None:
     """Answer `GET /`, by which clients check that there is a server."""
     await exchange.respond(b"card is running", kind="text/plain; charset=utf-8")
-
-
-async def _embedded(door: DoorContext, exchange: Exchange, params: dict[str, object]) -> Embeddings:
-    result = await exchange.while_connected(door.pool.result("embed", params))
-    return msgspec.json.decode(result, type=Embeddings)

@@ -3,15 +3,14 @@
 import msgspec
 
 from car_http.dialects import openai_embeddings, openai_models
-from car_http.endpoints.context import DoorContext, Path, caller_of
+from car_http.endpoints.context import DoorContext, Path, caller_of, embedded
 from car_http.exchange import Exchange
-from car_protocol.embed import Embeddings
 
 
 async def embeddings(door: DoorContext, exchange: Exchange, path: Path) -> None:
     """Answer `POST /v1/embeddings`."""
     job = openai_embeddings.read(await exchange.body(), caller_of(exchange))
-    found = msgspec.json.decode(await exchange.while_connected(door.pool.result("embed", job.params)), type=Embeddings)
+    found = await embedded(door, exchange, job.params)
     await exchange.respond(msgspec.json.encode(openai_embeddings.embeddings_object(job, found)))
 
 
