@@ -12,20 +12,15 @@ from car_client.door.keys import KeyRing, KeysError
 from car_client.errors import CardError
 from car_http import guard
 from car_http.answering import Gone
+from car_http.dialects.errors import dialect_of, encoded
 from car_http.endpoints.context import DoorContext, Endpoint
 from car_http.endpoints.table import ENDPOINTS
 from car_http.exchange import Disconnected, Exchange, Message, Receive, Send
 from car_http.guard import Head, Rules
-from car_http.problems import Problem, anthropic_error, defect, encoded, ollama_error, openai_error, problem_of
+from car_http.problems import Problem, defect, problem_of
 
 _LOG = logging.getLogger("car_http")
 _EXCHANGE = "card.exchange"
-_DIALECTS: list[tuple[str, Callable[[Problem], dict[str, Any]]]] = [
-    ("/v1/messages", anthropic_error),
-    ("/api/", ollama_error),
-    ("", openai_error),
-]
-_TOO_MANY, _ANTHROPIC_OVERLOADED = 429, 529
 _MISSING = {404: "there is no such endpoint: see docs/http.md", 405: "the endpoint has another method"}
 
 
@@ -98,7 +93,9 @@ class Door:
 def _route(context: DoorContext, endpoint: Endpoint) -> Route:
     async def run(scope: Message, receive: Receive, send: Send) -> None:
         try:
-            await endpoint.handler(context, scope[_EXCHANGE], scope["path_params"])
+            exchange = scope[_EXCHANGE]
+            exchange.path = scope["path_params"]
+            await endpoint.run(context, exchange)
         except CardError as error:
             raise problem_of(error, endpoint.members) from error
 
@@ -117,10 +114,9 @@ class _AsApp:
 
 
 async def _refuse(exchange: Exchange, problem: Problem) -> None:
-    shape = next(shape for prefix, shape in _DIALECTS if exchange.head.path.startswith(prefix))
-    overloaded = shape is anthropic_error and problem.status == _TOO_MANY
-    status = _ANTHROPIC_OVERLOADED if overloaded else problem.status
-    await exchange.respond(encoded(shape(problem)), status, problem.all_headers)
+    dialect = dialect_of(exchange.head.path)
+    status = dialect.status(problem.status)
+    await exchange.respond(encoded(dialect.shape(problem)), status, problem.all_headers)
 
 
 def _head(scope: Message) -> Head:

@@ -17,6 +17,7 @@ Send = Callable[[Message], Awaitable[None]]
 # A longer body could not be sent on: a frame of the daemon is not longer either.
 MAX_BODY_BYTES = MAX_FRAME_BYTES
 BODY_TIMEOUT_S = 30.0
+JSON = "application/json"
 _CLOSE = {"connection": "close"}
 
 
@@ -45,6 +46,7 @@ class Exchange:
         self.head = head
         self.key: Key | None = None
         self.more_headers: Mapping[str, str] = {}  # on every answer
+        self.path: Mapping[str, str] = {}  # the members of the path
         self.started = False  # the head of the answer is sent
         self.status = 499  # of the answer; this one while there is none, as for a client that left
         self.receive = receive
@@ -111,7 +113,7 @@ class Exchange:
         await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def respond(
-        self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None, kind: str = "application/json"
+        self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None, kind: str = JSON
     ) -> None:
         """Send a whole answer."""
         given = {"content-type": kind, "content-length": str(len(body)), **(headers or {})}

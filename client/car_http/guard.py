@@ -14,7 +14,7 @@ _HOST = re.compile(r"\[([0-9a-fA-F:.]+)\](?::\d{1,5})?|([A-Za-z0-9._-]+)(?::\d{1
 _BEARER = "bearer "
 _KEY_HEADERS = ("x-api-key", "api-key")
 # Paths that show nothing of the user: monitors read them without a key.
-_OPEN_PATHS = frozenset({"/health"})
+OPEN_PATHS = frozenset({"/health"})
 _ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
 _PREFLIGHT_AGE_S = "600"
 
@@ -73,7 +73,7 @@ def cors_headers(head: Head) -> dict[str, str]:
 
 def needs_key(head: Head, rules: Rules) -> bool:
     """Return whether the request has to carry a key."""
-    return not (head.unix or rules.no_key or head.path in _OPEN_PATHS)
+    return not (head.unix or rules.no_key or head.path in OPEN_PATHS)
 
 
 def check_key(head: Head, keys: Sequence[Key]) -> Key:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from car_client.errors import CardError, ContextExceeded, DaemonUnavailable, InvalidParams, RequestError
@@ -79,6 +78,24 @@ _UNKNOWN = "unknown model"  # the daemon's `why` of a name that no model has
 _CROWDS = ("max_connections", "max_connections_per_uid", "max_users", "max_in_flight", "max_client_bytes")
 
 
+# What each status of an error says.
+STATUSES = {
+    400: "a member is at fault, or asks for something that the model or the daemon does not offer",
+    401: "the key is missing, or is not one of the door's",
+    403: "the host, the origin or the user is not allowed",
+    404: "there is no model of this name",
+    408: "the body came too slowly, or the client did not read its answer",
+    409: "a newer request of the same key, or an administrator, ended this one",
+    413: "the body is too long",
+    415: "the content type is not application/json",
+    429: "the queue is full: retry after the time in `retry-after-ms`",
+    500: "a defect, whose place is in the log",
+    502: "the engine was lost, or the daemon sent something that the door cannot read",
+    503: "no daemon answers, it drains, or it has no room: retry later",
+    504: "the deadline of the request passed",
+}
+
+
 def bad(param: str, why: str) -> Problem:
     """Return the error of one member of a request."""
     return Problem(400, "invalid_value", f"{param}: {why}", param=param)
@@ -147,51 +164,3 @@ def _context(data: Mapping[str, Any]) -> str:
         f"This model's maximum context length is {limit} tokens. However, your messages {resulted}. "
         "Please reduce the length of the messages."
     )
-
-
-def _kind(status: int) -> str:
-    kinds = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-    return kinds.get(status, "invalid_request_error" if status < 500 else "server_error")
-
-
-def openai_error(problem: Problem) -> dict[str, Any]:
-    """Return an error as OpenAI's clients read it."""
-    return {
-        "error": {
-            "message": problem.message,
-            "type": _kind(problem.status),
-            "param": problem.param,
-            "code": problem.code,
-        }
-    }
-
-
-_ANTHROPIC_KINDS = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "overloaded_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
-
-
-def anthropic_error(problem: Problem) -> dict[str, Any]:
-    """Return an error as Anthropic's clients read it."""
-    kind = _ANTHROPIC_KINDS.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
-    message = problem.message
-    if problem.code == "context_length_exceeded":
-        message = f"prompt is too long: {message}"
-    return {"type": "error", "error": {"type": kind, "message": message}}
-
-
-def ollama_error(problem: Problem) -> dict[str, Any]:
-    """Return an error as Ollama's clients read it."""
-    return {"error": problem.message}
-
-
-def encoded(shape: Mapping[str, Any]) -> bytes:
-    """Return an error's shape as JSON text."""
-    return msgspec.json.encode(shape)

@@ -71,7 +71,7 @@ class FakeDaemon:
     def __init__(self, path: Path) -> None:
         self.path = path
         # The knobs.
-        self.answers: dict[str, Any] = {  # results or errors by method
+        self.answers: dict[str, Any] = {  # results, errors, or functions of the params, by method
             "infer": ANSWER | {"text": "Hello"},
             "tokenize": {"tokens": [1, 2, 3], "count": 3},
             "detokenize": {"text": "abc"},
@@ -245,7 +245,8 @@ class FakeDaemon:
         elif call.method == "infer_stream" and call.method not in self.answers:
             self._stream(peer, call.id)
         else:
-            self._reply(peer, call.id, self.answers.get(call.method, RpcError("method_not_found")))
+            answer = self.answers.get(call.method, RpcError("method_not_found"))
+            self._reply(peer, call.id, answer(msgspec.json.decode(call.params)) if callable(answer) else answer)
 
     def _subscribe(self, peer: Peer, call: Call) -> None:
         assert call.id is not None

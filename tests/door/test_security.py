@@ -287,10 +287,10 @@ def test_neither_keys_nor_prompts_are_logged(own_door: DoorProcess, fake: FakeDa
 async def test_a_defect_is_logged_by_its_place_alone(
     offline: OfflineDoor, fake: FakeDaemon, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fake.answers["infer"] = {"text": CANARY}  # not an answer object
-    answer = await offline.post(CHATS[0], BODY)
+    fake.pieces = [{"text": CANARY, "index": 3}]  # the request has no such answer
+    answer = await offline.post("/v1/completions", {"model": "guide", "prompt": CANARY, "stream": True})
     assert (answer.status, answer.json["error"]["code"]) == (500, "internal_error")
-    assert "ValidationError at" in caplog.text
+    assert "IndexError at" in caplog.text
     assert CANARY not in caplog.text
 
 

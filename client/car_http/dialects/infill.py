@@ -6,12 +6,13 @@ from msgspec import Struct
 
 from car_client.results import Answer, Chunk
 from car_http.dialects import sse
-from car_http.dialects.common import Caller, decode, own_params
+from car_http.dialects.common import Caller, own_params
+from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE, Job
 from car_http.dialects.openai_chat import MEMBERS as SAMPLED_MEMBERS
 from car_http.dialects.openai_chat import Sampled, sampled_params
 from car_http.dialects.openai_parts import card_object
-from car_http.problems import Problem, bad, encoded, openai_error
+from car_http.problems import Problem, bad
 from car_protocol.answer import Progress
 
 MEMBERS = {**SAMPLED_MEMBERS, "prompt": "input_prefix", "suffix": "input_suffix", "max_tokens": "n_predict"}
@@ -34,9 +35,8 @@ class InfillRequest(Sampled, kw_only=True):
     prompt: str | None = None
 
 
-def read(body: bytes, caller: Caller) -> Job:
+def read(request: InfillRequest, caller: Caller) -> Job:
     """Translate a request; raises Problem."""
-    request = decode(body, InfillRequest)
     if request.n not in (None, 1):
         raise bad("n", "send a request for each answer")
     # What llama-server puts after the gap's mark is the beginning of the gap: here it ends the text before.

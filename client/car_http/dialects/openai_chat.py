@@ -11,13 +11,13 @@ from car_http.dialects.common import (
     Caller,
     audio_part,
     caller_params,
-    decode,
     given,
     image_data,
     own_params,
     refuse,
     same_named,
 )
+from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE, Job
 from car_http.dialects.openai_parts import (
     PRIORITIES,
@@ -28,7 +28,7 @@ from car_http.dialects.openai_parts import (
     new_id,
     usage_object,
 )
-from car_http.problems import Problem, bad, encoded, openai_error
+from car_http.problems import Problem, bad
 from car_protocol.answer import Logprob, Progress
 from car_protocol.conversation import ToolCall
 
@@ -162,9 +162,8 @@ class ChatRequest(Sampled, kw_only=True):
     function_call: Any = None
 
 
-def read(body: bytes, caller: Caller) -> Job:
+def read(request: ChatRequest, caller: Caller) -> Job:
     """Translate a request; raises Problem."""
-    request = decode(body, ChatRequest)
     refuse(request, _REFUSED)
     if request.modalities not in (None, ["text"], []):
         raise bad("modalities", 'the models of this machine answer in text: send ["text"] or leave it out')

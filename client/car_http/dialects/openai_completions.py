@@ -5,7 +5,8 @@ from typing import Any
 
 from car_client.results import Answer, Chunk
 from car_http.dialects import sse
-from car_http.dialects.common import Caller, decode, given, own_params, refuse
+from car_http.dialects.common import Caller, given, own_params, refuse
+from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE, Job
 from car_http.dialects.openai_chat import MEMBERS, Sampled, sampled_params
 from car_http.dialects.openai_parts import (
@@ -16,7 +17,7 @@ from car_http.dialects.openai_parts import (
     new_id,
     usage_object,
 )
-from car_http.problems import Problem, bad, encoded, openai_error
+from car_http.problems import Problem, bad
 from car_protocol.answer import Progress
 
 _REFUSED = {"best_of": "answers are not ranked: send n requests of 1"}
@@ -32,9 +33,8 @@ class CompletionRequest(Sampled, kw_only=True):
     best_of: int | None = None
 
 
-def read(body: bytes, caller: Caller) -> Job:
+def read(request: CompletionRequest, caller: Caller) -> Job:
     """Translate a request; raises Problem."""
-    request = decode(body, CompletionRequest)
     if request.best_of != 1:
         refuse(request, _REFUSED)
     params = sampled_params(request, caller) | given(suffix=request.suffix or None, logprobs=request.logprobs)

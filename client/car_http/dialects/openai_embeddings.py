@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from car_http.dialects.common import Caller, decode
+from car_http.dialects.common import Caller
 from car_http.problems import Problem, bad
 from car_protocol.embed import Embeddings
 from car_protocol.meta import TRACEPARENT
@@ -31,9 +31,8 @@ class EmbedJob(Struct, frozen=True):
     dimensions: int | None
 
 
-def read(body: bytes, caller: Caller) -> EmbedJob:
+def read(request: EmbeddingsRequest, caller: Caller) -> EmbedJob:
     """Translate a request; raises Problem."""
-    request = decode(body, EmbeddingsRequest)
     texts = [request.input] if isinstance(request.input, str) else request.input
     if any(not isinstance(text, str) for text in texts):
         raise bad("input", "send texts: token ids of another tokenizer mean nothing to this model")

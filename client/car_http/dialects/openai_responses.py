@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from car_http.dialects.common import Caller, audio_part, caller_params, decode, given, image_data, own_params, refuse
+from car_http.dialects.common import Caller, audio_part, caller_params, given, image_data, own_params, refuse
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params, thoughts
 from car_http.dialects.openai_parts import PRIORITIES
@@ -75,9 +75,8 @@ class ResponsesRequest(Struct, kw_only=True):
     prompt: Any = None
 
 
-def read(body: bytes, caller: Caller) -> Job:
+def read(request: ResponsesRequest, caller: Caller) -> Job:
     """Translate a request; raises Problem."""
-    request = decode(body, ResponsesRequest)
     refuse(request, _REFUSED)
     stream = bool(request.stream)
     tools = read_tools(request.tools or [])

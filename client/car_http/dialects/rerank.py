@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from car_client.errors import ProtocolError
-from car_http.dialects.common import Caller, decode, given
+from car_http.dialects.common import Caller, given
 from car_http.problems import bad
 from car_protocol.embed import Ranking
 from car_protocol.meta import TRACEPARENT
@@ -23,16 +23,15 @@ class RerankRequest(Struct, kw_only=True):
     return_documents: bool | None = None
 
 
-def read(body: bytes, caller: Caller) -> tuple[dict[str, Any], RerankRequest]:
-    """Return the params of `rerank`, and the request; raises Problem."""
-    request = decode(body, RerankRequest)
+def read(request: RerankRequest, caller: Caller) -> dict[str, Any]:
+    """Return the params of `rerank`; raises Problem."""
     documents = [_text(document, f"documents[{place}]") for place, document in enumerate(request.documents)]
     # More than there are is all of them.
     top_n = None if request.top_n is None else min(request.top_n, max(1, len(documents)))
     params = given(query=request.query, documents=documents, model=request.model or None, top_n=top_n)
     if trace := caller.header(TRACEPARENT):
         params["_meta"] = {TRACEPARENT: trace}
-    return params, request
+    return params
 
 
 def ranking_object(request: RerankRequest, found: Ranking) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import msgspec
 
 from car_http.dialects.anthropic import requests
-from car_http.endpoints.context import DoorContext, Path, fit_to_model
+from car_http.endpoints.context import DoorContext, fit_to_model
 from car_http.exchange import Exchange
 
 
@@ -11,9 +11,9 @@ class _Count(msgspec.Struct):
     count: int
 
 
-async def count_tokens(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def count_tokens(door: DoorContext, exchange: Exchange, request: requests.Counted) -> None:
     """Answer `POST /v1/messages/count_tokens` with the number of tokens of the prompt that `infer` computes."""
-    params, any_model = requests.read_count(await exchange.body())
+    params, any_model = requests.read_count(request)
     await fit_to_model(door, params, any_model=any_model)
     found = await exchange.while_connected(door.pool.result_as(_Count, "tokenize", params))
     await exchange.respond(msgspec.json.encode({"input_tokens": found.count}))

@@ -1,18 +1,19 @@
 """The objects that all endpoints share, and an endpoint's entry in the table."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from car_client.errors import ProtocolError
 from car_client.results import Model
 from car_http.answering import Pace, answer
 from car_http.catalogue import Catalogue
 from car_http.daemon.pool import DaemonPool
-from car_http.dialects.common import Caller
+from car_http.dialects.common import Caller, decode
 from car_http.dialects.job import Job
-from car_http.exchange import Exchange
+from car_http.exchange import JSON, Exchange
 from car_http.metrics import Metrics
 from car_http.newest import Newest
 from car_http.problems import Problem
@@ -38,18 +39,32 @@ class DoorContext(Struct, frozen=True):
         return found
 
 
-Path = Mapping[str, str]
-Handler = Callable[[DoorContext, Exchange, Path], Awaitable[None]]
+R = TypeVar("R", bound=Struct)
+T = TypeVar("T", bound=Struct | None)
+Handler = Callable[[DoorContext, Exchange, T], Awaitable[None]]
 NO_MEMBERS: Mapping[str, str] = {}
 
 
 class Endpoint(Struct, frozen=True):
-    """A path with its method; `members` names the daemon's params as the dialect does, for errors."""
+    """A path with its method; `body` decodes what is sent there, `members` names the daemon's params as it does."""
 
     method: str
     path: str
-    handler: Handler
+    handler: Handler[Any]
+    body: type[Struct] | None = None
     members: Mapping[str, str] = NO_MEMBERS
+    kinds: tuple[str, ...] = (JSON,)  # the content types of its answers
+    queries: tuple[str, ...] = ()  # the members of its query
+    local: bool = False  # the daemon has no part in its answer
+
+    async def run(self, door: DoorContext, exchange: Exchange) -> None:
+        """Answer an exchange; raises Problem and CardError."""
+        request = None if self.body is None else decode(await exchange.body(), self.body)
+        await self.handler(door, exchange, request)
+
+    def below(self, prefix: str) -> "Endpoint":
+        """Return the same endpoint at a longer path."""
+        return replace(self, path=prefix + self.path)
 
 
 def caller_of(exchange: Exchange) -> Caller:
@@ -57,11 +72,11 @@ def caller_of(exchange: Exchange) -> Caller:
     return Caller(exchange.head, exchange.key)
 
 
-def generation(read: Callable[[bytes, Caller], Job]) -> Handler:
-    """Return the handler that translates a body with `read` and answers it."""
+def generation(read: Callable[[R, Caller], Job]) -> Handler[R]:
+    """Return the handler that translates a request with `read` and answers it."""
 
-    async def handle(door: DoorContext, exchange: Exchange, path: Path) -> None:
-        await answer_job(door, exchange, read(await exchange.body(), caller_of(exchange)))
+    async def handle(door: DoorContext, exchange: Exchange, request: R) -> None:
+        await answer_job(door, exchange, read(request, caller_of(exchange)))
 
     return handle
 

@@ -7,39 +7,42 @@ from msgspec import Struct
 
 from car_client.errors import CardError
 from car_http.dialects import rerank, sse
-from car_http.dialects.common import decode
+from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_models import model_object
-from car_http.endpoints.context import DoorContext, Path, caller_of
+from car_http.dialects.rerank import RerankRequest
+from car_http.endpoints.context import DoorContext, caller_of
 from car_http.exchange import Exchange
-from car_http.problems import encoded, openai_error, problem_of
+from car_http.problems import problem_of
 from car_protocol.embed import Ranking
 
 _WATCH_S = 2.0
 
 
-class _Named(Struct):
+class Named(Struct):
+    """The body: the name of a model."""
+
     model: str
 
 
-async def load(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def load(door: DoorContext, exchange: Exchange, request: Named) -> None:
     """Answer `POST /models/load` once the model is served."""
-    await _change(door, exchange, "models/load")
+    await _change(door, exchange, request, "models/load")
 
 
-async def unload(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def unload(door: DoorContext, exchange: Exchange, request: Named) -> None:
     """Answer `POST /models/unload` once the model is gone."""
-    await _change(door, exchange, "models/unload")
+    await _change(door, exchange, request, "models/unload")
 
 
-async def rank(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def rank(door: DoorContext, exchange: Exchange, request: RerankRequest) -> None:
     """Answer `POST /v1/rerank`."""
-    params, request = rerank.read(await exchange.body(), caller_of(exchange))
+    params = rerank.read(request, caller_of(exchange))
     found = await exchange.while_connected(door.pool.result_as(Ranking, "rerank", params))
     await exchange.respond(msgspec.json.encode(rerank.ranking_object(request, found)))
 
 
-async def watch(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def watch(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /models/sse` with an event for each model whose state changed."""
     left = asyncio.Event()
     exchange.on_disconnect(left.set)
@@ -57,9 +60,8 @@ async def watch(door: DoorContext, exchange: Exchange, path: Path) -> None:
             return
 
 
-async def _change(door: DoorContext, exchange: Exchange, method: str) -> None:
-    name = decode(await exchange.body(), _Named).model
-    await exchange.while_connected(door.pool.result(method, {"model": name}))
+async def _change(door: DoorContext, exchange: Exchange, request: Named, method: str) -> None:
+    await exchange.while_connected(door.pool.result(method, {"model": request.model}))
     door.catalogue.forget()
     await exchange.respond(b'{"success":true}')
 

@@ -6,26 +6,28 @@ import msgspec
 from msgspec import Struct
 
 from car_client.results import ModelDetails
-from car_http.dialects.common import Caller, decode
+from car_http.dialects.common import Caller
 from car_http.dialects.job import Job
 from car_http.dialects.ollama import models, requests
 from car_http.dialects.ollama.writer import now
 from car_http.dialects.openai_embeddings import shortened
-from car_http.endpoints.context import DoorContext, Handler, Path, answer_job, caller_of, embedded
+from car_http.endpoints.context import DoorContext, Handler, R, answer_job, caller_of, embedded
 from car_http.exchange import Exchange
 from car_http.problems import bad
 
 
-class _ShowRequest(Struct):
+class ShowRequest(Struct):
+    """The body; both members name the model."""
+
     model: str | None = None
     name: str | None = None
 
 
-def answering(read: Callable[[bytes, Caller], Job | str]) -> Handler:
+def answering(read: Callable[[R, Caller], Job | str]) -> Handler[R]:
     """Return the handler that answers a job; a request that only loads its model is answered at once."""
 
-    async def handle(door: DoorContext, exchange: Exchange, path: Path) -> None:
-        job = read(await exchange.body(), caller_of(exchange))
+    async def handle(door: DoorContext, exchange: Exchange, request: R) -> None:
+        job = read(request, caller_of(exchange))
         if isinstance(job, Job):
             await answer_job(door, exchange, job)
             return
@@ -36,42 +38,39 @@ def answering(read: Callable[[bytes, Caller], Job | str]) -> Handler:
     return handle
 
 
-async def embed(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def embed(door: DoorContext, exchange: Exchange, request: requests.EmbedRequest) -> None:
     """Answer `POST /api/embed`."""
-    params, request = requests.read_embed(await exchange.body())
-    found = await embedded(door, exchange, params)
+    found = await embedded(door, exchange, requests.read_embed(request))
     vectors = [shortened(vector, request.dimensions) for vector in found.embeddings]
     shape = {"model": request.model, "embeddings": vectors, "total_duration": 0, "load_duration": 0}
     await exchange.respond(msgspec.json.encode(shape | {"prompt_eval_count": found.usage.prompt_tokens}))
 
 
-async def embeddings(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def embeddings(door: DoorContext, exchange: Exchange, request: requests.EmbedRequest) -> None:
     """Answer the older `POST /api/embeddings`."""
-    params, _ = requests.read_embed(await exchange.body())
-    found = await embedded(door, exchange, params)
+    found = await embedded(door, exchange, requests.read_embed(request))
     await exchange.respond(msgspec.json.encode({"embedding": found.embeddings[0]}))
 
 
-async def version(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def version(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /api/version`."""
     await exchange.respond(msgspec.json.encode({"version": models.VERSION}))
 
 
-async def tags(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def tags(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /api/tags`."""
     listed = models.tags(await door.catalogue.models(), door.metrics.started)
     await exchange.respond(msgspec.json.encode(listed))
 
 
-async def running(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def running(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /api/ps`."""
     listed = models.running(await door.catalogue.models(), door.metrics.started)
     await exchange.respond(msgspec.json.encode(listed))
 
 
-async def show(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def show(door: DoorContext, exchange: Exchange, request: ShowRequest) -> None:
     """Answer `POST /api/show`."""
-    request = decode(await exchange.body(), _ShowRequest)
     name = request.model or request.name
     if not name:
         raise bad("model", "give the name of a model: GET /api/tags lists them")
@@ -79,6 +78,6 @@ async def show(door: DoorContext, exchange: Exchange, path: Path) -> None:
     await exchange.respond(msgspec.json.encode(models.shown(details, door.metrics.started)))
 
 
-async def root(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def root(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /`, by which clients check that there is a server."""
     await exchange.respond(b"card is running", kind="text/plain; charset=utf-8")

@@ -3,30 +3,31 @@
 import msgspec
 
 from car_http.dialects import openai_embeddings, openai_models
-from car_http.endpoints.context import DoorContext, Path, caller_of, embedded
+from car_http.dialects.openai_embeddings import EmbeddingsRequest
+from car_http.endpoints.context import DoorContext, caller_of, embedded
 from car_http.exchange import Exchange
 
 
-async def embeddings(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def embeddings(door: DoorContext, exchange: Exchange, request: EmbeddingsRequest) -> None:
     """Answer `POST /v1/embeddings`."""
-    job = openai_embeddings.read(await exchange.body(), caller_of(exchange))
+    job = openai_embeddings.read(request, caller_of(exchange))
     found = await embedded(door, exchange, job.params)
     await exchange.respond(msgspec.json.encode(openai_embeddings.embeddings_object(job, found)))
 
 
-async def models(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def models(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /v1/models`."""
     listed = openai_models.models_object(await door.catalogue.models(), door.metrics.started)
     await exchange.respond(msgspec.json.encode(listed))
 
 
-async def model(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def model(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /v1/models/NAME`."""
-    shown = openai_models.model_object(await door.model(path["name"]), door.metrics.started)
+    shown = openai_models.model_object(await door.model(exchange.path["name"]), door.metrics.started)
     await exchange.respond(msgspec.json.encode(shown))
 
 
-async def props(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def props(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer llama-server's `GET /props`."""
     found = await door.model(exchange.query("model"))
     await exchange.respond(msgspec.json.encode(openai_models.props_object(found)))

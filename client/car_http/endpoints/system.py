@@ -6,27 +6,29 @@ from car_client.errors import CardError
 from car_http.answering import Departure
 from car_http.daemon.connection import DaemonConnection, Ended, Notice
 from car_http.dialects import sse
+from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE
-from car_http.endpoints.context import DoorContext, Path
+from car_http.endpoints.context import DoorContext
 from car_http.exchange import Exchange
-from car_http.problems import encoded, openai_error, problem_of
+from car_http.problems import problem_of
 
 _NO_STORE = {"cache-control": "no-store"}
-_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+TEXT = "text/plain"
+_METRICS = TEXT + "; version=0.0.4; charset=utf-8"
 
 
-async def health(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def health(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /health`: 200 while the daemon answers, else 503."""
     await door.pool.result("inference/capacity", {})
     await exchange.respond(b'{"status":"ok"}', headers=_NO_STORE)
 
 
-async def metrics(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def metrics(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /metrics` with the door's own figures."""
-    await exchange.respond(door.metrics.text(door.pool.in_flight).encode(), kind=_TEXT)
+    await exchange.respond(door.metrics.text(door.pool.in_flight).encode(), kind=_METRICS)
 
 
-async def capacity(door: DoorContext, exchange: Exchange, path: Path) -> None:
+async def capacity(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /card/capacity`: the daemon's object, and with `Accept: text/event-stream` every change of it."""
     model = exchange.query("model")
     params = {"model": model} if model else {}

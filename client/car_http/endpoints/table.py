@@ -1,50 +1,87 @@
 """The table of endpoints."""
 
-from car_http.dialects import infill, openai_chat, openai_completions, openai_responses
-from car_http.dialects.anthropic import requests as messages
-from car_http.dialects.ollama import requests as ollama_requests
-from car_http.endpoints import anthropic, models, ollama, openai, system
-from car_http.endpoints.context import Endpoint, generation
+from collections.abc import Mapping
 
+from car_http.dialects import infill, openai_chat, openai_completions, openai_embeddings, openai_responses, rerank
+from car_http.dialects.anthropic import requests as messages
+from car_http.dialects.job import NDJSON, SSE
+from car_http.dialects.ollama import requests as ollama_requests
+from car_http.endpoints import anthropic, document, models, ollama, openai, system
+from car_http.endpoints.context import NO_MEMBERS, Endpoint, Handler, R, generation
+from car_http.exchange import JSON
+
+_EVENTS = (JSON, SSE)  # the content types of whole answers and of streams
+_LINES = (JSON, NDJSON)
+
+
+def _get(
+    path: str, handler: Handler[None], *kinds: str, queries: tuple[str, ...] = (), local: bool = False
+) -> Endpoint:
+    return Endpoint("GET", path, handler, kinds=kinds or (JSON,), queries=queries, local=local)
+
+
+def _post(
+    path: str,
+    body: type[R],
+    handler: Handler[R],
+    members: Mapping[str, str] = NO_MEMBERS,
+    kinds: tuple[str, ...] = (JSON,),
+) -> Endpoint:
+    return Endpoint("POST", path, handler, body, members, kinds)
+
+
+_SAMPLED = openai_chat.MEMBERS
 _OPENAI = [
-    Endpoint("POST", "/chat/completions", generation(openai_chat.read), openai_chat.MEMBERS),
-    Endpoint("POST", "/completions", generation(openai_completions.read), openai_chat.MEMBERS),
-    Endpoint("POST", "/responses", generation(openai_responses.read), openai_responses.MEMBERS),
-    Endpoint("POST", "/embeddings", openai.embeddings),
-    Endpoint("POST", "/rerank", models.rank),
-    Endpoint("GET", "/models", openai.models),
-    Endpoint("GET", "/models/sse", models.watch),
-    Endpoint("POST", "/models/load", models.load),
-    Endpoint("POST", "/models/unload", models.unload),
-    Endpoint("GET", "/models/{name:path}", openai.model),
+    _post("/chat/completions", openai_chat.ChatRequest, generation(openai_chat.read), _SAMPLED, _EVENTS),
+    _post("/completions", openai_completions.CompletionRequest, generation(openai_completions.read), _SAMPLED, _EVENTS),
+    _post(
+        "/responses",
+        openai_responses.ResponsesRequest,
+        generation(openai_responses.read),
+        openai_responses.MEMBERS,
+        _EVENTS,
+    ),
+    _post("/embeddings", openai_embeddings.EmbeddingsRequest, openai.embeddings),
+    _post("/rerank", rerank.RerankRequest, models.rank),
+    _get("/models", openai.models),
+    _get("/models/sse", models.watch, SSE),
+    _post("/models/load", models.Named, models.load),
+    _post("/models/unload", models.Named, models.unload),
+    _get("/models/{name:path}", openai.model),
 ]
 _ANTHROPIC = [
-    Endpoint("POST", "/v1/messages", generation(messages.read), messages.MEMBERS),
-    Endpoint("POST", "/v1/messages/count_tokens", anthropic.count_tokens, messages.MEMBERS),
+    _post("/v1/messages", messages.MessagesRequest, generation(messages.read), messages.MEMBERS, _EVENTS),
+    _post("/v1/messages/count_tokens", messages.Counted, anthropic.count_tokens, messages.MEMBERS),
 ]
+_OLLAMA_MEMBERS = ollama_requests.MEMBERS
 _OLLAMA = [
-    Endpoint("GET", "/", ollama.root),
-    Endpoint("GET", "/api/version", ollama.version),
-    Endpoint("GET", "/api/tags", ollama.tags),
-    Endpoint("GET", "/api/ps", ollama.running),
-    Endpoint("POST", "/api/show", ollama.show),
-    Endpoint("POST", "/api/chat", ollama.answering(ollama_requests.read_chat), ollama_requests.MEMBERS),
-    Endpoint("POST", "/api/generate", ollama.answering(ollama_requests.read_generate), ollama_requests.MEMBERS),
-    Endpoint("POST", "/api/embed", ollama.embed),
-    Endpoint("POST", "/api/embeddings", ollama.embeddings),
+    _get("/", ollama.root, system.TEXT, local=True),
+    _get("/api/version", ollama.version, local=True),
+    _get("/api/tags", ollama.tags),
+    _get("/api/ps", ollama.running),
+    _post("/api/show", ollama.ShowRequest, ollama.show),
+    _post(
+        "/api/chat", ollama_requests.ChatRequest, ollama.answering(ollama_requests.read_chat), _OLLAMA_MEMBERS, _LINES
+    ),
+    _post(
+        "/api/generate",
+        ollama_requests.GenerateRequest,
+        ollama.answering(ollama_requests.read_generate),
+        _OLLAMA_MEMBERS,
+        _LINES,
+    ),
+    _post("/api/embed", ollama_requests.EmbedRequest, ollama.embed),
+    _post("/api/embeddings", ollama_requests.EmbedRequest, ollama.embeddings),
 ]
-_LLAMA_SERVER = [Endpoint("POST", "/infill", generation(infill.read), infill.MEMBERS)]
+_LLAMA_SERVER = [_post("/infill", infill.InfillRequest, generation(infill.read), infill.MEMBERS, _EVENTS)]
 _SYSTEM = [
-    Endpoint("GET", "/health", system.health),
-    Endpoint("GET", "/metrics", system.metrics),
-    Endpoint("GET", "/props", openai.props),
-    Endpoint("GET", "/card/capacity", system.capacity),
+    _get("/health", system.health),
+    _get("/metrics", system.metrics, system.TEXT, local=True),
+    _get("/props", openai.props, queries=("model",)),
+    _get("/card/capacity", system.capacity, JSON, SSE, queries=("model",)),
 ]
-
-
-def _below(prefix: str, endpoints: list[Endpoint]) -> list[Endpoint]:
-    return [Endpoint(each.method, prefix + each.path, each.handler, each.members) for each in endpoints]
-
-
 # Clients are configured with and without `/v1` at the end of the URL.
-ENDPOINTS = [*_below("/v1", _OPENAI), *_OPENAI, *_ANTHROPIC, *_OLLAMA, *_LLAMA_SERVER, *_SYSTEM]
+_BELOW = [each.below("/v1") for each in _OPENAI]
+ENDPOINTS = [*_BELOW, *_OPENAI, *_ANTHROPIC, *_OLLAMA, *_LLAMA_SERVER, *_SYSTEM]
+# The document describes itself too.
+ENDPOINTS.append(_get("/openapi.json", document.serving(ENDPOINTS), local=True))

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from car_http.dialects.anthropic.writer import MessagesWriter
-from car_http.dialects.common import Caller, caller_params, decode, given, own_params, refuse, same_named
+from car_http.dialects.common import Caller, caller_params, given, own_params, refuse, same_named
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params
 from car_http.problems import bad
@@ -60,9 +60,8 @@ class MessagesRequest(Counted, kw_only=True):
     container: Any = UNSET
 
 
-def read(body: bytes, caller: Caller) -> Job:
+def read(request: MessagesRequest, caller: Caller) -> Job:
     """Translate a request; raises Problem."""
-    request = decode(body, MessagesRequest)
     refuse(request, _REFUSED)
     stream = bool(request.stream)
     session = (request.metadata or {}).get("user_id")
@@ -76,9 +75,8 @@ def read(body: bytes, caller: Caller) -> Job:
     return Job(params | own_params(caller, request.card), stream, writer, MEMBERS, _any_model(request))
 
 
-def read_count(body: bytes) -> tuple[dict[str, Any], bool]:
+def read_count(request: Counted) -> tuple[dict[str, Any], bool]:
     """Return the params of `tokenize`, and whether the default model answers for an unknown name; raises Problem."""
-    request = decode(body, Counted)
     return prompt_params(request) | {"count_only": True}, _any_model(request)
 
 

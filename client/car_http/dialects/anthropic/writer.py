@@ -6,9 +6,10 @@ import msgspec
 
 from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
+from car_http.dialects.errors import anthropic_error
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_parts import new_id
-from car_http.problems import Problem, anthropic_error
+from car_http.problems import Problem
 from car_protocol.answer import Progress
 from car_protocol.conversation import ToolCall
 

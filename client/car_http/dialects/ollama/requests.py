@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from car_http.dialects.common import Caller, caller_params, decode, given, own_params, refuse
+from car_http.dialects.common import Caller, caller_params, given, own_params, refuse
 from car_http.dialects.job import Job
 from car_http.dialects.ollama.writer import OllamaWriter
 from car_http.problems import bad
@@ -119,34 +119,31 @@ def model_name(name: str) -> str:
     return name.removesuffix(_TAG)
 
 
-def read_chat(body: bytes, caller: Caller) -> Job | str:
+def read_chat(request: ChatRequest, caller: Caller) -> Job | str:
     """Translate a chat; without messages return the model's name, which such a request loads. Raises Problem."""
-    request = decode(body, ChatRequest)
     if not request.messages:
         return model_name(request.model)
     params = {"messages": _messages(request.messages)} | given(tools=request.tools or None)
     return _job(request, caller, params, OllamaWriter(request.model, chats=True))
 
 
-def read_generate(body: bytes, caller: Caller) -> Job | str:
+def read_generate(request: GenerateRequest, caller: Caller) -> Job | str:
     """Translate a prompt; without one return the model's name, which such a request loads. Raises Problem."""
-    request = decode(body, GenerateRequest)
     refuse(request, _REFUSED)
     if not request.prompt and not request.images:
         return model_name(request.model)
     return _job(request, caller, _prompt(request), OllamaWriter(request.model, chats=False))
 
 
-def read_embed(body: bytes) -> tuple[dict[str, Any], EmbedRequest]:
-    """Return the params of `embed`, and the request; raises Problem."""
-    request = decode(body, EmbedRequest)
+def read_embed(request: EmbedRequest) -> dict[str, Any]:
+    """Return the params of `embed`; raises Problem."""
     texts = request.prompt if request.input is None else request.input
     if texts is None:
         raise bad("input", "give a text or a list of texts")
     if request.dimensions is not None and request.dimensions < 1:
         raise bad("dimensions", "give a number of at least 1")
     listed = [texts] if isinstance(texts, str) else texts
-    return {"input": listed, "model": model_name(request.model)}, request
+    return {"input": listed, "model": model_name(request.model)}
 
 
 def _job(request: Generated, caller: Caller, params: dict[str, Any], writer: OllamaWriter) -> Job:

@@ -1,0 +1,115 @@
+"""Errors in the three dialects' shapes; the path of a request decides which."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from car_http.problems import Problem
+
+_ANTHROPIC_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "overloaded_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+_OPENAI_KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+
+
+class OpenAIFault(Struct, frozen=True):
+    """A fault; `code` is stable, `param` the member at fault."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class OpenAIError(Struct, frozen=True):
+    """An error as OpenAI's clients read it."""
+
+    error: OpenAIFault
+
+
+class AnthropicFault(Struct, frozen=True):
+    """A fault and its kind."""
+
+    type: str
+    message: str
+
+
+class AnthropicError(Struct, frozen=True):
+    """An error as Anthropic's clients read it."""
+
+    error: AnthropicFault
+    type: Literal["error"] = "error"
+
+
+class OllamaError(Struct, frozen=True):
+    """An error as Ollama's clients read it."""
+
+    error: str
+
+
+class Dialect(Struct, frozen=True):
+    """The errors of the paths that begin with `prefix`; `statuses` has those that differ from the table's."""
+
+    prefix: str
+    kind: type[Struct]
+    shape: Callable[[Problem], Struct]
+    statuses: dict[int, int] = {}
+
+    def status(self, status: int) -> int:
+        """Return the dialect's own status."""
+        return self.statuses.get(status, status)
+
+
+def dialect_of(path: str) -> Dialect:
+    """Return the dialect of a path."""
+    return next(each for each in _DIALECTS if path.startswith(each.prefix))
+
+
+def openai_error(problem: Problem) -> OpenAIError:
+    """Return an error as OpenAI's clients read it."""
+    kind = _OPENAI_KINDS.get(problem.status, _general(problem, "server_error"))
+    return OpenAIError(OpenAIFault(problem.message, kind, problem.param, problem.code))
+
+
+def anthropic_error(problem: Problem) -> AnthropicError:
+    """Return an error as Anthropic's clients read it."""
+    kind = _ANTHROPIC_KINDS.get(problem.status, _general(problem, "api_error"))
+    message = problem.message
+    if problem.code == "context_length_exceeded":
+        message = f"prompt is too long: {message}"
+    return AnthropicError(AnthropicFault(kind, message))
+
+
+def ollama_error(problem: Problem) -> OllamaError:
+    """Return an error as Ollama's clients read it."""
+    return OllamaError(problem.message)
+
+
+def _general(problem: Problem, of_server: str) -> str:
+    return "invalid_request_error" if problem.status < 500 else of_server
+
+
+def encoded(shape: Struct) -> bytes:
+    """Return an error's shape as JSON text."""
+    return msgspec.json.encode(shape)
+
+
+_DIALECTS = (
+    Dialect("/v1/messages", AnthropicError, anthropic_error, {429: 529}),
+    Dialect("/api/", OllamaError, ollama_error),
+    Dialect("", OpenAIError, openai_error),
+)

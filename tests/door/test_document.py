@@ -1,0 +1,104 @@
+"""The OpenAPI document: valid, whole, and true to what is accepted."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from car_http.dialects.common import decode
+from car_http.dialects.errors import dialect_of
+from car_http.endpoints.document import document
+from car_http.endpoints.table import ENDPOINTS
+from car_http.problems import ROWS, STATUSES, Problem
+from tests.door.support import DoorProcess, OfflineDoor
+from tests.door.test_fuzz import BODIES, KINDS, VALUES
+
+DOCUMENT = document(ENDPOINTS, keyed=True)
+SCHEMAS = DOCUMENT["components"]["schemas"]
+
+
+def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema that a reference names."""
+    return dict(SCHEMAS[schema["$ref"].rpartition("/")[2]])
+
+
+def body_schema(path: str) -> dict[str, Any]:
+    """Return the schema of the bodies of an endpoint, with those that it refers to."""
+    content = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+    return {**content["schema"], "components": DOCUMENT["components"]}
+
+
+def decodes(body: bytes, kind: type[Struct]) -> bool:
+    """Return whether an endpoint with such bodies reads this one."""
+    try:
+        decode(body, kind)
+    except Problem:
+        return False
+    return True
+
+
+VALIDATORS = {path: jsonschema.Draft202012Validator(body_schema(path)) for path in BODIES}
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_the_document_is_valid_openapi(*, keyed: bool) -> None:
+    validator = pytest.importorskip("openapi_spec_validator")
+    validator.OpenAPIV31SpecValidator(document(ENDPOINTS, keyed=keyed)).validate()
+
+
+def test_every_endpoint_is_described_with_its_body_and_its_errors() -> None:
+    for each in ENDPOINTS:
+        operation = DOCUMENT["paths"][re.sub(r":\w+", "", each.path)][each.method.lower()]
+        assert ("requestBody" in operation) == (each.body is not None)
+        if each.body is not None:
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            assert set(resolved(schema)["properties"]) == set(each.body.__struct_fields__)
+        errors = {status: found for status, found in operation["responses"].items() if status != "200"}
+        assert {"403", "500"} <= set(errors)
+        for found in errors.values():
+            schema = found["content"]["application/json"]["schema"]
+            assert schema["$ref"].endswith(dialect_of(each.path).kind.__name__)
+    assert sum(len(methods) for methods in DOCUMENT["paths"].values()) == len(ENDPOINTS)
+
+
+def test_every_status_of_an_error_is_explained() -> None:
+    assert {row.status for row in ROWS.values()} <= set(STATUSES)
+    assert "529" in DOCUMENT["paths"]["/v1/messages"]["post"]["responses"]
+    assert "429" in DOCUMENT["paths"]["/v1/chat/completions"]["post"]["responses"]
+
+
+async def test_the_document_of_the_socket_needs_no_key(offline: OfflineDoor) -> None:
+    by_socket = (await offline.get("/openapi.json")).json
+    assert by_socket["security"] == []
+    assert "401" not in by_socket["paths"]["/v1/models"]["get"]["responses"]
+
+
+def test_the_document_of_a_port_needs_its_key_and_says_so(scripted_door: DoorProcess) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"{scripted_door.url}/openapi.json")
+    keyed = urllib.request.Request(f"{scripted_door.url}/openapi.json", headers={"x-api-key": scripted_door.key})
+    with urllib.request.urlopen(keyed) as answer:
+        by_port = json.load(answer)
+    assert by_port["security"] == [{"bearer": []}, {"x-api-key": []}, {"api-key": []}]
+    assert by_port["paths"]["/health"]["get"]["security"] == []
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_body_that_is_served_is_valid_by_the_document(path: str) -> None:
+    jsonschema.validate(BODIES[path], body_schema(path))
+
+
+@pytest.mark.parametrize("path", BODIES)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_a_body_is_decoded_just_where_the_document_allows_it(path: str, data: st.DataObject) -> None:
+    kind = KINDS[path]
+    changed = BODIES[path] | data.draw(st.dictionaries(st.sampled_from(kind.__struct_fields__), VALUES, max_size=3))
+    assert VALIDATORS[path].is_valid(changed) == decodes(json.dumps(changed).encode(), kind)
