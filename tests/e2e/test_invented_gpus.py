@@ -28,9 +28,9 @@ def gpus(folder: Path) -> Gpus:
 
 @pytest.fixture
 def daemon(gpus: Gpus) -> Iterator[Daemon]:
-    """A daemon of two models whose entries name no device."""
+    """A daemon of three models whose entries name no device."""
     folder = gpus.folder
-    config = write_models(folder, "ab")
+    config = write_models(folder, "abc")
     config.write_text(f'{config.read_text()}[daemon]\nsandbox = "off"\n')
     environment = {FOLDER: str(folder), "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder)}
     program = (sys.executable, "-m", "tests.e2e.invented_gpus")
@@ -86,6 +86,24 @@ def test_a_load_that_runs_out_of_memory_once_is_served_and_twice_fails_with_a_re
         assert model(client, "b")["state"] == "failed"
         assert client.result("infer", short("a"))["finish_reason"] == "length"
     assert daemon.log.read_text().count("load.retried") == 2
+
+
+def test_a_model_that_a_gpu_has_no_room_for_drives_the_least_recently_used_idle_one_out(
+    daemon: Daemon, gpus: Gpus
+) -> None:
+    with daemon.connect() as client, daemon.connect() as watching:
+        client.result("infer", short("b"))
+        # A third of these models finds no room beside two of them and the reserve of 256 MiB.
+        gpus.add(CUDA0=(256 + 4 << 20) + device(client, "a")["taken_bytes"] + device(client, "b")["taken_bytes"])
+        assert client.result("infer", short("c"))["finish_reason"] == "length"
+        until(watching, "b", "unloaded")
+        assert device(client, "c")["layers"] == device(client, "a")["layers"] > 0
+        assert model(client, "a")["state"] == "ready"
+        client.result("infer", short("b"))
+        until(watching, "c", "unloaded")
+    evicted = [line for line in daemon.log.read_text().splitlines() if "model.evicted" in line]
+    assert [line.split()[-1] for line in evicted] == ["model=b", "model=c"]
+    assert not any("device_bytes=0" in line for line in evicted)
 
 
 def test_an_idle_model_leaves_a_gpu_that_other_programs_fill(daemon: Daemon, gpus: Gpus) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from car_daemon.capacity.capacity import LEAST_CONTEXT, SequenceBytes
-from car_daemon.host.devices import Device
+from car_daemon.host.devices import Device, gpu_number
+from car_daemon.ipc.frames import HeaderSizes
 
 # Left free on a device for its driver, and for what a graph needs beside the buffers that are counted.
 _LEAST_RESERVE = 256 << 20
@@ -33,6 +34,12 @@ class ModelSizes(Struct, frozen=True):
     embedding: int
     buffers: int
     trained_context: int
+
+    @classmethod
+    def of(cls, sizes: HeaderSizes) -> "ModelSizes":
+        """Return the sizes of a header."""
+        slots = tuple(Slot(each.weights, each.experts, SequenceBytes(each.cells, each.states)) for each in sizes.layers)
+        return cls(slots, sizes.embedding, sizes.buffers, sizes.trained_context)
 
 
 class Machine(Struct, frozen=True):
@@ -181,3 +188,9 @@ def usable(devices: Sequence[Device]) -> tuple[Device, ...]:
     """Return the devices that llama.cpp uses: those with memory of their own, else the first that shares the host's."""
     own = tuple(each for each in devices if not each.shared)
     return own or tuple(devices[:1])
+
+
+def devices_of(place: str, found: Sequence[Device]) -> tuple[Device, ...]:
+    """Return the devices that a replica on `gpu`, or on one GPU by its number, may use of those that were found."""
+    number = gpu_number(place)
+    return usable(found) if number is None else usable(found)[number : number + 1]

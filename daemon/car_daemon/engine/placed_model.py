@@ -5,13 +5,12 @@ from typing import Protocol
 
 from msgspec import structs
 
-from car_daemon.capacity.capacity import SequenceBytes
-from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, Placement, Slot, plan, usable
+from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, Placement, devices_of, plan
 from car_daemon.engine.llama.devices import readings
 from car_daemon.engine.llama.model import LlamaModel, ModelError
-from car_daemon.host.devices import Device, gpu_number
+from car_daemon.host.devices import Device
 from car_daemon.host.memory import read_memory
-from car_daemon.ipc.frames import DeviceMemory, DeviceUse, FromEngine, HeaderSizes, Load, Warned
+from car_daemon.ipc.frames import DeviceMemory, DeviceUse, FromEngine, Load, Warned
 
 _MIB = 1 << 20
 # The second try uses this part of what the first one used of the free memory of devices.
@@ -49,7 +48,7 @@ class PlacedModel:
         self._kept = kept
         self._read = read
         self._host_free = host_free
-        self.sizes = None if load.sizes is None else model_sizes(load.sizes)
+        self.sizes = None if load.sizes is None else ModelSizes.of(load.sizes)
         self.placement: Placement | None = None
         self._before: tuple[Device, ...] = ()  # the devices before the load
 
@@ -111,8 +110,7 @@ class PlacedModel:
     def _devices(self) -> tuple[Device, ...]:
         if not self._load.gpu_layers:
             return ()
-        found, number = usable(self._read()), gpu_number(self._load.device)
-        return found if number is None else found[number : number + 1]
+        return devices_of(self._load.device, self._read())
 
     def _plan(self, part: float) -> Placement | None:
         if self.sizes is None or not self._before:
@@ -127,9 +125,3 @@ class PlacedModel:
             remedy = "set a smaller context_tokens or kv_type, or fewer gpu_layers"
             raise ModelError(f"the model needs {needed} MiB, {free} MiB are free on the host and its GPUs: {remedy}")
         return found
-
-
-def model_sizes(sizes: HeaderSizes) -> ModelSizes:
-    """Return the sizes of a header for the planner."""
-    slots = tuple(Slot(each.weights, each.experts, SequenceBytes(each.cells, each.states)) for each in sizes.layers)
-    return ModelSizes(slots, sizes.embedding, sizes.buffers, sizes.trained_context)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from car_daemon.engines.link import Launcher
-from car_daemon.host.devices import CPU, GPU
+from car_daemon.host.devices import CPU, GPU, Device
 from car_daemon.host.event_log import log
 from car_daemon.ipc.frames import DeviceMemory, Devices, FindDevices, FromEngine
 
@@ -45,13 +45,16 @@ class AutoDevice:
     async def settle(self) -> None:
         """Return once the device is known; one call at a time."""
         if not self._known:
-            found = await self._found()
+            found = await self.find()
             self._known = True
             log.info("devices.found", devices=[f"{each.name}, {each.total >> 20} MiB" for each in found])
             self._place(GPU if found else CPU)
 
+    async def find(self) -> list[Device]:
+        """Return the GPUs with their memory now; none where the process fails."""
+        return [Device(each.name, each.free, each.total, each.shared) for each in await self._found()]
+
     async def _found(self) -> list[DeviceMemory]:
-        """Return the GPUs; none where the process fails."""
         reply: asyncio.Future[list[DeviceMemory]] = asyncio.get_running_loop().create_future()
 
         def receive(message: FromEngine) -> None:

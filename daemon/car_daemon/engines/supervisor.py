@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from car_daemon.engines.checked_files import CheckedFiles
-from car_daemon.engines.header_sizes import sizes_of
 from car_daemon.engines.health_check import HealthLimits
 from car_daemon.engines.life import EngineLife, EngineListener
 from car_daemon.engines.link import Engine, Launcher
@@ -18,6 +17,7 @@ from car_daemon.gguf.invalid import InvalidModel, Reason
 from car_daemon.host.event_log import log
 from car_daemon.ipc.frames import Load, Ready
 from car_daemon.models.entry import ModelEntry
+from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings
 from car_daemon.models.split_files import check_files

@@ -22,6 +22,11 @@ def is_on(device: str, wanted: str | None) -> bool:
     return wanted is None or device in (wanted, AUTO) or (wanted == GPU and device.startswith(GPU))
 
 
+def overlap(one: str, other: str) -> bool:
+    """Return whether two devices may be the same GPU; replicas on the CPU share none."""
+    return CPU not in (one, other) and (one == other or GPU in (one, other))
+
+
 def gpu_number(device: str) -> int | None:
     """Return the number of the GPU that a device names; None for `gpu` and `cpu`."""
     number = device.removeprefix(GPU)

@@ -159,7 +159,7 @@ class Assembly:
         return ModelManager(
             lambda entry: ReplicaSet(entry, self._supervisor),
             self.inference.work,
-            MemoryBudget(self._config.budget_bytes, self._seams.memory),
+            MemoryBudget(self._config.budget_bytes, self._seams.memory, self.auto_device.find),
             measure=read_memory_estimate,
             settle=self.auto_device.settle,
             clock=self._clock,

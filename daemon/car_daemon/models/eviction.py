@@ -7,7 +7,7 @@ from typing import Protocol
 from car_daemon.host.event_log import log
 from car_daemon.models.condition_waiters import ConditionWaiters
 from car_daemon.models.entry import ModelEntry
-from car_daemon.models.memory_budget import MemoryBudget, Resident, choose, memory_of
+from car_daemon.models.memory_budget import MemoryBudget, Resident, Room, choose, memory_of, taken_of
 
 # A model waits this long for others to become idle; then the least recently used ones get no new work and are unloaded.
 GIVE_WAY_S = 10.0
@@ -70,47 +70,50 @@ class Eviction:
         return sorted((entry for entry in self._budget.residents if self._is_idle(entry)), key=self.used_at)
 
     async def make_room(self, entry: ModelEntry) -> bool:
-        """Unload others until the model fits; return False where that is impossible or it is not awaited any more."""
+        """Unload others until the model fits; return False where that is impossible or it is not awaited any more.
+
+        The default model waits for no others, and is loaded whether it fits or not.
+        """
+        if entry.estimate is None:
+            return True
         give_way_at = self._clock() + self._give_way_s
-        while entry.estimate is not None and not entry.default:
-            needed, free = entry.estimate.total, self._budget.free()
-            chosen = self._choose(needed, free, self._is_idle)
-            figures = {"model": entry.name, "needed_bytes": needed, "free_bytes": free}
-            if chosen == []:
+        room = await self._budget.room_for(entry)
+        while True:
+            chosen = self._choose(room, self._is_idle)
+            figures = {"model": entry.name, **room.figures}
+            if chosen == [] or (chosen is None and entry.default):
                 log.debug("model.fits", **figures)
                 return True
-            if chosen is None and self._choose(needed, free, lambda each: not each.pinned) is None:
-                self._refuse(entry, needed, free)
+            if chosen is None and self._choose(room, _may_go) is None:
+                self._refuse(entry, room)
                 return False
             if chosen is None:
                 left_s = max(0.0, give_way_at - self._clock())
                 log.debug("model.waits", why="no model that may be unloaded is idle", left_s=left_s, **figures)
                 if not await self._residents_changed(entry, left_s):
-                    await self._evict(self._choose(needed, free, lambda each: not each.pinned) or [], entry)
+                    await self._evict(self._choose(room, _may_go) or [], entry)
             else:
                 await self._evict(chosen, entry)
-            if not self._is_awaited(entry):
+            if not entry.default and not self._is_awaited(entry):
                 log.debug("model.not_awaited", **figures)
                 entry.become("unloaded")
                 return False
-        return True
 
-    def _choose(self, needed: int, free: int, may_go: Callable[[ModelEntry], bool]) -> list[ModelEntry] | None:
+    def _choose(self, room: Room, may_go: Callable[[ModelEntry], bool]) -> list[ModelEntry] | None:
         entries = {entry.name: entry for entry in self._budget.residents}
-        chosen = choose(
-            needed,
-            free,
-            [Resident(name, memory_of(each), self.used_at(each), may_go(each)) for name, each in entries.items()],
-        )
+        residents = [Resident(name, self.used_at(each), may_go(each)) for name, each in entries.items()]
+        chosen = choose(lambda gone: room.fits([entries[name] for name in gone]), residents)
         return None if chosen is None else [entries[name] for name in chosen]
 
-    def _refuse(self, entry: ModelEntry, needed: int, free: int) -> None:
-        log.warning("model.no_room", model=entry.name, needed_bytes=needed, free_bytes=free)
+    def _refuse(self, entry: ModelEntry, room: Room) -> None:
+        figures = room.figures
+        needed, free = figures["needed_bytes"], figures["free_bytes"]
+        log.warning("model.no_room", model=entry.name, **figures)
         reason = (
             f"not enough memory is free: the model needs {-(-needed // _MIB)} MiB, {free // _MIB} MiB are free; "
             "unload or unpin another model, or raise budget_bytes"
         )
-        entry.become("unloaded", reason=reason, shortage={"needed_bytes": needed, "free_bytes": free})
+        entry.become("unloaded", reason=reason, shortage=figures)
         self._requests.model_failed(entry)
 
     async def _residents_changed(self, entry: ModelEntry, timeout_s: float) -> bool:
@@ -121,8 +124,8 @@ class Eviction:
     async def _evict(self, entries: list[ModelEntry], newcomer: ModelEntry) -> None:
         for entry in entries:
             idle_s = round(self._clock() - self.used_at(entry), 1)
-            bytes_ = memory_of(entry)
-            log.info("model.evicted", model=entry.name, bytes=bytes_, idle_s=idle_s, in_favour_of=newcomer.name)
+            memory = {"bytes": memory_of(entry), "device_bytes": sum(taken_of(entry).values())}
+            log.info("model.evicted", model=entry.name, **memory, idle_s=idle_s, in_favour_of=newcomer.name)
         await asyncio.gather(*(asyncio.shield(self.unload(entry)) for entry in entries))
 
     def _standing(self) -> list[tuple[ModelEntry, bool]]:
@@ -131,3 +134,7 @@ class Eviction:
     def _is_idle(self, entry: ModelEntry) -> bool:
         may_go = not entry.pinned and entry.state == "ready" and entry not in self._unloading
         return may_go and not self._requests.busy(entry.name)
+
+
+def _may_go(entry: ModelEntry) -> bool:
+    return not entry.pinned

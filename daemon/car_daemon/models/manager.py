@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from car_daemon.host.devices import CPU
 from car_daemon.host.event_log import log
 from car_daemon.models.condition_waiters import ConditionWaiters
 from car_daemon.models.entry import ModelEntry
@@ -54,6 +55,7 @@ class ModelManager:
         self._is_awaited: Callable[[ModelEntry], bool] = lambda entry: work.busy(entry.name) or awaited(entry)
         self._waiters = ConditionWaiters()
         self._turn = asyncio.Lock()  # models get memory one after the other, in the order of their loads
+        self._device_turn = asyncio.Lock()  # and GPUs as soon as the model before has taken its part of them
         self._replica_sets: dict[ModelEntry, Supervisor] = {}
         self._loads: dict[ModelEntry, asyncio.Task[None]] = {}
         self._unloads: dict[ModelEntry, asyncio.Task[None]] = {}
@@ -120,24 +122,35 @@ class ModelManager:
     async def _load(self, entry: ModelEntry) -> None:
         try:
             await self._replica_set_of(entry).stop()
-            async with self._turn:
-                if entry.configured.auto:
-                    await self._settle()
-                try:
-                    # A placed model has its memory on other machines.
-                    placed = entry.configured.placed
-                    entry.estimate = None if placed else await asyncio.to_thread(self._measure, entry.configured)
-                except Exception:  # noqa: BLE001 - the supervisor reads the same files and reports what is wrong
-                    entry.estimate = None
-                if await self.eviction.make_room(entry):
-                    self.budget.enter(entry)
-                    self._replica_set_of(entry).start()
+            if all(place == CPU for place in entry.configured.places) or entry.configured.placed:
+                await self._start(entry)
+                return
+            async with self._device_turn:
+                await self._start(entry)
+                await self._waiters.until(lambda: not _takes_devices(entry))
         except Exception as error:  # noqa: BLE001 - a model must not be `loading` for ever
             log.error("model.failed", model=entry.name, error=type(error).__name__)
             entry.become("failed", reason=_FAULT)
             self._work.model_failed(entry)
         finally:
-            self._loads.pop(entry, None)
+            # A model that failed may be loading again.
+            if self._loads.get(entry) is asyncio.current_task():
+                del self._loads[entry]
+
+    async def _start(self, entry: ModelEntry) -> None:
+        """Start the engines of a model once there is memory for it."""
+        async with self._turn:
+            if entry.configured.auto:
+                await self._settle()
+            try:
+                # A placed model has its memory on other machines.
+                placed = entry.configured.placed
+                entry.estimate = None if placed else await asyncio.to_thread(self._measure, entry.configured)
+            except Exception:  # noqa: BLE001 - the supervisor reads the same files and reports what is wrong
+                entry.estimate = None
+            if await self.eviction.make_room(entry):
+                self.budget.enter(entry)
+                self._replica_set_of(entry).start()
 
     def _replica_set_of(self, entry: ModelEntry) -> Supervisor:
         if entry not in self._replica_sets:
@@ -163,3 +176,8 @@ class ModelManager:
         entry.become("unloaded")
         if self._is_awaited(entry):
             self.load(entry)
+
+
+def _takes_devices(entry: ModelEntry) -> bool:
+    """Return whether a replica is being loaded onto a GPU."""
+    return any(replica.state == "loading" and replica.device != CPU for replica in entry.replicas)

@@ -1,10 +1,13 @@
-"""The memory that models share: the models in it, the bytes left, and the models to unload for another one."""
+"""The memory that models share, of host and devices: the models in it, what is left, and which go for another one."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from msgspec import Struct
 
-from car_daemon.host.devices import CPU
+from car_daemon.capacity.device_room import Demand, Standing, as_good, freed, standings
+from car_daemon.capacity.placement import Machine, ModelSizes
+from car_daemon.host.devices import CPU, Device
 from car_daemon.host.memory import MemorySource
 from car_daemon.models.entry import ModelEntry
 
@@ -12,12 +15,19 @@ from car_daemon.models.entry import ModelEntry
 class MemoryBudget:
     """Counts a model from `enter` until `leave`.
 
-    `budget_bytes` is the most that all models may use together; None is all free memory.
+    `budget_bytes` is the most of the host that all models may use together; None is all free memory. `find_devices`
+    returns the GPUs with their memory now.
     """
 
-    def __init__(self, budget_bytes: int | None, read_memory: MemorySource) -> None:
+    def __init__(
+        self,
+        budget_bytes: int | None,
+        read_memory: MemorySource,
+        find_devices: Callable[[], Awaitable[Sequence[Device]]],
+    ) -> None:
         self.budget_bytes = budget_bytes
         self._read_memory = read_memory
+        self._find_devices = find_devices
         self._residents: dict[str, ModelEntry] = {}  # the models that have an engine, or are about to
 
     def __repr__(self) -> str:
@@ -58,6 +68,74 @@ class MemoryBudget:
             free = min(free, self.budget_bytes - sum(memory_of(entry) for entry in self.residents))
         return max(0, free)
 
+    async def room_for(self, entry: ModelEntry) -> "Room":
+        """Return the room for a model, on devices as well where models share them that may be unloaded."""
+        demand = demand_of(entry)
+        shared = demand is not None and any(taken_of(each) for each in self.residents if not each.pinned)
+        return Room(self, entry, demand, await self._find_devices() if shared else ())
+
+
+class Room:
+    """The room for a model: on the host now, on devices as they were when its load began.
+
+    `wanted` is how much of it devices hold without all models that may be unloaded: with fewer of them gone, it does
+    not fit until as much is there.
+    """
+
+    def __init__(
+        self, budget: MemoryBudget, entry: ModelEntry, demand: Demand | None, devices: Sequence[Device]
+    ) -> None:
+        self._budget = budget
+        self._demand = demand if devices else None
+        self._devices = tuple(devices)
+        self._reserve = entry.configured.reserve_bytes
+        self._taken = {each: taken_of(each) for each in budget.residents}
+        self.needed = 0 if entry.estimate is None else entry.estimate.total
+        self._wanted = self._standings([each for each in budget.residents if not each.pinned])
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """The needed and the free bytes of the host."""
+        return {"needed_bytes": self.needed, "free_bytes": self._budget.free()}
+
+    def fits(self, gone: Collection[ModelEntry]) -> bool:
+        """Return whether the model fits once these models are unloaded."""
+        free = self._budget.free() + sum(memory_of(each) for each in gone)
+        return free >= self.needed and as_good(self._standings(gone), self._wanted)
+
+    def _standings(self, gone: Collection[ModelEntry]) -> list[Standing]:
+        if self._demand is None:
+            return []
+        # Models that were unloaded since then gave their part back, too.
+        left = self._taken.keys() - set(self._budget.residents) | set(gone)
+        taken: Counter[str] = Counter()
+        for each in left:
+            taken.update(self._taken[each])
+        host = max(0, self._budget.free() - self._reserve)
+        machine = freed(Machine(host, self._devices), taken, sum(memory_of(each) for each in gone))
+        return standings(self._demand, machine)
+
+
+def demand_of(entry: ModelEntry) -> Demand | None:
+    """Return what a model needs of GPUs; None where its configuration names none."""
+    settings = entry.configured
+    if entry.estimate is None or entry.estimate.sizes is None or settings.placed:
+        return None
+    return Demand(
+        ModelSizes.of(entry.estimate.sizes),
+        tuple(place for place in settings.places if place != CPU),
+        settings.context_tokens,
+        settings.gpu_layers if settings.gpu_layers >= 0 else None,
+    )
+
+
+def taken_of(entry: ModelEntry) -> dict[str, int]:
+    """Return the bytes that a model took of each GPU by its loads."""
+    taken: Counter[str] = Counter()
+    for ready in (replica.ready for replica in entry.replicas if replica.ready is not None):
+        taken.update({use.name: use.taken for use in ready.devices})
+    return {name: size for name, size in taken.items() if size}
+
 
 def memory_of(entry: ModelEntry) -> int:
     """Return the bytes of a model: its estimate, with the real size of the KV caches once all its engines are up."""
@@ -74,27 +152,26 @@ class Resident(Struct, frozen=True):
     """A model in memory; `used_at` in seconds of any clock, `evictable` where it may be unloaded."""
 
     name: str
-    bytes: int
     used_at: float
     evictable: bool
 
 
-def choose(needed: int, free: int, residents: Sequence[Resident]) -> list[str] | None:
-    """Return the fewest models to unload, least recently used first; None where all of them are not enough."""
-    chosen: list[Resident] = []
+def choose(fits: Callable[[Collection[str]], bool], residents: Sequence[Resident]) -> list[str] | None:
+    """Return the fewest models to unload, least recently used first; None where all of them are not enough.
+
+    `fits` returns whether there is room once models of these names are gone.
+    """
+    chosen: list[str] = []
     for resident in sorted(residents, key=lambda each: (each.used_at, each.name)):
-        if free + _sum(chosen) >= needed:
+        if fits(chosen):
             break
         if resident.evictable:
-            chosen.append(resident)
-    if free + _sum(chosen) < needed:
+            chosen.append(resident.name)
+    if not fits(chosen):
         return None
     # A large model that is chosen last may make others superfluous: spare the most recently used ones.
-    for resident in reversed(chosen):
-        if free + _sum(chosen) - resident.bytes >= needed:
-            chosen = [each for each in chosen if each is not resident]
-    return [resident.name for resident in chosen]
-
-
-def _sum(residents: Sequence[Resident]) -> int:
-    return sum(resident.bytes for resident in residents)
+    for name in reversed(chosen):
+        fewer = [each for each in chosen if each != name]
+        if fits(fewer):
+            chosen = fewer
+    return chosen

@@ -6,10 +6,13 @@ from msgspec import Struct
 
 from car_daemon.capacity.capacity import LEAST_CONTEXT, SequenceBytes
 from car_daemon.host.devices import CPU
+from car_daemon.ipc.frames import HeaderSizes, LayerBytes
 from car_daemon.models.settings import ModelSettings
 from car_daemon.models.split_files import check_model
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from car_daemon.gguf.validation import Facts
 
 # Rows that llama.cpp computes at once: each has its logits, and about as many vectors of floats in between.
@@ -21,11 +24,15 @@ _PROCESS_BYTES = 64 << 20
 
 
 class MemoryEstimate(Struct, frozen=True):
-    """Bytes of the weights, of one sequence of each replica with its attention mask, and of everything else."""
+    """Bytes of the weights, of one sequence of each replica with its attention mask, and of everything else.
+
+    `sizes` are those of a model with replicas on GPUs, whose layers count nothing here.
+    """
 
     weights: int
     kv: int
     others: int
+    sizes: HeaderSizes | None = None
 
     @property
     def total(self) -> int:
@@ -56,7 +63,25 @@ def estimate_memory(parts: "list[Facts]", settings: ModelSettings) -> MemoryEsti
         weights=on_host * sum(part.tensor_bytes for part in parts) + replicas * beside,
         kv=on_host * (each.of(context) + each.mask(context)),
         others=replicas * (batch_bytes(first) + _PROCESS_BYTES),
+        sizes=sizes_of(parts, settings) if on_host < replicas else None,
     )
+
+
+def sizes_of(parts: "Sequence[Facts]", settings: ModelSettings) -> HeaderSizes:
+    """Return the sizes for a plan on devices; weights outside of layers are the output, or the table of tokens."""
+    first = parts[0]
+    weights = {number: (size, experts) for part in parts for number, size, experts in part.layers}
+    embedding = sum(part.embedding_bytes for part in parts)
+    rest = sum(part.tensor_bytes for part in parts) - embedding - sum(size for size, _ in weights.values())
+    heads, key, value = first.attention
+    layers = []
+    for number in range(first.block_count):
+        own_heads = heads[number : number + 1]
+        cells = SequenceBytes.attending(own_heads, key, value, kv_type=settings.kv_type).per_token
+        layers.append(LayerBytes(*weights.get(number, (0, 0)), cells, first.state_bytes // first.block_count))
+    # A model without an output of its own computes with a copy of the table.
+    output = LayerBytes(max(rest, embedding))
+    return HeaderSizes([*layers, output], embedding, batch_bytes(first), max(1, first.context_length))
 
 
 def batch_bytes(first: "Facts") -> int:

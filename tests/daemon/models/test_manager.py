@@ -5,10 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from msgspec import structs
+
+from car_daemon.host.devices import Device
 from car_daemon.host.memory import MemoryReading, MemorySource
+from car_daemon.ipc.frames import HeaderSizes
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.manager import ModelManager
-from car_daemon.models.memory_budget import MemoryBudget
+from car_daemon.models.memory_budget import MemoryBudget, taken_of
 from car_daemon.models.memory_estimate import MemoryEstimate
 from car_daemon.models.settings import ModelSettings
 from tests.daemon.captured_log import capture_logs
@@ -25,13 +29,17 @@ class FakeSupervisor:
     def __init__(self, entry: ModelEntry) -> None:
         self._entry = entry
         self.slow = False
+        self.ready = READY
         self.starts = 0
+        self.started = asyncio.Event()
         self.restarts = 0
 
     def start(self) -> None:
         self.starts += 1
+        self.started.set()
+        self._entry.replicas[0].become("loading")
         if not self.slow:
-            self._entry.replicas[0].become("ready", ready=READY)
+            self._entry.replicas[0].become("ready", ready=self.ready)
 
     def restart(self) -> None:
         self.restarts += 1
@@ -57,6 +65,9 @@ class World:
         self.seen: list[tuple[str, str]] = []
         self.changed = asyncio.Event()
         self.settled = 0
+        self.devices: list[Device] = []
+        self.searches = 0
+        self.sizes: dict[str, HeaderSizes] = {}
         self.read_memory: MemorySource = lambda: MemoryReading(100, 100)
         self.entries = {
             name: ModelEntry(name, ModelSettings(Path(name)), default=name == "default", on_change=self.change)
@@ -66,12 +77,24 @@ class World:
         self.manager = ModelManager(
             self.supervisors.__getitem__,
             self,
-            MemoryBudget(10, lambda: self.read_memory()),
-            measure=lambda settings: MemoryEstimate(BYTES[settings.path.name], 0, 0),
+            MemoryBudget(10, lambda: self.read_memory(), self.find_devices),
+            measure=self.measure,
             settle=self.settle,
             clock=lambda: self.now,
             give_way_s=give_way_s,
         )
+
+    def measure(self, settings: ModelSettings) -> MemoryEstimate:
+        """Return the bytes of a model on the host, or its sizes where it is on a GPU."""
+        name = settings.path.name
+        sizes = self.sizes.get(name)
+        return MemoryEstimate(BYTES[name], 0, 0) if sizes is None else MemoryEstimate(0, 0, 0, sizes)
+
+    async def find_devices(self) -> list[Device]:
+        """Return the GPUs, less what the models took of them."""
+        self.searches += 1
+        taken = sum(taken_of(each).get("CUDA0", 0) for each in self.entries.values())
+        return [structs.replace(each, free=each.free - taken) for each in self.devices]
 
     async def settle(self) -> None:
         self.settled += 1

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from car_daemon.engines.header_sizes import sizes_of
 from car_daemon.gguf.validation import check
 from car_daemon.guide import PATH
 from car_daemon.ipc.frames import LayerBytes
+from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.settings import ModelSettings
 from tests.daemon.gguf.files import U32, model, numbers
 

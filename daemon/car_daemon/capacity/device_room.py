@@ -1,0 +1,54 @@
+"""The room for a model on devices that other models share: how much of it is there once some of these are unloaded."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct, structs
+
+from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, devices_of, plan
+from car_daemon.host.devices import Device, overlap
+
+# Slots on devices, and the layers whose experts stay on the host, negative: more is better.
+Standing = tuple[int, int]
+_NO_ROOM: Standing = (-1, 0)
+
+
+class Demand(Struct, frozen=True):
+    """A model as it is configured; `places` are the devices of its replicas on GPUs."""
+
+    sizes: ModelSizes
+    places: tuple[str, ...]
+    context_tokens: int | None = None
+    slots: int | None = None
+
+
+def standings(demand: Demand, machine: Machine) -> list[Standing]:
+    """Return how much of each replica a plan puts on devices, where replicas on one device share it evenly."""
+    return [_standing(demand, machine, place) for place in demand.places]
+
+
+def freed(machine: Machine, taken: Mapping[str, int], host_bytes: int) -> Machine:
+    """Return a machine on which models gave these bytes of its devices and of the host back."""
+    shared = sum(taken.get(each.name, 0) for each in machine.devices if each.shared)
+    devices = tuple(_with(each, taken.get(each.name, 0)) for each in machine.devices)
+    return Machine(machine.host_free + host_bytes + shared, devices)
+
+
+def as_good(some: Sequence[Standing], others: Sequence[Standing]) -> bool:
+    """Return whether each replica has at least as much on devices as in the other plan."""
+    return all(one >= other for one, other in zip(some, others, strict=True))
+
+
+def _standing(demand: Demand, machine: Machine, place: str) -> Standing:
+    together = sum(overlap(place, other) for other in demand.places)
+    devices = tuple(structs.replace(each, free=each.free // together) for each in devices_of(place, machine.devices))
+    found = plan(
+        demand.sizes,
+        Machine(machine.host_free // len(demand.places), devices),
+        context_tokens=demand.context_tokens,
+        slots=demand.slots,
+    )
+    return _NO_ROOM if isinstance(found, NoRoom) else (found.gpu_layers, -len(found.host_experts))
+
+
+def _with(device: Device, more: int) -> Device:
+    return structs.replace(device, free=min(device.total, device.free + more))
