@@ -44,19 +44,26 @@ class Machine:
         """Return what a decode takes."""
         return self._decode.estimate(rows)
 
-    def prefill_seconds(self, tokens: int, depth: int) -> float:
-        """Return what a chunk takes after so many cells: llama.cpp cuts it into micro-batches."""
-        seconds = 0.0
-        for start in range(0, tokens, _MICRO_BATCH):
-            size = min(_MICRO_BATCH, tokens - start)
-            seconds += self._prefill.estimate(size) + self._per_cell.estimate(size) * size * (depth + start)
-        return seconds
+    def prefill_seconds(self, length: int, depth: int, prompts: int = 1) -> float:
+        """Return the time of a chunk of each of some prompts after so many cells: llama.cpp cuts it into micro-batches.
+
+        What a token takes for each cell before it depends on the length of the chunk of its own prompt.
+        """
+        rows = sum(self._prefill.estimate(size) for _, size in _micro_batches(length * prompts))
+        cells = (self._per_cell.estimate(size) * size * (depth + start) for start, size in _micro_batches(length))
+        return rows + prompts * sum(cells)
 
     @property
     def costs(self) -> StepCosts:
         """The costs that an engine has measured at its start."""
         rows = {size: self.decode_seconds(size) for size in (1, 2, 4, 8, 16)}
         return StepCosts(rows, {size: self.prefill_seconds(size, 0) for size in (16, 64, 256)})
+
+
+def _micro_batches(tokens: int) -> Iterator[tuple[int, int]]:
+    """Yield the start and the size of each."""
+    for start in range(0, tokens, _MICRO_BATCH):
+        yield start, min(_MICRO_BATCH, tokens - start)
 
 
 class Planner(Protocol):
@@ -136,9 +143,8 @@ class Simulation:
     def _prefill(self, chunks: list[Chunk]) -> None:
         if not chunks:
             return
-        tokens = sum(chunk.length for chunk in chunks)
         depth = mean_cells([chunk.sequence for chunk in chunks])
-        seconds = self._machine.prefill_seconds(tokens, depth)
+        seconds = self._machine.prefill_seconds(chunks[0].length, depth, len(chunks))
         self._now += seconds
         self._costs.prefill.observe(chunks[0].length, seconds, depth, len(chunks))
         for chunk in chunks:

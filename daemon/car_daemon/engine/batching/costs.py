@@ -3,21 +3,17 @@
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 CHUNKS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 # From this many tokens of one sequence on llama.cpp's attention uses tiles: other code with other costs.
 _TILE = 64
-# Cost of a cell to a token outside of tiles relative to tiles, until it is observed. Tiles that were not observed are
-# not assumed to be cheaper, because a step would be too long where they are not.
-_UNTILED = 1.5
-# A tile may exceed the time by this part of a step's target, where a token of a shorter chunk costs at least this many
-# times as much.
-_STRETCH = 0.5
-_QUICKER = 1.25
+# A cost that was learned at less than this part of a depth says little about it.
+_NEAR = 0.5
+# Beside decoders a token of a prompt should take at most this many times as long as alone, decodes included.
+_SLOWEST = 2.0
 # The chunk by which a prompt's cost a token is counted, where no step is planned.
 _TYPICAL = 128
-# Deep in a prompt the smallest chunk may be halved repeatedly down to this size.
-_LEAST = 2
 # The cost of fewer tokens at the start of a prompt is unknown: deep in a prompt they only bound the cost of a cell.
 _LEAST_LEARNED = CHUNKS[0] // 2
 # Weight of a new observation against the known cost: costs grow with the context and drift with load.
@@ -28,13 +24,9 @@ _WEIGHT_OF_LESS = 0.5
 _MOST_GROWTH = 2.0
 # Below this many cells a chunk counts as at the start of a prompt.
 _SHALLOW = 256
-# A chunk that costs this many times as much as at the start of a prompt is deep in it.
-_DEEP = 2.0
 # This many observations at this fraction of the measured cost prove that it was measured on a busy machine.
 _SURE = 50
 _FAR_LESS = 0.6
-# A chunk that costs at most this many times the smallest is chosen in its place: a launch has a fixed cost.
-_LAUNCH = 1.25
 # Assumed cost of a row before anything is known, in seconds.
 _PRIOR = 0.010
 # Assumed cost of a second row as a fraction of the first, until it is observed.
@@ -120,31 +112,51 @@ class CostCurve:
         return CostCurve(self._slope, seconds, self._weight_of_less)
 
 
+class _Factors(NamedTuple):
+    """The cost of a cell to a token in tiles by that outside of them, and the reverse, until it is observed."""
+
+    tiled: float
+    untiled: float
+
+
+# Tiles are not assumed to be cheaper, because a step would be too long where they are not.
+_MOST_FACTORS = _Factors(tiled=1.0, untiled=2.5)
+_LEAST_FACTORS = _Factors(tiled=0.4, untiled=1.0)
+
+
+class _PairCost(NamedTuple):
+    """Seconds of a token for each cell before it, and the depth at which they were learned."""
+
+    seconds: float
+    depth: int
+
+
 class PrefillCosts:
     """Seconds of chunks by length and depth, the number of cells before them, to which every token attends."""
 
-    def __init__(self, shallow: CostCurve, pair_seconds: Mapping[int, float]) -> None:
+    def __init__(self, shallow: CostCurve, pairs: Mapping[int, _PairCost]) -> None:
         self._shallow = shallow  # At the start of prompts, by tokens.
-        # Cost of a token for each cell before it, by the size of its chunk: llama.cpp has other code for many tokens.
-        self._pair_seconds = dict(pair_seconds)
+        self._pairs = dict(pairs)  # By the size of the chunk: llama.cpp has other code for many tokens.
 
     def observe(self, length: int, seconds: float, depth: int = 0, prompts: int = 1) -> None:
         """Learn from the time of one batch: a chunk of this length of each of `prompts` prompts."""
-        tokens = length * prompts
+        tokens, size = length * prompts, _size_of(length)
         if depth < _SHALLOW:
-            self._shallow.observe(tokens, seconds)
+            deep = self._per_pair(size, depth) * tokens * depth
+            self._shallow.observe(tokens, max(seconds - deep, seconds / _MOST_GROWTH))
             return
-        size = _size_of(length)
         if length < _LEAST_LEARNED:
             # Only a bound, because a stall that was learned as the cost would never be corrected.
-            if (most := seconds / (tokens * depth)) < self._per_pair(size):
-                self._pair_seconds[size] = most
+            if (most := seconds / (tokens * depth)) < self._per_pair(size, depth):
+                self._pairs[size] = _PairCost(most, depth)
             return
         seen = max(0.0, seconds - self._shallow.estimate(tokens)) / (tokens * depth)
         # Near the start of a prompt the difference can be 0, which says nothing.
-        known = self._pair_seconds.get(size) or seen
+        known = self._per_pair(size, depth) or seen
         seen = min(seen, _MOST_GROWTH * known)
-        self._pair_seconds[size] = known + _WEIGHT * (seen - known)
+        learned_at = self._pairs[size].depth if size in self._pairs else 0
+        weight = max(_WEIGHT, 1 - learned_at / depth)
+        self._pairs[size] = _PairCost(known + weight * (seen - known), depth)
         self._raise_halves(length, depth)
 
     @property
@@ -164,15 +176,19 @@ class PrefillCosts:
         """Return the expected seconds of one token in a chunk of this length, without a look at its halves."""
         return self._whole(length, depth) / length
 
+    def at_least(self, length: int, depth: int) -> float:
+        """Return the least seconds of a chunk that what is known allows."""
+        return self._shallow.estimate(length) + self._per_pair(_size_of(length), depth, _LEAST_FACTORS) * length * depth
+
     def scaled(self, factor: float) -> "PrefillCosts":
         """Return costs that start with `factor` times the known ones."""
-        pair_seconds = {size: seconds * factor for size, seconds in self._pair_seconds.items()}
-        return PrefillCosts(self._shallow.scaled(factor), pair_seconds)
+        pairs = {size: _PairCost(each.seconds * factor, each.depth) for size, each in self._pairs.items()}
+        return PrefillCosts(self._shallow.scaled(factor), pairs)
 
     def _whole(self, length: int, depth: int, prompts: int = 1) -> float:
         """Return the expected seconds of a batch regardless of its halves."""
         tokens = length * prompts
-        return self._shallow.estimate(tokens) + self._per_pair(length) * tokens * depth
+        return self._shallow.estimate(tokens) + self._per_pair(_size_of(length), depth) * tokens * depth
 
     def _raise_halves(self, length: int, depth: int) -> None:
         """Let each half of a chunk cost at least half as much: if it looks cheaper, its cost is out of date.
@@ -185,16 +201,38 @@ class PrefillCosts:
             known = self._whole(length, depth)
             seconds = max(seconds / 2, known)
             if seconds > known:
-                self._pair_seconds[_size_of(length)] = self._per_pair(length) + (seconds - known) / (length * depth)
+                size = _size_of(length)
+                dearer = self._per_pair(size, depth) + (seconds - known) / (length * depth)
+                self._pairs[size] = _PairCost(dearer, depth)
 
-    def _per_pair(self, length: int) -> float:
-        size, prices = _size_of(length), self._pair_seconds
-        if not prices or size in prices:
-            return prices.get(size, 0.0)
+    def _per_pair(self, size: int, depth: int, factors: _Factors = _MOST_FACTORS) -> float:
+        """Return the cost of a token of a chunk of this size for each cell before it.
+
+        A cost that was learned far nearer to the start of a prompt is inexact: it counts as at least the cost of the
+        nearest size that was observed at this depth. A size that was never observed costs what the nearest one costs,
+        times a factor where that is in tiles and the size is not, or the reverse.
+        """
+        own = self._pairs.get(size)
+        if own is not None and own.depth >= _NEAR * depth:
+            return own.seconds
+        near = [each for each, pair in self._pairs.items() if pair.depth >= _NEAR * depth]
+        known = near or list(self._pairs)
+        if not known:
+            return 0.0
         tiled = size >= _TILE
-        alike = [known for known in prices if (known >= _TILE) == tiled]
-        price = prices[_nearest(alike or prices, size)]
-        return price if alike or tiled else _UNTILED * price
+        alike = [each for each in known if (each >= _TILE) == tiled]
+        guess = self._pairs[_nearest(alike or known, size)].seconds
+        if not alike:
+            guess *= factors.tiled if tiled else factors.untiled
+        return guess if own is None else max(own.seconds, guess)
+
+
+class PrefillTime(NamedTuple):
+    """Seconds for a prefill batch; beside decoders also the decode before it, and what that leaves of the target."""
+
+    seconds: float
+    decoded: float = 0.0
+    left: float = 0.0
 
 
 class StepCosts:
@@ -232,26 +270,31 @@ class StepCosts:
         """Return the expected seconds of a prompt's tokens from one place to another: more for more tokens, always."""
         return (end - start) * self.prefill.token(_TYPICAL, (start + end) // 2)
 
-    def chunk_within(self, seconds: float, remaining: int, most: int, depth: int = 0, *, target: float) -> int:
-        """Return how many prompt tokens to prefill in about `seconds`: all that remain, or a quantized chunk.
+    def chunk(self, time: PrefillTime, remaining: int, most: int, depth: int = 0) -> int:
+        """Return how many prompt tokens to prefill in about the given time: all that remain, or a quantized chunk.
 
-        Equal sizes let llama.cpp reuse its graph. With chunks below the smallest one a prompt would never end, but the
-        smallest is halved while it exceeds both `seconds` and the step's `target`, mostly for the cells before it.
+        Equal sizes let llama.cpp reuse its graph. With chunks below the smallest one a prompt would never end.
         """
         cost = self.prefill.estimate
-        if remaining <= most and cost(remaining, depth) <= seconds:
+        if remaining <= most and cost(remaining, depth) <= time.seconds:
             return remaining
-        least = CHUNKS[0]
-        while least > _LEAST and cost(least, depth) > max(seconds, target, _DEEP * cost(least)):
-            least //= 2
-        within = max(seconds, _LAUNCH * cost(least, depth))
-        affordable = (size for size in reversed(CHUNKS) if size <= most and cost(size, depth) <= within)
-        length = min(remaining, next(affordable, min(least, most)))
-        if depth >= _SHALLOW and length < _TILE <= min(remaining, most):
-            short, tile = cost(length, depth), cost(_TILE, depth)
-            if tile <= seconds + _STRETCH * target and tile / _TILE * _QUICKER <= short / length:
-                return _TILE
-        return length
+        affordable = (size for size in reversed(CHUNKS) if size <= most and cost(size, depth) <= time.seconds)
+        length = min(remaining, next(affordable, min(CHUNKS[0], most)))
+        return self._paced(length, time, min(remaining, most), depth) if time.decoded else length
+
+    def _paced(self, length: int, time: PrefillTime, most: int, depth: int) -> int:
+        """Return a longer chunk where the prompt would be read at less than half of its pace alone.
+
+        It may take longer than what the decode leaves of the target, by as much as the smallest chunk takes.
+        """
+        cost, at_least = self.prefill.estimate, self.prefill.at_least
+        # The smallest chunk costs at most what a longer one does, also where a stall was learned as its cost.
+        limit = time.left + min(at_least(size, depth) for size in CHUNKS)
+        longer = [size for size in CHUNKS if length < size <= most and cost(size, depth) <= limit]
+        paces = {size: (time.decoded + cost(size, depth)) / size for size in (length, *longer)}
+        alone = min(at_least(size, depth) / size for size in CHUNKS)
+        enough = (size for size, pace in paces.items() if pace <= _SLOWEST * alone)
+        return next(enough, min(paces, key=paces.__getitem__))
 
 
 def _size_of(length: int) -> int:

@@ -73,5 +73,7 @@ class StepPlanner:
         for batch in batches:
             if batch.sequences[0].lookup is not None:
                 self._guesser.plan(batch, table.context_tokens)
-        current.decoded = self._packer.seconds(batches) if batches else None
+        if batches:
+            current.decoded = self._packer.seconds(batches)
+            current.decodes += 1
         return Step(batches, [], adapters)

@@ -1,16 +1,19 @@
 """Prefill batches: the prompts to read next, and the number of their tokens."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 
-from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.costs import PrefillTime, StepCosts
 from car_daemon.engine.batching.packing import WORTH_IT
 from car_daemon.engine.batching.sequence import Sequence, mean_cells
 from car_daemon.engine.batching.table import Demand, SequenceTable
 
-# Every waiting prompt after the first adds this part of the time for one, up to a maximum of this many times.
+# Every prompt after the first in the queue adds this part of the time for one, up to a maximum of this many times.
 _MORE_PER_PROMPT = 0.5
-_MOST_TIMES = 3
+_MOST_TIMES = 3.5
+# A prompt that took more than one step counts as part of the queue for this many decodes: where prompts come so often,
+# short steps leave the decodes with few rows.
+_QUEUED_FOR = 64
 # Prompts that come together are read in two halves where these cost at most this many times the whole.
 _MOST_FOR_HALVES = 1.25
 
@@ -36,11 +39,18 @@ class Round:
     turns: int = 0  # Prefill batches; the oldest prompt and the shortest one lead them by turns.
     waited: float = 0.0  # Seconds that requests with a first token have waited for prompts of others.
     halved: int = 0  # Age of the youngest prompt of the last burst that was cut in half.
+    decodes: int = 0
+    long: dict[int, int] = field(default_factory=dict)  # Prompts of several steps by age, with their last decode.
 
     def next_lead(self, waiting: list[Sequence]) -> Sequence:
         """Return the prompt that leads the next batch: the oldest, or the shortest, which must not wait for all."""
         self.turns += 1
         return waiting[0] if self.turns % 2 else _shortest(waiting)
+
+    def queue(self, waiting: list[Sequence]) -> int:
+        """Return the number of prompts that wait, and of those that were read in the last decodes and took several."""
+        self.long = {order: last for order, last in self.long.items() if self.decodes - last < _QUEUED_FOR}
+        return len(self.long.keys() | {sequence.order for sequence in waiting})
 
 
 class PrefillPlanner:
@@ -77,14 +87,18 @@ class PrefillPlanner:
         if not demand.decoding:
             current.waited = 0.0
             lead = current.next_lead(waiting)
-            chunks = self._batch(table, waiting, lead, self._idle_target, self._part(waiting, lead, current))
+            time = PrefillTime(self._idle_target)
+            chunks = self._batch(table, waiting, lead, time, self._part(waiting, lead, current))
             # The last tokens of a lone prompt go one by one where a second row costs more than the first.
             tokens, cost = chunks[0].length, self._costs.decode.estimate
             alone = len(waiting) == 1 and lead.images.at(lead.cells) is None and lead.grid is None
             return [Chunk(lead, 1)] if alone and tokens * cost(1) < WORTH_IT * cost(tokens) else chunks
         if decoded is not None:
-            seconds = self._seconds(decoded, len(waiting))
-            return self._batch(table, waiting, current.next_lead(waiting), seconds, len(waiting))
+            lead = current.next_lead(waiting)
+            if lead.order in current.long or self._length(lead, self._time(decoded, 1)) < lead.stretch:
+                current.long[lead.order] = current.decodes
+            time = self._time(decoded, current.queue(waiting))
+            return self._batch(table, waiting, lead, time, len(waiting))
         # Where no request has a token after its prompt in the cells, no answer pauses.
         if all(sequence.remaining >= 0 for sequence in demand.decoding):
             return self._opening(table, waiting, current)
@@ -93,10 +107,10 @@ class PrefillPlanner:
     def _opening(self, table: SequenceTable, waiting: list[Sequence], current: Round) -> list[Chunk]:
         """Return one more batch before requests with a first token continue, if it brings another first token."""
         lead = _shortest(waiting)
-        seconds = self._seconds(0.0, len(waiting)) - current.waited
-        chunks = self._batch(table, waiting, lead, seconds, self._part(waiting, lead, current))
+        time = PrefillTime(self._time(0.0, len(waiting)).seconds - current.waited)
+        chunks = self._batch(table, waiting, lead, time, self._part(waiting, lead, current))
         needed = self._batch_seconds([chunk.sequence for chunk in chunks], chunks[0].length)
-        if needed > seconds or chunks[0].length < lead.remaining:
+        if needed > time.seconds or chunks[0].length < lead.remaining:
             return []
         current.waited += needed
         return chunks
@@ -113,16 +127,19 @@ class PrefillPlanner:
         current.halved = youngest
         return half
 
-    def _seconds(self, decoded: float, prompts: int) -> float:
-        """Return the time for prompts, which grows with the number that waits, so that they do not queue up.
+    def _time(self, decoded: float, prompts: int) -> PrefillTime:
+        """Return the time for prompts, which grows with the queue, so that it is worked off.
 
-        The step reaches its target, but prompts get at least as long as the decoders.
+        Each prompt after the first adds a part of the target, and of the decode. Where the decode alone exceeds the
+        target, prompts get at least as long as the decoders.
         """
         times = min(1 + _MORE_PER_PROMPT * (prompts - 1), _MOST_TIMES)
-        return max(times * self._step_target - decoded, times * decoded)
+        least = times if decoded > self._step_target else times - 1
+        left = times * self._step_target - decoded
+        return PrefillTime(max(left, least * decoded), decoded, max(0.0, left))
 
     def _batch(
-        self, table: SequenceTable, waiting: list[Sequence], lead: Sequence, seconds: float, most: int
+        self, table: SequenceTable, waiting: list[Sequence], lead: Sequence, time: PrefillTime, most: int
     ) -> list[Chunk]:
         """Return the lead's chunk, and equal ones of at most `most` prompts in all, within time and batch.
 
@@ -130,9 +147,7 @@ class PrefillPlanner:
         """
         if lead.grid is not None:
             return [Chunk(lead, lead.stretch)]
-        length = self._costs.chunk_within(
-            seconds, lead.stretch, self._batch_tokens, lead.cells, target=self._step_target
-        )
+        length = self._length(lead, time)
         if lead.images.at(lead.cells) is not None or not self._batches_prompts:
             return [Chunk(lead, length)]
 
@@ -146,10 +161,13 @@ class PrefillPlanner:
         group = [lead]
         for sequence in islice(chain(above, below), most - 1):
             longer = [*group, sequence]
-            if len(longer) * length > self._batch_tokens or self._batch_seconds(longer, length) > seconds:
+            if len(longer) * length > self._batch_tokens or self._batch_seconds(longer, length) > time.seconds:
                 break
             group = longer
         return [Chunk(sequence, length) for sequence in sorted(group, key=lambda sequence: sequence.number)]
+
+    def _length(self, lead: Sequence, time: PrefillTime) -> int:
+        return self._costs.chunk(time, lead.stretch, self._batch_tokens, lead.cells)
 
     def _batch_seconds(self, sequences: list[Sequence], length: int) -> float:
         return self._costs.prefill.estimate(length, mean_cells(sequences), len(sequences))

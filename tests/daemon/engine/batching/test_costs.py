@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.engine.batching.costs import CHUNKS, StepCosts
+from car_daemon.engine.batching.costs import CHUNKS, PrefillTime, StepCosts
 
 SIZES = st.integers(1, 600)
 SECONDS = st.floats(0.0001, 10.0)
@@ -58,8 +58,14 @@ def test_an_estimate_is_never_below_all_that_was_seen(seen: list[tuple[int, floa
     assert curve.estimate(size) >= min((seconds for _, seconds in seen), default=0.0) * 0.999
 
 
-def chunk(costs: StepCosts, seconds: float, remaining: int, most: int, depth: int = 0, target: float = 100.0) -> int:
-    return costs.chunk_within(seconds, remaining, most, depth, target=target)
+def chunk(costs: StepCosts, seconds: float, remaining: int, most: int, depth: int = 0) -> int:
+    return costs.chunk(PrefillTime(seconds), remaining, most, depth)
+
+
+def chunk_beside(costs: StepCosts, decoded: float, target: float, depth: int, remaining: int = 1000) -> int:
+    """Return the chunk after a decode of so many seconds."""
+    left = max(0.0, target - decoded)
+    return costs.chunk(PrefillTime(left, decoded, left), remaining, 512, depth)
 
 
 def prefill_costs(seconds_a_token: float) -> StepCosts:
@@ -130,46 +136,22 @@ def test_a_chunk_deep_in_a_prompt_costs_more_and_the_begin_of_the_next_one_does_
     assert chunk(costs, 0.06, 1000, 512, depth=1000) == 16
 
 
-def test_a_smallest_chunk_that_takes_longer_than_target_for_its_depth_is_halved() -> None:
-    costs = StepCosts(prefill={16: 0.02, 64: 0.06})
-    costs.prefill.observe(16, 0.2, 4000)
-    assert chunk(costs, 0.03, 1000, 512, depth=4000, target=0.15) == 8
-    assert chunk(costs, 0.03, 1000, 512, depth=4000, target=0.25) == 16
-    assert chunk(costs, 0.03, 1000, 512, depth=4000, target=0.08) == 4
-    assert chunk(costs, 0.03, 1000, 512, depth=4000, target=0.06) == 2
-    assert chunk(costs, 0.03, 1000, 512, depth=40000, target=0.06) == 2
-    assert chunk(costs, 0.03, 1000, 512, depth=100, target=0.15) == 16
-    assert chunk(costs, 0.01, 1000, 512, depth=100, target=0.015) == 16
-
-
-def test_a_smallest_chunk_is_not_halved_where_most_of_it_is_not_for_its_depth() -> None:
-    costs = StepCosts(prefill={16: 0.02})
-    costs.prefill.observe(16, 0.038, 1000)
-    assert chunk(costs, 0.0, 1000, 512, depth=1000, target=0.015) == 16
-    assert chunk(costs, 0.0, 1000, 512, depth=1200, target=0.015) == 8
-
-
-def test_half_a_smallest_chunk_is_halved_again_by_what_itself_costs() -> None:
-    costs = StepCosts(prefill={8: 0.01, 16: 0.02})
-    costs.prefill.observe(16, 0.06, 1000)
-    assert chunk(costs, 0.0, 1000, 512, depth=1000, target=0.0) == 4
-
-
-def test_a_smallest_chunk_is_not_halved_where_it_fits_into_the_time() -> None:
-    costs = StepCosts(prefill={8: 0.01, 16: 0.02})
-    costs.prefill.observe(16, 0.2, 4000)
-    assert chunk(costs, 0.10, 1000, 512, depth=4000, target=0.015) == 8
-    assert chunk(costs, 0.06, 1000, 512, depth=4000, target=0.015) == 4
-
-
-def test_a_stall_that_made_the_smallest_chunks_look_expensive_is_corrected_by_them() -> None:
+def test_chunks_of_a_few_tokens_bound_what_a_stall_made_look_expensive() -> None:
     costs = StepCosts(prefill={16: 0.02})
     costs.prefill.observe(16, 0.6, 300)
-    assert chunk(costs, 0.08, 1000, 512, depth=400, target=0.12) == 2
     costs.prefill.observe(2, 0.02, 400)
     assert costs.prefill.estimate(16, 400) == pytest.approx(0.02 + 16 * 0.01)
     costs.prefill.observe(2, 0.9, 400)
     assert costs.prefill.estimate(16, 400) == pytest.approx(0.02 + 16 * 0.01)
+
+
+def test_a_stall_that_made_the_smallest_chunk_look_expensive_is_corrected_by_the_next_ones() -> None:
+    costs = StepCosts(prefill={16: 0.02, 64: 0.06})
+    costs.prefill.observe(16, 0.6, 300)
+    for depth in range(316, 316 + 20 * 16, 16):
+        length = chunk_beside(costs, 0.03, 0.12, depth)
+        costs.prefill.observe(length, 0.02 * length / 16, depth)
+    assert 0.03 + 0.02 * chunk_beside(costs, 0.03, 0.12, 700) / 16 <= 0.12 + 0.02
 
 
 def test_what_depth_costs_is_learned_for_every_size_by_itself() -> None:
@@ -224,22 +206,46 @@ def test_a_size_never_seen_at_depth_costs_as_its_nearest_for_each_token_and_cell
     assert costs.prefill.estimate(256, 2000) == pytest.approx(4 * (0.06 + 0.16))
     costs.prefill.observe(128, 0.43, 2000)
     assert costs.prefill.estimate(256, 2000) == pytest.approx(2 * 0.43)
-    assert costs.prefill.estimate(16, 2000) == pytest.approx(0.02 + 1.5 * 0.16 / 4)
+    assert costs.prefill.estimate(16, 2000) == pytest.approx(0.02 + 2.5 * 0.16 / 4)
     costs.prefill.observe(24, 0.13, 2000)
     assert costs.prefill.estimate(48, 2000) == pytest.approx(0.253, rel=0.01)
 
 
-def test_deep_in_a_prompt_a_tile_may_take_longer_than_there_is_time_where_a_token_of_it_costs_far_less() -> None:
+def test_what_was_learned_near_the_start_of_a_prompt_counts_as_at_least_what_is_known_deeper() -> None:
+    costs = StepCosts(prefill={16: 0.02, 32: 0.04, 48: 0.05, 64: 0.06})
+    costs.prefill.observe(48, 0.06, 300)
+    costs.prefill.observe(32, 0.04 + 32 * 2000 * 2e-6, 2000)
+    assert costs.prefill.estimate(48, 2000) >= 48 * 2000 * 1.8e-6
+    assert costs.prefill.estimate(48, 300) == pytest.approx(0.06)
+
+
+def test_the_first_cost_that_is_seen_far_deeper_than_before_replaces_what_was_known() -> None:
+    costs = StepCosts(prefill={16: 0.02})
+    costs.prefill.observe(16, 0.02 + 16 * 256 * 2e-6, 256)
+    costs.prefill.observe(16, 0.02 + 16 * 2560 * 3e-6, 2560)
+    assert costs.prefill.estimate(16, 2560) == pytest.approx(0.02 + 16 * 2560 * 3e-6, rel=0.05)
+
+
+def deep_costs(untiled: float, tiled: float) -> StepCosts:
+    """Return costs with these prices of a cell to a token, learned after 1,000 cells."""
     costs = StepCosts(prefill={16: 0.014, 64: 0.036, 256: 0.14})
-    costs.prefill.observe(24, 0.081, 1000)
-    costs.prefill.observe(64, 0.125, 1000)
-    assert chunk(costs, 0.1, 1000, 512, depth=1000, target=0.12) == 64
-    assert chunk(costs, 0.06, 1000, 512, depth=1000, target=0.12) < 24
-    assert chunk(costs, 0.1, 60, 512, depth=1000, target=0.12) == 24
-    assert chunk(costs, 0.1, 1000, 32, depth=1000, target=0.12) == 24
-    for _ in range(30):
-        costs.prefill.observe(24, 0.055, 1000)
-    assert chunk(costs, 0.1, 1000, 512, depth=1000, target=0.12) == 32
+    for size in CHUNKS[:6]:
+        price = tiled if size >= 64 else untiled
+        costs.prefill.observe(size, costs.prefill.estimate(size) + price * size * 1000, 1000)
+    return costs
+
+
+def test_deep_in_a_prompt_a_chunk_exceeds_the_target_by_up_to_the_smallest_one_where_the_prompt_would_be_slow() -> None:
+    costs = deep_costs(untiled=3e-6, tiled=1.1e-6)
+    least = costs.prefill.estimate(16, 1000)
+    length = chunk_beside(costs, 0.025, 0.06, depth=1000)
+    assert length > 16
+    assert 0.06 < 0.025 + costs.prefill.estimate(length, 1000) <= 0.06 + least
+
+
+def test_a_prompt_that_is_read_at_half_of_its_pace_alone_keeps_to_the_target() -> None:
+    costs = deep_costs(untiled=1.1e-6, tiled=1.1e-6)
+    assert 0.025 + costs.prefill.estimate(chunk_beside(costs, 0.025, 0.12, depth=1000), 1000) <= 0.12
 
 
 def test_a_chunk_never_costs_more_than_its_halves() -> None:
@@ -333,16 +339,16 @@ def test_beyond_the_measured_sizes_costs_grow_at_most_in_proportion(measured: di
     assert 0 < found <= measured[last] * (last + more) / last * 1.001
 
 
-@given(st.floats(0.0, 0.1), st.integers(2048, 10_000))
-def test_on_a_gpu_a_chunk_amortizes_the_launch(seconds: float, remaining: int) -> None:
-    length = chunk(gpu_costs(), seconds, remaining, 2048, target=0.12)
-    spent = gpu_seconds(length)
-    assert spent <= max(seconds, 1.25 * gpu_seconds(16)) * 1.001
+@given(st.floats(0.003, 0.1), st.integers(2048, 10_000))
+def test_on_a_gpu_a_chunk_amortizes_the_launch(target: float, remaining: int) -> None:
+    length = chunk_beside(gpu_costs(), gpu_seconds(8), target, 0, remaining)
+    assert gpu_seconds(8) + gpu_seconds(length) <= (target + gpu_seconds(16)) * 1.001
     assert length >= 48
-    # The next longer chunk would exceed the time.
-    longer = next((size for size in CHUNKS if size > length), None)
-    assert longer is None or gpu_seconds(longer) > max(seconds, 1.25 * gpu_seconds(16)) * 0.999
+    # A longer chunk would exceed the time, or the prompt is read at half of its pace alone with this one.
+    longer = next((size for size in CHUNKS if length < size <= 512), None)
+    slow = gpu_seconds(8) + gpu_seconds(length) > 2 * gpu_seconds(512) / 512 * length
+    assert longer is None or gpu_seconds(longer) + gpu_seconds(8) > target + (gpu_seconds(16) * 0.999 if slow else 0)
 
 
-def test_where_costs_are_in_proportion_no_chunk_is_longer_for_the_launch() -> None:
-    assert chunk(StepCosts(prefill={16: 0.016, 64: 0.064, 256: 0.256}), 0.001, 1000, 512, target=0.12) == 16
+def test_without_any_time_the_smallest_chunk_is_read() -> None:
+    assert chunk(StepCosts(prefill={16: 0.016, 64: 0.064, 256: 0.256}), 0.001, 1000, 512) == 16
