@@ -41,7 +41,7 @@ ORDER = (
 # The engine's packages likewise; they may import those below and none of the daemon's but these.
 ENGINE_ORDER = (
     ("engine.batching", "engine.grammar"),
-    ("engine.output", "engine.images"),
+    ("engine.output", "engine.images", "engine.stored"),
     ("engine.prompt", "engine.runner"),
     ("engine.llama",),
     ("engine",),

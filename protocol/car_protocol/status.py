@@ -45,6 +45,8 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
         int,
         note("of `rss_bytes`: cells of parked requests and of prefixes, at most `saved_bytes` of the configuration"),
     ] = 0
+    stored_hits: Annotated[int, note("of `cache_hits`: requests whose cells were read from a file of `cache_dir`")] = 0
+    stored_bytes: Annotated[int, note("of the files of `cache_dir` that the engine may use")] = 0
     restored_tokens: Annotated[int, note("tokens of parked requests whose cells came back from host memory")] = 0
     recomputed_tokens: Annotated[int, note("tokens of parked requests that were computed again")] = 0
     sandbox: Annotated[list[str], note('what the kernel lets the process not do; empty with `sandbox = "off"`')] = []

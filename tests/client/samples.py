@@ -126,6 +126,8 @@ def status(socket: str) -> dict[str, Any]:
         "cached_tokens": 100,
         "evicted_sequences": 0,
         "saved_bytes": 0,
+        "stored_hits": 0,
+        "stored_bytes": 0,
         "restored_tokens": 0,
         "recomputed_tokens": 0,
         "utilisation": 0.25,

@@ -210,6 +210,8 @@ def _settings(
         saved_bytes=file.scheduler.saved_bytes,
         step_target_ms=file.scheduler.step_target_ms,
         curves=cache_folder(env) / "curves",
+        cache_dir=_cells_folder(file),
+        cache_bytes=file.scheduler.cache_bytes,
         threads=table.threads,
         gpu_layers=gpu_layers,
         kv_type=table.kv_type,
@@ -269,6 +271,17 @@ def _expanded(path: str, key: str) -> Path:
         return expanded(path)
     except NotLocated as error:
         raise ConfigError(f"{key}: {error}", key) from error
+
+
+def _cells_folder(file: ConfigFile) -> Path | None:
+    """Return the folder of stored cells; raises ConfigError where it would depend on the folder of the start."""
+    if file.scheduler.cache_dir is None:
+        return None
+    key = "scheduler.cache_dir"
+    folder = _expanded(file.scheduler.cache_dir, key)
+    if not folder.is_absolute():
+        raise ConfigError(f"{key}: {str(folder)!r} is relative: give an absolute path, or one that begins with ~", key)
+    return folder
 
 
 def _with_flags(settings: ModelSettings, flags: Flags) -> ModelSettings:

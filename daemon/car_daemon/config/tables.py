@@ -8,7 +8,16 @@ from car_daemon.host import event_log
 from car_daemon.host.devices import AUTO, PATTERN, PATTERN_OR_AUTO
 from car_daemon.host.pressure import PressureLimits
 from car_daemon.ipc.types import KvType, Sandbox, Tags, ToolStyle
-from car_daemon.models.settings import MARGIN_BYTES, MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS, Needs, Place, Spread
+from car_daemon.models.settings import (
+    CACHE_BYTES,
+    MARGIN_BYTES,
+    MAX_ITL_MS,
+    SAVED_BYTES,
+    STEP_TARGET_MS,
+    Needs,
+    Place,
+    Spread,
+)
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.scheduler import DEFAULT_AGE_AFTER_S
 from car_protocol.conversation import ReasoningMode
@@ -67,11 +76,16 @@ class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SchedulerTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[scheduler]`; the cells of parked requests are kept in up to `saved_bytes` of host memory."""
+    """`[scheduler]`; the cells of parked requests are kept in up to `saved_bytes` of host memory.
+
+    With `cache_dir`, prefixes survive their engine in files: up to `cache_bytes` for each model on each kind of device.
+    """
 
     step_target_ms: Positive = STEP_TARGET_MS
     age_after_s: Annotated[float, Meta(ge=0, le=86_400)] = DEFAULT_AGE_AFTER_S
     saved_bytes: Annotated[int, Meta(ge=0)] = SAVED_BYTES
+    cache_dir: PathText | None = None
+    cache_bytes: Annotated[int, Meta(ge=2**20, le=2**62)] = CACHE_BYTES
 
 
 class FairnessTable(Struct, frozen=True, forbid_unknown_fields=True):

@@ -42,6 +42,8 @@ from car_daemon.engine.runner.running import Abilities, RunningRequests
 from car_daemon.engine.runner.sampling_turns import SamplingTurns
 from car_daemon.engine.runner.stepper import Stepper
 from car_daemon.engine.runner.texts import CannotEmbed, Texts
+from car_daemon.engine.storage import open_store
+from car_daemon.engine.stored.cell_store import CellStore
 from car_daemon.host.cores import usable_cpus
 from car_daemon.ipc.frames import FromEngine, Heartbeat, Load, Ready, RunningJob, Warned
 from car_daemon.ipc.inbox import Forgotten, Inbox
@@ -63,6 +65,7 @@ class Assembled:
     loop: EngineLoop
     tokenizer: TokenizerThread
     encoder: Encoder | None
+    store: CellStore | None
     ready: Ready
     curve_check: CurveCheck
     placed: PlacedModel
@@ -149,7 +152,7 @@ class Assembly:
             inputs=size.inputs,
             sandbox=limited,
         )
-        return Assembled(loop, tokenizer, encoder, ready, curve_check, loaded.placed)
+        return Assembled(loop, tokenizer, encoder, self._store, ready, curve_check, loaded.placed)
 
     def _encoder(self, projector: Vision) -> Encoder:
         return Encoder(self._loaded.senses.decode_image or _refuse_image, projector, self._images, self._commands.put)
@@ -207,7 +210,15 @@ class Assembly:
             stacks = 2 * STACK_BYTES
             images = PIECE_CACHE_BYTES + AHEAD_BYTES + positions * loaded.senses.projector.width * _FLOAT_BYTES
             images += _AUDIO_BYTES if loaded.senses.projector.takes_audio else 0
-        return self._load.saved_bytes + logits + size.sequence_bytes.of(self._text_tokens) + images + stacks
+        later = self._load.saved_bytes + logits + size.sequence_bytes.of(self._text_tokens) + images + stacks
+        if self._store is not None:
+            # Cells that are written, cells that are read, and the thread that does it.
+            later += 2 * size.sequence_bytes.of(loaded.context.context_tokens) + STACK_BYTES
+        return later
+
+    @cached_property
+    def _store(self) -> CellStore | None:
+        return open_store(self._load, self._loaded, self._commands.put, self._send)
 
     def _open_embedder(self) -> Embedder:
         loaded, threads = self._loaded, self._loaded.size.threads
@@ -263,6 +274,7 @@ class Assembly:
                 saved,
                 moves,
                 self._commands.expected,
+                self._store,
                 reuses=loaded.cuts_tails,
             ),
             sampling=sampling,

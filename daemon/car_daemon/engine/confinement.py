@@ -15,10 +15,11 @@ from pathlib import Path
 from car_daemon.host import kernel_sandbox
 from car_daemon.host.devices import CPU
 from car_daemon.host.kernel_sandbox import READ, USE_DEVICE, WRITE, PathRule
+from car_daemon.host.private_folder import PrivateFolder
 from car_daemon.host.process_limits import lower_limit
 from car_daemon.ipc.frames import Load
 
-# Curves are a few KB; the caches of a GPU driver may have files of this size.
+# Curves are a few KB; the caches of a GPU driver may have files of this size. Files of cells may be larger.
 _FILE_BYTES = 1 << 30
 # More threads than all engines start; the limit counts those of the whole user, whose programs come and go.
 _MORE_THREADS = 4096
@@ -35,9 +36,9 @@ _LIBRARIES = ("LLAMA_CPP_LIB_PATH", "MTMD_CPP_LIB")
 _DRIVER_CACHES = (".nv", ".cache/mesa_shader_cache", ".cache/nvidia", ".cache/AMD")
 
 
-def limit_resources() -> None:
+def limit_resources(file_bytes: int = _FILE_BYTES) -> None:
     """Bound the size of files and the number of threads."""
-    lower_limit(resource.RLIMIT_FSIZE, _FILE_BYTES)
+    lower_limit(resource.RLIMIT_FSIZE, file_bytes)
     try:
         # The fourth field is the number of threads that run and of all, also of users in other containers.
         running = Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[2]
@@ -50,7 +51,7 @@ def confine(load: Load) -> list[str]:
     """Confine the process to the files of a load, before its first thread; return the means in force."""
     if load.sandbox == "off":
         return []
-    limit_resources()
+    limit_resources(max(_FILE_BYTES, load.cells_bytes))
     found = []
     if kernel_sandbox.hide_memory():
         found.append("not dumpable")
@@ -61,6 +62,10 @@ def confine(load: Load) -> list[str]:
         # A rule needs a folder that exists; the curve is measured later.
         with contextlib.suppress(OSError):
             os.makedirs(load.curves, exist_ok=True)
+    if load.cells is not None:
+        # One that cannot be used is reported once the model is loaded.
+        with contextlib.suppress(OSError), PrivateFolder(Path(load.cells)):
+            pass
     abi = kernel_sandbox.restrict_files(rules_of(load, os.environ))
     return [*found, f"landlock {abi}"] if abi else found
 
@@ -75,12 +80,14 @@ def confine_loaded(load: Load) -> list[str]:
 def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
     """Yield the files that an engine needs, and what it may do to them."""
     libraries = [*env.get("LD_LIBRARY_PATH", "").split(":"), *(env.get(name, "") for name in _LIBRARIES)]
-    for path in [*_SYSTEM, *_python_files(), *libraries, *_files_of(load)]:
+    for path in [*_SYSTEM, *_python_files(), *libraries, *files_of(load)]:
         if path:
             yield PathRule(path, READ)
     yield PathRule("/dev/null", USE_DEVICE)
     if load.curves is not None:
         yield PathRule(load.curves, WRITE)
+    if load.cells is not None:
+        yield PathRule(load.cells, WRITE)
     if load.device != CPU or load.gpu_layers:
         yield PathRule("/dev", USE_DEVICE)
         yield PathRule("/proc/self", READ | kernel_sandbox.Access.WRITE_FILE)
@@ -90,7 +97,7 @@ def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
                 yield PathRule(folder, WRITE)
 
 
-def _files_of(load: Load) -> Iterator[str]:
+def files_of(load: Load) -> Iterator[str]:
     """Yield the model's files, which llama.cpp finds by the form of their names, and the files beside them."""
     model = Path(load.path)
     yield load.path

@@ -21,6 +21,7 @@ from car_daemon.engine.memory_limits import STACK_BYTES
 from car_daemon.engine.prompt.job_progress import JobProgress
 from car_daemon.engine.prompt.preparer import QueuedJob
 from car_daemon.engine.runner.commands import Commands
+from car_daemon.engine.runner.idle_storing import StoreAll
 from car_daemon.ipc.codec import FrameReader, decode_to_engine, encode_frame
 from car_daemon.ipc.frames import (
     Detokenize,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from car_daemon.engine.assembly import Assembled
 
 _HEARTBEAT_S = 1.0
+# The daemon kills an engine a second after it closed the link.
+_STORE_S = 0.8
 _READ_BYTES = 1 << 18
 _PROGRESS_STEP = 0.05
 # Added to the process's score, so that the kernel ends an engine before the daemon or programs of users.
@@ -120,12 +123,14 @@ class EngineProcess:
         faulthandler.enable()
         dump_stacks_on_signal()
         try:
-            return self._intake()
+            code = self._intake()
         except (DaemonGone, ConnectionError):
             # The daemon was killed.
-            return 0
+            code = 0
         except Exception as error:  # noqa: BLE001 - reported like the failure of any other thread
             self._fail("intake", error)
+        self._store_cells()
+        return code
 
     def _intake(self) -> int:
         poll = select.poll()
@@ -167,6 +172,13 @@ class EngineProcess:
                     return False
         return True
 
+    def _store_cells(self) -> None:
+        """Let the loop store what is worth it, if it has nothing else to do; what takes longer is lost."""
+        if self._engine is not None and self._engine.store is not None:
+            end = StoreAll()
+            self._commands.put(end)
+            end.done.wait(_STORE_S)
+
     def _found_devices(self) -> list[DeviceMemory]:
         from car_daemon.engine.llama.devices import readings
         from car_daemon.engine.llama.library import silence
@@ -191,6 +203,8 @@ class EngineProcess:
         self._start("tokenizer", engine.tokenizer.run)
         if engine.encoder is not None:
             self._start("encoder", engine.encoder.run)
+        if engine.store is not None:
+            self._start("store", engine.store.run)
         send(engine.ready)
         # The objects of the model live as long as the process, and scanning them again would delay a step.
         gc.collect()

@@ -59,7 +59,7 @@ def size_of(load: Load, model: LlamaModel, placed: PlacedModel, send: Callable[[
         packed=load.packed,
         library=library_build(),
         kv_type=load.kv_type,
-        layers=_layers(load, placed),
+        layers=layers_of(load, placed),
     )
     curve_file = CurveFile(Path(load.curves) if load.curves else None, identity)
     each = sequence_bytes(model, threads)
@@ -88,7 +88,7 @@ def size_of(load: Load, model: LlamaModel, placed: PlacedModel, send: Callable[[
     return Size(threads, free_bytes, each, curve_file, curve, declared)
 
 
-def _layers(load: Load, placed: PlacedModel) -> str:
+def layers_of(load: Load, placed: PlacedModel) -> str:
     """Return where the layers are, because a part of a model on a GPU takes other times than all of it."""
     if placed.placement is None:
         return str(load.gpu_layers) if load.gpu_layers else ""

@@ -255,4 +255,19 @@ def load_of(entry: ModelEntry, replica: Replica, facts: Sequence["Facts"], *, pa
         budget_bytes=entry.budget_bytes,
         sandbox=settings.sandbox,
         margin_bytes=settings.margin_bytes,
+        cells=_cells_folder(entry, replica),
+        cells_bytes=settings.cache_bytes if settings.cache_dir is not None else 0,
     )
+
+
+def _cells_folder(entry: ModelEntry, replica: Replica) -> str | None:
+    """Return the folder of a replica's stored cells: a file that means harm can read those of its own model alone.
+
+    An engine on another machine stores none: the prompts of this machine's users stay on its disks.
+    """
+    settings = entry.settings
+    if settings.cache_dir is None or settings.placed:
+        return None
+    # A name may have slashes, or be that of the folder above.
+    name = "".join(each if each.isalnum() or each in "-_" else f"%{ord(each):x}" for each in entry.name)
+    return str(settings.cache_dir / name / replica.device)

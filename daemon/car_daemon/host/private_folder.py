@@ -4,15 +4,24 @@ import contextlib
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from car_daemon.host.regular_file import read_bounded
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
+
+
+class Entry(NamedTuple):
+    """A regular file of the folder: its size in bytes, and its time of change in seconds."""
+
+    name: str
+    size: int
+    modified_s: float
 
 
 class PrivateFolder:
@@ -47,28 +56,57 @@ class PrivateFolder:
     ) -> None:
         os.close(self._descriptor)
 
-    def read(self, name: str) -> bytes:
-        """Return the content of a file of this user that others cannot write to; raises OSError, also for any other."""
+    def open(self, name: str) -> BufferedReader:
+        """Open a file of this user that others cannot write to; raises OSError, also for any other."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-        with open(os.open(name, flags, dir_fd=self._descriptor), "rb") as file:
-            facts = os.fstat(file.fileno())
-            _check_owner(facts)
-            if facts.st_mode & _OTHERS_WRITE or not stat.S_ISREG(facts.st_mode):
-                raise OSError(errno.EPERM, "others can write to the file")
+        file = open(os.open(name, flags, dir_fd=self._descriptor), "rb")  # noqa: SIM115 - for the caller
+        try:
+            _check_file(os.fstat(file.fileno()))
+        except OSError:
+            file.close()
+            raise
+        return file
+
+    def read(self, name: str) -> bytes:
+        """Return the content of such a file of at most 1 MiB; raises OSError."""
+        with self.open(name) as file:
             return read_bounded(file)
 
-    def write(self, name: str, data: bytes) -> None:
+    @property
+    def entries(self) -> list[Entry]:
+        """The regular files, the oldest first; raises OSError."""
+        found = []
+        for name in os.listdir(self._descriptor):
+            with contextlib.suppress(FileNotFoundError):  # another process may remove files
+                facts = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+                if stat.S_ISREG(facts.st_mode):
+                    found.append(Entry(name, facts.st_size, facts.st_mtime))
+        return sorted(found, key=lambda entry: entry.modified_s)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there; raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._descriptor)
+
+    def write(self, name: str, *parts: bytes | memoryview) -> None:
         """Replace a file in one step; raises OSError."""
         draft = f"{name}.{os.getpid()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         try:
             with open(os.open(draft, flags, _FILE_MODE, dir_fd=self._descriptor), "wb") as file:
-                file.write(data)
+                for part in parts:
+                    file.write(part)
             os.replace(draft, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
         except OSError:
             with contextlib.suppress(OSError):
                 os.unlink(draft, dir_fd=self._descriptor)
             raise
+
+
+def _check_file(facts: os.stat_result) -> None:
+    _check_owner(facts)
+    if facts.st_mode & _OTHERS_WRITE or not stat.S_ISREG(facts.st_mode):
+        raise OSError(errno.EPERM, "others can write to the file")
 
 
 def _check_owner(facts: os.stat_result) -> None:

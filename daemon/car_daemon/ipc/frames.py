@@ -59,7 +59,8 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     """First frame to an engine: the model, how to decide capacity, where cost curves are kept.
 
     `budget_bytes` bounds the memory that counts as free; `packed` lets weights be repacked for the cores;
-    `margin_bytes` bounds the memory that the engine allocates after the load, None for no bound.
+    `margin_bytes` bounds the memory that the engine allocates after the load, None for no bound. Cells are stored in
+    the folder `cells`, in files of at most `cells_bytes` in all; None for no files.
     """
 
     path: str
@@ -86,6 +87,8 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     budget_bytes: int | None = None
     sandbox: Sandbox = "strict"
     margin_bytes: int | None = None
+    cells: str | None = None
+    cells_bytes: int = 0
 
 
 class Chat(Struct, frozen=True, kw_only=True):

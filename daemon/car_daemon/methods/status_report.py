@@ -117,6 +117,8 @@ class StatusReport:
             cached_tokens=counters.total("cached_tokens"),
             evicted_sequences=counters.total("evicted_sequences"),
             saved_bytes=counters.total("saved_bytes"),
+            stored_hits=counters.total("stored_hits"),
+            stored_bytes=counters.total("stored_bytes"),
             restored_tokens=counters.total("restored_tokens"),
             recomputed_tokens=counters.total("recomputed_tokens"),
             sandbox=[] if ready is None else ready.sandbox,

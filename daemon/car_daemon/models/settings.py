@@ -15,6 +15,7 @@ MARGIN_BYTES = 2 * 1024 * 1024 * 1024
 MAX_ITL_MS = 150
 SAVED_BYTES = 512 * 1024 * 1024
 STEP_TARGET_MS = 120
+CACHE_BYTES = 4 * 1024 * 1024 * 1024
 
 Place = Literal["here", "ray"]
 Spread = bool | Literal["strict"]
@@ -46,6 +47,8 @@ class ModelSettings(Struct, frozen=True):
     saved_bytes: int = SAVED_BYTES
     step_target_ms: int = STEP_TARGET_MS
     curves: Path | None = None
+    cache_dir: Path | None = None
+    cache_bytes: int = CACHE_BYTES
     threads: int | None = None
     gpu_layers: int = 0
     kv_type: KvType = "f16"

@@ -17,6 +17,7 @@ _ENGINE_GAUGES = (
     ("kv_cache_bytes_used", "KV cache used by running requests.", "kv_bytes_used"),
     ("kv_cache_bytes_capacity", "KV cache of all sequences.", "kv_bytes_capacity"),
     ("engine_utilisation_ratio", "Fraction of the time that the engine computes.", "utilisation"),
+    ("stored_cells_bytes", "Files of prefixes in cache_dir.", "stored_bytes"),
     ("decode_tokens_per_second", "Tokens sampled a second, lately.", "decode_tokens_per_s"),
     ("prefill_tokens_per_second", "Prompt tokens computed a second, lately.", "prefill_tokens_per_s"),
 )
@@ -24,6 +25,7 @@ _ENGINE_COUNTERS = (
     ("engine_restarts", "Engines started in place of a dead one.", "restarts"),
     ("prefix_cache_hits", "Requests that found a part of their prompt in the cache.", "cache_hits"),
     ("prefix_cache_tokens", "Prompt tokens found in the cache.", "cached_tokens"),
+    ("stored_prefix_hits", "Requests that went on from a file of cache_dir.", "stored_hits"),
     ("evicted_sequences", "Cached prefixes evicted from their sequence.", "evicted_sequences"),
     ("restored_tokens", "Tokens of parked requests whose cells came back.", "restored_tokens"),
     ("recomputed_tokens", "Tokens of parked requests that were computed again.", "recomputed_tokens"),

@@ -27,6 +27,14 @@ def test_models_share_what_is_free_and_stay_for_ten_minutes_unless_it_says_other
     assert (config.budget_bytes, model.keep_alive_s, model.pinned) == (None, 600.0, False)
 
 
+def test_prefixes_are_stored_only_where_a_folder_is_configured(tmp_path: Path) -> None:
+    without = loaded(tmp_path, '[models.m]\npath = "m.gguf"\n').models["m"]
+    assert without.cache_dir is None
+    text = '[scheduler]\ncache_dir = "~/cells"\ncache_bytes = 1048576\n[models.m]\npath = "m.gguf"\n'
+    model = loaded(tmp_path, text).models["m"]
+    assert (model.cache_dir, model.cache_bytes) == (Path.home() / "cells", 1 << 20)
+
+
 def test_the_memory_budget_and_keep_alive_of_the_file_are_used(tmp_path: Path) -> None:
     text = '[memory]\nbudget_bytes = 9000000000\n[models.m]\npath = "m.gguf"\nkeep_alive_s = 0.5\npinned = true\n'
     config = loaded(tmp_path, text)
@@ -71,6 +79,9 @@ def test_every_replica_has_its_device_and_its_layers(
     ("text", "key"),
     [
         ("[memory]\nbudget = 1\n", "memory.budget"),
+        ('[scheduler]\ncache_dir = "cells"\n', "scheduler.cache_dir"),
+        ('[scheduler]\ncache_dir = "~nobody-of-this-name/cells"\n', "scheduler.cache_dir"),
+        ("[scheduler]\ncache_bytes = 1000\n", "scheduler.cache_bytes"),
         ("[memory]\nbudget_bytes = 0\n", "memory.budget_bytes"),
         ("[memory]\nengine_margin_bytes = 268435455\n", "memory.engine_margin_bytes"),
         ('[memory]\nengine_margin_bytes = "on"\n', "memory.engine_margin_bytes"),

@@ -8,6 +8,7 @@ from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.reuse.move_costs import SAVE_BYTE_S, MoveCosts
+from car_daemon.engine.batching.reuse.stored_cells import CellStore
 from car_daemon.engine.batching.saved_cells import SavedCells
 from car_daemon.engine.batching.sequence import Sequence as BatchSequence
 from car_daemon.engine.batching.table import SequenceTable
@@ -178,6 +179,18 @@ def solo(prompt: list[int], max_tokens: int) -> list[int]:
     return sampled
 
 
+class SavedState(bytes):
+    """A saved sequence, a byte a cell, and its lowest position."""
+
+    lowest: int
+
+    def __new__(cls, cells: list[int], lowest: int) -> "SavedState":
+        """Return the bytes with their lowest position."""
+        state = super().__new__(cls, cells)
+        state.lowest = lowest
+        return state
+
+
 class FakeContext:
     """A ledger of every sequence's cells.
 
@@ -212,7 +225,6 @@ class FakeContext:
         self._outputs: dict[int, tuple[int, int]] = {}
         self._window = 1_000_000 if saves_all else 2
         self._lowest: dict[int, int] = {}
-        self._saved_from: dict[int, int] = {}
 
     def moves(self) -> float:
         """Return the seconds that saving and restoring took, as a clock."""
@@ -303,9 +315,7 @@ class FakeContext:
         self._check_number(number)
         self.saves += 1
         self._moved_s += self.cell_s["save"] * len(self.cells[number])
-        saved = memoryview(bytes(self.cells[number]))
-        self._saved_from[id(saved)] = self.saved_from(number)
-        return saved
+        return memoryview(SavedState(self.cells[number], self.saved_from(number)))
 
     def restore(self, number: int, saved: memoryview) -> bool:
         """Copy a sequence in, unless `restores` is False."""
@@ -316,7 +326,8 @@ class FakeContext:
             self.cells[number] = list(saved)
             self.restored += 1
             self._moved_s += self.cell_s["restore"] * len(saved)
-            self._lowest[number] = self._saved_from[id(saved)]
+            assert isinstance(saved.obj, SavedState)
+            self._lowest[number] = saved.obj.lowest
         return self.restores
 
     def _check_shape(self, batch: Batch) -> None:
@@ -413,6 +424,7 @@ class FakeEngine:
         repeats: bool = True,
         commands: Commands | None = None,
         costs: StepCosts | None = None,
+        store: CellStore | None = None,
     ) -> None:
         self.context = context
         self.samplers = FakeSamplers()
@@ -430,7 +442,7 @@ class FakeEngine:
         self.saved = SavedCells(saved_bytes, context.attends_from)
         self.commands = commands or Commands()
         moves = MoveCosts(self.costs, context.context_tokens, context.cell_s["save"] / SAVE_BYTE_S, context.moves)
-        self.cache = PrefixCache(context, self.table, self.saved, moves, self.commands.expected, reuses=pads)
+        self.cache = PrefixCache(context, self.table, self.saved, moves, self.commands.expected, store, reuses=pads)
         clock = FakeClock(tick)
         sampling = SamplingTurns(context, likelihood, clock)
         self.running = RunningRequests(

@@ -211,7 +211,7 @@ def test_an_engine_gets_no_key_or_token_of_the_environment() -> None:
     assert passed_on(kept | secrets) == kept
 
 
-def test_an_engine_reads_all_files_of_its_model_and_writes_its_curves_alone(tmp_path: Path) -> None:
+def test_an_engine_reads_all_files_of_its_model_and_writes_its_curves_and_cells_alone(tmp_path: Path) -> None:
     load = structs.replace(
         LOAD,
         path=str(tmp_path / "m-00001-of-00003.gguf"),
@@ -219,11 +219,12 @@ def test_an_engine_reads_all_files_of_its_model_and_writes_its_curves_alone(tmp_
         projector="/p.gguf",
         chat_template="/t.jinja",
         curves="/cache/curves",
+        cells="/cache/cells/mine/cpu",
     )
     rules = {rule.path: rule.access for rule in rules_of(load, {"HOME": "/home/me", "LD_LIBRARY_PATH": "/cuda:"})}
     parts = [str(tmp_path / f"m-0000{number}-of-00003.gguf") for number in (1, 2, 3)]
     assert {rules[path] for path in (*parts, "/adapters/a.gguf", "/p.gguf", "/t.jinja", "/cuda")} == {READ}
-    assert [path for path, access in rules.items() if access == WRITE] == ["/cache/curves"]
+    assert [path for path, access in rules.items() if access == WRITE] == ["/cache/curves", "/cache/cells/mine/cpu"]
     assert not {"/", "/home", "/home/me", "/dev", "", str(tmp_path)} & rules.keys()
 
 

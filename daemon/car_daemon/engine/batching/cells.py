@@ -92,12 +92,16 @@ class CellMover:
             self._costs.declined()
         self.empty(sequence)
 
-    def save(self, sequence: Sequence) -> SavedPrefix:
-        """Copy the cells of a sequence to host memory."""
+    def copied(self, sequence: Sequence) -> SavedPrefix:
+        """Return a copy of the cells of a sequence, which is not kept."""
         assert sequence.prefix is not None
         lowest = self._context.saved_from(sequence.number)
         cells = self._costs.saving(sequence.cells, partial(self._context.save, sequence.number))
-        saved = SavedPrefix(sequence.prefix.cut(sequence.cells), cells, lowest)
+        return SavedPrefix(sequence.prefix.cut(sequence.cells), cells, lowest)
+
+    def save(self, sequence: Sequence) -> SavedPrefix:
+        """Copy the cells of a sequence to host memory."""
+        saved = self.copied(sequence)
         self._saved.keep(saved)
         return saved
 
@@ -110,13 +114,16 @@ class CellMover:
         """Return whether host memory has room for the cells of a sequence."""
         return self._saved.fits(self._context.saved_size(sequence.number))
 
-    def restore(self, saved: SavedPrefix, sequence: Sequence, tokens: int) -> None:
-        """Continue a started sequence with saved cells; without any if llama.cpp refuses."""
+    def restore(self, saved: SavedPrefix, sequence: Sequence, tokens: int) -> bool:
+        """Continue a started sequence with saved cells; without any, and False, if llama.cpp refuses."""
         if not self._costs.restoring(len(saved.prefix), partial(self._context.restore, sequence.number, saved.cells)):
+            # A state that is read in part leaves cells behind.
+            self._context.cut(sequence.number, 0)
             sequence.reuse(0)
-            return
+            return False
         self._saved.touch(saved)
         self._reuse(sequence, tokens)
+        return True
 
     def copy(self, source: Sequence, sequence: Sequence, tokens: int) -> None:
         """Continue a started sequence with cells of another one."""

@@ -7,6 +7,9 @@ from car_daemon.engine.batching.reuse.expected import Expected, cells_of
 from car_daemon.engine.batching.reuse.followers import Followers
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.reuse.starts import Starts
+from car_daemon.engine.batching.reuse.stored_cells import CellStore, StoredCells
+from car_daemon.engine.batching.reuse.stored_prefix import StoredPrefix
+from car_daemon.engine.batching.reuse.storing import Storing
 from car_daemon.engine.batching.reuse.worth import Worth
 from car_daemon.engine.batching.saved_cells import SavedCells, SavedPrefix
 from car_daemon.engine.batching.sequence import Sequence
@@ -15,7 +18,10 @@ from car_daemon.ipc.types import NO_ADAPTERS, AdapterSet
 
 
 class PrefixCache:
-    """Start and retire requests; `reuses` is False where the model's memory cannot drop a tail."""
+    """Start and retire requests; `reuses` is False where the model's memory cannot drop a tail.
+
+    Without a store cells end with the engine.
+    """
 
     def __init__(
         self,
@@ -24,6 +30,7 @@ class PrefixCache:
         saved: SavedCells,
         costs: MoveCosts,
         expected: Expected,
+        store: CellStore | None = None,
         *,
         reuses: bool,
     ) -> None:
@@ -35,7 +42,9 @@ class PrefixCache:
         self._worth = Worth(table, saved, costs, expected)
         self._cells = CellMover(context, saved, self._reach, costs)
         self._followers = Followers(saved, costs, self._reach, self._cells)
-        self._starts = Starts(table, saved, costs, self._reach, self._worth)
+        self.stored = StoredCells(store, self._cells, costs, context.attends_from)
+        self.storing = Storing(context, table, saved, self._cells, costs, self.stored, store)
+        self._starts = Starts(table, saved, self.stored, costs, self._reach, self._worth)
         self.resident: list[int] = []  # waiting requests that would go on in idle sequences, when a request ended last
 
     def __repr__(self) -> str:
@@ -45,7 +54,7 @@ class PrefixCache:
     @property
     def counters(self) -> dict[str, float]:
         """Totals since the start, and the bytes of host memory that cells take now."""
-        return {**self._cells.counters, "saved_bytes": self._saved.bytes}
+        return {**self._cells.counters, **self.stored.counters, "saved_bytes": self._saved.bytes}
 
     def start(
         self,
@@ -92,7 +101,7 @@ class PrefixCache:
     def retire(self, sequence: Sequence, sampled: list[int]) -> None:
         """End a request; its cells stay as far as others may reuse them. `sampled` are the answer's tokens."""
         prefix = sequence.prefix
-        self._followers.leave(sequence)
+        self._leave(sequence)
         if prefix is None or not self._reuses or sequence.cells == 0:
             self._cells.empty(sequence)
             return
@@ -107,7 +116,7 @@ class PrefixCache:
 
     def discard(self, sequence: Sequence) -> None:
         """Empty a sequence whose request was parked or failed."""
-        self._followers.leave(sequence)
+        self._leave(sequence)
         self._cells.empty(sequence)
 
     def _start_cached(self, prompt: list[int], prefix: Prefix, idle: list[Sequence], order: int) -> Sequence:
@@ -129,8 +138,15 @@ class PrefixCache:
             self._cells.restore(start.source, sequence, start.tokens)
         elif start.source is not None:
             sequence.awaited = start.tokens
-            self._followers.follow(sequence, start.source)
+            if isinstance(start.source, StoredPrefix):
+                self.stored.follow(sequence, start.source)
+            else:
+                self._followers.follow(sequence, start.source)
         return sequence
+
+    def _leave(self, sequence: Sequence) -> None:
+        self._followers.leave(sequence)
+        self.stored.leave(sequence)
 
     def _empty(self, sequence: Sequence, spared: dict[int, float]) -> None:
         worth_saving = self._worth.saves(sequence, spared=spared.get(sequence.number, 0.0))

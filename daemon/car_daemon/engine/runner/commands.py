@@ -6,10 +6,11 @@ from collections.abc import Callable
 from car_daemon.engine.batching.reuse.expected import Expected
 from car_daemon.engine.images.ahead import EncodeAhead
 from car_daemon.engine.images.encoder import Encoded
+from car_daemon.engine.runner.idle_storing import Storage
 from car_daemon.ipc.frames import Forget, Halt, Park, Resume, Run, RunTexts, SetThreads
 from car_daemon.ipc.inbox import Inbox
 
-Command = Run | RunTexts | EncodeAhead | Encoded | Forget | Park | Resume | Halt | SetThreads
+Command = Run | RunTexts | EncodeAhead | Encoded | Forget | Park | Resume | Halt | SetThreads | Storage
 # Requests that are sent together arrive within a millisecond; a first token takes some tens of them.
 _TIMEOUT_S = 0.003
 
@@ -20,7 +21,7 @@ class Commands(Inbox[Command]):
     def __init__(self, timeout: float = _TIMEOUT_S, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._timeout = timeout
-        self._clock = clock
+        self.clock = clock
         self._announced = 0  # Key of the newest request in preparation; written by the intake thread.
         self.expected = Expected()  # Prompts that were prepared and wait.
         self._absent = 0  # Key of the newest announced request that did not come in time: it is not awaited again.
@@ -29,20 +30,22 @@ class Commands(Inbox[Command]):
         """Note that a prompt is being prepared; younger requests have higher keys."""
         self._announced = key
 
-    def gather(self, room: int) -> list[Command]:
+    def gather(self, room: int, idle: Callable[[], float | None] = lambda: None) -> list[Command]:
         """Block for a command, and below `room` requests shortly for announced ones; return all that came.
 
         The first chunk of one prompt delays all others, so reading them together takes less time. Each announced
-        request is awaited once.
+        request is awaited once. Meanwhile `idle` is called, and again after the seconds that it returns.
         """
-        commands = self.receive(wait=True)
-        deadline = self._clock() + self._timeout
+        commands: list[Command] = []
+        while not commands:
+            commands = self.receive(wait=True, timeout=idle())
+        deadline = self.clock() + self._timeout
         while True:
             keys = [command.key for command in commands if isinstance(command, Run)]
             announced = self._announced
             if not 0 < len(keys) < room or announced <= max(*keys, self._absent):
                 return commands
-            left = deadline - self._clock()
+            left = deadline - self.clock()
             if left <= 0:
                 self._absent = announced
                 return commands

@@ -8,6 +8,7 @@ from car_daemon.engine.batching.table import SequenceTable
 from car_daemon.engine.images.ahead import EncodeAhead
 from car_daemon.engine.images.encoder import Encoded
 from car_daemon.engine.runner.commands import Command, Commands
+from car_daemon.engine.runner.idle_storing import IdleStoring
 from car_daemon.engine.runner.running import RunningRequests
 from car_daemon.engine.runner.stepper import Stepper
 from car_daemon.engine.runner.texts import Texts
@@ -69,6 +70,7 @@ class EngineLoop:
         self._stepper = stepper
         self._phases = stepper.phases
         self._threads = threads
+        self._storing = IdleStoring(running.cache, table, commands.clock)
         self._send = send
         self.progress = LoopProgress()
 
@@ -90,7 +92,7 @@ class EngineLoop:
         """Return the commands that came; blocks for one while there is no work."""
         if self._table.busy or self._texts.busy:
             return self._commands.receive(wait=False)
-        return self._commands.gather(len(self._table.sequences))
+        return self._commands.gather(len(self._table.sequences), self._storing.wait_s)
 
     def turn(self, commands: list[Command]) -> None:
         """Apply commands, do one step and report it."""
@@ -139,4 +141,6 @@ class EngineLoop:
                 return running.handle_images(command)
             case SetThreads(threads):
                 self._threads.set(threads)
+            case _:
+                self._storing.apply(command)
         return []

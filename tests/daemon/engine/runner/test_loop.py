@@ -204,7 +204,11 @@ def test_the_progress_counts_steps_and_shows_none_between_them() -> None:
         ("table", "<SequenceTable idle=2 decode=2 started=3>"),
         ("running", "<RunningRequests running=2 tokens=4 <ParkingLot parked=1 saved=1>>"),
         ("saved", "<SavedCells bytes=3/1000 pinned=3 prefixes=0>"),
-        ("cache", "<PrefixCache followers=0 cache_hits=0 cached_tokens=0 evicted_sequences=0 saved_bytes=3>"),
+        (
+            "cache",
+            "<PrefixCache followers=0 cache_hits=0 cached_tokens=0 evicted_sequences=0"
+            " stored_hits=0 stored_bytes=0 saved_bytes=3>",
+        ),
     ],
 )
 def test_the_owners_of_state_show_their_counts(owner: str, text: str) -> None:

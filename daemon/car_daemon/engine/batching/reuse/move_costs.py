@@ -8,6 +8,7 @@ from car_daemon.engine.batching.costs import StepCosts
 # Seconds a byte until a move was made, on two cores.
 SAVE_BYTE_S = 0.43e-9
 _RESTORE_BYTE_S = 0.3 * SAVE_BYTE_S
+_READ_BYTE_S = 2e-9  # from a file that may not be in memory
 # llama.cpp copies the whole capacity of a sequence, and each of its cells for this part of saving and restoring it.
 _COPY = 0.25
 _WEIGHT = 0.2  # of a new observation
@@ -26,6 +27,7 @@ class MoveCosts:
         self._context_tokens = context_tokens
         self._clock = clock
         self._save, self._restore = SAVE_BYTE_S * cell_bytes, _RESTORE_BYTE_S * cell_bytes  # seconds a cell
+        self._read = _READ_BYTE_S * cell_bytes  # seconds a cell
 
     def __repr__(self) -> str:
         return f"<MoveCosts save={self._save * 1e6:.1f} restore={self._restore * 1e6:.1f} us/cell>"
@@ -41,6 +43,10 @@ class MoveCosts:
     def restore(self, cells: int) -> float:
         """Return the seconds to restore cells."""
         return self._restore * cells
+
+    def read(self, cells: int) -> float:
+        """Return the seconds to read cells from their file."""
+        return self._read * cells
 
     def copy(self) -> float:
         """Return the seconds to copy a sequence within the context, which no step shows apart."""
@@ -59,6 +65,10 @@ class MoveCosts:
         moved = move()
         self._restore = _learned(self._restore, (self._clock() - started) / cells)
         return moved
+
+    def was_read(self, cells: int, seconds: float) -> None:
+        """Learn from the time that it took to read cells from their file."""
+        self._read = _learned(self._read, seconds / cells)
 
     def declined(self) -> None:
         """Count cells that were not saved because that was too expensive."""

@@ -5,6 +5,8 @@ from typing import NamedTuple
 from car_daemon.engine.batching.cells import Reach
 from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
+from car_daemon.engine.batching.reuse.stored_cells import StoredCells
+from car_daemon.engine.batching.reuse.stored_prefix import StoredPrefix
 from car_daemon.engine.batching.reuse.worth import Worth
 from car_daemon.engine.batching.saved_cells import SavedCells, SavedPrefix
 from car_daemon.engine.batching.sequence import Sequence
@@ -17,15 +19,25 @@ class Start(NamedTuple):
     seconds: float  # until the prompt is computed, and those that later requests lose
     sequence: Sequence
     tokens: int = 0
-    source: SavedPrefix | Sequence | None = None  # host memory, a running request, or the sequence's own cells
+    # host memory, a file, a running request, or the sequence's own cells
+    source: SavedPrefix | StoredPrefix | Sequence | None = None
 
 
 class Starts:
     """Finds the ways to start a prompt in an idle sequence."""
 
-    def __init__(self, table: SequenceTable, saved: SavedCells, costs: MoveCosts, reach: Reach, worth: Worth) -> None:
+    def __init__(
+        self,
+        table: SequenceTable,
+        saved: SavedCells,
+        stored: StoredCells,
+        costs: MoveCosts,
+        reach: Reach,
+        worth: Worth,
+    ) -> None:
         self._table = table
         self._saved = saved
+        self._stored = stored
         self._costs = costs
         self._reach = reach
         self._worth = worth
@@ -44,6 +56,11 @@ class Starts:
         if saved is not None:
             moved = costs.restore(len(saved.prefix)) + costs.compute(saved_tokens, end)
             ways.append(Start(seconds + moved, sequence, saved_tokens, saved))
+        stored_tokens, stored = self._stored.longest(most)
+        if stored is not None and stored_tokens > saved_tokens:
+            cells = len(stored.prefix)
+            moved = costs.read(cells) + costs.restore(cells) + costs.compute(stored_tokens, end)
+            ways.append(Start(seconds + moved, sequence, stored_tokens, stored))
         busy = self.usable([each for each in self._table.sequences if each not in idle], most)
         # Of equal ones the one that has computed most.
         tokens, leader = max(busy, key=lambda found: (found[0], min(found[0], found[1].cells)), default=(0, None))

@@ -1,0 +1,1 @@
+"""Files of cells: prefixes that survive their engine."""

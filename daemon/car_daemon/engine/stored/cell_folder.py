@@ -1,0 +1,121 @@
+"""The folder of one model's files of cells, bounded in bytes and in age, and private to the user of the daemon."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from car_daemon.engine.batching.prefix import Prefix
+from car_daemon.engine.batching.reuse.stored_prefix import StoredPrefix, file_name
+from car_daemon.engine.batching.saved_cells import SavedPrefix
+from car_daemon.engine.stored.cell_file import Unusable, head_of, packed, read_cells, read_head
+from car_daemon.host.private_folder import PrivateFolder
+
+_SUFFIX = ".cells"
+# A prompt should not lie on a disk for long after its last use, and a uid may be given to another user.
+MOST_AGE_S = 7 * 24 * 3600.0
+# A write takes seconds; the draft of a process that was killed stays behind.
+_DRAFT_AGE_S = 600.0
+# The index of these is in memory.
+_MOST_FILES = 1000
+
+
+class Written(NamedTuple):
+    """A new file, and the names of those that were removed to make room."""
+
+    stored: StoredPrefix
+    removed: tuple[str, ...]
+
+
+class CellFolder:
+    """Files of at most `limit` bytes in all, the least recently used removed first.
+
+    `maker` is the digest of all that the values of cells depend on. Several engines may use one folder. `wall_clock`
+    returns seconds as the times of files are counted.
+    """
+
+    def __init__(self, path: Path, limit: int, maker: bytes, wall_clock: Callable[[], float]) -> None:
+        self._path = path
+        self.limit = limit
+        self._maker = maker
+        self._wall_clock = wall_clock
+
+    def __repr__(self) -> str:
+        return f"<CellFolder {self._path} limit={self.limit}>"
+
+    def found(self) -> list[StoredPrefix]:
+        """Return the prefixes of all files that this model can use; removes the others. Raises OSError."""
+        now = self._wall_clock()
+        found = []
+        with PrivateFolder(self._path) as folder:
+            for name, size, modified_s in folder.entries:
+                if not name.endswith(_SUFFIX):
+                    if now - modified_s > _DRAFT_AGE_S:
+                        folder.remove(name)
+                    continue
+                stored = None if now - modified_s > MOST_AGE_S else self._stored(folder, name, size)
+                if stored is None:
+                    folder.remove(name)
+                else:
+                    found.append(stored)
+        return found
+
+    def read(self, stored: StoredPrefix) -> memoryview | None:
+        """Return the cells of a file, and count it as used now; None where it cannot be used, and removes it then."""
+        try:
+            with PrivateFolder(self._path) as folder:
+                try:
+                    return self._read(folder, stored)
+                except Unusable:
+                    folder.remove(stored.name)
+        except (OSError, MemoryError):
+            # It is computed again, as if it had never been stored.
+            return None
+        return None
+
+    def write(self, saved: SavedPrefix, prefix: Prefix) -> Written:
+        """Write cells in place of the least recently used files; raises OSError."""
+        head = head_of(saved, prefix, self._maker)
+        start = packed(head)
+        name, size = file_name(prefix), len(start) + len(saved.cells)
+        with PrivateFolder(self._path) as folder:
+            removed = self._make_room(folder, size, name)
+            folder.write(name, start, saved.cells)
+        return Written(StoredPrefix(prefix, saved.lowest, name, size), removed)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there; raises OSError."""
+        with PrivateFolder(self._path) as folder:
+            folder.remove(name)
+
+    def _read(self, folder: PrivateFolder, stored: StoredPrefix) -> memoryview:
+        with folder.open(stored.name) as file:
+            head = read_head(file, os.fstat(file.fileno()).st_size, self._maker)
+            if file_name(head.prefix) != stored.name or head.lowest != stored.lowest:
+                raise Unusable
+            cells = read_cells(file, head)
+            os.utime(file.fileno())
+        return cells
+
+    def _stored(self, folder: PrivateFolder, name: str, size: int) -> StoredPrefix | None:
+        """Return the prefix of a file; None where it cannot be used."""
+        try:
+            with folder.open(name) as file:
+                head = read_head(file, size, self._maker)
+        except (Unusable, OSError):
+            return None
+        prefix = head.prefix
+        return StoredPrefix(prefix, head.lowest, name, size) if file_name(prefix) == name else None
+
+    def _make_room(self, folder: PrivateFolder, size: int, name: str) -> tuple[str, ...]:
+        """Remove files until one of this size fits; the one that it replaces takes no room."""
+        others = [entry for entry in folder.entries if entry.name != name]
+        used = sum(entry.size for entry in others)
+        removed: list[str] = []
+        for entry in others:
+            if used + size <= self.limit and len(others) - len(removed) < _MOST_FILES:
+                break
+            folder.remove(entry.name)
+            removed.append(entry.name)
+            used -= entry.size
+        return tuple(removed)
