@@ -74,6 +74,7 @@ from car_protocol.models import (
 from car_protocol.sampling import Dry, Mirostat, Xtc
 from car_protocol.status import (
     DeviceStatus,
+    EngineMemory,
     EngineStatus,
     Memory,
     MoreConnections,
@@ -124,6 +125,7 @@ __all__ = [
     "Dry",
     "Embeddings",
     "EngineLost",
+    "EngineMemory",
     "EngineStatus",
     "Estimate",
     "FinishReason",

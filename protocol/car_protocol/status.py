@@ -24,6 +24,15 @@ class DeviceStatus(Struct, frozen=True, kw_only=True):
     total_bytes: int
 
 
+class EngineMemory(Struct, frozen=True, kw_only=True):
+    """Memory of an engine process and its limits, set once its model was loaded: an allocation beyond one fails."""
+
+    private_bytes: Annotated[int, note("writable and its own: KV caches, repacked weights, stacks, also unused ones")]
+    private_limit_bytes: int
+    virtual_bytes: Annotated[int, note("address space, also of mapped files and of what is only reserved")]
+    virtual_limit_bytes: int
+
+
 class EngineStatus(Struct, frozen=True, kw_only=True):
     """One engine process; rates in tokens per second, sizes in bytes."""
 
@@ -50,6 +59,7 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     restored_tokens: Annotated[int, note("tokens of parked requests whose cells came back from host memory")] = 0
     recomputed_tokens: Annotated[int, note("tokens of parked requests that were computed again")] = 0
     sandbox: Annotated[list[str], note('what the kernel lets the process not do; empty with `sandbox = "off"`')] = []
+    memory: Annotated[EngineMemory | None, note("null of an engine without memory limits")] = None
     devices: Annotated[list[DeviceStatus], note("GPUs that hold a part of the model, empty on a CPU")] = []
     host_experts: Annotated[int, note("layers whose experts the GPUs have no room for")] = 0
     host: Annotated[str | None, note("the address of its machine; null on this one")] = None

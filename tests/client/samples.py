@@ -132,6 +132,12 @@ def status(socket: str) -> dict[str, Any]:
         "recomputed_tokens": 0,
         "utilisation": 0.25,
         "sandbox": ["not dumpable", "no new privileges", "landlock 7", "seccomp"],
+        "memory": {
+            "private_bytes": 3 * 1024**3,
+            "private_limit_bytes": 5 * 1024**3,
+            "virtual_bytes": 6 * 1024**3,
+            "virtual_limit_bytes": 12 * 1024**3,
+        },
         "devices": [],
         "host_experts": 0,
         "host": None,

@@ -150,7 +150,8 @@ class Assembly:
             prompt_share=size.curve.prompt_share(context.sequences),
             can=[*can, "rerank" if loaded.model.ranks else "embed"],
             inputs=size.inputs,
-            sandbox=limited,
+            sandbox=[] if limited is None else ["memory limits"],
+            memory_limits=limited,
         )
         return Assembled(loop, tokenizer, encoder, self._store, ready, curve_check, loaded.placed)
 

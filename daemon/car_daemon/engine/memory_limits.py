@@ -36,19 +36,17 @@ def limits_of(used: Used, *, later: int, margin: int, threads: int) -> Used:
     )
 
 
-def limit_memory(load: Load, *, later: int, threads: int) -> list[str]:
-    """Limit this process to what it uses now and a margin; return the means in force.
+def limit_memory(load: Load, *, later: int, threads: int) -> Used | None:
+    """Limit this process to what it uses now and a margin; return the limits, None where there are none.
 
     A GPU's driver maps more than the machine has, so there is no limit with one.
     """
     margin = load.margin_bytes
     on_gpu = load.device != CPU or load.gpu_layers != 0
     if margin is None or on_gpu or load.sandbox == "off" or sys.platform != "linux":
-        return []
+        return None
     limits = limits_of(_used(), later=later, margin=margin, threads=threads)
-    lower_limit(resource.RLIMIT_DATA, limits.data)
-    lower_limit(resource.RLIMIT_AS, limits.virtual)
-    return ["memory limits"]
+    return Used(lower_limit(resource.RLIMIT_DATA, limits.data), lower_limit(resource.RLIMIT_AS, limits.virtual))
 
 
 def _used() -> Used:

@@ -41,14 +41,23 @@ def read_memory(root: Path = Path("/")) -> MemoryReading:
     return MemoryReading(total, available, some, full)
 
 
-def resident_bytes(pid: int) -> int:
-    """Return the resident bytes of a process; 0 where it has ended or may not be inspected."""
+class ProcessMemory(Struct, frozen=True):
+    """Bytes of a process: resident, private and writable (0 outside Linux), and virtual."""
+
+    resident: int = 0
+    private: int = 0
+    virtual: int = 0
+
+
+def read_process_memory(pid: int) -> ProcessMemory:
+    """Read the memory of a process; all 0 where it has ended or may not be inspected."""
     import psutil
 
     try:
-        return int(psutil.Process(pid).memory_info().rss)
+        found = psutil.Process(pid).memory_info()
     except psutil.Error:
-        return 0
+        return ProcessMemory()
+    return ProcessMemory(found.rss, getattr(found, "data", 0), found.vms)
 
 
 def _group_folders(root: Path) -> list[Path]:

@@ -39,8 +39,9 @@ def return_large_blocks() -> bool:
     return mallopt is not None and mallopt(_MMAP_THRESHOLD, _LARGE_BYTES) == 1
 
 
-def lower_limit(limit: int, value: int) -> None:
-    """Lower a limit of this process for good; one that is lower already stays."""
+def lower_limit(limit: int, value: int) -> int:
+    """Lower a limit of this process for good; one that is lower already stays. Return the one in force."""
     soft, hard = resource.getrlimit(limit)
     known = [each for each in (soft, hard, value) if each != resource.RLIM_INFINITY]
     resource.setrlimit(limit, (min(known), hard if hard != resource.RLIM_INFINITY and hard < value else value))
+    return min(known)

@@ -294,6 +294,7 @@ class Ready(Struct, frozen=True, tag=True, kw_only=True):
     can: list[str]
     inputs: dict[str, float]
     sandbox: list[str] = []
+    memory_limits: tuple[int, int] | None = None  # bytes, of private and of virtual memory
     devices: list[DeviceUse] = []
     host_experts: int = 0  # layers whose experts stay on the host
 

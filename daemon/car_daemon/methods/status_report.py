@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
-from car_daemon.host.memory import MemorySource, resident_bytes
+from car_daemon.host.memory import MemorySource, ProcessMemory, read_process_memory
 from car_daemon.host.ttl_cache import TtlCache
 from car_daemon.ipc.frames import DeviceMemory, DeviceUse, Ready
 from car_daemon.ipc.types import PHASES
@@ -21,6 +21,7 @@ from car_protocol import PROTOCOL, __version__
 from car_protocol.status import (
     ClusterStatus,
     DeviceStatus,
+    EngineMemory,
     EngineStatus,
     Memory,
     ModelStatus,
@@ -58,7 +59,7 @@ class StatusReport:
         self._loop_lag_ms = loop_lag_ms
         self._socket = socket
         self._read_memory = TtlCache(read_memory, clock)
-        self._resident_bytes = TtlCache(resident_bytes, clock)
+        self._process_memory = TtlCache(read_process_memory, clock)
         self._cached_queue = TtlCache(self._queue, clock)
         self._cluster = cluster
         self._clock = clock
@@ -101,11 +102,12 @@ class StatusReport:
     def _engine(self, replica: Replica, running: list[PendingAnswer]) -> EngineStatus:
         counters, ready = replica.counters, replica.ready
         steps = counters.delta("decode_steps")
+        memory = ProcessMemory() if replica.pid is None else self._process_memory(replica.pid)
         return EngineStatus(
             pid=replica.pid,
             host=replica.host,
             restarts=replica.restarts,
-            rss_bytes=0 if replica.pid is None else self._resident_bytes(replica.pid),
+            rss_bytes=memory.resident,
             device=replica.device,
             kv_bytes_used=0 if ready is None else _kv_bytes_used(replica.engine, ready, running),
             kv_bytes_capacity=0 if ready is None else ready.kv_bytes,
@@ -122,6 +124,7 @@ class StatusReport:
             restored_tokens=counters.total("restored_tokens"),
             recomputed_tokens=counters.total("recomputed_tokens"),
             sandbox=[] if ready is None else ready.sandbox,
+            memory=None if ready is None or replica.pid is None else _limited(memory, ready),
             devices=[] if ready is None else [_device(each, replica.devices) for each in ready.devices],
             host_experts=0 if ready is None else ready.host_experts,
             utilisation=round(min(1.0, sum(counters.rate(f"{phase}_s") for phase in PHASES)), 3),
@@ -160,6 +163,19 @@ def _device(use: DeviceUse, now: list[DeviceMemory]) -> DeviceStatus:
         taken_bytes=use.taken,
         free_bytes=next((each.free for each in now if each.name == use.name), use.free),
         total_bytes=use.total,
+    )
+
+
+def _limited(memory: ProcessMemory, ready: Ready) -> EngineMemory | None:
+    """Return the memory of an engine beside its limits; None where it has none."""
+    if ready.memory_limits is None:
+        return None
+    private_limit, virtual_limit = ready.memory_limits
+    return EngineMemory(
+        private_bytes=memory.private,
+        private_limit_bytes=private_limit,
+        virtual_bytes=memory.virtual,
+        virtual_limit_bytes=virtual_limit,
     )
 
 

@@ -64,9 +64,10 @@ class Reported:
         )
         self.replica = self.pool.default.replicas[0]
 
-    def serve(self) -> None:
+    def serve(self, memory_limits: tuple[int, int] | None = None) -> None:
         """Start the model's engine, as this process."""
         ready = ready_of(sequences=2, context_tokens=256, kv_bytes=KV_BYTES)
+        ready = structs.replace(ready, memory_limits=memory_limits)
         self.replica.launched(1, os.getpid())
         self.replica.become("ready", ready=ready)
         self.inference.events.engine_ready(self.pool.default, 1, Link(), ready)
@@ -166,6 +167,19 @@ def test_an_engine_is_reported_from_its_launch_and_has_figures_once_it_is_up(rep
     assert loading.rss_bytes > 0
     reported.serve()
     assert (reported.engine.sequences, reported.engine.kv_bytes_capacity) == (2, KV_BYTES)
+
+
+def test_an_engine_with_memory_limits_is_reported_with_its_use_beside_them(reported: Reported) -> None:
+    reported.serve(memory_limits=(1 << 40, 1 << 41))
+    memory = reported.engine.memory
+    assert memory is not None
+    assert (memory.private_limit_bytes, memory.virtual_limit_bytes) == (1 << 40, 1 << 41)
+    assert 0 < memory.private_bytes <= memory.virtual_bytes
+
+
+def test_an_engine_without_memory_limits_is_reported_without_memory(reported: Reported) -> None:
+    reported.serve()
+    assert reported.engine.memory is None
 
 
 def test_rates_are_those_between_the_last_two_heartbeats(reported: Reported) -> None:

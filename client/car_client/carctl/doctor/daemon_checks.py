@@ -21,6 +21,8 @@ _STUCK = f"{_LOGS}; if it stays like this, restart the daemon"
 _OPEN = (
     'load only model files that you trust: set sandbox = "strict", on a kernel with Landlock and seccomp (Linux 5.13)'
 )
+_NEARLY = 0.9
+_RAISE = "raise engine_margin_bytes of [memory] and restart the daemon"
 _BUILD = 'build it for the GPU (docs/operations.md, "GPU builds") and set gpu_layers = -1'
 
 
@@ -142,10 +144,24 @@ def _mib(size: int) -> str:
     return f"{size / _MIB:.0f} MiB"
 
 
+def _limits(status: Status, _: str | None) -> Iterator[CheckResult]:
+    for model in status.models:
+        for memory in [engine.memory for engine in model.engines if engine.memory is not None]:
+            uses = {
+                "private": (memory.private_bytes, memory.private_limit_bytes),
+                "virtual": (memory.virtual_bytes, memory.virtual_limit_bytes),
+            }
+            facts = [f"{_mib(used)} of {_mib(limit)} of {kind} memory" for kind, (used, limit) in uses.items()]
+            full = any(used > _NEARLY * limit for used, limit in uses.values())
+            level: Level = "warn" if full else "ok"
+            yield CheckResult(level, "limits", f"{model.name}: {', '.join(facts)}", _RAISE if full else "")
+
+
 _CHECKS: tuple[Callable[[Status, str | None], Iterator[CheckResult]], ...] = (
     _version,
     _models,
     _memory,
     _device,
     _sandbox,
+    _limits,
 )

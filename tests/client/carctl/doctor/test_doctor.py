@@ -49,7 +49,7 @@ def test_all_is_well_with_a_daemon_that_serves(daemon: FakeDaemon) -> None:
     done = carctl("--socket", daemon.path, "doctor")
     assert (done.returncode, done.stderr) == (0, b"")
     levels = lines(done)
-    of_the_daemon = {"version", "model", "memory", "device", "sandbox", "context"}
+    of_the_daemon = {"version", "model", "memory", "device", "sandbox", "limits", "context"}
     assert set(levels) == {"socket", "folder", "daemon", *of_the_daemon, "binding", "service"}
     assert {level for what, level in levels.items() if what not in ("service", "device")} == {"ok"}
 
@@ -142,6 +142,20 @@ def test_an_engine_that_is_not_confined_is_worth_a_word(daemon: FakeDaemon, sand
     daemon.answers["daemon/status"]["models"][0]["engines"][0]["sandbox"] = sandbox
     (result,) = found(daemon, "sandbox")
     assert (result.level, result.facts) == ("warn", f"guide: {', '.join(sandbox) or 'none'}")
+
+
+@pytest.mark.parametrize(("private_mib", "level"), [(4600, "ok"), (4610, "warn")])
+def test_an_engine_that_has_nearly_all_memory_that_it_may_have_is_worth_a_word(
+    daemon: FakeDaemon, private_mib: int, level: str
+) -> None:
+    memory = daemon.answers["daemon/status"]["models"][0]["engines"][0]["memory"]
+    memory["private_bytes"] = private_mib * 1024**2
+    (result,) = found(daemon, "limits")
+    told = f"{private_mib} MiB of 5120 MiB of private memory, 6144 MiB of 12288 MiB of virtual memory"
+    assert (result.level, result.facts) == (level, f"guide: {told}")
+    assert ("raise engine_margin_bytes" in result.advice) == (level == "warn")
+    daemon.answers["daemon/status"]["models"][0]["engines"][0]["memory"] = None
+    assert found(daemon, "limits") == []
 
 
 def test_memory_names_what_is_free_and_what_a_sequence_takes(daemon: FakeDaemon) -> None:
