@@ -91,7 +91,7 @@ class ActionRunner:
             self._complete(self.answers.pop(request.key))
         else:
             answer = self.answers.pop(request.key)
-            if request.leased_at is None:
+            if request.leased_at is None or request.retried:
                 self._engines.send(request.engine, frames.Forget(request.key))
                 self._forget(answer, besides=request.engine)
             actions = self._fail(answer, action.reason, action.data)
@@ -102,6 +102,8 @@ class ActionRunner:
         """Send an engine the prompt of a request, unless it has it from another request for the same prompt."""
         forms = answer.siblings.prepared
         if engine not in forms:
+            if forms:
+                self._forget(answer, besides=engine)
             forms[engine] = None
             self._engines.send(engine, answer.as_prepare())
         message = forms[engine]
@@ -111,9 +113,11 @@ class ActionRunner:
         return self._scheduler.prepared(answer.request.key, prompt, self._clock())
 
     def _forget(self, answer: PendingAnswer, *, besides: int | None) -> None:
-        """Have the other engines that prepared a prompt with images drop these."""
-        for engine, message in answer.siblings.prepared.items():
+        """Have the other engines that prepared a prompt with images drop these; they would prepare it anew."""
+        forms = answer.siblings.prepared
+        for engine, message in list(forms.items()):
             if engine != besides and (message is None or message.images):
+                del forms[engine]
                 self._engines.send(engine, frames.Forget(answer.request.key))
 
     def _fail(self, answer: PendingAnswer, reason: str, data: dict[str, Any]) -> list[Action]:

@@ -1,6 +1,6 @@
 """Allocation: leases for waiters, room for requests held back, parkings, and positions."""
 
-from car_daemon.scheduler.actions import Action, Resume, Run
+from car_daemon.scheduler.actions import Action, Prepare, Resume, Run
 from car_daemon.scheduler.admission import Admission
 from car_daemon.scheduler.books import Books
 from car_daemon.scheduler.eta import Positions
@@ -44,7 +44,10 @@ class Allocator:
         return actions
 
     def _start(self, request: Request, engine: int, now: float) -> Action:
+        """Run or resume a request by its lease; one whose images another engine has encoded is prepared there first."""
         books = self._books
+        if request.images_at not in (None, engine) and request.state is State.WAITING and not request.images_moved:
+            return self._move(request, engine)
         parked = request.state is State.PARKED
         books.backlog.leave(request)
         request.move(State.RUNNING)
@@ -63,3 +66,23 @@ class Allocator:
             return Resume(request.key, engine)
         books.charging.started(request, books.gate.prompt_share(engine))
         return Run(request, engine)
+
+    def _move(self, request: Request, engine: int) -> Action:
+        """Return a lease, which would wait for the projector, until the engine has encoded the request's images.
+
+        A second time they are encoded under the lease, so that a request cannot move for ever.
+        """
+        books = self._books
+        books.gate.release(engine, request.key)
+        books.waiting.returned(request)
+        if request.leased_at is None and request.account is not None:
+            request.account.let_go()
+            request.account = None
+        books.parkings.left(request)
+        request.images_moved = True
+        request.move(State.ACCEPTED)
+        request.move(State.PREPARING)
+        books.table.assign(request, engine)
+        if books.decisions.sink is not None:
+            books.decisions.sink("prepare", request, f"engine {request.images_at} encoded its images, not {engine}")
+        return Prepare(request, engine)

@@ -237,7 +237,7 @@ class Gate:
         return max(0, free)
 
     def _choose(self, request: Request, replicas: Replicas) -> int | None:
-        """Return a free engine: the one with its cells, its session's, the one with most of its prompt, the fastest."""
+        """Return a free engine: the one with its cells, its images, its session's, most of its prompt, the fastest."""
         here = not replicas.hosts.declared or self._free_here(replicas) > 0
 
         def is_open(engine: Engine | None) -> bool:
@@ -253,6 +253,8 @@ class Gate:
             engine = replicas.engines.get(number)
             return is_open(engine) and engine is not None and replicas.groups.suit(request, engine.offer)
 
+        if request.images_at is not None and is_free(request.images_at):
+            return request.images_at
         number, why = self._router.home(request), "it ran the session"
         if number is None or not is_free(number):
             number, why = self._router.holder(request, is_free), "it has most of the prompt"

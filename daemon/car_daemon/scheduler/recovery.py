@@ -62,7 +62,7 @@ class Recovery:
         if preparing and innocent:
             self._report("retry", request, "its engine hung at another request")
             request.move(State.ACCEPTED)
-        elif preparing and request.was_prepared:
+        elif preparing and request.was_prepared and request.images_at is None:
             self._report("retry", request, "it was prepared before, so it did not cause the death")
             request.move(State.ACCEPTED)
         elif request.retried and not innocent:

@@ -40,7 +40,8 @@ class State(StrEnum):
 # tokens. Waiting: prepared, needs a lease. Running: has a lease. Parked: gave its lease to another request and needs a
 # new one, or is paused because its client does not read. An engine's death moves requests back: a running one waits
 # again, once, unless part of its answer was sent; one that no engine left can run is prepared anew by the next, which
-# may have other sequences or another file. Every state may end; the end is final.
+# may have other sequences or another file. One whose images another engine has encoded is prepared anew by the engine
+# that has a sequence for it. Every state may end; the end is final.
 MOVES: dict[State, frozenset[State]] = {
     State.ACCEPTED: frozenset({State.PREPARING, State.ENDED}),
     State.PREPARING: frozenset({State.WAITING, State.ACCEPTED, State.ENDED}),
@@ -78,11 +79,15 @@ class RequestSpec(Struct, frozen=True, kw_only=True):
 
 
 class Prompt(Struct, frozen=True):
-    """A prepared prompt in tokens, the tokens that its answer needs room for, and the block hashes for the router."""
+    """A prepared prompt in tokens, the tokens that its answer needs room for, and the block hashes for the router.
+
+    With `images` the engine that prepared it has them encoded.
+    """
 
     tokens: int
     room: int
     blocks: tuple[int, ...] = ()
+    images: bool = False
 
 
 UNPREPARED = Prompt(0, 0)
@@ -106,6 +111,8 @@ class Request:
         "charged",
         "engine",
         "halted_until",
+        "images_at",
+        "images_moved",
         "key",
         "lane",
         "leaf",
@@ -139,6 +146,8 @@ class Request:
         self.waits_since = spec.arrived  # its arrival, or the last time it lost its lease
         self.prompt = UNPREPARED
         self.engine: int | None = None  # prepares, runs or parks it
+        self.images_at: int | None = None  # the engine that has its images encoded, or had, if it died
+        self.images_moved = False  # they are encoded a second time, by another engine than the first
         self.leased_at: float | None = None  # its first lease
         self.prompt_done = 0  # prompt tokens computed
         self.produced = 0  # answer tokens sampled
@@ -173,6 +182,7 @@ class Request:
         self.retried = True
         self.parking.requested = self.parking.paused = False
         self.produced = self.prompt_done = self.cached = 0
+        self.images_moved = False
 
     @property
     def was_prepared(self) -> bool:

@@ -116,6 +116,7 @@ class Scheduler:
         actions = self._admission.prepared(request, now)
         if request.state is State.PREPARING:
             request.prompt = prompt
+            request.images_at = request.engine if prompt.images else None
             request.move(State.WAITING)
             return actions + self._allocator.allocate(now, request)
         return actions + self._allocator.allocate(now)

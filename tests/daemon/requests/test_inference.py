@@ -238,14 +238,32 @@ def test_replicas_of_different_contexts_each_run_what_fits_them() -> None:
 
 
 @pytest.mark.parametrize("images", [[], [ImageSlot(0, 20, b"file")]])
-def test_an_engine_drops_the_images_of_a_request_that_another_engine_runs(images: list[ImageSlot]) -> None:
+def test_the_engine_that_has_a_sequence_for_a_request_encodes_its_images_first_and_the_other_drops_them(
+    images: list[ImageSlot],
+) -> None:
     inference, short, long = two_replicas()
     (busy,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, Errors()), size=1, streams=False)
     inference.events.frame_received(2, Prepared(busy, bytes(4 * 5000), 3192, open_ended=True))
     (key,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, Errors()), size=1, streams=False)
     inference.events.frame_received(2, Prepared(key, bytes(4 * 100), 300, images=images))
+    assert [each.key for each in short.sent if isinstance(each, Prepare)] == ([key] if images else [])
+    if images:
+        assert not any(isinstance(each, Run) for each in short.sent)
+        inference.events.frame_received(1, Prepared(key, bytes(4 * 100), 300, images=images))
     assert [each.key for each in short.sent if isinstance(each, Run)] == [key]
     assert [each for each in long.sent if isinstance(each, Forget)] == ([Forget(key)] if images else [])
+
+
+def test_a_request_that_is_cancelled_while_a_second_engine_encodes_its_images_is_forgotten_by_it() -> None:
+    inference, short, long = two_replicas()
+    (key,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, Errors()), size=1, streams=False)
+    images = [ImageSlot(0, 20, b"file")]
+    inference.events.frame_received(2, Prepared(key, bytes(4 * 100), 300, images=images))
+    assert [each.key for each in long.sent if isinstance(each, Run)] == [key]
+    inference.events.engine_lost(2)
+    assert [each.key for each in short.sent if isinstance(each, Prepare)] == [key]
+    inference.cancel(key)
+    assert [each for each in short.sent if isinstance(each, Forget)] == [Forget(key)]
 
 
 class Unanswerable(Errors):

@@ -33,6 +33,11 @@ def pick(candidates: list[T], choice: int) -> T | None:
     return candidates[choice % len(candidates)] if candidates else None
 
 
+def has_images(key: int) -> bool:
+    """Return whether a request has images, which its engine encodes before it reports the prompt."""
+    return key % 2 == 0
+
+
 class Interleavings(RuleBasedStateMachine):
     """One rule for every event of the scheduler."""
 
@@ -130,13 +135,13 @@ class Interleavings(RuleBasedStateMachine):
             self.world.end(engine, request.key)
         assert self.leases_and_waiting() == before
         if engine is not None and request.key in engine.preparing:
-            self.world.prepare(engine, request.key)
+            self.world.prepare(engine, request.key, images=has_images(request.key))
             assert self.leases_and_waiting() == before
 
     def take_stages(self, key: int, stages: int) -> None:
         engine = self.world.engine_with(key)
         if engine is not None and stages > 0 and key in engine.preparing:
-            self.world.prepare(engine, key, blocks=(key % 3, key % 5))
+            self.world.prepare(engine, key, blocks=(key % 3, key % 5), images=has_images(key))
         engine = self.world.engine_with(key)
         if engine is not None and stages > 1 and key in engine.running:
             self.world.advance(key, stages)
@@ -174,7 +179,7 @@ class Interleavings(RuleBasedStateMachine):
         jobs = [(engine, key) for engine in self.world.engines.values() for key in sorted(engine.preparing)]
         job = pick(jobs, choice)
         if job is not None and refused:
-            self.world.prepare(*job)
+            self.world.prepare(*job, images=has_images(job[1]))
         elif job is not None:
             self.world.refuse(*job)
 
@@ -362,7 +367,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def settle(self, engine: FakeEngine) -> None:
         for key in sorted(engine.preparing):
-            self.world.prepare(engine, key)
+            self.world.prepare(engine, key, images=has_images(key))
         for key in sorted(engine.to_park):
             self.world.set_aside(engine, key)
         for key in engine.may_end:
