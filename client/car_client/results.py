@@ -150,7 +150,7 @@ class Capacity(Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: Policy | None
     """The rule that decided `declared`."""
     pressure: Pressure
-    """Of memory."""
+    """Of memory: the highest of the machine and of the model's GPUs."""
     state: ModelState
     model: str
     context_tokens: int | None

@@ -53,7 +53,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     queued: Annotated[int, note("requests of this model that wait, also outside of a full queue")]
     queue_limit: Annotated[int, note("the bound of the queue, over all models")]
     policy: Annotated[Policy | None, note("the rule that decided `declared`")]
-    pressure: Annotated[Pressure, note("of memory")]
+    pressure: Annotated[Pressure, note("of memory: the highest of the machine and of the model's GPUs")]
     state: ModelState
     model: str
     context_tokens: Annotated[int | None, note("of one sequence, of replicas the longest; null until one is ready")]

@@ -22,6 +22,7 @@ class DeviceStatus(Struct, frozen=True, kw_only=True):
     taken_bytes: Annotated[int, note("by the load, and by other programs meanwhile")]
     free_bytes: int
     total_bytes: int
+    pressure: Annotated[Pressure, note("of its memory: engines on it run fewer requests")] = "none"
 
 
 class EngineMemory(Struct, frozen=True, kw_only=True):

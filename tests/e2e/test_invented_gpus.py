@@ -31,7 +31,7 @@ def daemon(gpus: Gpus) -> Iterator[Daemon]:
     """A daemon of three models whose entries name no device."""
     folder = gpus.folder
     config = write_models(folder, "abc")
-    config.write_text(f'{config.read_text()}[daemon]\nsandbox = "off"\n')
+    config.write_text(f'{config.read_text()}[daemon]\nsandbox = "off"\n[pressure]\ncalm_s = 0.1\n')
     environment = {FOLDER: str(folder), "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder)}
     program = (sys.executable, "-m", "tests.e2e.invented_gpus")
     served = Daemon(folder, "--config", str(config), program=program, **environment)
@@ -53,6 +53,28 @@ def device(client: RawClient, name: str) -> Json:
     ((found,),) = [each["devices"] for each in model(client, name)["engines"]]
     one: Json = found
     return one
+
+
+def doctor(daemon: Daemon) -> str:
+    """Return the lines of `carctl doctor`."""
+    done = subprocess.run(
+        [BIN / "carctl", "--socket", str(daemon.path), "doctor"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    return done.stdout
+
+
+def capacity_of(client: RawClient, capacity: int) -> Json:
+    """Return the first notified capacity object with this capacity."""
+    while (message := client.receive()).get("method") != "inference/capacity_changed" or (
+        message["params"]["capacity"] != capacity
+    ):
+        pass
+    found: Json = message["params"]
+    return found
 
 
 def test_models_without_a_stated_device_go_to_a_gpu_and_count_each_other_there(daemon: Daemon) -> None:
@@ -119,6 +141,25 @@ def test_an_idle_model_leaves_a_gpu_that_other_programs_fill(daemon: Daemon, gpu
     assert "device.pressure" in daemon.log.read_text()
 
 
+def test_a_gpu_that_other_programs_fill_runs_fewer_requests_of_its_models_until_they_end(
+    daemon: Daemon, gpus: Gpus
+) -> None:
+    with daemon.connect() as client, daemon.connect() as watching:
+        assert watching.result("inference/capacity", {"model": "a", "subscribe": True})["capacity"] == 2
+        gpus.take(os.getpid(), CUDA0=GIB)
+        pressed = capacity_of(watching, 1)
+        assert (pressed["pressure"], pressed["declared"]) == ("critical", 2)
+        assert device(client, "a")["pressure"] == "critical"
+        assert client.result("daemon/status")["memory"]["pressure"] == "none"
+        assert "pressure critical on CUDA0" in doctor(daemon)
+        both = [client.send("infer", long("a")) for _ in range(2)]
+        now = client.result("inference/capacity", {"model": "a"})
+        assert now["in_use"] <= 1
+        assert all("result" in client.response(each) for each in both)
+        gpus.take(os.getpid(), CUDA0=0)
+        assert capacity_of(watching, 2)["pressure"] == "none"
+
+
 def test_a_killed_engine_frees_its_device_and_is_placed_again(daemon: Daemon) -> None:
     with daemon.connect() as client:
         before = device(client, "a")
@@ -129,14 +170,7 @@ def test_a_killed_engine_frees_its_device_and_is_placed_again(daemon: Daemon) ->
 
 
 def test_the_doctor_shows_what_a_model_takes_of_its_gpu(daemon: Daemon) -> None:
-    done = subprocess.run(
-        [BIN / "carctl", "--socket", str(daemon.path), "doctor"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    (line,) = [each for each in done.stdout.splitlines() if "a on gpu" in each]
+    (line,) = [each for each in doctor(daemon).splitlines() if "a on gpu" in each]
     assert "CUDA0" in line
     assert "planned" in line
     assert "of 1,024 MiB free" in line or "of 1024 MiB free" in line

@@ -1,5 +1,6 @@
 """The level of memory pressure, with hysteresis: raised at once, lowered after a calm interval."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -8,6 +9,11 @@ from car_protocol.capacity import Pressure
 
 _LEVELS: tuple[Pressure, ...] = ("none", "some", "critical")
 Percent = Annotated[float, Meta(gt=0, le=100)]
+
+
+def highest(levels: Iterable[Pressure]) -> Pressure:
+    """Return the highest of some levels; `none` without any."""
+    return max(levels, key=_LEVELS.index, default="none")
 
 
 class PressureLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

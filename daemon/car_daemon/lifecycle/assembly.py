@@ -20,10 +20,11 @@ from car_daemon.host.cores import read_cores
 from car_daemon.host.devices import may_have_gpus
 from car_daemon.host.event_log import log
 from car_daemon.host.memory import MemorySource, read_memory
+from car_daemon.host.pressure import highest
 from car_daemon.host.process_limits import within_descriptors
 from car_daemon.host.timers import Idleness, LoopLag
 from car_daemon.host.ttl_cache import TtlCache
-from car_daemon.lifecycle.device_pressure import pressure_by_device, pressure_on, worse
+from car_daemon.lifecycle.device_pressure import DevicePressure
 from car_daemon.lifecycle.drain import Drain
 from car_daemon.lifecycle.model_events import Dependents, ModelEvents
 from car_daemon.lifecycle.pressure_watch import PressureWatch
@@ -174,7 +175,7 @@ class Assembly:
     @cached_property
     def keep_alive(self) -> KeepAlive:
         """Unloads models that are idle."""
-        pressure = lambda entry: worse(self.scheduler.gate.pressure, pressure_on(entry, self.pressure.devices))  # noqa: E731 - read at each change
+        pressure = lambda entry: highest((self.scheduler.gate.pressure, entry.device_pressure))  # noqa: E731 - read at each change
         return KeepAlive(self.manager.eviction, pressure, clock=self._clock)
 
     @cached_property
@@ -186,7 +187,7 @@ class Assembly:
             self._config.pressure,
             self._seams.memory,
             changed,
-            read_devices=lambda: pressure_by_device(self.pool),
+            devices=DevicePressure(self.pool, self._config.pressure, self._clock),
             clock=self._clock,
         )
 

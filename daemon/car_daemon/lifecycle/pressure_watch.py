@@ -1,14 +1,14 @@
-"""The watch of memory pressure: the host's sets the gate's level, that of GPUs unloads idle models sooner."""
+"""The watch of memory pressure: the host's sets the gate's level, that of a GPU the levels of its engines."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from car_daemon.host.event_log import log
 from car_daemon.host.memory import MemorySource
 from car_daemon.host.pressure import PressureGauge, PressureLimits
 from car_daemon.host.timers import Periodic
+from car_daemon.lifecycle.device_pressure import DevicePressure
 from car_daemon.scheduler.gate import Gate
-from car_protocol.capacity import Pressure
 
 _PERIOD_S = 0.5
 
@@ -38,11 +38,7 @@ class Reading(Protocol):
 
 
 class PressureWatch:
-    """Reads memory twice a second; calls `changed` after the gate or a device got another level.
-
-    `read_devices` returns the levels of GPUs by name. A sequence has its memory on a device from the load on:
-    running fewer of them frees nothing there, so the gate's level is that of the host.
-    """
+    """Reads memory twice a second; calls `changed` after the gate, an engine of it or a device got another level."""
 
     def __init__(
         self,
@@ -51,15 +47,14 @@ class PressureWatch:
         read_memory: MemorySource,
         changed: Callable[[], None],
         *,
-        read_devices: Callable[[], Mapping[str, Pressure]],
+        devices: DevicePressure,
         clock: Callable[[], float],
     ) -> None:
         self._gate = gate
         self._gauge = PressureGauge(limits)
         self._read_memory = read_memory
         self._changed = changed
-        self._read_devices = read_devices
-        self.devices: dict[str, Pressure] = {}  # at the last look
+        self._devices = devices
         self._clock = clock
         self._hosts: dict[str, PressureGauge] = {}  # of other machines with engines, by address
         self._readings = Periodic(_PERIOD_S, self.look)
@@ -72,6 +67,7 @@ class PressureWatch:
         """Compare readings with these limits from now on."""
         for gauge in (self._gauge, *self._hosts.values()):
             gauge.limits = limits
+        self._devices.limit(limits)
 
     def stop(self) -> None:
         """Stop watching."""
@@ -116,9 +112,7 @@ class PressureWatch:
         return True
 
     def _look_at_devices(self) -> None:
-        before, self.devices = self.devices, dict(self._read_devices())
-        changed = {name: level for name, level in self.devices.items() if level != before.get(name, "none")}
-        for name, level in changed.items():
-            log.warning("device.pressure", device=name, pressure=level)
-        if changed:
+        changed = self._devices.look()
+        # Also without a change, because an engine may have become ready since.
+        if self._gate.press_engines(self._devices.by_engine()) or changed:
             self._changed()

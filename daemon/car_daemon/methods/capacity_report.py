@@ -4,6 +4,7 @@ from msgspec import UNSET
 
 from car_daemon.connections.call import RpcCall
 from car_daemon.connections.connection import Connection
+from car_daemon.host.pressure import highest
 from car_daemon.methods.dispatch import Handler
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.pool import ModelPool
@@ -49,7 +50,9 @@ class CapacityReport:
             queued=0 if requests is None else requests.queued,
             queue_limit=self.limits.queue_limit,
             policy=ready.policy if ready else None,
-            pressure=gate.pressure,
+            pressure=gate.pressure
+            if entry.device_pressure == "none"
+            else highest((gate.pressure, entry.device_pressure)),
             state=entry.state,
             model=entry.name,
             context_tokens=ready.context_tokens if ready else None,

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from car_daemon.host.memory import MemorySource, ProcessMemory, read_process_memory
 from car_daemon.host.ttl_cache import TtlCache
-from car_daemon.ipc.frames import DeviceMemory, DeviceUse, Ready
+from car_daemon.ipc.frames import DeviceUse, Ready
 from car_daemon.ipc.types import PHASES
 from car_daemon.methods.capacity_report import CapacityReport
 from car_daemon.methods.model_report import ModelReport
@@ -125,7 +125,7 @@ class StatusReport:
             recomputed_tokens=counters.total("recomputed_tokens"),
             sandbox=[] if ready is None else ready.sandbox,
             memory=None if ready is None or replica.pid is None else _limited(memory, ready),
-            devices=[] if ready is None else [_device(each, replica.devices) for each in ready.devices],
+            devices=[] if ready is None else [_device(each, replica) for each in ready.devices],
             host_experts=0 if ready is None else ready.host_experts,
             utilisation=round(min(1.0, sum(counters.rate(f"{phase}_s") for phase in PHASES)), 3),
             seconds={phase: round(counters.now.get(f"{phase}_s", 0.0), 6) for phase in PHASES},
@@ -154,15 +154,16 @@ class StatusReport:
         )
 
 
-def _device(use: DeviceUse, now: list[DeviceMemory]) -> DeviceStatus:
+def _device(use: DeviceUse, replica: Replica) -> DeviceStatus:
     """Return the figures of a load, with the memory that is free now."""
     return DeviceStatus(
         name=use.name,
         layers=use.slots,
         planned_bytes=use.planned,
         taken_bytes=use.taken,
-        free_bytes=next((each.free for each in now if each.name == use.name), use.free),
+        free_bytes=next((each.free for each in replica.devices if each.name == use.name), use.free),
         total_bytes=use.total,
+        pressure=replica.pressures.get(use.name, "none"),
     )
 
 

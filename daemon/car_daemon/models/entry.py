@@ -11,7 +11,7 @@ from car_daemon.models.memory_estimate import MemoryEstimate
 from car_daemon.models.replica import Replica
 from car_daemon.models.replica_group import ReplicaGroup
 from car_daemon.models.settings import ModelSettings
-from car_protocol.capacity import ModelState
+from car_protocol.capacity import ModelState, Pressure
 
 _RETRY_S = 10.0
 
@@ -48,6 +48,7 @@ class ModelEntry:
         self.replicas = ReplicaGroup()  # placed by `renew`
         self.estimate: MemoryEstimate | None = None  # of all replicas; None until a load, or where it is unknown
         self.budget_bytes: int | None = None  # for the KV cache of each replica
+        self.device_pressure: Pressure = "none"  # on the memory of the GPUs of its replicas
         self.renew()
 
     def __repr__(self) -> str:

@@ -5,8 +5,10 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from car_daemon.host.pressure import highest
 from car_daemon.ipc.frames import DeviceMemory, Ready
 from car_daemon.models.split_files import Weights
+from car_protocol.capacity import Pressure
 
 ReplicaState = Literal["unloaded", "loading", "ready", "failed"]
 
@@ -58,12 +60,18 @@ class Replica:
         self.waiting_for: str | None = None  # what no machine of the cluster has
         self.counters = Counters()
         self.devices: list[DeviceMemory] = []  # the GPUs of its engine at the last heartbeat
+        self.pressures: dict[str, Pressure] = {}  # on the memory of its GPUs, by name
         self.restarts = 0  # engines started in place of a dead one
         self.served = False  # whether it was ever up
         self.weights: Weights | None = None  # the files that its engine opened last
 
     def __repr__(self) -> str:
         return f"<Replica on {self.device} {self.state}, engine {self.engine}, {self.restarts} restarts>"
+
+    @property
+    def pressure(self) -> Pressure:
+        """The highest level of its GPUs."""
+        return highest(self.pressures.values())
 
     def become(self, state: ReplicaState, *, ready: Ready | None = None, reason: str | None = None) -> None:
         """Change the state with its facts, and report the change."""
@@ -104,6 +112,7 @@ class Replica:
         self.engine = self.pid = self.host = None
         self.counters = Counters()
         self.devices = []
+        self.pressures = {}
 
 
 class Supervisor(Protocol):

@@ -1,6 +1,6 @@
 """The one gate: leases of the sequences that engines declared, under the limit of the machine."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
@@ -84,6 +84,19 @@ class Gate:
             self._pressures[host] = level
             for replicas in self._models.values():
                 replicas.press(host, _USABLE[level])
+
+    def press_engines(self, levels: Mapping[int, Pressure]) -> bool:
+        """Lease less of engines of this machine whose GPUs are short of memory; return whether any changed.
+
+        Engines without a level have all of their sequences again.
+        """
+        changed = False
+        for number, engine in self._engines.items():
+            usable = _USABLE[levels.get(number, "none")]
+            if engine.offer.host is None and engine.usable != usable:
+                self._models[engine.offer.model].limit(engine, usable)
+                changed = True
+        return changed
 
     def close(self, model: str) -> None:
         """Let the engines of a model that are up prepare no new requests."""
@@ -209,10 +222,13 @@ class Gate:
 
     def _capacity_of(self, replicas: Replicas) -> int:
         away = replicas.hosts
-        if not away.declared:
-            return self._capacity(replicas.declared or 1)
-        here = replicas.declared - away.declared
-        return (self._capacity(here) if here else 0) + away.most
+        here = self._capacity_here(replicas) if replicas.declared > away.declared or not away.declared else 0
+        return here + away.most
+
+    def _capacity_here(self, replicas: Replicas) -> int:
+        """Return the most requests of a model that may run at once on this machine, under all its pressure."""
+        declared = replicas.declared - replicas.hosts.declared
+        return min(self._capacity(declared or 1), max(1, declared - replicas.withheld))
 
     def available(self, model: str, device: str | None = None) -> int:
         """Return the leases of a model that are free now, on one device or on any."""
@@ -227,11 +243,13 @@ class Gate:
 
     def _free_here(self, replicas: Replicas, device: str | None = None) -> int:
         """Return the leases of a model that are free on this machine."""
-        declared = replicas.declared - replicas.hosts.declared
         leased = replicas.leased - replicas.hosts.leased
-        free = declared - leased if device is None else replicas.groups.free_on(device, here=True)
+        if device is None and not replicas.withheld:
+            free = replicas.declared - replicas.hosts.declared - leased
+        else:
+            free = replicas.groups.free_on(device, here=True)
         if free > 0:
-            free = min(free, self._capacity(declared) - leased)
+            free = min(free, self._capacity(replicas.declared - replicas.hosts.declared) - leased)
             if self.machine_limit is not None:
                 free = min(free, self.machine_limit - self._in_use_here)
         return max(0, free)

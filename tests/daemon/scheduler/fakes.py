@@ -71,6 +71,7 @@ class FakeEngine:
     sequences: int
     device: str = "cpu"
     host: str | None = None
+    level: Pressure = "none"  # on its GPU
     preparing: set[int] = field(default_factory=set)
     running: set[int] = field(default_factory=set)
     to_park: set[int] = field(default_factory=set)
@@ -233,6 +234,12 @@ class World:
     def press(self, host: str, level: Pressure) -> None:
         """Let the memory of another machine run short, or recover."""
         self.gate.press(host, level)
+        self.do(self.scheduler.allocate(self.now))
+
+    def press_engine(self, engine: FakeEngine, level: Pressure) -> None:
+        """Let the GPU of one engine alone run short of memory, or recover."""
+        engine.level = level
+        self.gate.press_engines({each.number: each.level for each in self.engines.values()})
         self.do(self.scheduler.allocate(self.now))
 
     def lose_engine(self, engine: FakeEngine, suspect: int | None = None) -> None:

@@ -217,3 +217,48 @@ def test_a_host_that_runs_more_than_its_memory_allows_hides_no_free_sequence_of_
     gate.press("n1", "critical")
     occupancy = gate.occupancy("m")
     assert (occupancy.capacity, occupancy.leased, occupancy.available, gate.available("m")) == (3, 2, 2, 2)
+
+
+def test_an_engine_whose_gpu_is_short_of_memory_gets_less_and_the_others_what_they_had() -> None:
+    gate = gate_with((1, "m", 4), (2, "m", 4), (3, "other", 4))
+    assert gate.press_engines({1: "critical"})
+    assert [gate.capacity(model) for model in ("m", "other")] == [6, 4]
+    engines = [gate.try_lease(request(key)) for key in range(8)]
+    assert [engines.count(number) for number in (1, 2, None)] == [2, 4, 2]
+    assert not gate.press_engines({1: "critical"})
+    assert gate.press_engines({})
+    assert (gate.capacity("m"), gate.available("m"), gate.try_lease(request(9))) == (8, 2, 1)
+
+
+def test_work_that_runs_is_never_ended_for_the_pressure_of_a_gpu_and_one_request_runs_at_least() -> None:
+    gate = gate_with((1, "m", 4), (2, "one", 1))
+    assert all(gate.try_lease(request(key)) for key in range(4))
+    gate.press_engines({1: "critical", 2: "critical"})
+    assert (gate.capacity("m"), gate.leased("m"), gate.available("m")) == (2, 4, 0)
+    for key in range(3):
+        gate.release(1, key)
+    assert (gate.available("m"), gate.try_lease(request(9)), gate.try_lease(request(10))) == (1, 1, None)
+    assert gate.try_lease(request(11, "one")) == 2
+
+
+def test_the_pressure_of_host_and_gpu_is_the_higher_one_and_not_their_product() -> None:
+    gate = gate_with((1, "m", 8))
+    gate.pressure = "critical"
+    gate.press_engines({1: "critical"})
+    assert gate.capacity("m") == 4
+    gate.pressure = "none"
+    gate.press_engines({1: "some"})
+    assert gate.capacity("m") == 6
+
+
+def test_an_engine_under_pressure_that_is_gone_leaves_nothing_withheld() -> None:
+    gate = gate_with((1, "m", 4), (2, "m", 2))
+    gate.press_engines({1: "critical"})
+    gate.withdraw(1)
+    assert (gate.capacity("m"), gate.available("m")) == (2, 2)
+
+
+def test_the_gpus_of_other_machines_are_not_those_of_this_one() -> None:
+    gate = gate_over((1, "n1", 4), here=4)
+    assert not gate.press_engines({1: "critical"})
+    assert gate.capacity("m") == 8

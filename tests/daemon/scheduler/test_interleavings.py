@@ -174,6 +174,12 @@ class Interleavings(RuleBasedStateMachine):
         if host in self.pressures:
             self.pressures[host] = level
 
+    @rule(choice=CHOICES, level=st.sampled_from(list(USABLE)))
+    def gpu_pressed(self, choice: int, level: Pressure) -> None:
+        engine = pick([each for each in self.world.engines.values() if each.host is None], choice)
+        if engine is not None:
+            self.world.press_engine(engine, level)
+
     @rule(choice=CHOICES, refused=st.integers(0, 9))
     def prepared(self, choice: int, refused: int) -> None:
         jobs = [(engine, key) for engine in self.world.engines.values() for key in sorted(engine.preparing)]
@@ -247,16 +253,24 @@ class Interleavings(RuleBasedStateMachine):
         declared = sum(each.sequences for each in self.world.engines_of(model) if each.host == host)
         if host is None:
             limit = self.world.gate.machine_limit
-            return declared if limit is None else min(declared, limit)
+            usable = sum(self.usable(each) for each in self.world.engines_of(model) if each.host is None)
+            return usable if limit is None else min(usable, limit)
         return max(1, int(declared * USABLE[self.pressures[host]])) if declared else 0
+
+    def usable(self, engine: FakeEngine) -> int:
+        """Return the sequences that the pressure on an engine's GPU leaves it."""
+        return max(1, int(engine.sequences * USABLE[engine.level]))
 
     def free(self, model: str, host: str | None) -> int:
         """Return the requests of a model that a machine may start now."""
         engines = [each for each in self.world.engines_of(model) if each.host == host]
-        free = self.most(model, host) - sum(len(engine.running) for engine in engines)
         limit = self.world.gate.machine_limit
+        if host is not None:
+            free = self.most(model, host) - sum(len(engine.running) for engine in engines)
+        else:
+            free = sum(max(0, self.usable(each) - len(each.running)) for each in engines)
         if host is None and limit is not None:
-            free = min(free, limit - self.leased_here())
+            free = min(free, limit - sum(len(engine.running) for engine in engines), limit - self.leased_here())
         return max(0, free)
 
     @invariant()
@@ -290,7 +304,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def engines_for(self, request: Request) -> list[FakeEngine]:
         engines = self.world.engines_of(request.model)
-        return [each for each in engines if each.sequences > len(each.running) and self.suits(request, each)]
+        return [each for each in engines if self.usable(each) > len(each.running) and self.suits(request, each)]
 
     def suits(self, request: Request, engine: FakeEngine) -> bool:
         if request.state is State.PARKED:

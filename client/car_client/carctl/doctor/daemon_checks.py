@@ -116,6 +116,10 @@ def _device(status: Status, gpu: str | None) -> Iterator[CheckResult]:
             continue
         if model.device == "cpu" and gpu is not None:
             yield CheckResult("warn", "device", f"{model.name} on the CPU beside {gpu}", _BUILD)
+        elif short := [each for engine in model.engines for each in engine.devices if each.pressure != "none"]:
+            levels = ", ".join(f"pressure {each.pressure} on {each.name}" for each in short)
+            facts = f"{model.name} on {model.device}{_on_devices(model)}; {levels}"
+            yield CheckResult("warn", "device", facts, "end other programs on it, or unload models")
         else:
             yield CheckResult("ok", "device", f"{model.name} on {model.device}{_on_devices(model)}")
 

@@ -40,11 +40,17 @@ class Engine(Struct, eq=False):
     sessions: int  # that it ran last
     leased: set[int] = field(default_factory=set)  # keys of the requests that have a lease
     shut: bool = False  # the memory pressure of its host leaves it no lease
+    usable: float = 1.0  # the part of its sequences that the memory pressure of its GPUs leaves
+
+    @property
+    def most(self) -> int:
+        """Sequences that may be leased: at least one, so that an engine under pressure finishes its work."""
+        return max(1, int(self.offer.sequences * self.usable))
 
     @property
     def free(self) -> int:
         """Sequences without a lease that may have one."""
-        return 0 if self.shut else max(0, self.offer.sequences - len(self.leased))
+        return 0 if self.shut else max(0, self.most - len(self.leased))
 
 
 # Device, context tokens, and whether it is this machine.
@@ -111,8 +117,8 @@ class Groups:
         number = None if len(group.open) == 1 else group.by_burden.first()
         return number if number in group.open else next(iter(group.open))
 
-    def free_on(self, device: str, *, here: bool) -> int:
-        """Return the free sequences on a device, of this machine or of the others."""
+    def free_on(self, device: str | None, *, here: bool) -> int:
+        """Return the free sequences on a device, or on any, of this machine or of the others."""
         return sum(
             group.free for (place, _, local), group in self._groups.items() if local is here and is_on(place, device)
         )
@@ -161,6 +167,7 @@ class Replicas:
         self.groups = Groups()  # the same engines
         self.hosts = Hosts()  # those of them on other machines
         self.declared = 0  # sequences, over all machines
+        self.withheld = 0  # of them, under the pressure of GPUs
         self.leased = 0
 
     def __repr__(self) -> str:
@@ -181,6 +188,7 @@ class Replicas:
         del self.engines[engine.number]
         self.groups.remove(engine)
         self.declared -= engine.offer.sequences
+        self.withheld -= engine.offer.sequences - engine.most
         self.leased -= len(engine.leased)
         if engine.offer.host is not None:
             offer, leased = engine.offer, len(engine.leased)
@@ -191,15 +199,24 @@ class Replicas:
         if (share := self.hosts.press(host, usable)) is not None:
             self._settle(share)
 
+    def limit(self, engine: Engine, usable: float) -> None:
+        """Let this part of the sequences of an engine be leased; running work is never ended for it."""
+        most, free = engine.most, engine.free
+        engine.usable = usable
+        self.withheld += most - engine.most
+        self._freed(engine, engine.free - free)
+
     def lease(self, engine: Engine, key: int) -> None:
         """Count a lease of a free sequence."""
+        free = engine.free
         engine.leased.add(key)
-        self._count(engine, 1)
+        self._count(engine, 1, engine.free - free)
 
     def release(self, engine: Engine, key: int) -> None:
         """Count the end of a lease."""
+        free = engine.free
         engine.leased.remove(key)
-        self._count(engine, -1)
+        self._count(engine, -1, engine.free - free)
 
     def least_burdened(self, request: Request, *, here: bool = True) -> int | None:
         """Return the free engine that gives a request most tokens per second; without `here`, of other machines."""
@@ -220,20 +237,20 @@ class Replicas:
         else:
             heap.discard(engine.number)
 
-    def _count(self, engine: Engine, change: int) -> None:
-        self.leased += change
-        if not engine.shut:
-            self.groups.of(engine.offer).free -= change
-        self.rank(engine)
+    def _count(self, engine: Engine, leases: int, free: int) -> None:
+        self.leased += leases
+        self._freed(engine, free)
         if engine.offer.host is not None:
-            self._settle(self.hosts.lease(engine.offer.host, change))
+            self._settle(self.hosts.lease(engine.offer.host, leases))
+
+    def _freed(self, engine: Engine, change: int) -> None:
+        self.groups.of(engine.offer).free += change
+        self.rank(engine)
 
     def _settle(self, share: Share) -> None:
         """Shut the engines of a host that has no lease left under its pressure, or open them again."""
         for engine in (self.engines[number] for number in share.engines):
             if engine.shut is not share.shut:
-                group = self.groups.of(engine.offer)
-                group.free -= engine.free
+                free = engine.free
                 engine.shut = share.shut
-                group.free += engine.free
-                self.rank(engine)
+                self._freed(engine, engine.free - free)

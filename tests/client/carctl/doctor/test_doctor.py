@@ -134,6 +134,9 @@ def test_what_a_model_has_on_its_gpus_is_named_with_the_plan(daemon: FakeDaemon)
     (device,) = found(daemon, "device")
     told = "CUDA0: 33 layers, 7168 MiB planned, 6144 MiB taken, 1024 MiB of 8192 MiB free"
     assert device.facts == f"guide on gpu; {told}"
+    model["engines"][0]["devices"][0]["pressure"] = "some"
+    (device,) = found(daemon, "device")
+    assert (device.level, device.facts) == ("warn", f"guide on gpu; {told}; pressure some on CUDA0")
 
 
 @pytest.mark.parametrize("sandbox", [[], ["no new privileges", "landlock 7"], ["no new privileges", "seccomp"]])
