@@ -17,14 +17,14 @@ from tools.random_models.projector import IMAGE_TOKENS, generate_projector
 
 
 @contextmanager
-def daemon_with_projector(**environment: str) -> Iterator[Daemon]:
+def daemon_with_projector(settings: str = "sequences = 3", **environment: str) -> Iterator[Daemon]:
     """Run a daemon whose model has a projector."""
     with tempfile.TemporaryDirectory(prefix="card-") as name:
         folder = Path(name)
         generate(folder / "base.gguf", "tiny", "f32")
         generate_projector(folder / "eyes.gguf", "tiny")
         config = (
-            f'default_model = "base"\n[models.base]\npath = "{folder}/base.gguf"\nsequences = 3\ncontext_tokens = 512\n'
+            f'default_model = "base"\n[models.base]\npath = "{folder}/base.gguf"\n{settings}\ncontext_tokens = 512\n'
             # Guesses change the shape of a decode from one run to the next, and with it the last digits.
             f'projector = "{folder}/eyes.gguf"\nspeculative = false\n'
         )
@@ -193,3 +193,19 @@ def test_a_text_is_not_kept_waiting_by_requests_whose_images_are_being_encoded(e
     assert all("result" in answer for answer in answers)
     # By order of arrival it would be the last: eight images for three sequences.
     assert [answer["id"] for answer in answers].index(text) < len(images) / 2
+
+
+@pytest.mark.slow
+def test_requests_whose_images_another_replica_encodes_again_are_answered_as_each_alone() -> None:
+    with daemon_with_projector("sequences = 1\nreplicas = 2") as daemon, daemon.connect() as client:
+        client.result("infer", asked("ready?"))
+        seen = [asked(picture(shade, (2000, 2000)), "seen?", cache_prompt=False) for shade in range(6)]
+        alone = [thought(client.result("infer", each)) for each in seen]
+        keys = [client.send("infer", each) for each in seen]
+        texts = [client.send("infer", asked(f"text {number}")) for number in range(6)]
+        first = client.receive()
+        daemon.engine().kill()
+        answers = [first, *(client.receive() for _ in range(11))]
+        assert {answer["id"] for answer in answers} == {*keys, *texts}
+        by_id = {answer["id"]: answer["result"] for answer in answers}
+        assert [thought(by_id[key]) for key in keys] == alone

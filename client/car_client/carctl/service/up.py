@@ -56,7 +56,7 @@ def up(client: Client, options: Namespace) -> None:
         except CardError as error:
             # A daemon whose default model cannot be served writes the reason and ends.
             ended(_LAST_WORD_S)
-            raise ServiceError(_failure(error, log)) from error
+            raise ServiceError(explain_start(error, log)) from error
         capacity = patient.status().capacity
     where = "" if log is None else f"; log: {log}"
     already = " already" if running else ""
@@ -174,7 +174,7 @@ def _until_ready(client: Client) -> None:
         load_with_bar(client, default.name)
 
 
-def _failure(error: CardError, log: Path | None) -> str:
+def explain_start(error: CardError, log: Path | None) -> str:
     """Return the reason with the end of the log, where there is one."""
     if log is None:
         return f"{error}; see carctl service logs"
@@ -182,5 +182,6 @@ def _failure(error: CardError, log: Path | None) -> str:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         lines = file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
     if lines and lines[-1].startswith(_REASON):
-        return f"{error}: {one_line(lines[-1].removeprefix(_REASON))}; log: {log}"
+        # The error depends on the moment: a refusal, a daemon that goes down, a connection that is lost.
+        return f"card ended: {one_line(lines[-1].removeprefix(_REASON))}; log: {log}"
     return f"{error}; the end of {log}: {' | '.join(map(one_line, lines)) or 'empty'}"
