@@ -47,7 +47,7 @@ ENGINE_ORDER = (
     ("engine",),
 )
 # A process of its own: it imports nothing of the daemon but these.
-PLACER_MAY_IMPORT = {"host", "ipc"}
+PLACER_MAY_IMPORT = {"host", "ipc", "guide"}
 ENGINE_MAY_IMPORT = {"host", "ipc", "capacity", "telemetry"}
 FULL_FOLDER = 16
 
@@ -58,6 +58,7 @@ RULES: list[tuple[Path, tuple[str, ...], Path | None]] = [
     (DOOR, ("car_daemon", "uvloop", "structlog", "psutil", "llama_cpp", "numpy"), None),
     (DAEMON, ("car_client", "car_http", *WEB), None),
     (DAEMON, ("ray", "cryptography"), DAEMON / "placer"),
+    (DAEMON / "placer", ("car_client", "llama_cpp"), None),
     (DAEMON, ("llama_cpp",), DAEMON / "engine" / "llama"),
     (DAEMON / "scheduler", PURE, None),
     (DAEMON / "engine" / "batching", tuple(name for name in PURE if name != "numpy"), None),
@@ -87,6 +88,11 @@ def test_a_folder_imports_none_of_its_banned_modules(
         if any(name == one or name.startswith(one + ".") for one in banned)
     ]
     assert offences == []
+
+
+def test_ray_is_imported_by_its_adapter_and_the_probe_of_its_token_alone() -> None:
+    files = {file.name for file in (DAEMON / "placer").glob("*.py") for name in imports(file) if name.startswith("ray")}
+    assert files == {"ray_cluster.py", "token_probe.py"}
 
 
 def test_every_module_has_a_docstring() -> None:

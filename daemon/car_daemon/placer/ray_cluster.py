@@ -1,0 +1,231 @@
+"""A Ray cluster as the placer's cluster: the only importer of Ray."""
+
+import asyncio
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import ray
+
+# Ray has no other client that neither starts nor needs a node.
+from ray._raylet import AuthenticationTokenLoader, GcsClient
+from ray.exceptions import AuthenticationError, RayActorError, RayError
+
+from car_daemon.ipc.placing import Join, Node, Nodes, Place, Placed, Unplaced, Waiting, decode_from_seat
+from car_daemon.placer.pair import new_pair
+from car_daemon.placer.seat import Seat, SeatOrder, Where
+from car_daemon.placer.service import NoRoom, NotConnected
+from car_daemon.placer.shortage import NodeFacts, needs_of, shortage
+
+NAMESPACE = "card"
+_AT_ONCE_S = 2.0  # a placement that takes longer is reported as one that waits
+_SWEEP_S = 2.0
+_HEAD_S = 5.0
+_PROBE_S = 30.0
+_AUTO = "auto"
+_NODE_ID = "ray.io/node-id"
+_IP = re.compile(r"\bip=([0-9A-Fa-f.:]+)")
+
+
+class SeatActor(Seat):
+    """A seat as an actor."""
+
+    def where(self) -> Where:
+        """Return the node that it is on."""
+        version, schema = self.installed()
+        return Where(ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), version, schema)
+
+
+class RayCluster:
+    """The cluster that a daemon named; raises NotConnected."""
+
+    def __init__(self, join: Join) -> None:
+        self._join = join
+        if join.address != _AUTO:
+            _check_head(join.address, join.token)
+        try:
+            ray.init(address=join.address, namespace=NAMESPACE, log_to_driver=False, logging_level="critical")
+        except AuthenticationError as error:
+            raise NotConnected(_token_text(error, join.token)) from error
+        except Exception as error:
+            advice = "start Ray on this machine too: ray start --address=HEAD --num-cpus=0"
+            raise NotConnected(f"cannot join the cluster at {join.address}: {_first_line(error)}; {advice}") from error
+        _check_closed(ray.get_runtime_context().gcs_address)
+        self._sweep()
+
+    def nodes(self) -> Nodes:
+        """Return the nodes; may block."""
+        found = [
+            Node(each.node, each.address, each.alive, each.resources.get("CPU", 0.0), each.resources.get("GPU", 0.0))
+            for each in _facts()
+        ]
+        return Nodes(ray=ray.__version__, nodes=sorted(found, key=lambda node: node.node))
+
+    async def open(self, order: Place, waits: Callable[[str], None]) -> Placed:
+        """Return an open seat; a cancelled call leaves none. Raises NoRoom."""
+        actor = await asyncio.to_thread(self._create, order)
+        try:
+            where = await self._started(actor, order, waits)
+            self._check_version(where)
+            await actor.open.remote(msgspec.msgpack.encode(SeatOrder(order, where, new_pair())))
+            return await self._outcome(actor, waits)
+        except RayActorError as error:
+            raise await asyncio.to_thread(_refusal, error) from error
+        except BaseException:
+            ray.kill(actor)
+            raise
+
+    def _create(self, order: Place) -> Any:
+        """Return the handle of a new actor, which may have to wait for its resources."""
+        needs = needs_of(order)
+        return (
+            ray.remote(SeatActor)
+            .options(
+                name=f"{self._prefix}{order.number}",
+                namespace=NAMESPACE,
+                # It outlives the placer; the supervisor alone starts engines again.
+                lifetime="detached",
+                max_restarts=0,
+                max_task_retries=0,
+                max_concurrency=4,
+                num_cpus=needs.pop("CPU", 0.0),
+                num_gpus=needs.pop("GPU", 0.0),
+                memory=needs.pop("memory", None),
+                resources=needs,
+                scheduling_strategy="SPREAD" if order.spread else "DEFAULT",
+                **_selectors(order),
+            )
+            .remote()
+        )
+
+    @property
+    def _prefix(self) -> str:
+        return f"card:{self._join.daemon}:"
+
+    async def _started(self, actor: Any, order: Place, waits: Callable[[str], None]) -> Where:
+        """Return the node of an actor once it runs; raises NoRoom."""
+        where = asyncio.ensure_future(_awaited(actor.where.remote()))
+        done, _ = await asyncio.wait([where], timeout=_AT_ONCE_S)
+        if not done:
+            waits(shortage(order, await asyncio.to_thread(_facts)))
+            done, _ = await asyncio.wait([where], timeout=self._join.place_timeout_s - _AT_ONCE_S)
+        if not done:
+            where.cancel()
+            raise NoRoom(shortage(order, await asyncio.to_thread(_facts)))
+        here: Where = where.result()
+        return here
+
+    def _check_version(self, where: Where) -> None:
+        """Raise NoRoom where another card is installed on a node: two versions never exchange frames."""
+        advice = "install the same version on every machine of the cluster"
+        if where.version != self._join.version:
+            why = f"card {where.version} is installed there, {self._join.version} here: {advice}"
+        elif where.schema != self._join.schema:
+            why = f"card {where.version} is installed there too, of another build with other frames: {advice}"
+        else:
+            return
+        raise NoRoom(f"{where.address}: {why}", where.node)
+
+    async def _outcome(self, actor: Any, waits: Callable[[str], None]) -> Placed:
+        """Return the seat once its node checked the files; raises NoRoom."""
+        while True:
+            if not (frame := await actor.outcome.remote()):
+                continue
+            match decode_from_seat(frame):
+                case Placed() as placed:
+                    return placed
+                case Unplaced(why=why, node=node):
+                    raise NoRoom(why, node)
+                case Waiting(why=why):
+                    waits(why)
+
+    def _sweep(self) -> None:
+        """End the seats of an earlier placer that no daemon is connected to."""
+        for each in ray.util.list_named_actors():
+            if not each.startswith(self._prefix):
+                continue
+            try:
+                actor = ray.get_actor(each, namespace=NAMESPACE)
+                is_used = bool(ray.get(actor.is_used.remote(), timeout=_SWEEP_S))
+            except (ValueError, RayError):
+                is_used = False
+            if not is_used:
+                ray.kill(actor)
+
+
+def _check_head(address: str, token: str | None) -> None:
+    """Raise NotConnected where no head listens or it refuses the token: Ray itself takes minutes to report either."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _HEAD_S).close()
+    except OSError as error:
+        why = f"no Ray head answers at {address} ({error.strerror or type(error).__name__})"
+        raise NotConnected(f"{why}: start it, or correct cluster.address") from error
+    try:
+        has_token = AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
+        if has_token:
+            GcsClient(address=address)
+    except AuthenticationError as error:
+        raise NotConnected(_token_text(error, token)) from error
+    except Exception as error:
+        raise NotConnected(f"the head at {address} does not answer as Ray does: {_first_line(error)}") from error
+    if not has_token:
+        raise NotConnected("this machine has no token of the cluster: copy the head's to ~/.ray/auth_token")
+
+
+def _check_closed(address: str) -> None:
+    """Raise NotConnected for a head that takes clients without a token: they could run code on every node."""
+    command = [sys.executable, "-m", "car_daemon.placer.token_probe", address]
+    status = subprocess.run(command, check=False, capture_output=True, timeout=_PROBE_S).returncode  # noqa: S603 - own module
+    if status:
+        why = f"the Ray head at {address} takes clients without a token"
+        raise NotConnected(f"{why}: start every node with RAY_AUTH_MODE=token and the same token")
+
+
+def _token_text(error: Exception, token: str | None) -> str:
+    """Return what to do about a token that is missing or wrong."""
+    file = token or "RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token"
+    why, _, _ = _first_line(error).partition(". Ensure")
+    return f"the token in {file} is not that of the cluster: copy the head's there ({why})"
+
+
+async def _awaited(reference: Any) -> Any:
+    return await reference
+
+
+def _selectors(order: Place) -> dict[str, Any]:
+    """Return the labels that a node must have, and those that it should have."""
+    avoided = {_NODE_ID: f"!in({', '.join(order.avoid)})"} if order.avoid else {}
+    anywhere = order.labels | avoided
+    if not order.first:
+        return {"label_selector": anywhere} if anywhere else {}
+    first = order.labels | {_NODE_ID: f"in({', '.join(order.first)})"}
+    return {"label_selector": first, "fallback_strategy": [{"label_selector": anywhere}]}
+
+
+def _facts() -> list[NodeFacts]:
+    return [
+        NodeFacts(each["NodeID"], each["NodeManagerAddress"], each["Alive"], each["Labels"], each["Resources"])
+        for each in ray.nodes()
+    ]
+
+
+def _refusal(error: Exception) -> NoRoom:
+    """Return why an actor died, with its node where the error has the address."""
+    text = str(error)
+    ip = _IP.search(text)
+    node = next((each for each in _facts() if ip is not None and each.address == ip[1] and each.alive), None)
+    where = "a node" if node is None else node.address
+    if "No module named 'car_daemon" in text:
+        why = "card is not installed there: pip install 'card-daemon[daemon,cluster]'"
+    else:
+        why = f"its seat died: {_first_line(error)}"
+    return NoRoom(f"{where}: {why}", None if node is None else node.node)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,67 @@
+"""The reason why no node takes an engine, in words: pure."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from car_daemon.ipc.placing import Place
+
+
+class NodeFacts(Struct, frozen=True):
+    """A node by Ray's id, with its address, its labels, and all of its resources, in use or not."""
+
+    node: str
+    address: str
+    alive: bool
+    labels: Mapping[str, str]
+    resources: Mapping[str, float]
+
+
+def needs_of(order: Place) -> dict[str, float]:
+    """Return the amounts that an engine takes of a node, by Ray's names."""
+    needs = {"CPU": order.cpus, "GPU": order.gpus, "memory": float(order.memory_bytes), **order.resources}
+    return {name: amount for name, amount in needs.items() if amount}
+
+
+def shortage(order: Place, nodes: Sequence[NodeFacts]) -> str:
+    """Return why no node takes an engine now: what it lacks, or that all which have it are in use or avoided."""
+    alive = [node for node in nodes if node.alive]
+    if not alive:
+        return "no node of the cluster is alive"
+    needs = needs_of(order)
+    fit = [node for node in alive if _has(node, needs)]
+    if not fit:
+        return f"no node has {_text(needs)}: the largest has {_text(_most(alive, needs))}"
+    labelled = [node for node in fit if _may_match(node, order.labels)]
+    if not labelled:
+        wanted = ", ".join(f"{name}={value}" for name, value in order.labels.items())
+        return f"no node with {_text(needs)} has the labels {wanted}: start one with --labels"
+    free = [node for node in labelled if node.node not in order.avoid]
+    if not free:
+        return f"every node with {_text(needs)} is avoided for now: its connection was lost, or it refused an engine"
+    return f"no node has {_text(needs)} free now, which are in use on {_addresses(free)}"
+
+
+def _has(node: NodeFacts, needs: Mapping[str, float]) -> bool:
+    return all(node.resources.get(name, 0.0) >= amount for name, amount in needs.items())
+
+
+def _may_match(node: NodeFacts, labels: Mapping[str, str]) -> bool:
+    """Return whether labels match as far as they are plain values; Ray alone reads its expressions."""
+    plain = {name: value for name, value in labels.items() if not value.startswith(("in(", "!"))}
+    return all(node.labels.get(name) == value for name, value in plain.items())
+
+
+def _most(nodes: Sequence[NodeFacts], needs: Mapping[str, float]) -> dict[str, float]:
+    return {name: max(node.resources.get(name, 0.0) for node in nodes) for name in needs}
+
+
+def _text(amounts: Mapping[str, float]) -> str:
+    """Return amounts as `8 CPU and 1 GPU`."""
+    return " and ".join(f"{amount:g} {name}" for name, amount in amounts.items())
+
+
+def _addresses(nodes: Sequence[NodeFacts]) -> str:
+    few = [node.address for node in nodes[:3]]
+    more = len(nodes) - len(few)
+    return ", ".join(few) + (f" and {more} more" if more else "")

@@ -1,0 +1,61 @@
+"""The words for what an engine needs and no node has."""
+
+import pytest
+
+from car_daemon.ipc.placing import Place
+from car_daemon.placer.shortage import NodeFacts, needs_of, shortage
+
+
+def node(number: int, *, alive: bool = True, labels: dict[str, str] | None = None, **resources: float) -> NodeFacts:
+    return NodeFacts(f"id{number}", f"10.0.0.{number}", alive, labels or {}, resources)
+
+
+SMALL, LARGE = node(1, CPU=4.0), node(2, labels={"pool": "a"}, CPU=16.0, GPU=1.0)
+
+
+def order(
+    cpus: float = 1.0, gpus: float = 0.0, labels: dict[str, str] | None = None, avoid: list[str] | None = None
+) -> Place:
+    return Place(number=1, model="m", path="/m", cpus=cpus, gpus=gpus, labels=labels or {}, avoid=avoid or [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "text"),
+    [
+        (order(), [], "no node of the cluster is alive"),
+        (order(), [node(1, alive=False, CPU=8.0)], "no node of the cluster is alive"),
+        (order(cpus=32), [SMALL, LARGE], "no node has 32 CPU: the largest has 16 CPU"),
+        (order(cpus=8, gpus=2), [SMALL, LARGE], "no node has 8 CPU and 2 GPU: the largest has 16 CPU and 1 GPU"),
+        (
+            order(labels={"pool": "b"}),
+            [SMALL, LARGE],
+            "no node with 1 CPU has the labels pool=b: start one with --labels",
+        ),
+        (
+            order(cpus=8, avoid=["id2"]),
+            [SMALL, LARGE],
+            "every node with 8 CPU is avoided for now: its connection was lost, or it refused an engine",
+        ),
+        (order(cpus=8), [SMALL, LARGE], "no node has 8 CPU free now, which are in use on 10.0.0.2"),
+        (
+            order(),
+            [node(number, CPU=1.0) for number in range(1, 6)],
+            "no node has 1 CPU free now, which are in use on 10.0.0.1, 10.0.0.2, 10.0.0.3 and 2 more",
+        ),
+        (
+            order(labels={"pool": "in(b, c)"}),
+            [LARGE],
+            "no node has 1 CPU free now, which are in use on 10.0.0.2",
+        ),
+    ],
+)
+def test_a_lack_has_both_numbers_or_the_nodes_that_have_it(asked: Place, nodes: list[NodeFacts], text: str) -> None:
+    assert shortage(asked, nodes) == text
+
+
+def test_an_engine_takes_only_what_it_needs() -> None:
+    assert needs_of(order()) == {"CPU": 1.0}
+    everything = Place(
+        number=1, model="m", path="/m", cpus=2.0, gpus=0.5, memory_bytes=1 << 30, resources={"nvme": 1.0}
+    )
+    assert needs_of(everything) == {"CPU": 2.0, "GPU": 0.5, "memory": float(1 << 30), "nvme": 1.0}
