@@ -14,7 +14,7 @@ _GIB = 1 << 30
 _FOUND = {
     ".lmstudio/models/Qwen/Qwen3-4B-GGUF/Qwen3-4B-Q4_K_M.gguf": 2.3,
     ".cache/llama.cpp/gemma-3-4b-it-Q4_K_M.gguf": 2.3,
-    ".local/share/car/models/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf": 1.0,
+    ".local/share/car/models/qwen2.5-coder-1.5b-q4_k_m.gguf": 1.0,
 }
 
 

@@ -18,9 +18,13 @@ def drawn(picture: RenderableType, name: str, width: int, height: int) -> str:
 
 
 def _form() -> str:
-    """Return rich's form without the fonts that it has browsers fetch from somebody."""
+    """Return rich's form without the fonts that it has browsers fetch, and with the foot of the last line.
+
+    Rich cuts what is more than three pixels below a line's letters: an underscore is.
+    """
     without_faces = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
-    return without_faces.replace("Fira Code, monospace", _FONTS).replace("font-family: arial", f"font-family: {_FONTS}")
+    whole = without_faces.replace('height="{terminal_height}"', 'height="100%"')
+    return whole.replace("Fira Code, monospace", _FONTS).replace("font-family: arial", f"font-family: {_FONTS}")
 
 
 _FORM = _form()

@@ -16,7 +16,9 @@ REBUILD = (
 )
 # Without these, llama.cpp computes products of matrices several times slower; AVX-512 adds little to them.
 _NEEDED_FEATURES = ("AVX", "AVX2", "FMA", "F16C")
-# The oldest driver of each CUDA release for which llama-cpp-python's project publishes wheels, newest first.
+# The oldest driver of each CUDA release for which llama-cpp-python's project publishes wheels, newest first: by the
+# table of toolkits and drivers in NVIDIA's release notes of CUDA 12 (read in copies in November 2026, not on NVIDIA's
+# page), and by the project's README, whose index of CUDA 12.5 is missing (its issue 2127).
 _CUDA_WHEELS = (((550, 54), "cu124"), ((545, 23), "cu123"), ((535, 54), "cu122"), ((530, 30), "cu121"))
 _CPU = Path("/proc/cpuinfo")
 _DRIVER = Path("/proc/driver/nvidia/version")

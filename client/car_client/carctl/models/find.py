@@ -39,15 +39,16 @@ def suggest(client: Client, options: Namespace) -> None:
         print_document([{**row._asdict(), "needs_gb": row.needs_gb, "command": row.command} for row in rows])
         return
     cells = [_cells(row, memory) for row in rows]
-    print(*columns([("carctl models add", "  GB", "RAM", "licence", "can"), *cells]), sep="\n")
-    print(f"GB: about, of Q4_K_M files, {DATED}. RAM: GB needed; this machine has {memory / 1e9:.0f}.")
+    print(*columns([("carctl models add", "   GB", "RAM", "licence", "can"), *cells]), sep="\n")
+    print(f"GB: of Q4_K_M files, {DATED} (~: about). RAM: GB needed; this machine has {memory / 1e9:.0f}.")
     if any(row.needs_gb * 1e9 > memory for row in rows):
         print("!: more RAM than this machine has")
 
 
 def _cells(row: Suggestion, memory: int) -> tuple[str, ...]:
     mark = "!" if row.needs_gb * 1e9 > memory else ""
-    return row.source, f"{row.size_gb:4.1f}", f"{row.needs_gb:3.0f}{mark}", row.licence, " ".join(row.can)
+    size = f"{'' if row.checked else '~'}{row.size_gb:.1f}"
+    return row.source, f"{size:>5}", f"{row.needs_gb:3.0f}{mark}", row.licence, " ".join(row.can)
 
 
 def _text(found: Found) -> str | None:

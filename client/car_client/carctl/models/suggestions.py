@@ -17,6 +17,7 @@ class Suggestion(NamedTuple):
     size_gb: float
     licence: str
     can: tuple[str, ...]
+    checked: bool = False  # the size was compared with a page of the hub
 
     @property
     def source(self) -> str:
@@ -34,24 +35,23 @@ class Suggestion(NamedTuple):
         return round((self.size_gb * _BESIDE + _BESIDE_GB) / _SHARE, 1)
 
 
-# Sizes are approximate: those of Gemma 3 (1B, 4B), gpt-oss-20b and Llama 3.3 were compared with pages of the hub, as
-# were the licences of Gemma 3 4B and Llama 3.3; the others were not.
+# The licences of Gemma 3 4B and Llama 3.3 were compared with pages of the hub; the others were not.
 SUGGESTIONS = (
     Suggestion("bartowski/SmolLM2-135M-Instruct-GGUF", 0.1, "Apache-2.0", ()),
     Suggestion("Qwen/Qwen2.5-0.5B-Instruct-GGUF", 0.5, "Apache-2.0", ("tools",)),
-    Suggestion("ggml-org/gemma-3-1b-it-GGUF", 0.8, "Gemma", ()),
+    Suggestion("ggml-org/gemma-3-1b-it-GGUF", 0.8, "Gemma", (), checked=True),
     Suggestion("Qwen/Qwen2.5-1.5B-Instruct-GGUF", 1.1, "Apache-2.0", ("tools",)),
     Suggestion("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", 1.1, "Apache-2.0", ("fill",)),
     Suggestion("Qwen/Qwen3-4B-GGUF", 2.5, "Apache-2.0", ("tools", "thinking")),
-    Suggestion("ggml-org/gemma-3-4b-it-GGUF", 3.3, "Gemma", ("images",)),
+    Suggestion("ggml-org/gemma-3-4b-it-GGUF", 3.3, "Gemma", ("images",), checked=True),
     Suggestion("Qwen/Qwen2.5-Coder-7B-Instruct-GGUF", 4.7, "Apache-2.0", ("tools", "fill")),
     Suggestion("Qwen/Qwen3-8B-GGUF", 5.0, "Apache-2.0", ("tools", "thinking")),
     Suggestion("ggml-org/gemma-3-12b-it-GGUF", 8.2, "Gemma", ("images",)),
     Suggestion("Qwen/Qwen3-14B-GGUF", 9.0, "Apache-2.0", ("tools", "thinking")),
-    Suggestion("ggml-org/gpt-oss-20b-GGUF", 12.1, "Apache-2.0", ("tools", "thinking")),
+    Suggestion("ggml-org/gpt-oss-20b-GGUF", 12.1, "Apache-2.0", ("tools", "thinking"), checked=True),
     Suggestion("Qwen/Qwen3-30B-A3B-GGUF", 18.6, "Apache-2.0", ("tools", "thinking")),
     Suggestion("Qwen/Qwen3-32B-GGUF", 19.8, "Apache-2.0", ("tools", "thinking")),
-    Suggestion("bartowski/Llama-3.3-70B-Instruct-GGUF", 42.5, "Llama 3.3", ("tools",)),
+    Suggestion("bartowski/Llama-3.3-70B-Instruct-GGUF", 42.5, "Llama 3.3", ("tools",), checked=True),
     Suggestion("ggml-org/gpt-oss-120b-GGUF", 63.4, "Apache-2.0", ("tools", "thinking")),
 )
 

@@ -112,6 +112,10 @@ def test_every_suggestion_names_a_repository_and_fits_a_line() -> None:
     assert "…" not in shown
     assert max(map(len, shown.splitlines())) <= WIDTH
     assert len(shown.splitlines()[1:-1]) >= 10
+    listed = {row.source: row for row in SUGGESTIONS}
+    for line in shown.splitlines()[1:11]:
+        source, size = line.split()[:2]
+        assert size == f"{'' if listed[source].checked else '~'}{listed[source].size_gb:.1f}"
 
 
 @given(memory=st.integers(1 << 20, 1 << 42))
