@@ -19,6 +19,7 @@ from msgspec import structs
 from car_daemon.capacity.placement import Placement
 from car_daemon.config.settings import Flags, load_config
 from car_daemon.engine.backend import Backend, ggml_backend
+from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.process import EngineProcess
 from car_daemon.engines.link import launch
@@ -49,9 +50,17 @@ class Gpus:
         draft.write_text(json.dumps(taken_bytes))
         draft.replace(self.folder / f"taken-{pid}")
 
-    def fail(self, loads: int) -> None:
-        """Have so many of the next loads run out of memory."""
-        (self.folder / "failures").write_text(str(loads))
+    def fail(self, times: int, *, what: str = "loads") -> None:
+        """Have so many of the next loads, or contexts, run out of memory."""
+        (self.folder / f"failing-{what}").write_text(str(times))
+
+    def _fails(self, what: str) -> bool:
+        """Return whether this one fails."""
+        file = self.folder / f"failing-{what}"
+        left = int(file.read_text()) if file.exists() else 0
+        if left:
+            self.fail(left - 1, what=what)
+        return bool(left)
 
     def read(self) -> tuple[Device, ...]:
         """Return the devices; what dead processes took is free again."""
@@ -65,15 +74,18 @@ class Gpus:
 
     def open(self, load: Load, progress: Callable[[float], None], placement: Placement | None) -> LlamaModel:
         """Take what was planned, and load the weights for the CPU; raises ModelError."""
-        failures = self.folder / "failures"
-        left = int(failures.read_text()) if failures.exists() else 0
-        if placement is not None and left:
-            self.fail(left - 1)
+        if placement is not None and self._fails("loads"):
             raise ModelError("the file is not a model that llama.cpp can load")
         if placement is not None:
             names = [device.name for device in self.read()]
             self.take(os.getpid(), **dict(zip(names, placement.device_bytes, strict=True)))
         return ggml_backend().open_model(structs.replace(load, gpu_layers=0, device="cpu"), progress, None)
+
+    def open_context(self, model: LlamaModel, *, sequences: int, context_tokens: int, threads: int) -> LlamaContext:
+        """Return a context on the CPU; raises ModelError."""
+        if self._fails("contexts"):
+            raise ModelError("the context could not be created")
+        return LlamaContext(model, sequences=sequences, context_tokens=context_tokens, threads=threads)
 
 
 def _is_alive(pid: int) -> bool:
@@ -97,5 +109,7 @@ if __name__ == "__main__":
         _serve(sys.argv[2], sys.argv[4])
     else:
         invented = Gpus(Path(os.environ[FOLDER]))
-        engine = EngineProcess(socket.socket(fileno=int(sys.argv[1])), lambda: Backend(invented.read, invented.open))
+        engine = EngineProcess(
+            socket.socket(fileno=int(sys.argv[1])), lambda: Backend(invented.read, invented.open, invented.open_context)
+        )
         os._exit(engine.serve())

@@ -99,8 +99,9 @@ def test_a_load_that_runs_out_of_memory_once_is_served_and_twice_fails_with_a_re
     with daemon.connect() as client:
         gpus.fail(1)
         client.result("infer", short("b"))
-        (kept,) = [file for file in gpus.folder.glob("car/curves/*.json") if "part" in json.loads(file.read_text())]
-        assert json.loads(kept.read_text()) == {"part": 0.8}
+        kept = [json.loads(file.read_text()) for file in gpus.folder.glob("car/curves/*.json")]
+        ((situation,),) = [each["situations"] for each in kept if "situations" in each]
+        assert (situation["part"], situation["failed"]) == (0.8, 1.0)
         client.result("models/unload", {"model": "b"})
         until(client, "b", "unloaded")
         gpus.fail(2)
@@ -108,6 +109,28 @@ def test_a_load_that_runs_out_of_memory_once_is_served_and_twice_fails_with_a_re
         assert model(client, "b")["state"] == "failed"
         assert client.result("infer", short("a"))["finish_reason"] == "length"
     assert daemon.log.read_text().count("load.retried") == 2
+
+
+def test_a_load_whose_sequences_run_out_of_memory_is_tried_once_with_less_too(daemon: Daemon, gpus: Gpus) -> None:
+    with daemon.connect() as client:
+        gpus.fail(1, what="contexts")
+        assert client.result("infer", short("b"))["finish_reason"] == "length"
+        assert device(client, "b")["planned_bytes"] == device(client, "b")["taken_bytes"] > 0
+        gpus.fail(2, what="contexts")
+        assert client.reason("models/load", {"model": "c"}) == "model_unavailable"
+        (reason,) = [each["reason"] for each in client.result("models/list")["models"] if each["name"] == "c"]
+        assert reason.startswith("the context could not be created; tried with 3 and 3 layers on GPUs: set fewer")
+    assert daemon.log.read_text().count("load.retried") == 2
+
+
+def test_a_model_without_a_stated_device_for_which_a_gpu_has_no_room_is_on_the_cpu(daemon: Daemon, gpus: Gpus) -> None:
+    with daemon.connect() as client:
+        gpus.take(os.getpid(), CUDA0=GIB - (64 << 20))
+        assert client.result("infer", short("b"))["finish_reason"] == "length"
+        assert client.result("infer", short("b", device="cpu"))["finish_reason"] == "length"
+        assert (model(client, "b")["device"], device(client, "b")["layers"]) == ("cpu", 0)
+        assert client.reason("infer", short("b", device="gpu")) == "model_unavailable"
+        assert model(client, "a")["device"] == "gpu"
 
 
 def test_a_model_that_a_gpu_has_no_room_for_drives_the_least_recently_used_idle_one_out(

@@ -1,16 +1,16 @@
-"""The files that keep a measured cost curve, and the part of devices that a load may use, for the next engine."""
+"""The files that keep a measured cost curve, and the parts of devices that loads use, for the next engine."""
 
 import contextlib
 import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from car_daemon.capacity.curve import Curve
+from car_daemon.capacity.device_part import DeviceParts
 from car_daemon.host.private_folder import PrivateFolder
 from car_daemon.ipc.types import KvType
 
@@ -44,34 +44,28 @@ def _path_of(folder: Path | None, identity: CurveIdentity) -> Path | None:
     return folder / name if folder is not None else None
 
 
-class DevicePart(Struct, frozen=True):
-    """The part of the free memory of devices with which a model loads, 0 to 1."""
-
-    part: Annotated[float, Meta(gt=0, le=1)] = 1.0
-
-
-class DevicePartFile:
-    """The file of one identity's part of devices; without a folder nothing is kept."""
+class DevicePartsFile:
+    """The file of the parts of devices that loads of one identity use; without a folder nothing is kept."""
 
     def __init__(self, folder: Path | None, identity: CurveIdentity) -> None:
         self._path = _path_of(folder, identity)
 
-    def read(self) -> float:
-        """Return the kept part; all of the free memory where the file is missing or broken."""
+    def read(self) -> DeviceParts:
+        """Return the kept parts; none where the file is missing or broken."""
         if self._path is not None:
             with (
                 contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError),
                 PrivateFolder(self._path.parent) as folder,
             ):
-                return msgspec.json.decode(folder.read(self._path.name), type=DevicePart).part
-        return 1.0
+                return msgspec.json.decode(folder.read(self._path.name), type=DeviceParts)
+        return DeviceParts()
 
-    def keep(self, part: float) -> None:
-        """Have the next load begin with this part."""
+    def keep(self, parts: DeviceParts) -> None:
+        """Have the next load begin with these parts."""
         if self._path is not None:
             # Where nothing can be written the next load fails once and tries again, like this one.
             with contextlib.suppress(OSError), PrivateFolder(self._path.parent) as folder:
-                folder.write(self._path.name, msgspec.json.encode(DevicePart(part)))
+                folder.write(self._path.name, msgspec.json.encode(parts))
 
 
 class CurveFile:

@@ -168,6 +168,19 @@ class _Planner:
         return self._sizes.buffers + SequenceBytes(1).mask(min(tokens, self._sizes.trained_context))
 
 
+def weights_of(sizes: ModelSizes, placement: Placement) -> tuple[list[int], int]:
+    """Return the bytes of weights that a plan puts on each device, and on the host."""
+    stay = set(placement.host_experts)
+    placed = [slot.weights - (slot.experts if number in stay else 0) for number, slot in enumerate(sizes.slots)]
+    first = len(placed) - placement.gpu_layers
+    on_devices = []
+    for count in placement.slots:
+        on_devices.append(sum(placed[first : first + count]))
+        first += count
+    total = sizes.embedding + sum(slot.weights for slot in sizes.slots)
+    return on_devices, total - sum(on_devices)
+
+
 def cells_room(sizes: ModelSizes, placement: Placement, machine: Machine, host_part: float) -> int:
     """Return the bytes of all sequences for which no device is too small, after the weights were loaded.
 

@@ -25,7 +25,7 @@ from car_daemon.engine.llama.sampling.adapters import Adapters
 from car_daemon.engine.llama.sampling.chains import SamplerChains
 from car_daemon.engine.llama.sampling.logprobs import Logprobs
 from car_daemon.engine.llama.vision import Vision
-from car_daemon.engine.loaded import LoadedModel
+from car_daemon.engine.loaded import Allocated, LoadedModel
 from car_daemon.engine.memory_limits import STACK_BYTES, limit_memory
 from car_daemon.engine.placed_model import PlacedModel
 from car_daemon.engine.prompt.constraints import OutputConstraints
@@ -68,7 +68,7 @@ class Assembled:
     store: CellStore | None
     ready: Ready
     curve_check: CurveCheck
-    placed: PlacedModel
+    placed: PlacedModel[Allocated]
 
     def heartbeat(self, job: RunningJob | None) -> Heartbeat:
         """Return the loop's progress and the running job; also compares the costs of steps with the measured curve."""
@@ -144,6 +144,7 @@ class Assembly:
             mask_bytes=size.sequence_bytes.mask(context.context_tokens),
             device=self._load.device,
             devices=loaded.placed.uses(),
+            host_weights=loaded.placed.host_weights,
             host_experts=len(loaded.placed.placement.host_experts) if loaded.placed.placement else 0,
             threads=size.threads,
             rates=size.curve.rates(context.sequences),

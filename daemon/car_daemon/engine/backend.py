@@ -8,6 +8,7 @@ from car_daemon.host.devices import Device, gpu_number
 from car_daemon.ipc.frames import Load
 
 if TYPE_CHECKING:
+    from car_daemon.engine.llama.context import LlamaContext
     from car_daemon.engine.llama.model import LlamaModel
 
 
@@ -19,18 +20,28 @@ class OpenModel(Protocol):
         ...
 
 
+class OpenContext(Protocol):
+    """Makes a context of a model for its sequences; raises ModelError."""
+
+    def __call__(self, model: "LlamaModel", *, sequences: int, context_tokens: int, threads: int) -> "LlamaContext":
+        """Return the context."""
+        ...
+
+
 class Backend(NamedTuple):
-    """The GPUs with their memory now, and the load of a model onto them."""
+    """The GPUs with their memory now, the load of a model onto them, and the memory of its sequences."""
 
     read_devices: Callable[[], tuple[Device, ...]]
     open_model: OpenModel
+    open_context: OpenContext
 
 
 def ggml_backend() -> Backend:
     """Return llama.cpp's own."""
+    from car_daemon.engine.llama.context import LlamaContext
     from car_daemon.engine.llama.devices import read_devices
 
-    return Backend(read_devices, _open_model)
+    return Backend(read_devices, _open_model, LlamaContext)
 
 
 def _open_model(load: Load, progress: Callable[[float], None], placement: Placement | None) -> "LlamaModel":

@@ -1,10 +1,12 @@
 """The parts of one engine that its threads share: weights, capacity, context, vocabulary, projector."""
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
-from car_daemon.capacity.curve_file import DevicePartFile, identity_of
+from car_daemon.capacity.curve_file import DevicePartsFile, identity_of
+from car_daemon.capacity.placement import Placement
 from car_daemon.engine.backend import Backend
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.grammar.constraint import Constraints
@@ -19,6 +21,14 @@ from car_daemon.engine.runner.threads import ThreadCount
 from car_daemon.engine.senses import Senses
 from car_daemon.engine.sizing import Size, size_of
 from car_daemon.ipc.frames import FromEngine, Load, Warned
+
+
+class Allocated(NamedTuple):
+    """The memory of a model: its weights, and the context of as many sequences as there is room for."""
+
+    model: LlamaModel
+    size: Size
+    context: LlamaContext
 
 
 class LoadedModel:
@@ -40,32 +50,47 @@ class LoadedModel:
         self.no_template: str | None = None  # why the model's template cannot be used
 
     @cached_property
-    def placed(self) -> PlacedModel:
-        """The plan of the weights on devices."""
+    def placed(self) -> PlacedModel[Allocated]:
+        """The plan of the model on devices."""
         load = self._load
         identity = identity_of(
             load.path, device=load.device, threads=0, packed=load.packed, library=library_build(), kv_type=load.kv_type
         )
-        kept = DevicePartFile(Path(load.curves) if load.curves else None, identity)
-        open_placed = partial(self._backend.open_model, load, self._progress)
-        return PlacedModel(load, open_placed, self._send, kept, read=self._backend.read_devices)
+        kept = DevicePartsFile(Path(load.curves) if load.curves else None, identity)
+        return PlacedModel(load, self._allocate, self._send, kept, read=self._backend.read_devices)
 
     @cached_property
-    def model(self) -> LlamaModel:
-        """The weights."""
+    def _allocated(self) -> Allocated:
         return self.placed.load()
 
-    @cached_property
-    def size(self) -> Size:
-        """The declared capacity; warns where configured figures are too high."""
-        return size_of(self._load, self.model, self.placed, self._send)
+    def _allocate(self, placement: Placement | None) -> Allocated:
+        model = self._backend.open_model(self._load, self._progress, placement)
+        try:
+            size = size_of(self._load, model, self.placed, self._send)
+            sequences, context_tokens = size.declared.sequences, size.declared.context_tokens
+            context = self._backend.open_context(
+                model, sequences=sequences, context_tokens=context_tokens, threads=size.threads
+            )
+        except ModelError:
+            # A second try needs the memory.
+            model.close()
+            raise
+        return Allocated(model, size, context)
 
-    @cached_property
+    @property
+    def model(self) -> LlamaModel:
+        """The weights."""
+        return self._allocated.model
+
+    @property
+    def size(self) -> Size:
+        """The declared capacity, which warned where configured figures are too high."""
+        return self._allocated.size
+
+    @property
     def context(self) -> LlamaContext:
         """The context of all generations."""
-        size = self.size
-        sequences, context_tokens = size.declared.sequences, size.declared.context_tokens
-        return LlamaContext(self.model, sequences=sequences, context_tokens=context_tokens, threads=size.threads)
+        return self._allocated.context
 
     @cached_property
     def cuts_tails(self) -> bool:

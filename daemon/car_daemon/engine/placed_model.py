@@ -1,49 +1,53 @@
 """The load of a model onto devices: planned, tried, and tried once more with less where memory runs out."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import structs
 
-from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, Placement, devices_of, plan
+from car_daemon.capacity.device_part import DeviceParts
+from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, Placement, devices_of, plan, weights_of
 from car_daemon.engine.llama.devices import readings
-from car_daemon.engine.llama.model import LlamaModel, ModelError
+from car_daemon.engine.llama.model import ModelError
 from car_daemon.host.devices import Device
 from car_daemon.host.memory import read_memory
 from car_daemon.ipc.frames import DeviceMemory, DeviceUse, FromEngine, Load, Warned
 
 _MIB = 1 << 20
-# The second try uses this part of what the first one used of the free memory of devices.
-_SECOND_TRY = 0.8
+
+T = TypeVar("T")
 
 
-class KeptPart(Protocol):
-    """The part of the free memory of devices with which a model loads, kept from one load to the next."""
+class KeptParts(Protocol):
+    """The parts of the free memory of devices with which a model loads, kept from one load to the next."""
 
-    def read(self) -> float:
-        """Return the part, 0 to 1."""
+    def read(self) -> DeviceParts:
+        """Return the parts."""
         ...
 
-    def keep(self, part: float) -> None:
-        """Have the next load begin with this part."""
+    def keep(self, parts: DeviceParts) -> None:
+        """Have the next load begin with these parts."""
         ...
 
 
-class PlacedModel:
-    """One model and its placement; None where the load names no GPU, or llama.cpp finds none."""
+class PlacedModel(Generic[T]):
+    """One model and its placement; None where the load names no GPU, or llama.cpp finds none.
+
+    `allocate` takes the memory of the model and of its sequences as it was planned, or none; it raises ModelError.
+    """
 
     def __init__(
         self,
         load: Load,
-        open_model: Callable[[Placement | None], LlamaModel],
+        allocate: Callable[[Placement | None], T],
         send: Callable[[FromEngine], None],
-        kept: KeptPart,
+        kept: KeptParts,
         *,
         read: Callable[[], tuple[Device, ...]],
         host_free: Callable[[], int] = lambda: read_memory().available,
     ) -> None:
         self._load = load
-        self._open = open_model
+        self._allocate = allocate
         self._send = send
         self._kept = kept
         self._read = read
@@ -51,37 +55,49 @@ class PlacedModel:
         self.sizes = None if load.sizes is None else ModelSizes.of(load.sizes)
         self.placement: Placement | None = None
         self._before: tuple[Device, ...] = ()  # the devices before the load
+        self._part = 1.0  # of their free memory, for the plan
 
-    def load(self) -> LlamaModel:
-        """Load the model; a second try plans with four fifths of the first one's memory, and so do later loads."""
+    def load(self) -> T:
+        """Load the model; a second try plans with less of the memory, and so do later loads."""
         self._before = self._devices()
-        part = self._kept.read() if self._before else 1.0
-        self.placement = self._plan(part)
+        free, kept = sum(each.free for each in self._before), self._kept.read()
+        tried = [kept.first(free)]
+        self.placement = self._plan(tried[0])
         self._report_host_part()
         try:
-            return self._open(self.placement)
+            made = self._allocate(self.placement)
         except ModelError as error:
             if self.placement is None or not self.placement.gpu_layers:
                 raise
-            first, self.placement = self.placement, self._plan(part * _SECOND_TRY)
-            assert self.placement is not None
-            facts = {"layers": first.gpu_layers, "tried_next": self.placement.gpu_layers, "why": str(error)}
-            self._send(Warned("load.retried", facts))
-            model = self._open_again(self.placement, first.gpu_layers)
-            self._kept.keep(part * _SECOND_TRY)
-            return model
+            first = self.placement.gpu_layers
+            tried.append(kept.second(free, tried[0]))
+            made = self._again(first, tried[1], error)
+        if self.placement is not None and (parts := kept.after(free, tried)) is not kept:
+            self._kept.keep(parts)
+        return made
 
-    def _open_again(self, placement: Placement, before: int) -> LlamaModel:
+    def _again(self, first: int, part: float, error: ModelError) -> T:
+        self.placement = self._plan(part)
+        layers = 0 if self.placement is None else self.placement.gpu_layers
+        self._send(Warned("load.retried", {"layers": first, "tried_next": layers, "part": part, "why": str(error)}))
         try:
-            return self._open(placement)
-        except ModelError as error:
-            layers = f"tried with {before} and {placement.gpu_layers} layers on GPUs"
-            raise ModelError(f'{error}; {layers}: set fewer gpu_layers, or device = "cpu"') from None
+            return self._allocate(self.placement)
+        except ModelError as another:
+            tried = f"tried with {first} and {layers} layers on GPUs"
+            raise ModelError(
+                f'{another}; {tried}: set fewer gpu_layers, a smaller context_tokens or device = "cpu"'
+            ) from None
 
     @property
     def machine(self) -> Machine:
-        """The host and the devices of the placement, with what is free now."""
-        return Machine(max(0, self._host_free() - self._load.reserve_bytes), self._devices())
+        """The host and the devices of the placement, with what is free now of the part that was planned with."""
+        devices = self._devices()
+        if self.placement is not None and self.sizes is not None:
+            weights, _ = weights_of(self.sizes, self.placement)
+            parts = [int(before.free * self._part) - size for before, size in zip(self._before, weights, strict=True)]
+            left = zip(devices, parts, strict=True)
+            devices = tuple(structs.replace(each, free=max(0, min(each.free, part))) for each, part in left)
+        return Machine(max(0, self._host_free() - self._load.reserve_bytes), devices)
 
     def readings(self) -> list[DeviceMemory]:
         """Return the memory of the placement's devices now."""
@@ -97,6 +113,13 @@ class PlacedModel:
             DeviceUse(after.name, slots, size, max(0, before.free - after.free), after.free, after.total)
             for before, after, slots, size in planned
         ]
+
+    @property
+    def host_weights(self) -> int:
+        """Bytes of the weights that a plan on devices leaves on the host."""
+        if self.placement is None or self.sizes is None:
+            return 0
+        return weights_of(self.sizes, self.placement)[1]
 
     def _report_host_part(self) -> None:
         """Warn where a part of the model stays on the host, which answers several times slower."""
@@ -116,7 +139,8 @@ class PlacedModel:
         if self.sizes is None or not self._before:
             return None
         load = self._load
-        devices = tuple(structs.replace(each, free=int(each.free * part)) for each in self._before)
+        self._part = part / load.sharing
+        devices = tuple(structs.replace(each, free=int(each.free * self._part)) for each in self._before)
         host_free = max(0, self._host_free() - load.reserve_bytes)
         slots = load.gpu_layers if load.gpu_layers >= 0 else None
         found = plan(self.sizes, Machine(host_free, devices), context_tokens=load.context_tokens, slots=slots)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 from msgspec import structs
@@ -48,7 +49,7 @@ class Size:
         return {"free_bytes": self.free_bytes, "kv_bytes_per_sequence": kv_bytes, **rates}
 
 
-def size_of(load: Load, model: LlamaModel, placed: PlacedModel, send: Callable[[FromEngine], None]) -> Size:
+def size_of(load: Load, model: LlamaModel, placed: PlacedModel[Any], send: Callable[[FromEngine], None]) -> Size:
     """Decide the sequences and context of a loaded model; sends warnings about configured figures that are too high."""
     threads = load.threads or default_threads(model.size_bytes)
     free_bytes, part = _memory(load, placed)
@@ -88,7 +89,7 @@ def size_of(load: Load, model: LlamaModel, placed: PlacedModel, send: Callable[[
     return Size(threads, free_bytes, each, curve_file, curve, declared)
 
 
-def layers_of(load: Load, placed: PlacedModel) -> str:
+def layers_of(load: Load, placed: PlacedModel[Any]) -> str:
     """Return where the layers are, because a part of a model on a GPU takes other times than all of it."""
     if placed.placement is None:
         return str(load.gpu_layers) if load.gpu_layers else ""
@@ -96,7 +97,7 @@ def layers_of(load: Load, placed: PlacedModel) -> str:
     return f"{split} {experts}" if placed.placement.gpu_layers else ""
 
 
-def _memory(load: Load, placed: PlacedModel) -> tuple[int, float]:
+def _memory(load: Load, placed: PlacedModel[Any]) -> tuple[int, float]:
     """Return the free bytes for sequences, and the part of these that an engine takes by itself."""
     machine = placed.machine
     if load.budget_bytes is not None:

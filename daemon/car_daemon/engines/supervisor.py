@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from car_daemon.engines.checked_files import CheckedFiles
 from car_daemon.engines.health_check import HealthLimits
@@ -14,6 +14,7 @@ from car_daemon.engines.life import EngineLife, EngineListener
 from car_daemon.engines.link import Engine, Launcher
 from car_daemon.engines.restart_policy import RestartLimits, RestartPolicy
 from car_daemon.gguf.invalid import InvalidModel, Reason
+from car_daemon.host.devices import CPU, overlap
 from car_daemon.host.event_log import log
 from car_daemon.ipc.frames import Load, Ready
 from car_daemon.models.entry import ModelEntry
@@ -97,6 +98,7 @@ class EngineSupervisor:
         self._restarts.ready()
         if self._entry.state == "draining":
             return
+        ready = _where(self._entry, ready)
         log.info(
             "capacity.declared",
             model=self._entry.name,
@@ -227,6 +229,18 @@ def ending_of(status: int, why: str | None) -> str:
     return f"was ended by signal {-status} ({signal.strsignal(-status)})"
 
 
+def _where(entry: ModelEntry, ready: Ready) -> Ready:
+    """Return the frame with the CPU as its device where no layer of a model without a stated one fits a GPU."""
+    left_out = entry.settings.auto and ready.devices and not any(use.slots for use in ready.devices)
+    return structs.replace(ready, device=CPU) if left_out else ready
+
+
+def _sharing(entry: ModelEntry, replica: Replica) -> int:
+    """Return the replicas that load onto the GPUs of one, itself among them."""
+    loading = [each for each in entry.replicas if each.state == "loading" and each is not replica]
+    return 1 + sum(overlap(each.device, replica.device) for each in loading)
+
+
 def load_of(entry: ModelEntry, replica: Replica, facts: Sequence["Facts"], *, packed: bool) -> Load:
     """Return the frame that has an engine load a replica of a model as it is configured."""
     settings = entry.settings
@@ -243,6 +257,7 @@ def load_of(entry: ModelEntry, replica: Replica, facts: Sequence["Facts"], *, pa
         threads=settings.threads,
         device=replica.device,
         gpu_layers=settings.layers_on(replica.device),
+        sharing=_sharing(entry, replica),
         sizes=sizes_of(facts, settings) if facts and settings.layers_on(replica.device) else None,
         packed=packed,
         kv_type=settings.kv_type,

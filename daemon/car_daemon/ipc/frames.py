@@ -78,6 +78,7 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     device: str = "cpu"
     kv_type: KvType = "f16"
     sizes: HeaderSizes | None = None  # for the plan of a model on GPUs
+    sharing: int = 1  # replicas that plan with the same devices, each with as large a part of them
     adapters: dict[str, str] = {}
     projector: str | None = None
     chat_template: str | None = None
@@ -297,6 +298,7 @@ class Ready(Struct, frozen=True, tag=True, kw_only=True):
     memory_limits: tuple[int, int] | None = None  # bytes, of private and of virtual memory
     devices: list[DeviceUse] = []
     host_experts: int = 0  # layers whose experts stay on the host
+    host_weights: int = 0  # bytes that a plan on GPUs leaves on the host
 
 
 class Devices(Struct, frozen=True, tag=True):

@@ -108,7 +108,7 @@ class StatusReport:
             host=replica.host,
             restarts=replica.restarts,
             rss_bytes=memory.resident,
-            device=replica.device,
+            device=replica.serves_on,
             kv_bytes_used=0 if ready is None else _kv_bytes_used(replica.engine, ready, running),
             kv_bytes_capacity=0 if ready is None else ready.kv_bytes,
             sequences=0 if ready is None else ready.sequences,

@@ -141,11 +141,13 @@ def memory_of(entry: ModelEntry) -> int:
     """Return the bytes of a model: its estimate, with the real size of the KV caches once all its engines are up."""
     if entry.estimate is None or entry.settings.placed:
         return 0
+    ready = [replica.ready for replica in entry.replicas if replica.ready is not None]
+    host_weights = sum(each.host_weights for each in ready)
     on_host = [replica.ready for replica in entry.replicas if replica.device == CPU]
-    allocated = [ready.kv_bytes + ready.mask_bytes for ready in on_host if ready is not None]
+    allocated = [each.kv_bytes + each.mask_bytes for each in on_host if each is not None]
     if len(allocated) < len(on_host) or not on_host:
-        return entry.estimate.total
-    return entry.estimate.total_with(sum(allocated))
+        return entry.estimate.total + host_weights
+    return entry.estimate.total_with(sum(allocated)) + host_weights
 
 
 class Resident(Struct, frozen=True):

@@ -69,6 +69,11 @@ class Replica:
         return f"<Replica on {self.device} {self.state}, engine {self.engine}, {self.restarts} restarts>"
 
     @property
+    def serves_on(self) -> str:
+        """Its device; once it is up, the one that its engine reported."""
+        return self.device if self.ready is None else self.ready.device
+
+    @property
     def pressure(self) -> Pressure:
         """The highest level of its GPUs."""
         return highest(self.pressures.values())

@@ -35,9 +35,9 @@ class ReplicaGroup(list[Replica]):
     def devices(self) -> list[str]:
         """Their devices, now or after a load, each one once; without the failed ones, unless all failed."""
         hopeful = [replica for replica in self if replica.state != "failed"]
-        return list(dict.fromkeys(replica.device for replica in hopeful or self))
+        return list(dict.fromkeys(replica.serves_on for replica in hopeful or self))
 
     @property
     def device(self) -> str:
         """All of their devices in one word."""
-        return "+".join(dict.fromkeys(replica.device for replica in self))
+        return "+".join(dict.fromkeys(replica.serves_on for replica in self))

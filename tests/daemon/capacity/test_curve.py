@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from car_daemon.capacity.curve import Curve
-from car_daemon.capacity.curve_file import CurveCheck, CurveFile, CurveIdentity, DevicePartFile, identity_of
+from car_daemon.capacity.curve_file import CurveCheck, CurveFile, CurveIdentity, DevicePartsFile, identity_of
+from car_daemon.capacity.device_part import DeviceParts, Situation
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.ipc.types import KvType
 
@@ -172,14 +173,15 @@ def test_a_prompt_token_costs_what_it_takes_in_the_best_chunk() -> None:
 
 
 def test_the_part_of_devices_is_kept_for_the_same_model_and_a_broken_file_is_all_of_them(tmp_path: Path) -> None:
-    DevicePartFile(tmp_path, identity("1")).keep(0.8)
-    assert DevicePartFile(tmp_path, identity("1")).read() == 0.8
-    assert DevicePartFile(tmp_path, identity("2")).read() == 1.0
-    assert DevicePartFile(None, identity("1")).read() == 1.0
+    parts = DeviceParts([Situation(1 << 30, 0.8, 1.0)])
+    DevicePartsFile(tmp_path, identity("1")).keep(parts)
+    assert DevicePartsFile(tmp_path, identity("1")).read() == parts
+    assert DevicePartsFile(tmp_path, identity("2")).read() == DeviceParts()
+    assert DevicePartsFile(None, identity("1")).read() == DeviceParts()
     (file,) = tmp_path.iterdir()
-    for broken in ('{"part": 0}', '{"part": 7}', "{"):
+    for broken in ('{"situations": [{"free": 1, "part": 0, "failed": 1}]}', '{"situations": 7}', "{"):
         file.write_text(broken)
-        assert DevicePartFile(tmp_path, identity("1")).read() == 1.0
+        assert DevicePartsFile(tmp_path, identity("1")).read() == DeviceParts()
 
 
 def test_a_model_that_lies_elsewhere_has_another_curve(tmp_path: Path) -> None:

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from msgspec import structs
 
-from car_daemon.capacity.placement import Placement, cells_room, reserve_of
+from car_daemon.capacity.device_part import DeviceParts, Situation
+from car_daemon.capacity.placement import Placement, cells_room, reserve_of, weights_of
 from car_daemon.engine.llama.devices import read_devices
-from car_daemon.engine.llama.model import LlamaModel, ModelError
+from car_daemon.engine.llama.model import ModelError
 from car_daemon.engine.placed_model import PlacedModel
 from car_daemon.ipc.frames import FromEngine, HeaderSizes, LayerBytes, Load, Warned
 from tests.daemon.engine.llama.invented import GIB, InventedDevice, InventedRegistry
@@ -44,24 +45,24 @@ class World:
     opened: list[Placement | None] = field(default_factory=list)
     sent: list[FromEngine] = field(default_factory=list)
     host: int = 64 * GIB
-    kept: list[float] = field(default_factory=lambda: [1.0])
+    kept: DeviceParts = field(default_factory=DeviceParts)
 
-    def read(self) -> float:
-        return self.kept[-1]
+    def read(self) -> DeviceParts:
+        return self.kept
 
-    def keep(self, part: float) -> None:
-        self.kept.append(part)
+    def keep(self, parts: DeviceParts) -> None:
+        self.kept = parts
 
-    def open(self, placement: Placement | None) -> LlamaModel:
+    def open(self, placement: Placement | None) -> str:
         self.opened.append(placement)
         if len(self.opened) <= self.failures:
             raise ModelError("the file is not a model that llama.cpp can load")
         if placement is not None:
             for device, size in zip(self.registry.devices, placement.device_bytes, strict=True):
                 device.taken += size
-        return cast(LlamaModel, object())
+        return "loaded"
 
-    def placed(self, **changes: Any) -> PlacedModel:
+    def placed(self, **changes: Any) -> PlacedModel[str]:
         read: Callable[[], Any] = lambda: read_devices(self.registry)  # noqa: E731 - a seam
         load = structs.replace(LOAD, **changes)
         return PlacedModel(load, self.open, self.sent.append, self, read=read, host_free=lambda: self.host)
@@ -104,19 +105,48 @@ def test_a_load_that_runs_out_of_memory_twice_fails_and_leaves_nothing_for_the_n
     with pytest.raises(ModelError, match=r"tried with 33 and [0-9]+ layers on GPUs: set fewer gpu_layers"):
         machine.placed().load()
     assert len(machine.opened) == 2
-    assert machine.kept == [1.0]
+    assert machine.kept == DeviceParts()
 
 
-def test_the_next_load_begins_where_the_second_try_succeeded_and_a_failure_there_takes_a_fifth_more() -> None:
+def test_the_next_load_tries_half_way_to_what_failed_and_where_that_fails_what_succeeded_before() -> None:
     machine = world(8, failures=1)
     machine.placed().load()
-    assert machine.kept == [1.0, 0.8]
-    again = World(InventedRegistry([InventedDevice("CUDA0", total=8 * GIB)]), kept=machine.kept)
+    free = 8 * GIB
+    assert machine.kept == DeviceParts([Situation(free, 0.8, 1.0)])
+    again = World(InventedRegistry([InventedDevice("CUDA0", total=free)]), failures=1, kept=machine.kept)
     again.placed().load()
-    assert again.opened == machine.opened[1:]
-    third = World(InventedRegistry([InventedDevice("CUDA0", total=8 * GIB)]), failures=1, kept=machine.kept)
+    assert again.opened[1] == machine.opened[1]
+    assert again.kept == DeviceParts([Situation(free, 0.8, 0.9)])
+    third = World(InventedRegistry([InventedDevice("CUDA0", total=free)]), kept=again.kept)
     third.placed().load()
-    assert machine.kept == [1.0, 0.8, pytest.approx(0.64)]
+    (situation,) = third.kept.situations
+    assert (round(situation.part, 9), situation.failed) == (0.85, 0.9)
+
+
+def test_sequences_get_what_is_left_of_the_part_that_the_load_succeeded_with() -> None:
+    machine = world(24, failures=1)
+    placed = machine.placed()
+    placed.load()
+    assert placed.sizes is not None
+    assert placed.placement is not None
+    for device in machine.registry.devices:
+        device.taken = 0
+    # The weights are not counted as taken here, only as planned.
+    ((weights,), _) = weights_of(placed.sizes, placed.placement)
+    assert placed.machine.devices[0].free == int(24 * GIB * 0.8) - weights
+    machine.registry.devices[0].taken = 20 * GIB
+    assert placed.machine.devices[0].free == 4 * GIB
+
+
+def test_replicas_that_load_onto_a_device_together_plan_with_the_same_part_of_it_each() -> None:
+    machine = world(24)
+    placed = machine.placed(sharing=2)
+    placed.load()
+    (placement,) = machine.opened
+    assert placement is not None
+    assert placement.gpu_layers == 33
+    assert placement.device_bytes[0] <= 12 * GIB - reserve_of(machine.placed().machine.devices[0])
+    assert placed.machine.devices[0].free <= 12 * GIB - 6 * GIB
 
 
 def test_a_second_model_on_a_device_takes_what_the_first_one_left() -> None:
