@@ -1,4 +1,4 @@
-"""The imports of a start before the daemon listens."""
+"""The imports of a start before the daemon listens, and the garbage that a daemon keeps."""
 
 import subprocess
 import sys
@@ -20,3 +20,33 @@ def test_a_start_imports_only_what_the_first_answer_needs() -> None:
     packages = {name.partition(".")[0] for name in done.stdout.split()}
     assert "car_daemon" in packages
     assert not packages & set(LATER)
+
+
+# In place of the daemon, a program that makes objects in cycles, keeps the last 4,000 of them for a while, as
+# connections are, and prints the largest number that were garbage at once.
+CYCLES = """
+import weakref
+import car_daemon.command
+from car_daemon.main import main
+
+class Cycle:
+    def __init__(self):
+        self.own = self
+
+def run(arguments):
+    alive, kept, most = weakref.WeakSet(), [], 0
+    for _ in range(30):
+        kept = [Cycle() for _ in range(4000)]
+        alive.update(kept)
+        most = max(most, len(alive) - len(kept))
+    print(most)
+    return 0
+
+car_daemon.command.run = run
+main()
+"""
+
+
+def test_cycles_of_objects_that_lived_a_while_are_collected_soon_after_their_end() -> None:
+    done = subprocess.run([sys.executable, "-c", CYCLES], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 20_000

@@ -22,6 +22,7 @@ from car_daemon.engine.prompt.job_progress import JobProgress
 from car_daemon.engine.prompt.preparer import QueuedJob
 from car_daemon.engine.runner.commands import Commands
 from car_daemon.engine.runner.idle_storing import StoreAll
+from car_daemon.host.process_limits import return_blocks
 from car_daemon.ipc.codec import FrameReader, decode_to_engine, encode_frame
 from car_daemon.ipc.frames import (
     Detokenize,
@@ -59,6 +60,8 @@ _HEARTBEAT_S = 1.0
 # The daemon kills an engine a second after it closed the link.
 _STORE_S = 0.8
 _READ_BYTES = 1 << 18
+# Saved cells are of every size; between blocks of the heap the room of freed ones would stay with the process.
+_RETURNED_BYTES = 128 * 1024
 _PROGRESS_STEP = 0.05
 # Added to the process's score, so that the kernel ends an engine before the daemon or programs of users.
 _OOM_SCORE = 500
@@ -190,6 +193,7 @@ class EngineProcess:
         from car_daemon.engine.assembly import Assembly
         from car_daemon.engine.llama.model import ModelError
 
+        return_blocks(_RETURNED_BYTES)
         send = self._sender.send
         try:
             engine = Assembly(

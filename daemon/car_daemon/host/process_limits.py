@@ -14,7 +14,6 @@ _LEAST_RESERVED = 16
 # glibc's M_MMAP_THRESHOLD. By default it grows with the largest block that was freed, and smaller blocks stay with the
 # process: after a storm of long frames that memory is lost to all other programs.
 _MMAP_THRESHOLD = -3
-_LARGE_BYTES = 1024 * 1024
 
 
 def within_descriptors(limits: Limits) -> Limits:
@@ -31,12 +30,12 @@ def within_descriptors(limits: Limits) -> Limits:
     return structs.replace(limits, max_connections=max(1, min(limits.max_connections, allowed - used - reserved)))
 
 
-def return_large_blocks() -> bool:
-    """Make the C library return large blocks to the system once they are free; False where it does not support it."""
+def return_blocks(smallest: int) -> bool:
+    """Make the C library return blocks of so many bytes to the system once they are free; False where it cannot."""
     import ctypes  # 1.5 ms, which the first answers need not wait for
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and mallopt(_MMAP_THRESHOLD, _LARGE_BYTES) == 1
+    return mallopt is not None and mallopt(_MMAP_THRESHOLD, smallest) == 1
 
 
 def lower_limit(limit: int, value: int) -> int:

@@ -1,6 +1,7 @@
 """The daemon over its life: it starts its parts, serves, drains and stops."""
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
@@ -10,7 +11,7 @@ from typing import Protocol
 from car_daemon.config.settings import Config
 from car_daemon.config.tables import ConfigError
 from car_daemon.host.event_log import log
-from car_daemon.host.process_limits import return_large_blocks
+from car_daemon.host.process_limits import return_blocks
 from car_daemon.host.signals import handle_in_loop
 from car_daemon.lifecycle.assembly import Assembly, Seams, Sockets
 from car_daemon.lifecycle.model_events import failure_of
@@ -23,6 +24,7 @@ from car_protocol import __version__
 # A drain ends this long before its limit, so that the remaining requests can still be answered.
 _LAST_ANSWERS_S = 5.0
 _CLOSE_PATIENCE_S = 1.0
+_LARGE_BYTES = 1024 * 1024
 
 
 class Service(Protocol):
@@ -60,7 +62,9 @@ class Daemon:
         async with AsyncExitStack() as stopping:
             self._start(stopping)
             # In a thread, because its imports take a while and the first client must not wait for them.
-            await asyncio.to_thread(return_large_blocks)
+            await asyncio.to_thread(return_blocks, _LARGE_BYTES)
+            # The objects of the start stay for good: a collection need not visit them.
+            gc.freeze()
             if self._sockets.metrics is not None:
                 # The first page needs a module that takes a while to load, too.
                 await asyncio.to_thread(import_module, "prometheus_client")

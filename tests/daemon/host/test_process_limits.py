@@ -51,12 +51,14 @@ def test_a_hard_limit_leaves_some_beside_the_connections_and_one_connection_at_l
 MIB = 1024 * 1024
 # Blocks below the size from which glibc maps each for itself whatever was set: first all of them, then every second.
 HEAP_SCRIPT = """
+import sys
 import psutil
-from car_daemon.host.process_limits import return_large_blocks
-assert return_large_blocks()
+from car_daemon.host.process_limits import return_blocks
+size = int(sys.argv[1])
+assert return_blocks(size)
 own = psutil.Process()
 for _ in range(2):
-    blocks = [bytearray(8 * 1024 * 1024) for _ in range(16)]
+    blocks = [bytearray(size) for _ in range(128 * 1024 * 1024 // size)]
     del blocks[::2]
     kept = own.memory_info().rss
     del blocks
@@ -65,8 +67,9 @@ print(kept, own.memory_info().rss)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="another C library")
-def test_large_blocks_go_back_to_the_system_one_by_one() -> None:
-    done = subprocess.run([sys.executable, "-c", HEAP_SCRIPT], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("size", [128 * 1024, 8 * MIB])
+def test_blocks_go_back_to_the_system_one_by_one(size: int) -> None:
+    done = subprocess.run([sys.executable, "-c", HEAP_SCRIPT, str(size)], capture_output=True, text=True, check=True)
     kept, after = map(int, done.stdout.split())
     assert kept - after > 60 * MIB
     assert kept < 100 * MIB
