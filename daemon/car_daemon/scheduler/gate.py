@@ -1,6 +1,6 @@
 """The one gate: leases of the sequences that engines declared, under the limit of the machine."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -143,6 +143,21 @@ class Gate:
             del self._busy[number]
             self.busy_changes += 1
         return engine.offer.model
+
+    def opened(self, number: int) -> Iterator[tuple[str, Collection[int]]]:
+        """Yield the models of which requests may find a sequence once an engine's lease ended, with their engines.
+
+        Under memory pressure these are all of the model's engines on the machine, because it kept each of them shut.
+        """
+        offer = self._engines[number].offer
+        if offer.host is None and self.spread and self.machine_limit is not None:
+            # Because the limit of this machine, which keeps any model's requests away, does not end the search for
+            # leases where others have engines.
+            yield from ((name, replicas.here) for name, replicas in self._models.items())
+        else:
+            replicas = self._models[offer.model]
+            pressed = self.pressure != "none" if offer.host is None else self._pressures[offer.host] != "none"
+            yield offer.model, replicas.beside(offer.host) if pressed else (number,)
 
     def suits(self, request: Request, number: int) -> bool:
         """Return True if a request may run on an engine: a parked one only where its cells are."""

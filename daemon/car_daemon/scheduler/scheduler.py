@@ -216,11 +216,5 @@ class Scheduler:
         model = self.gate.release(engine, key)
         if model is None or not self.waiting.requests:
             return
-        if not self.gate.spread:
-            self.waiting.freed(model, engine)
-        elif self.gate.machine_limit is None:
-            # Because the lease may open the other engines of its host, which pressure kept shut.
-            self.waiting.freed(model, None)
-        else:
-            # Because the limit of this machine, which kept lanes of any model shut, does not end the search for leases.
-            self.waiting.freed_all()
+        for name, engines in self.gate.opened(engine):
+            self.waiting.freed(name, engines)

@@ -1,7 +1,7 @@
 """Requests that wait for a lease, and the order in which they get one."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from car_daemon.scheduler.fair_queue.cache_order import CacheOrder
@@ -132,12 +132,12 @@ class Waiting:
             if lane.target.engine is not None:
                 self._prune(lane)
 
-    def freed(self, model: str, engine: int | None) -> None:
-        """Let the lanes of a model look for a free sequence: of an engine, or of any."""
+    def freed(self, model: str, engines: Collection[int] | None) -> None:
+        """Let the lanes of a model look for a free sequence: of some engines, or of any."""
         lanes = self._of_model.get(model)
         if lanes is not None:
-            engines = lanes if engine is None else (None, engine)
-            for lane in [lane for each in engines for lane in lanes.get(each, ())]:
+            parking = lanes if engines is None else (None, *engines)
+            for lane in [lane for engine in parking for lane in lanes.get(engine, ())]:
                 self._look(lane)
 
     def freed_all(self) -> None:

@@ -126,9 +126,11 @@ class FakeEngine:
 class World:
     """A scheduler with its engines and clients; every method is one event, whose actions are carried out."""
 
-    def __init__(self, machine_limit: int | None = None, bounds: QueueBounds | None = None) -> None:
+    def __init__(
+        self, machine_limit: int | None = None, bounds: QueueBounds | None = None, kind: type[Gate] = Gate
+    ) -> None:
         decisions = Decisions(self._decided)
-        self.gate = Gate(machine_limit, decisions)
+        self.gate = kind(machine_limit, decisions)
         self.scheduler = Scheduler(self.gate, bounds, decisions=decisions)
         self.decisions: list[tuple[Verb, int, str]] = []
         self.now = 0.0
@@ -231,9 +233,12 @@ class World:
         self.do(self.scheduler.engine_ready(engine.number, offer, self.now))
         return engine
 
-    def press(self, host: str, level: Pressure) -> None:
-        """Let the memory of another machine run short, or recover."""
-        self.gate.press(host, level)
+    def press(self, host: str | None, level: Pressure) -> None:
+        """Let the memory of another machine, None for this one, run short, or recover."""
+        if host is None:
+            self.gate.pressure = level
+        else:
+            self.gate.press(host, level)
         self.do(self.scheduler.allocate(self.now))
 
     def press_engine(self, engine: FakeEngine, level: Pressure) -> None:

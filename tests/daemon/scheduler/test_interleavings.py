@@ -168,10 +168,10 @@ class Interleavings(RuleBasedStateMachine):
                 self.pressures.setdefault(host, "none")
             self.world.start_engine(model, sequences, device, host)
 
-    @rule(host=st.sampled_from(HOSTS), level=st.sampled_from(list(USABLE)))
-    def host_pressed(self, host: str, level: Pressure) -> None:
+    @rule(host=st.sampled_from([None, *HOSTS]), level=st.sampled_from(list(USABLE)))
+    def host_pressed(self, host: str | None, level: Pressure) -> None:
         self.world.press(host, level)
-        if host in self.pressures:
+        if host is not None and host in self.pressures:
             self.pressures[host] = level
 
     @rule(choice=CHOICES, level=st.sampled_from(list(USABLE)))
@@ -252,10 +252,15 @@ class Interleavings(RuleBasedStateMachine):
         """Return the requests of a model that a machine may run at once."""
         declared = sum(each.sequences for each in self.world.engines_of(model) if each.host == host)
         if host is None:
-            limit = self.world.gate.machine_limit
             usable = sum(self.usable(each) for each in self.world.engines_of(model) if each.host is None)
-            return usable if limit is None else min(usable, limit)
+            return min(usable, self.allowed_here(declared))
         return max(1, int(declared * USABLE[self.pressures[host]])) if declared else 0
+
+    def allowed_here(self, declared: int) -> int:
+        """Return the requests of a model that the limit and the memory of this machine let run at once."""
+        limit = self.world.gate.machine_limit
+        limited = declared if limit is None else min(declared, limit)
+        return max(1, int(limited * USABLE[self.world.gate.pressure])) if declared else 0
 
     def usable(self, engine: FakeEngine) -> int:
         """Return the sequences that the pressure on an engine's GPU leaves it."""
@@ -268,9 +273,11 @@ class Interleavings(RuleBasedStateMachine):
         if host is not None:
             free = self.most(model, host) - sum(len(engine.running) for engine in engines)
         else:
+            allowed = self.allowed_here(sum(each.sequences for each in engines))
             free = sum(max(0, self.usable(each) - len(each.running)) for each in engines)
+            free = min(free, allowed - sum(len(engine.running) for engine in engines))
         if host is None and limit is not None:
-            free = min(free, limit - sum(len(engine.running) for engine in engines), limit - self.leased_here())
+            free = min(free, limit - self.leased_here())
         return max(0, free)
 
     @invariant()

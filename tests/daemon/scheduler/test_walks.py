@@ -35,7 +35,7 @@ def walk(seed: int, events: int, hosts: tuple[str | None, ...] = (None,)) -> Non
         (1, lambda: machine.pass_time(random.choice([random.random(), 31.0]))),
     ]
     if len(hosts) > 1:
-        rules.append((2, lambda: machine.host_pressed(random.choice(HOSTS), random.choice(list(USABLE)))))
+        rules.append((2, lambda: machine.host_pressed(random.choice([None, *HOSTS]), random.choice(list(USABLE)))))
         rules.append((2, lambda: machine.engine_lost(random.randrange(100), True)))
     steps = [step for weight, step in rules for _ in range(weight)]
     for _ in range(events):

@@ -54,6 +54,10 @@ class Hosts:
             del self._shares[host]
         return self._change(share, declared=-sequences, leased=-leased)
 
+    def engines(self, host: str) -> set[int]:
+        """Return the numbers of a host's engines."""
+        return self._shares[host].engines
+
     def lease(self, host: str, change: int) -> Share:
         """Count a lease, or its end; return the host's share."""
         return self._change(self._shares[host], leased=change)

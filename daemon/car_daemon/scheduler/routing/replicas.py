@@ -166,6 +166,7 @@ class Replicas:
         self.engines: dict[int, Engine] = {}  # by number
         self.groups = Groups()  # the same engines
         self.hosts = Hosts()  # those of them on other machines
+        self.here: set[int] = set()  # the numbers of those on this machine
         self.declared = 0  # sequences, over all machines
         self.withheld = 0  # of them, under the pressure of GPUs
         self.leased = 0
@@ -180,7 +181,9 @@ class Replicas:
         self.declared += engine.offer.sequences
         for each in self.engines.values() if len(self.engines) == 2 else (engine,):
             self.rank(each)
-        if engine.offer.host is not None:
+        if engine.offer.host is None:
+            self.here.add(engine.number)
+        else:
             self._settle(self.hosts.add(engine.offer.host, engine.number, engine.offer.sequences, usable))
 
     def remove(self, engine: Engine) -> None:
@@ -190,7 +193,9 @@ class Replicas:
         self.declared -= engine.offer.sequences
         self.withheld -= engine.offer.sequences - engine.most
         self.leased -= len(engine.leased)
-        if engine.offer.host is not None:
+        if engine.offer.host is None:
+            self.here.remove(engine.number)
+        else:
             offer, leased = engine.offer, len(engine.leased)
             self._settle(self.hosts.remove(engine.offer.host, engine.number, offer.sequences, leased))
 
@@ -205,6 +210,10 @@ class Replicas:
         engine.usable = usable
         self.withheld += most - engine.most
         self._freed(engine, engine.free - free)
+
+    def beside(self, host: str | None) -> set[int]:
+        """Return the numbers of the engines on a machine, None for this one."""
+        return self.here if host is None else self.hosts.engines(host)
 
     def lease(self, engine: Engine, key: int) -> None:
         """Count a lease of a free sequence."""
