@@ -8,6 +8,8 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from car_client.calls import traced
+from car_client.carctl.failure import WrongUse
+from car_client.carctl.media import add_media_arguments, question
 from car_client.carctl.request import add_request_arguments, add_system_argument, conversation, options_of, read_text
 from car_client.carctl.terminal.answer_writer import AnswerWriter
 from car_client.carctl.terminal.text import dimmed
@@ -15,7 +17,7 @@ from car_client.carctl.view.json_output import print_document, typed
 from car_client.carctl.view.speed import speed
 from car_client.client import Client
 from car_client.errors import CardError, ModelUnavailable
-from car_client.options import InferOptions, Turn
+from car_client.options import InferOptions
 from car_client.results import Answer, OneAnswer
 from car_protocol.infer import SEEDS
 
@@ -28,6 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("prompt", metavar="PROMPT", help="the text; - reads it from standard input")
     add_request_arguments(parser)
+    add_media_arguments(parser)
     parser.add_argument("-n", type=int, metavar="N", help="print N answers: the first as it comes, then the others")
     form = parser.add_mutually_exclusive_group()
     add_system_argument(form)
@@ -42,17 +45,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(client: Client, options: Namespace) -> None:
     """Write the answer to standard output."""
     members = options_of(options)
+    if options.media and (options.raw or options.suffix is not None):
+        raise WrongUse("images and sounds are parts of a conversation: leave --raw and --suffix out")
     if options.n is not None:
         members["n"] = options.n
     if members.get("n", 1) != 1 and not members.get("reproducible"):
         # The first answer's heading names its seed before the daemon's result could.
         members.setdefault("seed", secrets.randbelow(SEEDS))
     if options.json:
-        result = _with_question(options, lambda question: client.call("infer", traced({**question, **members})))
+        result = _with_question(options, lambda prompt: client.call("infer", traced({**prompt, **members})))
         print_document(result)
         answer = typed(result, Answer)
     elif options.no_stream:
-        answer = _with_question(options, lambda question: client.infer(**question, **members))
+        answer = _with_question(options, lambda prompt: client.infer(**prompt, **members))
         _write(answer)
     else:
         answer = _streamed(client, options, members)
@@ -86,8 +91,8 @@ def _streamed(client: Client, options: Namespace, members: InferOptions) -> Answ
     """Write an answer as it comes; of several the first one, and the others when all are done."""
     writer = AnswerWriter(sys.stdout)
 
-    def write(question: Question) -> Answer:
-        with client.infer_stream(**question, **members) as stream:
+    def write(prompt: Question) -> Answer:
+        with client.infer_stream(**prompt, **members) as stream:
             first = next(stream, None)
             if (n := members.get("n", 1)) != 1:
                 _write_heading(0, n, members.get("seed", 0))
@@ -121,8 +126,8 @@ def _with_question(options: Namespace, send: Callable[[Question], T]) -> T:
         return send({"prompt": prompt, "suffix": options.suffix})
     if not options.raw:
         try:
-            return send({"messages": conversation(options.system_message, Turn(role="user", content=prompt))})
+            return send({"messages": conversation(options.system_message, question(prompt, options.media))})
         except ModelUnavailable as error:
-            if error.data.get("lacks") != "chat_template" or options.system_message is not None:
+            if error.data.get("lacks") != "chat_template" or options.system_message is not None or options.media:
                 raise
     return send({"prompt": prompt})

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from car_client.carctl.chat.conversation import Conversation
 from car_client.carctl.failure import Unanswered, WrongUse, explain
+from car_client.carctl.media import Kind, UnreadableMedia, add_media_arguments, read_part
 from car_client.carctl.models.guide import GUIDE, HINT
 from car_client.carctl.request import add_request_arguments, add_system_argument, nearest, options_of
 from car_client.carctl.terminal.answer_writer import AnswerWriter
@@ -24,6 +25,7 @@ from car_client.options import InferOptions
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     add_request_arguments(parser)
+    add_media_arguments(parser)
     add_system_argument(parser)
     parser.add_argument("--stats", action="store_true", help="print tokens and times after every answer")
 
@@ -33,7 +35,9 @@ def run(client: Client, options: Namespace) -> None:
     if options_of(options).get("n", 1) != 1:
         raise WrongUse("a chat goes on from one answer: leave n out, or use carctl infer -n")
     client.connect()
-    chat = Chat(client, Conversation(options.model, options.system_message), options_of(options), options.stats)
+    conversation = Conversation(options.model, options.system_message)
+    conversation.media = options.media
+    chat = Chat(client, conversation, options_of(options), options.stats)
     read = line_reader("> ", [f"/{name}" for name in COMMANDS])
     if sys.stdin.isatty():
         _note("Ctrl-C cancels an answer, Ctrl-D quits, /help lists the commands")
@@ -73,7 +77,8 @@ class Chat:
     def _answer(self, question: str) -> None:
         conversation, writer = self.conversation, AnswerWriter(sys.stdout)
         members: InferOptions = {**self._options, **({"model": conversation.model} if conversation.model else {})}
-        stream = self.client.infer_stream(messages=conversation.with_question(question), **members)
+        messages = conversation.with_question(question)
+        stream = self.client.infer_stream(messages=messages, **members)
         text = ""
         try:
             with on_interrupt(stream.cancel), stream:
@@ -89,7 +94,7 @@ class Chat:
             if writer.begun:
                 writer.end()
         if text:
-            conversation.add(question, text)
+            conversation.add(messages[-1], text)
         if stream.answer is None:
             _note("cancelled")
         elif self._stats:
@@ -140,6 +145,24 @@ def _system(chat: Chat, text: str) -> str:
     return "the system message is set" if text else "the system message is removed"
 
 
+def _image(chat: Chat, path: str) -> str:
+    return _attach(chat, "image", path)
+
+
+def _sound(chat: Chat, path: str) -> str:
+    return _attach(chat, "audio", path)
+
+
+def _attach(chat: Chat, kind: Kind, path: str) -> str:
+    if not path:
+        return "name the file: /image FILE or /sound FILE"
+    try:
+        chat.conversation.media.append(read_part(kind, os.path.expanduser(path)))
+    except UnreadableMedia as error:
+        return f"not attached: {error}"
+    return f"{path} goes with the next question"
+
+
 def _reset(chat: Chat, _: str) -> str:
     chat.conversation.reset()
     return "the conversation is empty"
@@ -166,6 +189,8 @@ def _help(_: Chat, __: str) -> str:
 COMMANDS = {
     "model": ChatCommand("NAME", "answer with another model; without a name, list the models", _model),
     "system": ChatCommand("TEXT", "set the system message; without a text, remove it", _system),
+    "image": ChatCommand("FILE", "send an image with the next question", _image),
+    "sound": ChatCommand("FILE", "send a sound with the next question", _sound),
     "reset": ChatCommand("", "forget the conversation", _reset),
     "save": ChatCommand("FILE", "write the conversation as JSON to a new file", _save),
     "help": ChatCommand("", "list the commands", _help),

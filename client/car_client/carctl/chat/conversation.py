@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 
+from car_client.carctl.media import Part, question
 from car_client.carctl.request import Messages, conversation
 from car_client.options import Turn
 
@@ -14,19 +15,21 @@ class Conversation:
     def __init__(self, model: str | None, system: str | None) -> None:
         self.model = model  # changed by /model
         self.system = system  # changed by /system
+        self.media: list[Part] = []  # images and sounds of the next question
         self._turns: Messages = []
 
     def with_question(self, text: str) -> Messages:
-        """Return the messages of a request: the turns so far and a question."""
-        return conversation(self.system, *self._turns, Turn(role="user", content=text))
+        """Return the messages of a request: the turns so far and a question, which takes the images and sounds."""
+        asked, self.media = question(text, self.media), []
+        return conversation(self.system, *self._turns, asked)
 
-    def add(self, question: str, answer: str) -> None:
+    def add(self, asked: Turn, answer: str) -> None:
         """Add a question and its answer, which may be cut off."""
-        self._turns += [Turn(role="user", content=question), Turn(role="assistant", content=answer)]
+        self._turns += [asked, Turn(role="assistant", content=answer)]
 
     def reset(self) -> None:
-        """Remove all turns."""
-        self._turns = []
+        """Remove all turns, and the images and sounds of the next question."""
+        self._turns, self.media = [], []
 
     def save(self, file: Path) -> int:
         """Write the conversation as JSON to a new file; return the number of turns. Raises OSError and ValueError."""
