@@ -1,10 +1,11 @@
-"""Savings of a shared prefix: on the same sequence, on a busy one, and for many clients at once.
+"""Savings of a shared prefix: on the same sequence, on a busy one, after a restart, and for many clients at once.
 
 `python -m benchmarks.prefixes` prints one line a figure; the model has random weights and 135M dimensions.
 """
 
 import asyncio
 import statistics
+import tempfile
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from car_client import AsyncClient
 
 GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
 LENGTHS = (1000, 1500)
+RESTARTED_LENGTHS = (1000, 2000)
 SEQUENCES, CONTEXT_TOKENS = 16, 2048
 # A round leaves prefixes in three sequences: after these there is one without.
 ROUNDS = 5
@@ -35,6 +37,8 @@ def main() -> None:
             uvloop.run(_second_request("card", str(socket), length, report))
     with _card(model) as socket:
         uvloop.run(_many(socket, 20, report))
+    for length in RESTARTED_LENGTHS:
+        _after_restart(model, length, report)
     for server in found_llama_servers(("split", "unified")):
         for length in LENGTHS:
             with server.serving(model, SEQUENCES, CONTEXT_TOKENS) as address:
@@ -42,8 +46,8 @@ def main() -> None:
     report.close()
 
 
-def _card(model: str) -> AbstractContextManager[Path]:
-    return serving(model, "--capacity", str(SEQUENCES), "--context-tokens", str(CONTEXT_TOKENS))
+def _card(model: str, config: str = "") -> AbstractContextManager[Path]:
+    return serving(model, "--capacity", str(SEQUENCES), "--context-tokens", str(CONTEXT_TOKENS), config=config)
 
 
 def prefix(length: int, number: int) -> list[int]:
@@ -72,6 +76,23 @@ async def _second_request(name: str, address: str, length: int, report: Report) 
     for what, times in cases.items():
         percent = 100 * statistics.median(times) / base, 100 * max(times) / base
         report.say(f"{name}: {length} {what}, percent of cold", *percent)
+
+
+def _after_restart(model: str, length: int, report: Report) -> None:
+    """A second request to another daemon, which finds the prefix in a file; nothing was computed there before."""
+    cold: list[float] = []
+    restarted: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="card-") as folder:
+        config = f'[scheduler]\ncache_dir = "{folder}"\n'
+        for turn in range(ROUNDS):
+            shared = prefix(length, 30_000 + length + turn)
+            for times, last in ((cold, 302), (restarted, 304)):
+                with _card(model, config) as socket:
+                    times.append(uvloop.run(stream(str(socket), [*shared, 301, last], 2, GREEDY)).first_ms)
+    base = statistics.median(cold)
+    report.say(f"card: prefix of {length}, the daemon restarted: first token, cold, p50 ms", base)
+    percent = 100 * statistics.median(restarted) / base, 100 * max(restarted) / base
+    report.say(f"card: {length} after a restart, percent of cold", *percent)
 
 
 async def _beside_its_first(address: str, shared: list[int]) -> float:

@@ -2,14 +2,18 @@
 
 import os
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from tests.e2e.support import PATIENCE_S, Daemon, Json, RawClient, configured
+from tests.e2e.users import ALICE, BOB, connect_as, shared_daemon
+from tools.real_model import GEMMA3, SMOLLM2, RealModel
 
 WORDS = " ".join(f"Note {number}: the lamp was lit on day {number}." for number in range(60))
 pytestmark = pytest.mark.slow
@@ -171,3 +175,116 @@ def test_a_folder_that_cannot_be_used_is_a_warning(restart: Callable[..., Daemon
         client.result("infer", greedy())
     daemon.stop()
     assert "cells.no_folder" in daemon.log.read_text()
+
+
+def test_a_full_disk_is_a_warning(folder: Path, cells: Path, restart: Callable[..., Daemon]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    cells.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", cells], check=False)
+    if mounted.returncode:
+        pytest.skip("this machine lets nobody mount a small disk")
+    try:
+        daemon = restart()
+        with daemon.connect() as client:
+            first = client.result("infer", greedy())
+            until(lambda: "cells.not_stored" in daemon.log.read_text())
+            assert client.result("infer", greedy())["tokens"] == first["tokens"]
+        assert daemon.stop() == 0
+        assert "No space left on device" in daemon.log.read_text()
+        assert not files(cells)
+    finally:
+        subprocess.run(["umount", "--lazy", cells], check=True)
+
+
+def test_a_stored_prefix_is_its_user_s_alone(folder: Path, cells: Path) -> None:
+    config = f'[scheduler]\ncache_dir = "{cells}"\n[models.guide]\ncontext_tokens = 4096\n'
+    with shared_daemon(folder, config) as daemon, connect_as(ALICE, daemon.path) as alice:
+        alice.result("infer", greedy())
+    assert [file.name.split("-")[0] for file in files(cells)] == [str(ALICE)]
+    with (
+        shared_daemon(folder, config) as daemon,
+        connect_as(ALICE, daemon.path) as alice,
+        connect_as(BOB, daemon.path) as bob,
+    ):
+        assert cached(bob.result("infer", greedy())) == 0
+        assert cached(alice.result("infer", greedy())) > 500
+
+
+def test_replicas_share_what_was_stored(restart: Callable[..., Daemon]) -> None:
+    with restart("replicas = 2\n").connect() as client:
+        client.result("infer", greedy())
+    with restart("replicas = 2\n").connect() as client:
+        requests = [client.send("infer", greedy(f"{WORDS} Question {number}?")) for number in range(4)]
+        assert all(cached(client.response(request)["result"]) > 500 for request in requests)
+
+
+def real(model: RealModel, cells: Path) -> str:
+    """Return the configuration of a real model."""
+    table = f'[models.real]\npath = "{model.path}"\nsequences = 2\ncontext_tokens = 4096\n'
+    return f'default_model = "real"\n[scheduler]\ncache_dir = "{cells}"\n{table}'
+
+
+class Timed(NamedTuple):
+    """An answer's seconds to the first token, its tokens, and those of its prompt that were and were not cached."""
+
+    first_s: float
+    tokens: list[int]
+    cached: int
+    computed: int
+
+
+def timed(client: RawClient, params: Json) -> Timed:
+    """Stream an answer."""
+    started = time.monotonic()
+    tokens = list(client.first_chunk(client.send("infer_stream", params))["tokens"])
+    first_s = time.monotonic() - started
+    while "result" not in (message := client.receive()):
+        tokens += message["params"]["tokens"]
+    usage = message["result"]["usage"]
+    return Timed(first_s, tokens, usage["cached_tokens"], usage["prompt_tokens"] - usage["cached_tokens"])
+
+
+@pytest.fixture
+def served(folder: Path, cells: Path, start: Callable[..., Daemon]) -> Callable[[RealModel], Any]:
+    """Starts a daemon with a real model and yields a client, more patient than others because such a model is slow."""
+
+    @contextmanager
+    def connected(model: RealModel) -> Iterator[RawClient]:
+        if not model.path.exists():
+            pytest.skip(f"{model.file} is missing: python -m tools.real_model {model.name}")
+        daemon = start(*configured(folder, real(model, cells))).ready()
+        with daemon.connect() as client:
+            client.socket.settimeout(4 * PATIENCE_S)
+            yield client
+        assert daemon.stop() == 0
+
+    return connected
+
+
+@pytest.mark.timeout(300)  # cold it takes a minute and more on a busy machine
+def test_2000_tokens_after_a_restart_cost_a_tenth_of_cold_at_most(served: Callable[[RealModel], Any]) -> None:
+    params = {name: value for name, value in greedy().items() if name != "prompt"}
+    params["tokens"] = [300 + place * 7 % 40_000 for place in range(2000)]
+    with served(SMOLLM2) as client:
+        cold = timed(client, params)
+    with served(SMOLLM2) as client:
+        warm = timed(client, params)
+    assert (cold.cached, cold.computed) == (0, 2000)
+    assert warm.computed <= 200
+    assert warm.first_s <= 0.1 * cold.first_s
+    assert warm.tokens == cold.tokens
+
+
+def test_a_real_model_with_windows_goes_on_from_the_end_alone(served: Callable[[RealModel], Any]) -> None:
+    text = f"{WORDS} Which lamp was lit first?"
+    with served(GEMMA3) as client:
+        said = client.result("infer", greedy(text))
+    more = f"{text}{said['text']} And which was the last?"
+    with served(GEMMA3) as client:
+        again = client.result("infer", greedy(more))
+        alone = client.result("infer", greedy(more, cache_prompt=False))
+        assert again["tokens"] == alone["tokens"]
+        assert cached(again) > 500
+    with served(GEMMA3) as client:
+        assert cached(client.result("infer", greedy(WORDS[:1500]))) == 0
