@@ -234,6 +234,8 @@ class ModelDetails(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: Model
     file: ModelFile | None = None
     estimate: Estimate | None = None
+    draft: str | None = None
+    """The entry whose model guesses tokens for this one."""
     why: str | None = None
     """In place of the other two: why the file is not fit to be read."""
 

@@ -136,6 +136,7 @@ class ModelDetails(Struct, frozen=True, kw_only=True):
     model: Model
     file: ModelFile | UnsetType = UNSET
     estimate: Estimate | UnsetType = UNSET
+    draft: Annotated[str | UnsetType, note("the entry whose model guesses tokens for this one")] = UNSET
     why: Annotated[str | UnsetType, note("in place of the other two: why the file is not fit to be read")] = UNSET
 
 

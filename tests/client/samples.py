@@ -130,6 +130,10 @@ def status(socket: str) -> dict[str, Any]:
         "stored_bytes": 0,
         "restored_tokens": 0,
         "recomputed_tokens": 0,
+        "lookup_tried": 12,
+        "lookup_right": 9,
+        "draft_tried": 0,
+        "draft_right": 0,
         "utilisation": 0.25,
         "sandbox": ["not dumpable", "no new privileges", "landlock 7", "seccomp"],
         "memory": {

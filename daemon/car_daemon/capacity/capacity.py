@@ -50,6 +50,12 @@ class SequenceBytes(Struct, frozen=True):
         size, numbers = _BLOCKS[kv_type]
         return cls(sum(kv_heads) * (key_length + value_length) * size // numbers, states)
 
+    @classmethod
+    def together(cls, models: Iterable["SequenceBytes"]) -> "SequenceBytes":
+        """Return the bytes of a sequence that several models compute."""
+        listed = list(models)
+        return cls(sum(each.per_token for each in listed), sum(each.states for each in listed))
+
     def of(self, context_tokens: int) -> int:
         """Return the bytes of a sequence of this context."""
         return self.per_token * context_tokens + self.states

@@ -203,7 +203,7 @@ class Assembly:
     def _later_bytes(self) -> int:
         """Bytes of later threads' stacks, and of buffers that requests allocate: cells, logits, embedder, images."""
         loaded, size = self._loaded, self._loaded.size
-        rows = self._text_tokens + loaded.context.sequences
+        rows = self._text_tokens + loaded.context.sequences * (1 if loaded.drafter is None else 2)
         logits = rows * loaded.vocabulary.size * _FLOAT_BYTES
         images, stacks = 0, STACK_BYTES
         if loaded.senses.projector is not None:
@@ -244,6 +244,7 @@ class Assembly:
             idle_target=IDLE_TARGET_S,
             pads=loaded.cuts_tails,
             batches_prompts=loaded.model.traits.shares_prefill,
+            drafter=loaded.drafter,
         )
         adapters = Adapters(loaded.model, load.adapters)
         return EngineLoop(
@@ -253,7 +254,12 @@ class Assembly:
             table=table,
             planner=planner,
             stepper=Stepper(
-                context, loaded.costs, sampling, lambda chosen: context.adapt(adapters.handles(chosen)), self._clock
+                context,
+                loaded.costs,
+                sampling,
+                lambda chosen: context.adapt(adapters.handles(chosen)),
+                self._clock,
+                loaded.drafter,
             ),
             threads=loaded.threads,
             send=self._send,
@@ -285,6 +291,7 @@ class Assembly:
             abilities=Abilities(
                 speculates=self._load.speculative and loaded.cuts_tails,
                 repeats=self._load.packed and not finds_gpus(),
+                drafts=loaded.drafter is not None,
             ),
             clock=self._clock,
         )

@@ -49,8 +49,17 @@ class Size:
         return {"free_bytes": self.free_bytes, "kv_bytes_per_sequence": kv_bytes, **rates}
 
 
-def size_of(load: Load, model: LlamaModel, placed: PlacedModel[Any], send: Callable[[FromEngine], None]) -> Size:
-    """Decide the sequences and context of a loaded model; sends warnings about configured figures that are too high."""
+def size_of(
+    load: Load,
+    model: LlamaModel,
+    placed: PlacedModel[Any],
+    send: Callable[[FromEngine], None],
+    draft: SequenceBytes | None = None,
+) -> Size:
+    """Decide the sequences and context of a loaded model; sends warnings about configured figures that are too high.
+
+    `draft` is the memory that a draft model takes for each sequence.
+    """
     threads = load.threads or default_threads(model.size_bytes)
     free_bytes, part = _memory(load, placed)
     identity = identity_of(
@@ -68,7 +77,7 @@ def size_of(load: Load, model: LlamaModel, placed: PlacedModel[Any], send: Calla
     calibration = Calibration(model, each, threads=threads, memory_bytes=memory_bytes, clock=time.perf_counter)
     curve = curve_file.remembered(lambda: calibration.measure(_CALIBRATION_S))
     need = Need(
-        sequence_bytes=each,
+        sequence_bytes=each if draft is None else SequenceBytes.together([each, draft]),
         free_bytes=free_bytes,
         total_bytes=read_memory().total,
         trained_context=model.trained_context,
@@ -86,7 +95,7 @@ def size_of(load: Load, model: LlamaModel, placed: PlacedModel[Any], send: Calla
         send(Warned("context.lowered", {"asked": load.context_tokens, "declared": declared.context_tokens}))
     if declared.requested is not None:
         send(Warned("capacity.lowered", {"asked": declared.requested, "declared": declared.sequences}))
-    return Size(threads, free_bytes, each, curve_file, curve, declared)
+    return Size(threads, free_bytes, need.sequence_bytes, curve_file, curve, declared)
 
 
 def layers_of(load: Load, placed: PlacedModel[Any]) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from car_daemon.connections.call import RpcCall, Work
 from car_daemon.connections.connection import Connection
@@ -205,7 +205,13 @@ class Inspections:
             except InvalidModel as invalid:
                 return ModelDetails(model=self._describe(entry, peer), why=str(invalid))
             estimate = estimated(entry, inspected, self._free_for(entry))
-            return ModelDetails(model=self._describe(entry, peer), file=inspected.file, estimate=estimate)
+            draft = settings_of(entry).draft
+            return ModelDetails(
+                model=self._describe(entry, peer),
+                file=inspected.file,
+                estimate=estimate,
+                draft=UNSET if draft is None else draft.name,
+            )
 
         self._enqueue(call, entry.name, read)
 

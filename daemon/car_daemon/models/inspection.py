@@ -12,9 +12,9 @@ from car_daemon.host.devices import CPU
 from car_daemon.ipc.template_syntax import style_of, tags_of
 from car_daemon.models.abilities import TEMPLATE, TEMPLATE_BYTES, template_of
 from car_daemon.models.entry import ModelEntry
-from car_daemon.models.memory_estimate import MemoryEstimate, estimate_memory
+from car_daemon.models.memory_estimate import MemoryEstimate, cells_of, estimate_memory
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import check_files
+from car_daemon.models.split_files import check_draft, check_files
 from car_protocol.models import ArraySize, Estimate, ModelFile, Offer
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Inspected(Struct, frozen=True):
 
     file: ModelFile
     first: "Facts"
+    cells: SequenceBytes
     estimate: MemoryEstimate
 
 
@@ -62,6 +63,7 @@ def inspect(settings: ModelSettings) -> Inspected:
             metadata={key: _plain(value) for key, value in list(values.items())[:_KEYS]},
         ),
         first,
+        cells_of([first, *check_draft(settings)[:1]], settings),
         estimate_memory(facts, structs.replace(settings, gpu_layers=0, devices=(), replicas=1)),
     )
 
@@ -71,9 +73,7 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
     settings, estimate = settings_of(entry), inspected.estimate
     left = free_bytes // len(settings.places) - estimate.weights - estimate.others - settings.reserve_bytes
     need = Need(
-        sequence_bytes=SequenceBytes.attending(
-            *inspected.first.attention, inspected.first.state_bytes, settings.kv_type
-        ),
+        sequence_bytes=inspected.cells,
         free_bytes=max(0, left),
         total_bytes=0,
         trained_context=max(1, inspected.first.context_length),

@@ -34,6 +34,13 @@ class Needs(Struct, frozen=True, forbid_unknown_fields=True):
     resources: dict[str, Annotated[float, Meta(gt=0, le=1e9)]] = {}
 
 
+class Draft(Struct, frozen=True):
+    """The entry whose model guesses the next tokens of another one, and its file."""
+
+    name: str
+    path: Path
+
+
 class ModelSettings(Struct, frozen=True):
     """The options of a load; None leaves the choice to the engine. `pull` is the command that downloads the file."""
 
@@ -61,6 +68,7 @@ class ModelSettings(Struct, frozen=True):
     tool_style: ToolStyle | None = None
     thinking_tags: Tags | None = None
     speculative: bool = True
+    draft: Draft | None = None
     keep_alive_s: float = 600.0
     pinned: bool = False
     defaults: Defaults = Defaults()

@@ -30,6 +30,11 @@ _ENGINE_COUNTERS = (
     ("restored_tokens", "Tokens of parked requests whose cells came back.", "restored_tokens"),
     ("recomputed_tokens", "Tokens of parked requests that were computed again.", "recomputed_tokens"),
 )
+# Counters of guesses: the name, the help text, and the end of the member that begins with the source.
+_GUESSES = (
+    ("guessed_tokens", "Tokens that were tried before they were known.", "tried"),
+    ("right_guesses", "Tokens that were tried and were right.", "right"),
+)
 _HISTOGRAMS = (
     ("queue_seconds", "Time from arrival to a lease.", "queued"),
     ("time_to_first_token_seconds", "Time from arrival to the first token.", "first_token"),
@@ -117,6 +122,13 @@ class _Collector:
                 for model in self._status.models:
                     family.add_metric([model.name], float(sum(getattr(each, member) for each in model.engines)))
                 yield family
+        for name, meaning, end in _GUESSES:
+            family = CounterMetricFamily(f"card_{name}", meaning, labels=["model", "source"])
+            for model in self._status.models:
+                for source in ("lookup", "draft"):
+                    tokens = sum(getattr(each, f"{source}_{end}") for each in model.engines)
+                    family.add_metric([model.name, source], float(tokens))
+            yield family
         seconds = CounterMetricFamily("card_engine_seconds", "Duration of steps by phase.", labels=["model", "phase"])
         for model in self._status.models:
             for phase in PHASES:

@@ -27,3 +27,11 @@ def test_layers_have_their_own_cells_in_the_configured_type(tmp_path: Path) -> N
     path = model(llama__attention__head_count_kv=numbers(U32, 1, 4)).write(tmp_path / "m.gguf")
     sizes = sizes_of([check(path)], ModelSettings(path, kv_type="q8_0"))
     assert [layer.cells for layer in sizes.layers] == [1 * 16 * 34 // 32, 4 * 16 * 34 // 32, 0]
+
+
+def test_each_device_keeps_room_for_a_draft_model_and_the_output_for_its_cells() -> None:
+    facts, settings = check(PATH), ModelSettings(PATH)
+    alone, both = sizes_of([facts], settings), sizes_of([facts], settings, [facts])
+    assert both.buffers == 2 * alone.buffers + facts.tensor_bytes
+    assert both.layers[-1].cells == sum(layer.cells for layer in alone.layers)
+    assert both.layers[:-1] == alone.layers[:-1]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from car_daemon.engine.batching.adapter_turns import AdapterTurns
 from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.guesses.drafter import Drafter
 from car_daemon.engine.batching.guesses.guesser import Guesser
 from car_daemon.engine.batching.packing import DecodeBatch, DecodePacker
 from car_daemon.engine.batching.prefill import Chunk, PrefillPlanner, Round
@@ -37,12 +38,13 @@ class StepPlanner:
         idle_target: float,
         pads: bool,
         batches_prompts: bool = True,
+        drafter: Drafter | None = None,
     ) -> None:
         self._costs = costs
         self._batch_tokens = batch_tokens
         self._turns = AdapterTurns()
         self._packer = DecodePacker(costs, batch_tokens, pads=pads)
-        self._guesser = Guesser(costs, batch_tokens)
+        self._guesser = Guesser(costs, batch_tokens, drafter)
         self._prefill = PrefillPlanner(
             costs,
             batch_tokens,

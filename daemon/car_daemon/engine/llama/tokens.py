@@ -62,6 +62,20 @@ class Vocabulary:
         """Return a token's text, also a control token's; empty for -1."""
         return self._special_pieces[token].decode("utf-8", "replace") if 0 <= token < self.size else ""
 
+    def difference(self, model: "Vocabulary") -> str | None:
+        """Return the first difference between these tokens and those of another model; None where all are the same."""
+        if self.size != model.size:
+            return f"it has {self.size:,} tokens, the model {model.size:,}"
+        pairs = zip(self._special_pieces, model._special_pieces, strict=True)
+        token = next((token for token, (ours, its) in enumerate(pairs) if ours != its), None)
+        if token is not None:
+            return f"its token {token:,} is {self.text_of(token)!r}, that of the model {model.text_of(token)!r}"
+        specials = {"begin": (self.begin, model.begin), "end": (self.end, model.end)}
+        name = next((name for name, (ours, its) in specials.items() if ours != its), None)
+        if name is not None:
+            return f"its {name} token is {specials[name][0]}, that of the model {specials[name][1]}"
+        return None if self.ends == model.ends else f"its answers end with {sorted(self.ends ^ model.ends)[0]}, or not"
+
     def showing(self, markers: tuple[str, ...]) -> list[bytes]:
         """Return the pieces of all tokens; control tokens whose text is a marker are written out."""
         if markers not in self._shown:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from car_daemon.engine.batching.guesses.prompt_lookup import Odds, PromptLookup
+from car_daemon.engine.batching.guesses.odds import Odds, Trials
+from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.grammar.constraint import ConstraintError
@@ -31,13 +32,16 @@ class Samplers(Protocol):
 
 
 class Abilities(NamedTuple):
-    """Abilities of one engine: to guess tokens, and to compute the same results as all engines on this kind of CPU.
+    """Abilities of one engine: to guess tokens, to compute the same results as all engines on this kind of CPU.
+
+    With `drafts` a draft model guesses too.
 
     Results differ where a model did not load with packed weights, and where llama.cpp computes long prompts on a GPU.
     """
 
     speculates: bool
     repeats: bool = True
+    drafts: bool = False
 
 
 class RunningRequests:
@@ -64,7 +68,8 @@ class RunningRequests:
         self._images = images
         self._parking = parking
         self._abilities = abilities
-        self._odds = Odds()  # of all requests' guesses
+        self._odds = Odds()  # of all requests' guesses from earlier text
+        self._draft_odds = Odds()  # of all requests' guesses from a draft model
         self._clock = clock
         self.seats = Seats(cache, sampling, images)
         self._image_commands = ImageCommands(self.seats, cache, images)
@@ -170,6 +175,8 @@ class RunningRequests:
     def _let_guess(self, sequence: Sequence, generation: Generation, tokens: list[int]) -> None:
         if self._abilities.speculates and not (generation.sampler.bound or generation.reproducible):
             sequence.lookup = PromptLookup(tokens, self._odds)
+            if self._abilities.drafts and not generation.images:
+                sequence.draft = Trials(self._draft_odds, len(tokens))
 
     def _push(self, sampled: SampledToken, now: float) -> RequestUpdate:
         sequence = sampled.sequence

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.guesses.drafter import Drafter
+from car_daemon.engine.batching.guesses.odds import DRAFTED
 from car_daemon.engine.batching.packing import DecodeBatch
 from car_daemon.engine.batching.planner import Step
 from car_daemon.engine.batching.prefill import Chunk
@@ -90,14 +92,24 @@ class Stepper:
         sampling: SamplingTurns,
         adapt: Callable[[AdapterSet], None],
         clock: Callable[[], float],
+        drafter: Drafter | None = None,
     ) -> None:
         self._context = context
+        self._drafter = drafter
         self._costs = costs
         self._sampling = sampling
         self._adapt = adapt
         self._adapters = NO_ADAPTERS  # Of the context now.
         self.phases = PhaseTimer(clock)
-        self.counters = {"decode_steps": 0.0, "decode_tokens": 0.0, "prefill_tokens": 0.0}  # Since the start.
+        self.counters = {
+            "decode_steps": 0.0,
+            "decode_tokens": 0.0,
+            "prefill_tokens": 0.0,
+            "lookup_tried": 0.0,
+            "lookup_right": 0.0,
+            "draft_tried": 0.0,
+            "draft_right": 0.0,
+        }  # Since the start.
 
     def execute(self, step: Step) -> Outcome:
         """Execute the decodes, then the prefill batch: fused they would be split into slower pieces."""
@@ -117,6 +129,9 @@ class Stepper:
         return outcome
 
     def _decode(self, batch: DecodeBatch, outcome: Outcome) -> None:
+        if batch.drafts and self._drafter is not None:
+            self._drafter.guess(batch.sequences, batch.guessed)
+            self.phases.end("draft")
         started, sampled = self.phases.now, len(outcome.sampled)
         rows, padding = self._fill(batch)
         self.phases.end("fill")
@@ -135,7 +150,7 @@ class Stepper:
             if sequence is not None:
                 self._advance(sequence, place * (1 + batch.guessed), outcome)
                 if batch.guessed:
-                    self._context.cut(sequence.number, sequence.cells)
+                    self._try(sequence, place * (1 + batch.guessed), outcome, drafted=batch.drafts)
         seconds = self.phases.end("sample") - started
         # llama.cpp splits a decode with holes, so its time says nothing about one batch.
         dense = rows.numbers[-1] - rows.numbers[0] == len(rows.numbers) - 1
@@ -160,18 +175,27 @@ class Stepper:
         return rows, padding
 
     def _advance(self, sequence: Sequence, row: int, outcome: Outcome) -> None:
-        """Commit and sample a decoded row, and those of the guess while it is right."""
+        """Commit and sample a decoded row."""
         sequence.commit(1)
         self._sample(sequence, row, outcome)
-        if not sequence.guess:
-            return
+
+    def _try(self, sequence: Sequence, row: int, outcome: Outcome, *, drafted: bool) -> None:
+        """Commit and sample the rows of a guess after a decoded row while it is right; the other cells are removed."""
         guess, sequence.guess, right = sequence.guess, [], 0
         while right < len(guess) and sequence.next_token == guess[right]:
             right += 1
-            sequence.commit(1)
-            self._sample(sequence, row + right, outcome)
+            self._advance(sequence, row + right, outcome)
+        self._context.cut(sequence.number, sequence.cells)
+        if not guess:
+            return
+        source = "draft" if drafted else "lookup"
+        self.counters[f"{source}_tried"] += right + (right < len(guess))
+        self.counters[f"{source}_right"] += right
         assert sequence.lookup is not None
-        sequence.lookup.learn(len(guess), right)
+        if drafted and sequence.draft is not None:
+            sequence.draft.learn(DRAFTED, len(guess), right, sequence.cells)
+        else:
+            sequence.lookup.learn(len(guess), right)
 
     def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:
         started = self.phases.now

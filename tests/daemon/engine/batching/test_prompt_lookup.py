@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.guesses.guesser import Guesser
-from car_daemon.engine.batching.guesses.prompt_lookup import Odds, PromptLookup
+from car_daemon.engine.batching.guesses.odds import Odds
+from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.packing import DecodeBatch
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.ipc.frames import Halt, Park, Resume

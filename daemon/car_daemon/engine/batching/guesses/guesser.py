@@ -1,9 +1,14 @@
-"""How many tokens each sequence of a decode tries at once: what the cost curve says they bring."""
+"""How many tokens each sequence of a decode tries at once: what the cost curves say they bring."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.guesses.drafter import Drafter
+from car_daemon.engine.batching.guesses.odds import DRAFTED
+from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.packing import DecodeBatch
+from car_daemon.engine.batching.sequence import Sequence
 
 # Tokens to try in one decode, of each sequence alike: llama.cpp splits a decode whose sequences have unequal numbers.
 _LENGTHS = (1, 2, 3, 4, 5, 7, 11, 15, 31)
@@ -12,15 +17,26 @@ _MOST_ROWS = 64
 _WORTH = 1.1
 # Where guesses that are right this often would not pay, none are looked for.
 _AT_BEST = 0.95
-# Costs drift, so whether they would pay is found out again after this many decodes.
+# Costs drift, so whether they would pay is found out again after this many decodes, one of which guesses nothing.
 _LOOK_AGAIN_EVERY = 64
+
+# The probability of guessed tokens of each sequence, and how many there are.
+_Odds = list[tuple[float, int]]
+
+
+class _Best(NamedTuple):
+    """A number of tokens to try, and the tokens per second that it promises."""
+
+    length: int
+    rate: float
 
 
 class Guesser:
-    """Chooses the guesses of decodes."""
+    """Chooses the guesses of decodes: from earlier text, or from a draft model where there is one."""
 
-    def __init__(self, costs: StepCosts, batch_tokens: int) -> None:
+    def __init__(self, costs: StepCosts, batch_tokens: int, drafter: Drafter | None = None) -> None:
         self._costs = costs
+        self._drafter = drafter
         self._most_rows = min(batch_tokens, _MOST_ROWS)
         self._may_pay: dict[int, bool] = {}  # by number of sequences
         self._age = 0  # decodes since this was found out
@@ -34,6 +50,7 @@ class Guesser:
         if self._age >= _LOOK_AGAIN_EVERY:
             self._age = 0
             self._may_pay.clear()
+            return
         sequences, members = batch.sequences, batch.members
         count = len(sequences)
         if self._may_pay.get(count) is False:
@@ -42,28 +59,55 @@ class Guesser:
         lookups = [sequence.lookup for sequence in sequences if sequence.lookup is not None]
         if not dense or len(lookups) < count:
             return
-        cost = self._costs.decode.estimate
-        room = context_tokens - 1 - max(sequence.cells for sequence in sequences)
-        lengths = [each for each in _LENGTHS if each <= room and count * (1 + each) <= self._most_rows]
-        self._may_pay[count] = not lengths or bool(_best(lengths, cost, [(_AT_BEST, _LENGTHS[-1])] * count))
+        lengths = self._lengths(sequences, context_tokens)
+        self._may_pay[count] = not lengths or bool(self._looked_up(lengths, [(_AT_BEST, _LENGTHS[-1])] * count).length)
         if lengths and self._may_pay[count]:
-            found = [lookup.find(lengths[-1]) for lookup in lookups]
-            length = _best(lengths, cost, [(probability, len(tokens)) for tokens, probability in found])
-            batch.let_guess(length)
-            for sequence, (tokens, _) in zip(sequences, found, strict=True):
-                sequence.guess = tokens[:length]
+            self._choose(batch, lookups, lengths)
+
+    def _choose(self, batch: DecodeBatch, lookups: list[PromptLookup], lengths: list[int]) -> None:
+        found = [lookup.find(lengths[-1]) for lookup in lookups]
+        looked_up = self._looked_up(lengths, [(probability, len(tokens)) for tokens, probability in found])
+        drafted = self._drafted(batch.sequences, lengths)
+        if self._drafter is not None and drafted.rate > looked_up.rate:
+            batch.let_guess(drafted.length if self._drafter.is_near(batch.sequences) else 0, drafts=True)
+            return
+        batch.let_guess(looked_up.length)
+        for sequence, (tokens, _) in zip(batch.sequences, found, strict=True):
+            sequence.guess = tokens[: looked_up.length]
+
+    def _lengths(self, sequences: list[Sequence], context_tokens: int) -> list[int]:
+        """Return the numbers of tokens to try for which there is room."""
+        room = context_tokens - 1 - max(sequence.cells for sequence in sequences)
+        return [each for each in _LENGTHS if each <= room and len(sequences) * (1 + each) <= self._most_rows]
+
+    def _looked_up(self, lengths: list[int], odds: _Odds) -> _Best:
+        """Return what guesses of these odds promise, which cost nothing but their rows."""
+        count = len(odds)
+        return _best(lengths, lambda length: self._costs.decode.estimate(count * (1 + length)), odds)
+
+    def _drafted(self, sequences: list[Sequence], lengths: list[int]) -> _Best:
+        """Return what the draft model promises, where it may guess for all sequences."""
+        drafter, count = self._drafter, len(sequences)
+        odds = [
+            (sequence.draft.probability(DRAFTED, sequence.cells), lengths[-1])
+            for sequence in sequences
+            if sequence.draft is not None
+        ]
+        if drafter is None or len(odds) < count:
+            return _Best(0, 0.0)
+        within = [each for each in lengths if each in self._lengths(sequences, drafter.context_tokens)]
+        cost = drafter.cost(sequences)
+        return _best(within, lambda length: self._costs.decode.estimate(count * (1 + length)) + cost(length), odds)
 
 
-def _best(lengths: list[int], cost: Callable[[int], float], odds: list[tuple[float, int]]) -> int:
-    """Return the length with the most tokens per second, 0 for none, by the probability and number of guesses each."""
-    count = len(odds)
-    best, most = 0, _WORTH * count / cost(count)
+def _best(lengths: list[int], seconds: Callable[[int], float], odds: _Odds) -> _Best:
+    """Return the length with the most tokens per second, 0 where none promises enough more than without guesses."""
+    best = _Best(0, _WORTH * len(odds) / seconds(0))
     longest = max((guesses for _, guesses in odds), default=0)
     for length in lengths:
         tokens = sum(_expected(probability, min(guesses, length)) for probability, guesses in odds)
-        rate = tokens / cost(count * (1 + length))
-        if rate >= most:
-            best, most = length, rate
+        if (rate := tokens / seconds(length)) >= best.rate:
+            best = _Best(length, rate)
         if length >= longest:
             break
     return best
