@@ -6,6 +6,7 @@ Both ways take turns in one run, and the figures are medians. Run: python -m ben
 import argparse
 import json
 import os
+import selectors
 import socket
 import statistics
 import subprocess
@@ -14,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +123,93 @@ def cpu_per_chunk(folder: Path, door: psutil.Process, streams: int) -> tuple[flo
     return used * 1e6 / sum(counts), sum(counts)
 
 
+@contextmanager
+def program(socket_path: Path, *command: str, env: dict[str, str] | None = None) -> Iterator[psutil.Process]:
+    """Run a program until its socket is there."""
+    process = subprocess.Popen(command, env={**os.environ, **(env or {})})
+    try:
+        while not socket_path.exists():
+            assert process.poll() is None, command
+            time.sleep(0.05)
+        yield psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def read_all(path: Path, request: bytes, end: bytes, streams: int) -> None:
+    """Send a request on each of several connections, and read until each answer has its end."""
+    with selectors.DefaultSelector() as selector:
+        for _ in range(streams):
+            connection = socket.socket(socket.AF_UNIX)
+            connection.connect(str(path))
+            connection.sendall(request)
+            selector.register(connection, selectors.EVENT_READ, connection)
+        while selector.get_map():
+            for key, _ in selector.select():
+                data = key.data.recv(65_536)
+                if not data or end in data:
+                    selector.unregister(key.data)
+                    key.data.close()
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """Return the CPU that a process used, in seconds."""
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+_CHAT = json.dumps({"model": "paced", "messages": _MESSAGES, "stream": True}).encode()
+_BY_DOOR = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+_BY_DOOR += b"Content-Length: %d\r\n\r\n%b" % (len(_CHAT), _CHAT)
+_BY_SOCKET = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "infer_stream", "params": {"prompt": "x"}}).encode()
+_PACED = (sys.executable, "-m", "benchmarks.paced")
+
+
+def paced(options: argparse.Namespace) -> None:
+    """Print the CPU a chunk of the door, of a program that only forwards bytes, and of the door of another checkout."""
+    chunks = round(options.rate * options.seconds)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="card-")))
+        daemon, figures = folder / "card.sock", (str(chunks), str(options.rate))
+        stack.enter_context(program(daemon, *_PACED, "daemon", str(daemon), *figures))
+        ways: dict[str, tuple[psutil.Process, Path, bytes, bytes]] = {}
+        trees = {"door": None} | ({"old": options.against} if options.against else {})
+        for name, tree in trees.items():
+            path = folder / f"{name}.sock"
+            env = {"XDG_CONFIG_HOME": str(folder)}
+            if tree is not None:
+                env["PYTHONPATH"] = f"{tree}/client:{tree}/protocol"
+            command = (str(BIN / "card-http"), "--listen", f"unix:{path}", "--socket", str(daemon))
+            ways[name] = (stack.enter_context(program(path, *command, env=env)), path, _BY_DOOR, b"0\r\n\r\n")
+        path = folder / "forward.sock"
+        command = (*_PACED, "forward", str(path), str(daemon))
+        ways["forward"] = (stack.enter_context(program(path, *command)), path, _BY_SOCKET + b"\n", b'"result"')
+        took: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(options.turns):
+            for name, (process, path, request, end) in ways.items():
+                before = cpu_s(process)
+                read_all(path, request, end, options.streams)
+                took[name].append((cpu_s(process) - before) * 1e6 / (chunks * options.streams))
+        for name, micros in took.items():
+            each = ", ".join(f"{figure:.1f}" for figure in micros)
+            print(f"{name}: {statistics.median(micros):.1f} us of CPU a chunk ({each})")
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--requests", type=int, default=200, help="requests by each way (default: 200)")
+    parser.add_argument("--paced", action="store_true", help="streams of a daemon that only keeps a pace")
+    parser.add_argument("--streams", type=int, default=16, help="of --paced (default: 16)")
+    parser.add_argument("--rate", type=float, default=250, help="chunks a second of each (default: 250)")
+    parser.add_argument("--seconds", type=float, default=5, help="of a turn (default: 5)")
+    parser.add_argument("--turns", type=int, default=5, help="of each way (default: 5)")
+    parser.add_argument("--against", type=Path, help="a checkout whose door takes turns with this one's")
     options = parser.parse_args()
+    if options.paced:
+        paced(options)
+        return
     with tempfile.TemporaryDirectory(prefix="card-") as name, processes(Path(name)) as door:
         folder = Path(name)
         first_tokens(folder, 10)  # the model is loaded and the caches are warm
