@@ -183,8 +183,8 @@ def paced(options: argparse.Namespace) -> None:
             command = (str(BIN / "card-http"), "--listen", f"unix:{path}", "--socket", str(daemon))
             ways[name] = (stack.enter_context(program(path, *command, env=env)), path, _BY_DOOR, b"0\r\n\r\n")
         path = folder / "forward.sock"
-        command = (*_PACED, "forward", str(path), str(daemon))
-        ways["forward"] = (stack.enter_context(program(path, *command)), path, _BY_SOCKET + b"\n", b'"result"')
+        forwarding = program(path, *_PACED, "forward", str(path), str(daemon))
+        ways["forward"] = (stack.enter_context(forwarding), path, _BY_SOCKET + b"\n", b'"result"')
         took: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(options.turns):
             for name, (process, path, request, end) in ways.items():

@@ -117,7 +117,7 @@ class _Stream:
 
     async def run(self) -> None:
         ticking = _Ticks(self._pace, self._tick)
-        self._connection.on_events(self._take)
+        self._connection.on_events(self._take, self._take_text)
         try:
             while not self._ended:
                 await self._step()
@@ -149,6 +149,15 @@ class _Stream:
             return False
         self._silent = False
         pieces.write(b"".join([self._bytes(event) for event in events]))
+        return True
+
+    def _take_text(self, text: bytes) -> bool:
+        """Write the JSON literal of a text at once, where the client reads and events of texts are alike."""
+        pieces, frame = self._exchange.pieces, self._writer.frame
+        if pieces is None or frame is None or not pieces.ready:
+            return False
+        self._silent = False
+        pieces.write(frame[0] + text + frame[1])
         return True
 
     async def _step(self) -> None:

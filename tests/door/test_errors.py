@@ -143,6 +143,21 @@ async def test_a_body_that_cannot_be_served_is_refused_by_its_member(
     assert expected in answer.json["error"]["message"]
 
 
+@pytest.mark.parametrize("n", [0, 9, 10**8, 15_539_239_859, 2**70])
+@pytest.mark.parametrize(("path", "prompt"), [(CHAT, HELLO), ("/v1/completions", {"prompt": "Hi"})])
+async def test_a_number_of_answers_out_of_range_takes_no_memory(
+    offline: OfflineDoor, path: str, prompt: dict[str, Any], n: int
+) -> None:
+    answer = await offline.post(path, {**prompt, "model": "guide", "n": n, "stream": True})
+    assert (answer.status, answer.json["error"]["param"]) == (400, "n")
+
+
+@pytest.mark.parametrize("path", ["/api/embed", "/api/embeddings"])
+async def test_no_text_to_embed_is_refused(offline: OfflineDoor, path: str) -> None:
+    answer = await offline.post(path, {"model": "guide", "input": []})
+    assert (answer.status, answer.json["error"]) == (400, "input: give a text or a list of texts")
+
+
 async def test_a_missing_endpoint_and_a_wrong_method_are_named(offline: OfflineDoor) -> None:
     assert (await offline.get("/v1/files")).status == 404
     answer = await offline.get(CHAT)

@@ -3,10 +3,22 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from car_client.results import Chunk, ToolCallDelta
 from car_http.daemon.connection import DaemonConnection, Ended, Event
+from car_http.daemon.plain import head_of, plain_text
+from car_http.dialects.anthropic.writer import MessagesWriter
+from car_http.dialects.infill import InfillWriter
+from car_http.dialects.ollama.writer import OllamaWriter
+from car_http.dialects.openai_chat import ChatWriter
+from car_http.dialects.openai_completions import CompletionWriter
+from car_http.dialects.responses_writer import Facts, ResponsesWriter
 from car_http.protocol import ChunkedPieces
+from car_protocol.answer import Chunk as SentChunk
 from car_protocol.envelope import Notification, Result, encode_message
 from car_protocol.methods import CHUNK
 from tests.client.samples import ANSWER
@@ -92,3 +104,97 @@ async def test_a_failure_to_write_pieces_ends_the_call_in_its_task() -> None:
     connection.data_received(chunk(0))
     with pytest.raises(ZeroDivisionError):
         await waiting
+
+
+PLAIN = st.text() | st.text(alphabet='"\\,:{}text ', max_size=20)
+
+
+@given(text=PLAIN, seq=st.integers(0, 2**53), call_id=st.integers(1, 2**53))
+def test_a_text_that_is_cut_out_of_its_chunk_is_the_decoded_one(text: str, seq: int, call_id: int) -> None:
+    frame = encode_message(Notification(CHUNK, {"id": call_id, "seq": seq, "text": text}))
+    literal = plain_text(frame, head_of(call_id))
+    if literal is None:
+        assert not text or '"' in text
+    else:
+        assert msgspec.json.decode(literal) == text
+    assert plain_text(frame, head_of(call_id + 1)) is None
+
+
+@given(
+    text=PLAIN,
+    more=st.sampled_from(
+        [{"index": 1}, {"reasoning": "x"}, {"tokens": [1]}, {"logprobs": []}, {"tool_calls": [{"index": 0}]}]
+    ),
+)
+def test_a_chunk_of_more_than_a_text_is_decoded(text: str, more: dict[str, Any]) -> None:
+    for params in ({"id": 1, "seq": 0, **more, "text": text}, {"id": 1, "seq": 0, "text": text, **more}):
+        frame = encode_message(Notification(CHUNK, params))
+        assert plain_text(frame, head_of(1)) is None
+        assert plain_text(frame[:-1], head_of(1)) is None
+
+
+@given(text=PLAIN)
+def test_two_chunks_and_a_part_of_one_are_decoded(text: str) -> None:
+    frame = encode_message(Notification(CHUNK, {"id": 1, "seq": 0, "text": text}))
+    assert plain_text(frame * 2, head_of(1)) is None
+    assert plain_text(frame[5:], head_of(1)) is None
+
+
+def test_the_daemons_own_chunks_are_cut() -> None:
+    frame = encode_message(Notification(CHUNK, SentChunk(id=1, seq=3, text="a")))
+    assert plain_text(frame, head_of(1)) == b'"a"'
+
+
+@pytest.mark.parametrize(
+    "writer",
+    [
+        ChatWriter("guide"),
+        ChatWriter("guide", usage=True),
+        CompletionWriter("guide", usage=True, echoed="Hi"),
+        InfillWriter("guide"),
+        MessagesWriter("guide"),
+        OllamaWriter("guide", chats=True),
+        ResponsesWriter(Facts("guide", {}), {}),
+    ],
+    ids=lambda writer: type(writer).__name__,
+)
+def test_a_text_in_a_writers_frame_is_its_chunk(writer: Any) -> None:
+    writer.begin()
+    writer.chunk(Chunk(id=1, seq=0, text="a"))
+    shown = writer.chunk(Chunk(id=1, seq=1, text='b "c"'))
+    if writer.frame is not None:
+        head, tail = writer.frame
+        assert head + msgspec.json.encode('b "c"') + tail == shown
+
+
+def test_a_message_has_a_frame_while_a_block_of_text_is_open() -> None:
+    writer = MessagesWriter("guide")
+    assert writer.frame is None
+    writer.chunk(Chunk(id=1, seq=0, text="", reasoning="Hm."))
+    assert writer.frame is None
+    writer.chunk(Chunk(id=1, seq=1, text="a"))
+    assert writer.frame is not None
+    writer.chunk(Chunk(id=1, seq=2, text="", tool_calls=[ToolCallDelta(index=0, id="c", name="f", arguments="{}")]))
+    assert writer.frame is None
+
+
+async def test_a_text_alone_is_taken_as_it_is_and_others_in_order_after_it() -> None:
+    connection = DaemonConnection(lambda _: None)
+    connection.begin("infer_stream", {})
+    texts: list[bytes] = []
+
+    def take(text: bytes) -> bool:
+        texts.append(text)
+        return True
+
+    connection.on_events(lambda _: False, take)
+    connection.data_received(chunk(0))  # no task waits: it has events to write before this one
+    assert len(await connection.events()) == 1
+    waiting = asyncio.create_task(connection.events())
+    await asyncio.sleep(0)
+    connection.data_received(chunk(1))
+    connection.data_received(chunk(2)[:20])
+    connection.data_received(chunk(2)[20:])
+    connection.data_received(chunk(3))
+    assert texts == [b'"a"']
+    assert [event.seq for event in await waiting if isinstance(event, Chunk)] == [2, 3]

@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 
 from car_client.errors import CardError, ConnectionLost, ProtocolError, from_object
 from car_client.results import Chunk
+from car_http.daemon.plain import head_of, plain_text
 from car_protocol.answer import Progress
 from car_protocol.envelope import NOT_JSON, Request, decode_incoming, encode_message
 from car_protocol.framing import LineFramer
@@ -50,6 +51,8 @@ class DaemonConnection(asyncio.Protocol):
         self._error: Exception | None = None  # ended the call
         self._waiter: asyncio.Future[None] | None = None
         self._take: Callable[[list[Event]], bool] | None = None  # set by on_events
+        self._take_text: Callable[[bytes], bool] | None = None  # likewise
+        self._head = b""  # of the chunks of the present call
         self._ids = 0
         self.answered = False  # a message of the present call came
         self.idle = True  # no call is in flight
@@ -65,7 +68,9 @@ class DaemonConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Turn frames into events."""
+        """Turn frames into events, but for a text that is taken as it is."""
+        if self._take_text is not None and self._text_taken(data):
+            return
         try:
             for frame in self._framer.feed(data):
                 self._route(frame)
@@ -90,13 +95,19 @@ class DaemonConnection(asyncio.Protocol):
         """Send a call."""
         self._ids += 1
         self.idle = self.answered = False
+        self._head = head_of(self._ids)
         frame = encode_message(Request("2.0", method, self._ids, params))
         if self._transport and not self.lost:
             self._transport.write(frame)
 
-    def on_events(self, take: Callable[[list[Event]], bool] | None) -> None:
-        """Offer events to `take` while `events` waits, which wakes up for those alone that it declines."""
-        self._take = take
+    def on_events(
+        self, take: Callable[[list[Event]], bool] | None, take_text: Callable[[bytes], bool] | None = None
+    ) -> None:
+        """Offer events to `take` while `events` waits, which wakes up for those alone that it declines.
+
+        A chunk of a text alone is offered to `take_text` before, as the JSON literal of the text.
+        """
+        self._take, self._take_text = take, take_text
 
     async def events(self) -> list[Event]:
         """Wait for events and take them; none after `wake` alone. Raises the error that ended the call."""
@@ -127,6 +138,16 @@ class DaemonConnection(asyncio.Protocol):
         self.idle = False
         if self._transport:
             self._transport.abort()
+
+    def _text_taken(self, data: bytes) -> bool:
+        """Return whether the bytes were a chunk that was taken: at most one, with no other events before it."""
+        if self._waiter is None or self._waiter.done() or self._events or self._framer.pending:
+            return False
+        text = plain_text(data, self._head)
+        if text is None or self._take_text is None:
+            return False
+        self.answered = True
+        return self._take_text(text)
 
     def _taken(self) -> bool:
         """Return whether the events were taken without waking a task up, which costs more than a token's bytes."""

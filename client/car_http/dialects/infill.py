@@ -54,6 +54,7 @@ class InfillWriter:
 
     def __init__(self, model: str) -> None:
         self._model = model
+        self.frame: tuple[bytes, bytes] | None = sse.frame(_piece)
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
@@ -73,7 +74,7 @@ class InfillWriter:
 
     def chunk(self, chunk: Chunk) -> bytes:
         """Return a piece of the text."""
-        return sse.data({"index": 0, "content": chunk.text, "stop": False}) if chunk.text else b""
+        return _piece(chunk.text) if chunk.text else b""
 
     def end(self, answer: Answer) -> bytes:
         """Return the last object, without a text."""
@@ -102,6 +103,10 @@ class InfillWriter:
             "timings": _timings(answer),
             "card": card_object(answer),
         }
+
+
+def _piece(text: str) -> bytes:
+    return sse.data({"index": 0, "content": text, "stop": False})
 
 
 def _timings(answer: Answer) -> dict[str, Any]:

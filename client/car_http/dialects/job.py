@@ -19,6 +19,10 @@ class Writer(Protocol):
     kind: str
     """The content type of the stream."""
 
+    @property
+    def frame(self) -> tuple[bytes, bytes] | None:
+        """The bytes before and after the JSON literal of a text, None where the pieces of texts differ."""
+
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
 

@@ -1,9 +1,9 @@
 """`POST /v1/chat/completions`."""
 
 import time
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from car_client.results import Answer, Chunk, OneAnswer, ToolCallDelta
 from car_http.dialects import sse
@@ -31,6 +31,8 @@ from car_http.dialects.openai_parts import (
 from car_http.problems import Problem, bad
 from car_protocol.answer import Logprob, Progress
 from car_protocol.conversation import ToolCall
+from car_protocol.infer import MAX_ANSWERS
+from car_protocol.sampling import Fraction, Penalty, Temperature
 
 MEMBERS = {
     "json_schema": "response_format",
@@ -78,21 +80,21 @@ class Sampled(Struct, kw_only=True):
     n_predict: int | None = None
     stop: str | list[str] | None = None
     seed: int | None = None
-    n: int | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_ANSWERS)] | None = None
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     service_tier: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: Temperature | None = None
+    top_p: Fraction | None = None
     top_k: int | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
+    min_p: Fraction | None = None
+    typical_p: Fraction | None = None
     top_n_sigma: float | None = None
     repeat_penalty: float | None = None
     repeat_last_n: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
     logit_bias: dict[str, float] | None = None
     ignore_eos: bool | None = None
     grammar: str | None = None
@@ -307,12 +309,12 @@ class ChatWriter:
         self._probable = probable
         self._answers = answers
         self._called: set[int] = set()  # the answers of which a piece of a call was sent
-        self._head, self._tail = self._frame()
+        self.frame: tuple[bytes, bytes] | None = self._frame()
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
         self._model = model
-        self._head, self._tail = self._frame()
+        self.frame = self._frame()
 
     def begin(self) -> bytes:
         """Return the chunk with the role, for each answer."""
@@ -334,8 +336,6 @@ class ChatWriter:
 
     def chunk(self, chunk: Chunk) -> bytes:
         """Return a piece of the text, of the thoughts, or of calls."""
-        if chunk.index is None and chunk.text and not (chunk.reasoning or chunk.tool_calls or chunk.logprobs):
-            return self._head + sse.encode(chunk.text) + self._tail  # the usual case costs little
         index = chunk.index or 0
         delta: dict[str, Any] = given(reasoning_content=chunk.reasoning or None, content=chunk.text or None)
         if chunk.tool_calls:
@@ -395,11 +395,7 @@ class ChatWriter:
         return shape | {"usage": None} if self._usage else shape
 
     def _frame(self) -> tuple[bytes, bytes]:
-        """Return the bytes before and after a text: those of every chunk are alike."""
-        mark = "\0"
-        whole = self._delta({"content": mark})
-        head, tail = whole.split(sse.encode(mark))
-        return head, tail
+        return sse.frame(lambda text: self._delta({"content": text}))
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

@@ -68,11 +68,13 @@ class CompletionWriter:
         self._model = model
         self._usage = usage
         self._echoed = echoed
-        self._characters = [len(echoed)] * answers  # of each answer so far
+        self._characters = [len(echoed)] * answers  # of each answer so far, where log-probabilities need it
+        self.frame: tuple[bytes, bytes] | None = self._frame()
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
         self._model = model
+        self.frame = self._frame()
 
     def begin(self) -> bytes:
         """Return the prompt, where it is to be echoed."""
@@ -121,6 +123,9 @@ class CompletionWriter:
 
     def _piece(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> bytes:
         return sse.data(self._object([_choice(index, text, logprobs, None)]))
+
+    def _frame(self) -> tuple[bytes, bytes]:
+        return sse.frame(lambda text: self._piece(0, text))
 
     def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         shape = {

@@ -12,6 +12,7 @@ from car_http.dialects.openai_parts import PRIORITIES
 from car_http.dialects.responses_tools import CUSTOM_INPUT, offered_name, read_tools
 from car_http.dialects.responses_writer import Facts, ResponsesWriter
 from car_http.problems import bad
+from car_protocol.sampling import Fraction, Temperature
 
 MEMBERS = {
     "max_tokens": "max_output_tokens",
@@ -57,8 +58,8 @@ class ResponsesRequest(Struct, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: Temperature | None = None
+    top_p: Fraction | None = None
     top_logprobs: int | None = None
     include: list[str] | None = None
     text: TextOptions | None = None

@@ -41,6 +41,7 @@ class ResponsesWriter:
         self._open: str | None = None  # the type of the last item while it grows
         self._pieces: list[str] = []  # its text so far
         self._logprobs: list[dict[str, Any]] = []
+        self.frame: tuple[bytes, bytes] | None = None  # each event has its number
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""

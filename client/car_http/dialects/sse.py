@@ -1,5 +1,6 @@
 """Server-sent events: data lines, and comments that show progress."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,6 +20,13 @@ def data(value: Any) -> bytes:
 def event(name: str, value: Any) -> bytes:
     """Return an event with a name."""
     return b"event: " + name.encode() + b"\ndata: " + encode(value) + b"\n\n"
+
+
+def frame(piece: Callable[[str], bytes]) -> tuple[bytes, bytes]:
+    """Return the bytes before and after the JSON literal of a text in the events that `piece` returns."""
+    mark = "\0"
+    head, tail = piece(mark).split(encode(mark))
+    return head, tail
 
 
 def comment(progress: Progress) -> bytes:

@@ -10,6 +10,7 @@ from car_http.dialects.common import Caller, caller_params, given, own_params, r
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params
 from car_http.problems import bad
+from car_protocol.sampling import Fraction, Temperature
 
 MEMBERS = {"stop": "stop_sequences", "json_schema": "output_config.format", "session": "metadata.user_id"}
 _REFUSED = {
@@ -48,8 +49,8 @@ class MessagesRequest(Counted, kw_only=True):
 
     max_tokens: int
     stream: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: Temperature | None = None
+    top_p: Fraction | None = None
     top_k: int | None = None
     stop_sequences: list[str] | None = None
     metadata: dict[str, Any] | None = None

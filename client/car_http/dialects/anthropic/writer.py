@@ -32,6 +32,7 @@ class MessagesWriter:
         self._blocks = 0
         self._open: str | None = None  # the type of the last block while it grows
         self._called = False
+        self.frame: tuple[bytes, bytes] | None = None  # while a block of text is open
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
@@ -104,14 +105,18 @@ class MessagesWriter:
 
     def _begin(self, block: Block) -> bytes:
         self._open = block["type"]
+        self.frame = sse.frame(self._text_delta) if self._open == "text" else None
         return self._event("content_block_start", content_block=block)
 
     def _delta(self, delta: dict[str, Any]) -> bytes:
         return self._event("content_block_delta", delta=delta)
 
+    def _text_delta(self, text: str) -> bytes:
+        return self._delta({"type": "text_delta", "text": text})
+
     def _close(self) -> bytes:
         """End the open block, if there is one."""
-        kind, self._open = self._open, None
+        kind, self._open, self.frame = self._open, None, None
         if kind is None:
             return b""
         events = b""

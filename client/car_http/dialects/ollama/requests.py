@@ -9,6 +9,7 @@ from car_http.dialects.common import Caller, caller_params, given, own_params, r
 from car_http.dialects.job import Job
 from car_http.dialects.ollama.writer import OllamaWriter
 from car_http.problems import bad
+from car_protocol.sampling import Fraction, Penalty, Temperature
 
 MEMBERS = {"json_schema": "format", "max_tokens": "options.num_predict", "suffix": "suffix"}
 _REFUSED = {
@@ -36,15 +37,15 @@ class Options(Struct, kw_only=True):
     num_predict: int | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
-    temperature: float | None = None
+    temperature: Temperature | None = None
     top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
+    top_p: Fraction | None = None
+    min_p: Fraction | None = None
+    typical_p: Fraction | None = None
     repeat_last_n: int | None = None
     repeat_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
 
 
 class Called(Struct, kw_only=True):
@@ -138,7 +139,7 @@ def read_generate(request: GenerateRequest, caller: Caller) -> Job | str:
 def read_embed(request: EmbedRequest) -> dict[str, Any]:
     """Return the params of `embed`; raises Problem."""
     texts = request.prompt if request.input is None else request.input
-    if texts is None:
+    if texts is None or texts == []:
         raise bad("input", "give a text or a list of texts")
     if request.dimensions is not None and request.dimensions < 1:
         raise bad("dimensions", "give a number of at least 1")

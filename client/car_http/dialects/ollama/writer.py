@@ -30,6 +30,7 @@ class OllamaWriter:
         self._model = model
         self._chats = chats
         self._pieces: list[ToolCallDelta] = []  # of calls that are not whole
+        self.frame: tuple[bytes, bytes] | None = None  # each line has its time
 
     def name_model(self, model: str) -> None:
         """Set the model's name; Ollama's requests always have one."""
