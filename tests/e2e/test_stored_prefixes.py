@@ -88,6 +88,26 @@ def test_a_prefix_survives_an_unload(restart: Callable[..., Daemon]) -> None:
         assert cached(client.result("infer", greedy())) > 500
 
 
+def test_a_reproducible_answer_is_the_same_from_stored_cells(restart: Callable[..., Daemon]) -> None:
+    params = greedy(reproducible=True, logprobs=3)
+    with restart().connect() as client:
+        alone = client.result("infer", {**params, "cache_prompt": False})
+        client.result("infer", params)
+    with restart().connect() as client:
+        again = client.result("infer", params)
+    assert cached(again) > 500
+    assert (again["tokens"], again["logprobs"]) == (alone["tokens"], alone["logprobs"])
+
+
+def test_files_of_a_model_that_is_gone_are_removed_after_a_week(restart: Callable[..., Daemon], cells: Path) -> None:
+    old = cells / "gone" / "cpu" / "1000-a-b.cells"
+    old.parent.mkdir(parents=True)
+    old.write_bytes(b"cells")
+    os.utime(old, (0, 0))
+    restart()
+    until(lambda: not old.exists())
+
+
 def test_a_prefix_of_an_idle_engine_survives_its_death(restart: Callable[..., Daemon], cells: Path) -> None:
     daemon = restart()
     with daemon.connect() as client:

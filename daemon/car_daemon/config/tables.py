@@ -85,7 +85,7 @@ class SchedulerTable(Struct, frozen=True, forbid_unknown_fields=True):
     age_after_s: Annotated[float, Meta(ge=0, le=86_400)] = DEFAULT_AGE_AFTER_S
     saved_bytes: Annotated[int, Meta(ge=0)] = SAVED_BYTES
     cache_dir: PathText | None = None
-    cache_bytes: Annotated[int, Meta(ge=2**20, le=2**62)] = CACHE_BYTES
+    cache_bytes: Annotated[int, Meta(ge=2**24, le=2**62)] = CACHE_BYTES
 
 
 class FairnessTable(Struct, frozen=True, forbid_unknown_fields=True):

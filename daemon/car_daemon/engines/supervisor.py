@@ -284,7 +284,7 @@ def _cells_folder(entry: ModelEntry, replica: Replica) -> str | None:
     An engine on another machine stores none: the prompts of this machine's users stay on its disks.
     """
     settings = entry.settings
-    if settings.cache_dir is None or settings.placed:
+    if settings.cache_dir is None or replica.placed:
         return None
     # A name may have slashes, or be that of the folder above.
     name = "".join(each if each.isalnum() or each in "-_" else f"%{ord(each):x}" for each in entry.name)

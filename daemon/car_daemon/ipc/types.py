@@ -61,6 +61,11 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 # The numbers in which an engine keeps keys and values.
 KvType = Literal["f16", "q8_0", "q4_0"]
 
+# The end of the names of files with cells, and their longest time without a use: prompts should not stay on a disk, and
+# a uid may be given to another person.
+STORED_SUFFIX = ".cells"
+STORED_AGE_S = 7 * 24 * 3600.0
+
 # Event of the frame with which an engine reports the defect that ends it.
 ENGINE_FAILED = "engine.failed"
 # Whether daemon and engines give up what they do not need, as far as the kernel supports it.

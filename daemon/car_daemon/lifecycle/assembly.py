@@ -27,6 +27,7 @@ from car_daemon.host.ttl_cache import TtlCache
 from car_daemon.lifecycle.device_pressure import DevicePressure
 from car_daemon.lifecycle.drain import Drain
 from car_daemon.lifecycle.model_events import Dependents, ModelEvents
+from car_daemon.lifecycle.old_cells import OldCells
 from car_daemon.lifecycle.pressure_watch import PressureWatch
 from car_daemon.lifecycle.readiness import Health, ServiceReport
 from car_daemon.lifecycle.reload import Reload
@@ -195,6 +196,11 @@ class Assembly:
     def weights(self) -> WeightsWatch:
         """Watches the files of loaded models."""
         return WeightsWatch(self.pool, self.manager)
+
+    @cached_property
+    def old_cells(self) -> OldCells:
+        """Removes stored cells that were not used for long."""
+        return OldCells(lambda: self.pool.default.configured.cache_dir, time.time)
 
     @cached_property
     def cores(self) -> CoresWatch:

@@ -121,7 +121,7 @@ class Daemon:
         log.info("daemon.started", version=__version__, socket=str(self._sockets.clients.path), model=default.name)
         parts.auto_device.look()
         parts.manager.load(default)
-        self._start_services([parts.pressure, parts.cores, parts.weights], stopping)
+        self._start_services([parts.pressure, parts.cores, parts.weights, parts.old_cells], stopping)
         stopping.push_async_callback(parts.end_placer)
         stopping.push_async_callback(parts.manager.stop)
         stopping.callback(parts.keep_alive.stop)

@@ -31,9 +31,9 @@ def test_models_share_what_is_free_and_stay_for_ten_minutes_unless_it_says_other
 def test_prefixes_are_stored_only_where_a_folder_is_configured(tmp_path: Path) -> None:
     without = loaded(tmp_path, '[models.m]\npath = "m.gguf"\n').models["m"]
     assert without.cache_dir is None
-    text = '[scheduler]\ncache_dir = "~/cells"\ncache_bytes = 1048576\n[models.m]\npath = "m.gguf"\n'
+    text = '[scheduler]\ncache_dir = "~/cells"\ncache_bytes = 16777216\n[models.m]\npath = "m.gguf"\n'
     model = loaded(tmp_path, text).models["m"]
-    assert (model.cache_dir, model.cache_bytes) == (Path.home() / "cells", 1 << 20)
+    assert (model.cache_dir, model.cache_bytes) == (Path.home() / "cells", 1 << 24)
 
 
 def test_the_memory_budget_and_keep_alive_of_the_file_are_used(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from car_daemon.engines.circuit_breaker import CircuitLimits
 from car_daemon.engines.health_check import HealthLimits
 from car_daemon.engines.link import Engine
 from car_daemon.engines.restart_policy import RestartLimits
-from car_daemon.engines.supervisor import UNSUPERVISED, EngineSupervisor, SupervisionLimits
+from car_daemon.engines.supervisor import UNSUPERVISED, EngineSupervisor, SupervisionLimits, load_of
 from car_daemon.gguf.invalid import InvalidModel, Reason
 from car_daemon.gguf.validation import Facts, check
 from car_daemon.ipc.frames import FromEngine, Heartbeat, Load, LoadFailed, Quit, Ready, RunningJob, Warned
@@ -363,6 +363,27 @@ async def test_a_model_that_was_served_and_cannot_be_loaded_any_more_is_tried_ag
         assert (world.entry.state, world.entry.reason) == ("failed", "a fixed text")
         (await world.next_engine()).receive(READY)
         assert world.entry.state == "ready"
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "placed", "folder"),
+    [
+        ("mine", "cpu", False, "/cells/mine/cpu"),
+        ("mine", "gpu0", False, "/cells/mine/gpu0"),
+        ("owner/repo:q4.gguf", "cpu", False, "/cells/owner%2frepo%3aq4%2egguf/cpu"),
+        ("..", "cpu", False, "/cells/%2e%2e/cpu"),
+        ("mine", "cpu", True, None),
+    ],
+)
+def test_each_model_has_a_folder_of_stored_cells_on_each_device_of_this_machine(
+    name: str,
+    device: str,
+    placed: bool,
+    folder: str | None,
+) -> None:
+    entry = ModelEntry(name, ModelSettings(Path("m"), cache_dir=Path("/cells")), default=True, on_change=lambda _: None)
+    replica = Replica(device, lambda: None, lambda: None, placed=placed)
+    assert load_of(entry, replica, [], [], packed=True).cells == folder
 
 
 async def test_an_invalid_file_does_not_reach_an_engine() -> None:

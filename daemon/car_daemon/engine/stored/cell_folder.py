@@ -10,10 +10,8 @@ from car_daemon.engine.batching.reuse.stored_prefix import StoredPrefix, file_na
 from car_daemon.engine.batching.saved_cells import SavedPrefix
 from car_daemon.engine.stored.cell_file import Unusable, head_of, packed, read_cells, read_head
 from car_daemon.host.private_folder import PrivateFolder
+from car_daemon.ipc.types import STORED_AGE_S, STORED_SUFFIX
 
-_SUFFIX = ".cells"
-# A prompt should not lie on a disk for long after its last use, and a uid may be given to another user.
-MOST_AGE_S = 7 * 24 * 3600.0
 # A write takes seconds; the draft of a process that was killed stays behind.
 _DRAFT_AGE_S = 600.0
 # The index of these is in memory.
@@ -49,11 +47,11 @@ class CellFolder:
         found = []
         with PrivateFolder(self._path) as folder:
             for name, size, modified_s in folder.entries:
-                if not name.endswith(_SUFFIX):
+                if not name.endswith(STORED_SUFFIX):
                     if now - modified_s > _DRAFT_AGE_S:
                         folder.remove(name)
                     continue
-                stored = None if now - modified_s > MOST_AGE_S else self._stored(folder, name, size)
+                stored = None if now - modified_s > STORED_AGE_S else self._stored(folder, name, size)
                 if stored is None:
                     folder.remove(name)
                 else:

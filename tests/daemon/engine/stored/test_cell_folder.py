@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from car_daemon.engine.batching.prefix import prefix_of
 from car_daemon.engine.batching.reuse.stored_prefix import in_files
 from car_daemon.engine.batching.saved_cells import SavedPrefix
-from car_daemon.engine.stored.cell_folder import MOST_AGE_S, CellFolder, Written
+from car_daemon.engine.stored.cell_folder import CellFolder, Written
+from car_daemon.ipc.types import STORED_AGE_S
 
 MAKER = b"m" * 16
 NOW = 1_000_000_000.0
@@ -151,7 +152,7 @@ def test_files_that_were_not_used_for_a_week_go(tmp_path: Path) -> None:
     stored = write(folder_of(tmp_path), saved_of(300)).stored
     (tmp_path / "draft.cells.77").write_bytes(b"of an engine that was killed")
     assert len(folder_of(tmp_path).found()) == 1
-    late = os.stat(tmp_path / stored.name).st_mtime + MOST_AGE_S + 1
+    late = os.stat(tmp_path / stored.name).st_mtime + STORED_AGE_S + 1
     assert folder_of(tmp_path, now=late).found() == []
     assert not list(tmp_path.iterdir())
 

@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass
 
 from car_daemon.engine.batching.prefix import Prefix
+from car_daemon.ipc.types import STORED_SUFFIX
 
 _DIGEST_BYTES = 16
 
@@ -50,4 +51,4 @@ def in_files(prefix: Prefix) -> Prefix | None:
 def file_name(prefix: Prefix) -> str:
     """Return the name of the file for a prefix as `in_files` returns it: the same tokens have the same file."""
     digest = hashlib.blake2b(prefix.tokens.tobytes(), digest_size=_DIGEST_BYTES, salt=prefix.step.to_bytes(8, "little"))
-    return f"{prefix.namespace}-{digest.hexdigest()}.cells"
+    return f"{prefix.namespace}-{digest.hexdigest()}{STORED_SUFFIX}"
