@@ -14,11 +14,11 @@ Phase = Literal["prefill", "decode"]
 
 
 class DeviceStatus(Struct, frozen=True, kw_only=True):
-    """A GPU that holds a part of a model; sizes in bytes, as read once the model was loaded."""
+    """A GPU that holds a part of a model, or has no room for any; sizes in bytes, as read once the model was loaded."""
 
     name: Annotated[str, note("ggml's, such as `CUDA0`")]
     layers: Annotated[int, note("of the model, its output counted as one")]
-    planned_bytes: Annotated[int, note("by the headers, before the load")]
+    planned_bytes: Annotated[int, note("by the headers: weights, declared sequences, the buffers of a batch")]
     taken_bytes: Annotated[int, note("by the load, and by other programs meanwhile")]
     free_bytes: int
     total_bytes: int

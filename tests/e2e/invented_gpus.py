@@ -16,7 +16,7 @@ import psutil
 import uvloop
 from msgspec import structs
 
-from car_daemon.capacity.placement import Placement
+from car_daemon.capacity.placement import ModelSizes, Placement, device_bytes, weights_of
 from car_daemon.config.settings import Flags, load_config
 from car_daemon.engine.backend import Backend, ggml_backend
 from car_daemon.engine.llama.context import LlamaContext
@@ -39,6 +39,7 @@ class Gpus:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._opened: tuple[ModelSizes, Placement] | None = None  # by this process
 
     def add(self, **total_bytes: int) -> None:
         """Plug the devices in."""
@@ -73,19 +74,27 @@ class Gpus:
         return tuple(Device(name, max(0, total - taken.get(name, 0)), total) for name, total in totals.items())
 
     def open(self, load: Load, progress: Callable[[float], None], placement: Placement | None) -> LlamaModel:
-        """Take what was planned, and load the weights for the CPU; raises ModelError."""
+        """Take the planned weights, and load them for the CPU; raises ModelError."""
         if placement is not None and self._fails("loads"):
             raise ModelError("the file is not a model that llama.cpp can load")
-        if placement is not None:
-            names = [device.name for device in self.read()]
-            self.take(os.getpid(), **dict(zip(names, placement.device_bytes, strict=True)))
+        if placement is not None and load.sizes is not None:
+            self._opened = ModelSizes.of(load.sizes), placement
+            self._hold(weights_of(*self._opened)[0])
         return ggml_backend().open_model(structs.replace(load, gpu_layers=0, device="cpu"), progress, None)
 
     def open_context(self, model: LlamaModel, *, sequences: int, context_tokens: int, threads: int) -> LlamaContext:
-        """Return a context on the CPU; raises ModelError."""
+        """Take the memory of the sequences, and return a context on the CPU; raises ModelError."""
         if self._fails("contexts"):
             raise ModelError("the context could not be created")
+        if self._opened is not None:
+            self._hold(device_bytes(*self._opened, sequences, context_tokens))
         return LlamaContext(model, sequences=sequences, context_tokens=context_tokens, threads=threads)
+
+    def _hold(self, sizes: list[int]) -> None:
+        """Have this process take this much of the devices of its plan."""
+        assert self._opened is not None
+        names = [device.name for device in self.read()]
+        self.take(os.getpid(), **dict(zip(names, sizes, strict=True)))
 
 
 def _is_alive(pid: int) -> bool:

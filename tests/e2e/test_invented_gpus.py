@@ -151,6 +151,20 @@ def test_a_model_that_a_gpu_has_no_room_for_drives_the_least_recently_used_idle_
     assert not any("device_bytes=0" in line for line in evicted)
 
 
+def test_a_second_model_goes_to_the_gpu_with_more_room_and_stays_there_when_the_first_is_full(
+    daemon: Daemon, gpus: Gpus
+) -> None:
+    gpus.add(CUDA0=GIB, CUDA1=GIB)
+    with daemon.connect() as client:
+        client.result("infer", short("b"))
+        assert (device(client, "a")["name"], device(client, "b")["name"]) == ("CUDA0", "CUDA1")
+        assert device(client, "b")["taken_bytes"] == device(client, "b")["planned_bytes"]
+        gpus.take(os.getpid(), CUDA0=GIB)
+        client.result("infer", short("c"))
+        assert device(client, "c")["name"] == "CUDA1"
+        assert model(client, "b")["state"] == "ready"
+
+
 def test_an_idle_model_leaves_a_gpu_that_other_programs_fill(daemon: Daemon, gpus: Gpus) -> None:
     with daemon.connect() as client, daemon.connect() as watching:
         client.result("infer", short("b"))

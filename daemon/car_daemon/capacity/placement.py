@@ -11,8 +11,9 @@ from car_daemon.ipc.frames import HeaderSizes
 # Left free on a device for its driver, and for what a graph needs beside the buffers that are counted.
 _LEAST_RESERVE = 256 << 20
 _RESERVED_PART = 0.05
-# A plan leaves room for at most this many sequences.
+# A plan leaves room for one sequence as long as the model was trained for, or for this many shorter or stated ones.
 _MOST_SEQUENCES = 8
+_SHORTER = 8192
 _CELLS = 256
 
 
@@ -52,8 +53,8 @@ class Machine(Struct, frozen=True):
 class Placement(Struct, frozen=True):
     """A plan: slots by device (the last ones of the model), and the layers whose experts stay on the host.
 
-    `tokens` are the cells of all sequences together for which there is room; `device_bytes` and `host_bytes` are what
-    the plan takes with them.
+    `tokens` are the cells of all sequences together for which there is room, up to as many as a plan needs;
+    `device_bytes` and `host_bytes` are what the plan takes with them.
     """
 
     slots: tuple[int, ...]
@@ -66,6 +67,12 @@ class Placement(Struct, frozen=True):
     def gpu_layers(self) -> int:
         """Slots on devices."""
         return sum(self.slots)
+
+    @property
+    def alone(self) -> int | None:
+        """The number of the only device that is used; None where several are, or none is."""
+        used = [number for number, count in enumerate(self.slots) if count]
+        return used[0] if len(used) == 1 else None
 
 
 class NoRoom(Struct, frozen=True):
@@ -85,15 +92,28 @@ def plan(
 ) -> Placement | NoRoom:
     """Decide the slots of each device: as many as fit with one sequence, whole layers before experts on the host.
 
-    The layers that stay decide how many tokens fit; more memory gives more layers, or as many and more tokens.
-    `slots` fixes their number, `context_tokens` the least sequence.
+    The layers that stay decide how many tokens fit; more memory gives more layers, or as many and more tokens. A device
+    that holds all of it, with as many tokens as a plan needs, holds it alone. `slots` fixes the number of slots,
+    `context_tokens` the least sequence.
     """
     planner = _Planner(sizes, machine)
     least = context_tokens or min(sizes.trained_context, LEAST_CONTEXT)
+    most = _most_tokens(sizes, context_tokens, least)
+    if (alone := planner.alone(slots, most)) is not None:
+        return alone
     for count, host_experts in planner.choices(slots):
         if planner.fit(count, host_experts, least) is not None:
-            return planner.fullest(count, host_experts, least, context_tokens or sizes.trained_context)
+            return planner.fullest(count, host_experts, least, most)
     return planner.no_room(least)
+
+
+def _most_tokens(sizes: ModelSizes, context_tokens: int | None, least: int) -> int:
+    """Return the tokens that a plan needs, a number of whole cells above the least."""
+    trained = sizes.trained_context
+    most = (
+        context_tokens * _MOST_SEQUENCES if context_tokens else max(trained, _MOST_SEQUENCES * min(trained, _SHORTER))
+    )
+    return least + (most - least) // _CELLS * _CELLS
 
 
 class _Planner:
@@ -104,6 +124,17 @@ class _Planner:
         self._machine = machine
         self._expert_layers = [number for number, slot in enumerate(sizes.slots) if slot.experts]
         self._room = [max(0, each.free - reserve_of(each)) for each in machine.devices]
+
+    def alone(self, slots: int | None, tokens: int) -> Placement | None:
+        """Return the plan on one of several devices that holds all slots, the one with most room; None without any."""
+        rooms, total = self._room, len(self._sizes.slots)
+        if len(rooms) < 2:
+            return None
+        count = total if slots is None else min(slots, total)
+        widest = max(range(len(rooms)), key=lambda number: (rooms[number], -number))
+        only = _Planner(self._sizes, self._machine)
+        only._room = [room if number == widest else 0 for number, room in enumerate(rooms)]
+        return only.fit(count, 0, tokens)
 
     def choices(self, slots: int | None) -> Iterator[tuple[int, int]]:
         """Yield numbers of slots on devices with numbers of layers whose experts stay, the best first."""
@@ -141,9 +172,9 @@ class _Planner:
             return None
         return Placement(tuple(filled), tuple(self._expert_layers[:host_experts]), tokens, used, host)
 
-    def fullest(self, count: int, host_experts: int, least: int, context_tokens: int) -> Placement | NoRoom:
-        """Return the plan with the most tokens, in whole cells, for up to eight sequences of a context."""
-        low, high = 0, max(0, context_tokens * _MOST_SEQUENCES - least) // _CELLS
+    def fullest(self, count: int, host_experts: int, least: int, most: int) -> Placement | NoRoom:
+        """Return the plan with the most tokens, in whole cells, from the least that a plan needs to the most."""
+        low, high = 0, (most - least) // _CELLS
         while low < high:
             middle = (low + high + 1) // 2
             if self.fit(count, host_experts, least + middle * _CELLS) is None:
@@ -179,6 +210,18 @@ def weights_of(sizes: ModelSizes, placement: Placement) -> tuple[list[int], int]
         first += count
     total = sizes.embedding + sum(slot.weights for slot in sizes.slots)
     return on_devices, total - sum(on_devices)
+
+
+def device_bytes(sizes: ModelSizes, placement: Placement, sequences: int, context_tokens: int) -> list[int]:
+    """Return the bytes of each device that a plan takes with sequences of a context, a batch's buffers among them."""
+    weights, _ = weights_of(sizes, placement)
+    cells = [sequences * slot.cells.of(context_tokens) for slot in sizes.slots]
+    buffers = sizes.buffers + SequenceBytes(1).mask(context_tokens)
+    first, taken = len(cells) - placement.gpu_layers, []
+    for size, count in zip(weights, placement.slots, strict=True):
+        taken.append(size + sum(cells[first : first + count]) + buffers if count else 0)
+        first += count
+    return taken
 
 
 def cells_room(sizes: ModelSizes, placement: Placement, machine: Machine, host_part: float) -> int:

@@ -143,7 +143,7 @@ class Assembly:
             kv_bytes=size.sequence_bytes.of(context.context_tokens) * context.sequences,
             mask_bytes=size.sequence_bytes.mask(context.context_tokens),
             device=self._load.device,
-            devices=loaded.placed.uses(),
+            devices=loaded.placed.uses(context.sequences, context.context_tokens),
             host_weights=loaded.placed.host_weights,
             host_experts=len(loaded.placed.placement.host_experts) if loaded.placed.placement else 0,
             threads=size.threads,

@@ -6,7 +6,16 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import structs
 
 from car_daemon.capacity.device_part import DeviceParts
-from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, Placement, devices_of, plan, weights_of
+from car_daemon.capacity.placement import (
+    Machine,
+    ModelSizes,
+    NoRoom,
+    Placement,
+    device_bytes,
+    devices_of,
+    plan,
+    weights_of,
+)
 from car_daemon.engine.llama.devices import readings
 from car_daemon.engine.llama.model import ModelError
 from car_daemon.host.devices import Device
@@ -103,15 +112,15 @@ class PlacedModel(Generic[T]):
         """Return the memory of the placement's devices now."""
         return [] if self.placement is None else readings(self._devices())
 
-    def uses(self) -> list[DeviceUse]:
-        """Return what was planned and what is taken on each device now."""
-        if self.placement is None:
+    def uses(self, sequences: int, context_tokens: int) -> list[DeviceUse]:
+        """Return the plan with the sequences that the model got, and what is taken, of each device now."""
+        if self.placement is None or self.sizes is None:
             return []
         now = self._devices()
-        planned = zip(self._before, now, self.placement.slots, self.placement.device_bytes, strict=True)
+        sizes = device_bytes(self.sizes, self.placement, sequences, context_tokens)
         return [
             DeviceUse(after.name, slots, size, max(0, before.free - after.free), after.free, after.total)
-            for before, after, slots, size in planned
+            for before, after, slots, size in zip(self._before, now, self.placement.slots, sizes, strict=True)
         ]
 
     @property

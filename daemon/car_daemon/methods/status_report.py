@@ -129,7 +129,7 @@ class StatusReport:
             draft_right=counters.total("draft_right"),
             sandbox=[] if ready is None else ready.sandbox,
             memory=None if ready is None or replica.pid is None else _limited(memory, ready),
-            devices=[] if ready is None else [_device(each, replica) for each in ready.devices],
+            devices=[] if ready is None else _devices(ready, replica),
             host_experts=0 if ready is None else ready.host_experts,
             utilisation=round(min(1.0, sum(counters.rate(f"{phase}_s") for phase in PHASES)), 3),
             seconds={phase: round(counters.now.get(f"{phase}_s", 0.0), 6) for phase in PHASES},
@@ -156,6 +156,11 @@ class StatusReport:
             rejected=totals.rejected,
             in_flight=totals.in_flight,
         )
+
+
+def _devices(ready: Ready, replica: Replica) -> list[DeviceStatus]:
+    """Return the devices that hold a part of the model; all that it may use, where none has room for any."""
+    return [_device(use, replica) for use in [each for each in ready.devices if each.slots] or ready.devices]
 
 
 def _device(use: DeviceUse, replica: Replica) -> DeviceStatus:

@@ -133,7 +133,7 @@ def taken_of(entry: ModelEntry) -> dict[str, int]:
     """Return the bytes that a model took of each GPU by its loads."""
     taken: Counter[str] = Counter()
     for ready in (replica.ready for replica in entry.replicas if replica.ready is not None):
-        taken.update({use.name: use.taken for use in ready.devices})
+        taken.update({use.name: use.taken for use in ready.devices if use.slots})
     return {name: size for name, size in taken.items() if size}
 
 

@@ -15,9 +15,11 @@ from car_daemon.capacity.placement import (
     Placement,
     Slot,
     cells_room,
+    device_bytes,
     plan,
     reserve_of,
     usable,
+    weights_of,
 )
 from car_daemon.host.devices import Device
 
@@ -78,6 +80,23 @@ def test_unequal_devices_take_unequal_parts() -> None:
     found = planned(dense(), gpu(6), gpu(3, "CUDA1"))
     assert found.gpu_layers == 33
     assert found.slots[0] > found.slots[1] > 0
+
+
+def test_a_device_that_holds_the_model_with_its_whole_context_holds_it_alone_and_the_roomiest_is_taken() -> None:
+    found = planned(dense(), gpu(6), gpu(40, "CUDA1"), gpu(48, "CUDA2"))
+    assert (found.slots, found.alone, found.tokens) == ((0, 0, 33), 2, 131_072)
+    assert planned(dense(), gpu(48), gpu(48, "CUDA1")).slots == (33, 0)
+    # 16 GiB of cells beside 6.5 GiB of weights are too much for one of these.
+    split = planned(dense(), gpu(16), gpu(16, "CUDA1"))
+    assert (split.gpu_layers, split.alone) == (33, None)
+    # Eight stated sequences are less.
+    assert planned(dense(), gpu(16), gpu(16, "CUDA1"), context_tokens=4096).slots == (33, 0)
+
+
+def test_a_model_of_a_short_context_is_alone_where_eight_sequences_fit() -> None:
+    short = dense(trained_context=2048)
+    assert planned(short, gpu(10), gpu(10, "CUDA1")).slots == (33, 0)
+    assert planned(short, gpu(10), gpu(10, "CUDA1")).tokens == 8 * 2048
 
 
 def test_a_stated_number_of_slots_wins() -> None:
@@ -180,6 +199,30 @@ def test_a_refusal_means_that_the_host_alone_does_not_hold_the_model(sizes: Mode
     if isinstance(found, NoRoom):
         assert isinstance(alone, NoRoom)
         assert alone.needed > machine.host_free
+
+
+def test_the_bytes_of_a_plan_are_its_weights_its_sequences_and_a_batchs_buffers_on_each_device_that_is_used() -> None:
+    sizes, placement = experts(), Placement((0, 33), (0, 1), 4096, (0, 0), 0)
+    on_devices, host = weights_of(sizes, placement)
+    assert on_devices == [0, (32 * 1000 - 2 * 900 + 130) * MIB]
+    assert host == (130 + 2 * 900) * MIB
+    cells = 3 * 32 * 2048 * 1024
+    batch = sizes.buffers + SequenceBytes(1).mask(1024)
+    assert device_bytes(sizes, placement, 3, 1024) == [0, on_devices[1] + cells + batch]
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(models(), machines())
+def test_weights_on_devices_and_host_add_up_and_a_plan_takes_no_more_than_it_says(
+    sizes: ModelSizes, machine: Machine
+) -> None:
+    found = plan(sizes, machine)
+    assume(isinstance(found, Placement))
+    assert isinstance(found, Placement)
+    on_devices, host = weights_of(sizes, found)
+    assert sum(on_devices) + host == sizes.embedding + sum(slot.weights for slot in sizes.slots)
+    one = device_bytes(sizes, found, 1, min(found.tokens, sizes.trained_context))
+    assert all(taken <= said for taken, said in zip(one, found.device_bytes, strict=True))
 
 
 def test_the_smallest_room_of_a_device_decides_how_many_cells_there_are() -> None:

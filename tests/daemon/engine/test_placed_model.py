@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.device_part import DeviceParts, Situation
 from car_daemon.capacity.placement import Placement, cells_room, reserve_of, weights_of
 from car_daemon.engine.llama.devices import read_devices
@@ -77,9 +78,11 @@ def test_all_layers_go_to_a_device_that_holds_them_and_what_was_taken_is_reporte
     machine = world(24)
     placed = machine.placed()
     placed.load()
-    (use,) = placed.uses()
+    (use,) = placed.uses(sequences=2, context_tokens=8192)
     assert (use.name, use.slots, use.total) == ("CUDA0", 33, 24 * GIB)
-    assert use.planned == use.taken > 6 * GIB
+    # Weights, cells of 32 layers, the buffers of a batch and its mask; the invented load took all that is planned.
+    assert use.planned == 32 * 200 * MIB + 130 * MIB + 32 * 2 * 8192 * 4096 + 100 * MIB + SequenceBytes(1).mask(8192)
+    assert use.taken > use.planned
     assert machine.sent == []
 
 
@@ -170,6 +173,15 @@ def test_one_gpu_by_its_number_is_planned_alone() -> None:
     assert placement.slots == (33,)
 
 
+def test_a_model_that_one_of_two_gpus_holds_is_on_the_one_with_more_room_alone() -> None:
+    machine = world(48, 48)
+    machine.placed().load()
+    second = machine.placed()
+    second.load()
+    assert [placement.slots for placement in machine.opened if placement] == [(33, 0), (0, 33)]
+    assert [placement.alone for placement in machine.opened if placement] == [0, 1]
+
+
 def test_layers_that_stay_on_the_host_are_reported() -> None:
     machine = world(4)
     machine.placed().load()
@@ -198,7 +210,7 @@ def test_without_a_gpu_in_its_configuration_nothing_is_planned(changes: dict[str
     machine = world(24)
     placed = machine.placed(**changes)
     placed.load()
-    assert (machine.opened, placed.uses()) == ([None], [])
+    assert (machine.opened, placed.uses(1, 2048)) == ([None], [])
 
 
 def test_sequences_have_the_memory_of_the_device_and_not_that_of_the_host() -> None:

@@ -24,6 +24,7 @@ _OPEN = (
 )
 _NEARLY = 0.9
 _RAISE = "raise engine_margin_bytes of [memory] and restart the daemon"
+_FULL = "unload other models, or end other programs on the GPU, and load it again"
 _BUILD = 'build it for the GPU (docs/operations.md, "GPU builds") and set gpu_layers = -1'
 
 
@@ -116,7 +117,9 @@ def _device(status: Status, gpu: str | None) -> Iterator[CheckResult]:
         if model.state != "ready":
             continue
         if model.device == "cpu" and gpu is not None:
-            yield CheckResult("warn", "device", f"{model.name} on the CPU beside {gpu}", _BUILD)
+            full = any(engine.devices for engine in model.engines)
+            facts = f"{model.name} on the CPU beside {gpu}{_on_devices(model)}"
+            yield CheckResult("warn", "device", facts, _FULL if full else _BUILD)
         elif short := [each for engine in model.engines for each in engine.devices if each.pressure != "none"]:
             levels = ", ".join(f"pressure {each.pressure} on {each.name}" for each in short)
             facts = f"{model.name} on {model.device}{_on_devices(model)}; {levels}"

@@ -87,6 +87,8 @@ class LlamaModel:
         if gpu_layers != 0 and not finds_gpus():
             # llama.cpp itself would silently use the CPU.
             raise ModelError("gpu_layers is set, and this llama.cpp finds 0 GPUs: set it to 0, or install a GPU build")
+        if gpu is not None and gpu >= (gpus := len(read_devices())):
+            raise ModelError(f"gpu{gpu}: this machine has {gpus} GPUs")
         params = binding.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         if placement is not None:
@@ -96,10 +98,10 @@ class LlamaModel:
             params.tensor_split = split
             overrides = host_overrides(placement.host_experts)
             params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
+            # Because llama.cpp would take memory of the devices that hold nothing, too.
+            gpu = placement.alone if gpu is None else gpu
         params.use_extra_bufts = packed
         if gpu is not None:
-            if gpu >= (gpus := len(read_devices())):
-                raise ModelError(f"gpu{gpu}: this machine has {gpus} GPUs")
             params.split_mode = binding.LLAMA_SPLIT_MODE_NONE
             params.main_gpu = gpu
         failures: list[Exception] = []

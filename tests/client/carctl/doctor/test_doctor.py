@@ -125,6 +125,15 @@ def test_a_model_on_the_cpu_beside_a_gpu_is_worth_a_word(daemon: FakeDaemon) -> 
     assert found(daemon, "device")[0].level == "ok"
 
 
+def test_a_model_on_the_cpu_because_a_gpu_is_full_needs_no_other_build(daemon: FakeDaemon) -> None:
+    sizes = {"planned_bytes": 0, "taken_bytes": 0, "free_bytes": 0, "total_bytes": 8 << 30}
+    daemon.answers["daemon/status"]["models"][0]["engines"][0]["devices"] = [{"name": "CUDA0", "layers": 0, **sizes}]
+    (device,) = found(daemon, "device", ("/dev/null",))
+    assert device.level == "warn"
+    assert "CUDA0: 0 layers" in device.facts
+    assert device.advice.startswith("unload other models")
+
+
 def test_what_a_model_has_on_its_gpus_is_named_with_the_plan(daemon: FakeDaemon) -> None:
     gib = 1 << 30
     sizes = {"planned_bytes": 7 * gib, "taken_bytes": 6 * gib, "free_bytes": gib, "total_bytes": 8 * gib}
