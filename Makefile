@@ -138,19 +138,16 @@ release: install .venv/release/installed ## wheel, sdist and SBOM in dist/, trie
 	$(MAKE) sbom
 	$(BIN)/python -m tools.try_release dist
 
-# Some minutes. LLAMA_SERVER=PATH of llama.cpp's llama-server lets it take part.
-bench: install ## the short benchmarks
+# About nine minutes. LLAMA_SERVER=PATH of llama.cpp's llama-server lets it take part; without it card's figures stand alone.
+bench: install real-model ## card beside llama-server: one table, a verdict a line
 	$(BIN)/python -m pip install --quiet --group bench
-	$(BIN)/python -m benchmarks.throughput --turns 2
-	$(BIN)/python -m benchmarks.overhead
-	$(BIN)/python -m benchmarks.calls
-	$(BIN)/python -m benchmarks.start
-	$(BIN)/python -m benchmarks.confinement
+	$(BIN)/python -m benchmarks.verdicts
 
 # Everything, more than an hour with other servers. LLAMA_CPP_PYTHON=PATH of a Python with
 # llama-cpp-python[server] lets the binding's own server take part.
 bench-full: install ## all benchmarks
 	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m benchmarks.verdicts --full --turns 5
 	$(BIN)/python -m benchmarks.throughput --full
 	$(BIN)/python -m benchmarks.overhead --full
 	$(BIN)/python -m benchmarks.calls

@@ -1,7 +1,8 @@
 """A long prompt that joins seven decoders: how long they wait, and how long it takes; card and llama-server in turn.
 
-`python -m benchmarks.long_prompt [--tokens N] [--turns N] [--targets MS ...]`, the last for a daemon with each of these
-values of `step_target_ms`; the model has random weights and 135M dimensions.
+`python -m benchmarks.long_prompt [--tokens N] [--turns N] [--model KIND] [--targets MS ...]`, the last for a daemon
+with each of these values of `step_target_ms`; the model is SmolLM2 (`make real-model`), or random weights of its
+dimensions.
 """
 
 import argparse
@@ -21,15 +22,21 @@ from car_daemon.models.settings import STEP_TARGET_MS
 
 DECODERS = 7
 SEQUENCES, CONTEXT_TOKENS = 8, 4096
+SMALLEST = 16
+REUSES = {**GREEDY, "cache_prompt": True}
 SIZE = ("--capacity", str(SEQUENCES), "--context-tokens", str(CONTEXT_TOKENS))
 
 
 class Joined(NamedTuple):
-    """Milliseconds: between tokens of the decoders, and the long prompt's first token beside them and alone."""
+    """Milliseconds: between tokens of the decoders, the long prompt's first token beside them and alone.
+
+    `smallest` is what 16 more tokens take after the long prompt.
+    """
 
     gaps: Spread
     first: float
     alone: float
+    smallest: float
 
 
 def main() -> None:
@@ -37,17 +44,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A long prompt that joins seven decoders.")
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument(
+        "--model", default="smollm2", metavar="KIND", help="smollm2, or a quantization of random weights"
+    )
     parser.add_argument("--targets", type=int, nargs="+", default=[STEP_TARGET_MS])
     given = parser.parse_args()
     report = Report(f"long_prompt_{given.tokens}")
-    model = str(model_file("q8_0"))
+    model = str(model_file(given.model))
     servers = found_llama_servers(("split", "unified"))
     found: defaultdict[str, list[Joined]] = defaultdict(list)
     for _ in range(given.turns):
         for target in given.targets:
-            config = f"[scheduler]\nstep_target_ms = {target}\n"
-            with serving(model, *SIZE, config=config) as socket:
-                found[f"card, {target} ms"].append(uvloop.run(_joined(str(socket), given.tokens)))
+            found[f"card, {target} ms"].append(measured(model, given.tokens, target))
         for server in servers:
             with server.serving(model, SEQUENCES, CONTEXT_TOKENS) as address:
                 found[server.name].append(uvloop.run(_joined(address, given.tokens)))
@@ -56,19 +64,27 @@ def main() -> None:
     report.close()
 
 
+def measured(model: str, tokens: int, target: int) -> Joined:
+    """Return what a daemon with this target, in ms, does."""
+    with serving(model, *SIZE, config=f"[scheduler]\nstep_target_ms = {target}\n") as socket:
+        return uvloop.run(_joined(str(socket), tokens))
+
+
 async def _joined(address: str, tokens: int) -> Joined:
     prompt = [300 + n % 197 for n in range(tokens)]
     await stream(address, prompt[:64], 4, GREEDY)
-    alone = await stream(address, prompt, 4, GREEDY)
+    alone = await stream(address, prompt, 4, REUSES)
+    more = await stream(address, prompt + prompt[:SMALLEST], 4, REUSES)
     running = await decoders(address, DECODERS, 100 + tokens // 16, GREEDY)
     joined = await stream(address, prompt, 4, GREEDY)
     gaps = [gap for times in await running for gap in times.gaps_ms]
-    return Joined(spread(gaps), joined.first_ms, alone.first_ms)
+    return Joined(spread(gaps), joined.first_ms, alone.first_ms, more.first_ms)
 
 
 def _say(report: Report, name: str, tokens: int, turns: list[Joined]) -> None:
     worst = [turn.gaps.max for turn in turns]
     report.say(f"{name}: {tokens}-token prompt joins {DECODERS}: worst gap ms", statistics.median(worst), max(worst))
+    report.say(f"{name}:   the smallest chunk at its end ms", statistics.median(turn.smallest for turn in turns))
     report.say(f"{name}:   gaps p99 ms", statistics.median(turn.gaps.p99 for turn in turns))
     report.say(f"{name}:   its first token ms", statistics.median(turn.first for turn in turns))
     report.say(f"{name}:   ratio to alone", statistics.median(turn.first / turn.alone for turn in turns))

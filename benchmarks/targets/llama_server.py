@@ -29,12 +29,12 @@ class LlamaServer:
             yield partial(generate, address)
 
     @contextmanager
-    def serving(self, model: str, sequences: int, context_tokens: int) -> Iterator[str]:
-        """Run it for the length of a block, ready to answer; yields the URL of its completions."""
+    def serving(self, model: str, sequences: int, context_tokens: int, *more: str) -> Iterator[str]:
+        """Run it with `more` options for the length of a block, ready to answer; yields the URL of its completions."""
         port = free_port()
         flags = ("--model", model, "--host", "127.0.0.1", "--port", str(port), "--log-disable")
         slots = () if self._mode == "as it comes" else self._slots(sequences, context_tokens)
-        with running([str(self._path), *flags, *slots]) as process:
+        with running([str(self._path), *flags, *slots, *more]) as process:
             wait_for(f"http://127.0.0.1:{port}/health", process)
             yield f"http://127.0.0.1:{port}{COMPLETION}"
 
