@@ -154,11 +154,10 @@ class _Stream:
     def _take_text(self, text: bytes) -> bool:
         """Write the JSON literal of a text at once, where the client reads and events of texts are alike."""
         pieces, frame = self._exchange.pieces, self._writer.frame
-        if pieces is None or frame is None or not pieces.ready:
+        if pieces is None or frame is None:
             return False
         self._silent = False
-        pieces.write(frame[0] + text + frame[1])
-        return True
+        return pieces.offer(frame[0] + text + frame[1])
 
     async def _step(self) -> None:
         events = await _events(self._connection, self._left)

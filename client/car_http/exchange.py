@@ -31,6 +31,9 @@ class Pieces(Protocol):
     def write(self, data: bytes) -> None:
         """Send a piece."""
 
+    def offer(self, data: bytes) -> bool:
+        """Send a piece where the client reads; return whether it does."""
+
 
 class Exchange:
     """A request and its answer; `key` is the key that it carried."""

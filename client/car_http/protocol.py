@@ -10,6 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 200
 HEAD_TIMEOUT_S = 30.0
+_PIECE = b"%x\r\n%b\r\n"
 _REASONS = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
 
 
@@ -28,7 +29,14 @@ class ChunkedPieces:
     def write(self, data: bytes) -> None:
         """Send a piece; an empty one would end the body."""
         if data:
-            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+            self._transport.write(_PIECE % (len(data), data))
+
+    def offer(self, data: bytes) -> bool:
+        """Send a piece, which is not empty, where the client reads; return whether it does."""
+        if self._flow.write_paused or self._transport.is_closing():
+            return False
+        self._transport.write(_PIECE % (len(data), data))
+        return True
 
 
 class DoorProtocol(HttpToolsProtocol):

@@ -61,10 +61,12 @@ def test_an_empty_piece_does_not_end_the_body() -> None:
 def test_pieces_wait_for_a_client_that_does_not_read_or_left() -> None:
     reader = Reader()
     assert pieces(reader).ready
-    reader.write_paused = True
-    assert not pieces(reader).ready
-    reader.write_paused, reader.closing = False, True
-    assert not pieces(reader).ready
+    assert pieces(reader).offer(b"a")
+    for paused, closing in ((True, False), (False, True)):
+        reader.write_paused, reader.closing = paused, closing
+        assert not pieces(reader).ready
+        assert not pieces(reader).offer(b"b")
+    assert reader.written == [b"1\r\na\r\n"]
 
 
 async def test_events_that_are_declined_or_come_meanwhile_wait_in_order() -> None:
@@ -192,9 +194,8 @@ async def test_a_text_alone_is_taken_as_it_is_and_others_in_order_after_it() -> 
     assert len(await connection.events()) == 1
     waiting = asyncio.create_task(connection.events())
     await asyncio.sleep(0)
-    connection.data_received(chunk(1))
-    connection.data_received(chunk(2)[:20])
-    connection.data_received(chunk(2)[20:])
-    connection.data_received(chunk(3))
-    assert texts == [b'"a"']
-    assert [event.seq for event in await waiting if isinstance(event, Chunk)] == [2, 3]
+    connection.data_received(chunk(1) + chunk(2) + chunk(3)[:20])
+    connection.data_received(chunk(3)[20:])
+    connection.data_received(chunk(4))
+    assert texts == [b'"a"', b'"a"']
+    assert [event.seq for event in await waiting if isinstance(event, Chunk)] == [3, 4]

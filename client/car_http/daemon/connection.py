@@ -69,7 +69,7 @@ class DaemonConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Turn frames into events, but for a text that is taken as it is."""
-        if self._take_text is not None and self._text_taken(data):
+        if self._take_text is not None and not (data := self._texts_taken(data, self._take_text)):
             return
         try:
             for frame in self._framer.feed(data):
@@ -139,15 +139,18 @@ class DaemonConnection(asyncio.Protocol):
         if self._transport:
             self._transport.abort()
 
-    def _text_taken(self, data: bytes) -> bool:
-        """Return whether the bytes were a chunk that was taken: at most one, with no other events before it."""
-        if self._waiter is None or self._waiter.done() or self._events or self._framer.pending:
-            return False
-        text = plain_text(data, self._head)
-        if text is None or self._take_text is None:
-            return False
-        self.answered = True
-        return self._take_text(text)
+    def _texts_taken(self, data: bytes, take: Callable[[bytes], bool]) -> bytes:
+        """Return the bytes from the first frame on that was not taken; while a task waits, no other events are left."""
+        if self._waiter is None or self._waiter.done() or self._framer.pending:
+            return data
+        while data:
+            end = data.find(b"\n") + 1
+            text = plain_text(data[:end], self._head)
+            if text is None or not take(text):
+                break
+            self.answered = True
+            data = data[end:]
+        return data
 
     def _taken(self) -> bool:
         """Return whether the events were taken without waking a task up, which costs more than a token's bytes."""
