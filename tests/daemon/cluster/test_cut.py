@@ -1,0 +1,135 @@
+"""A seat in a network namespace of its own, and a real cut between it and its daemon. Needs root and `ip`."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from car_daemon.cluster.remote import RemoteEngine
+from car_daemon.ipc.placing import HostMemory, Placed
+
+pytest.importorskip("cryptography", reason="pairs need the package cryptography")
+
+from car_daemon.placer.pair import new_pair
+
+IP = shutil.which("ip")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(IP is None or os.getuid() != 0, reason="network namespaces need root and the command `ip`"),
+]
+PROGRAM = Path(__file__).parents[2] / "local_cluster.py"
+GONE_S = 12.0  # of an engine whose daemon is cut off
+
+
+class Network:
+    """A namespace that is connected to this one by a bridge, as a machine is by a switch."""
+
+    def __init__(self) -> None:
+        name = f"card{os.getpid()}"
+        subnet = f"10.213.{os.getpid() % 250}"
+        self.namespace, self.bridge, self.here, self.there = name, f"b{name}", f"h{name}", f"t{name}"
+        self.address = f"{subnet}.2"
+        self._subnet = subnet
+
+    def make(self) -> None:
+        """Make the namespace and its way here; raises CalledProcessError where the kernel allows none."""
+        self.ip("netns", "add", self.namespace)
+        self.ip("link", "add", self.bridge, "type", "bridge")
+        self.ip("link", "add", self.here, "type", "veth", "peer", "name", self.there, "netns", self.namespace)
+        self.ip("link", "set", self.here, "master", self.bridge, "up")
+        self.ip("address", "add", f"{self._subnet}.1/24", "dev", self.bridge)
+        self.ip("link", "set", self.bridge, "up")
+        inside = ("-n", self.namespace)
+        self.ip(*inside, "address", "add", f"{self.address}/24", "dev", self.there)
+        for device in ("lo", self.there):
+            self.ip(*inside, "link", "set", device, "up")
+
+    def remove(self) -> None:
+        """Remove all of it, as far as it is there."""
+        for command in (("link", "delete", self.bridge), ("netns", "delete", self.namespace)):
+            with suppress(subprocess.CalledProcessError):
+                self.ip(*command)
+
+    def unplug(self) -> None:
+        """Cut the cable: the machine's own card notices it."""
+        self.ip("link", "set", self.here, "down")
+
+    def partition(self) -> None:
+        """Let the switch drop everything: nothing on either machine changes but that no packet comes."""
+        self.ip("link", "set", self.here, "nomaster")
+
+    def heal(self) -> None:
+        """Connect the machine again."""
+        self.ip("link", "set", self.here, "master", self.bridge, "up")
+
+    def ip(self, *arguments: str) -> None:
+        assert IP is not None
+        subprocess.run([IP, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    one = Network()
+    try:
+        one.make()
+    except subprocess.CalledProcessError as error:
+        one.remove()
+        pytest.skip(f"no network namespaces here: {error.stderr.decode().strip()}")
+    yield one
+    one.remove()
+
+
+@pytest.fixture
+def seat(network: Network) -> Iterator[tuple[psutil.Popen, Placed]]:
+    """A seat with the real relay in the namespace, which starts the real engine for its daemon."""
+    pair = new_pair()
+    assert IP is not None
+    command = [IP, "netns", "exec", network.namespace, sys.executable, str(PROGRAM), "seat", network.address]
+    process = psutil.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdin.write(pair)
+    process.stdin.close()
+    port = int(process.stdout.readline())
+    yield (
+        process,
+        Placed(number=1, node="n", address=network.address, port=port, pair=pair, path="/m", content="c"),
+    )
+    for each in [*(process.children(recursive=True) if process.is_running() else []), process]:
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("cut", [Network.unplug, Network.partition], ids=["cable", "switch"])
+async def test_an_engine_whose_daemon_is_cut_off_ends_within_12_s_also_if_the_network_heals_then(
+    network: Network, seat: tuple[psutil.Popen, Placed], cut: Callable[[Network], None]
+) -> None:
+    process, placed = seat
+    readings: asyncio.Queue[HostMemory] = asyncio.Queue()
+    closed: list[RemoteEngine] = []
+    remote = RemoteEngine(placed, asyncio.get_running_loop().time, closed.append)
+    await remote.connect(lambda _: None, readings.put_nowait)
+    # The second reading was sent while an engine was there.
+    for _ in range(2):
+        await asyncio.wait_for(readings.get(), 10)
+    (engine,) = process.children()
+    begun = time.monotonic()
+    cut(network)
+    _, left = await asyncio.to_thread(psutil.wait_procs, [engine], GONE_S)
+    seconds = time.monotonic() - begun
+    print(f"gone after {seconds:.1f} s")
+    assert not left
+    network.heal()
+    # The daemon's own health check ends the connection of an engine without heartbeats.
+    remote.kill()
+    await asyncio.wait_for(remote.wait(), 10)
+    assert (closed, remote.cut) == ([remote], True)
+    assert await asyncio.to_thread(process.wait, 10) == 0
