@@ -56,8 +56,8 @@ class FakeEngine:
 class Seat:
     """A relay that listens on the loopback network, its engine, and the way to it."""
 
-    def __init__(self, limits: RelayLimits) -> None:
-        self.pair = new_pair()
+    def __init__(self, limits: RelayLimits, pair: bytes | None = None) -> None:
+        self.pair = pair or new_pair()
         self.engine = FakeEngine()
         listener = socket.create_server(("127.0.0.1", 0))
         self.port = listener.getsockname()[1]
@@ -79,8 +79,8 @@ class Seat:
 
 
 @asynccontextmanager
-async def seat(limits: RelayLimits = LIMITS) -> AsyncIterator[Seat]:
-    one = Seat(limits)
+async def seat(limits: RelayLimits = LIMITS, pair: bytes | None = None) -> AsyncIterator[Seat]:
+    one = Seat(limits, pair)
     try:
         async with asyncio.timeout(20):
             yield one
