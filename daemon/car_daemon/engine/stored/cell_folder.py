@@ -46,6 +46,7 @@ class CellFolder:
         now = self._wall_clock()
         found = []
         with PrivateFolder(self._path) as folder:
+            self._make_room(folder, 0)  # because the limit may be lower than it was
             for name, size, modified_s in folder.entries:
                 if not name.endswith(STORED_SUFFIX):
                     if now - modified_s > _DRAFT_AGE_S:
@@ -105,7 +106,7 @@ class CellFolder:
         prefix = head.prefix
         return StoredPrefix(prefix, head.lowest, name, size) if file_name(prefix) == name else None
 
-    def _make_room(self, folder: PrivateFolder, size: int, name: str) -> tuple[str, ...]:
+    def _make_room(self, folder: PrivateFolder, size: int, name: str = "") -> tuple[str, ...]:
         """Remove files until one of this size fits; the one that it replaces takes no room."""
         others = [entry for entry in folder.entries if entry.name != name]
         used = sum(entry.size for entry in others)

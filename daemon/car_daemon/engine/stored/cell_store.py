@@ -1,5 +1,6 @@
 """The thread that reads and writes files of cells, so that no step waits for a disk."""
 
+import errno
 import time
 from collections.abc import Callable, Sequence
 from threading import Semaphore
@@ -13,6 +14,9 @@ from car_daemon.ipc.inbox import Inbox
 
 # Beside the cells a file has a head.
 _HEAD_ROOM = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ROOM = "make room on the disk of cache_dir, or lower cache_bytes"
+_FOLDER = "see that the daemon's user may write to cache_dir, then load the model again"
 
 
 class CellStore:
@@ -93,4 +97,5 @@ class CellStore:
     def _failed(self, error: OSError) -> None:
         if not self._fails:
             self._fails = True
-            self._warn("cells.not_stored", {"why": error.strerror, "do": "make room on the disk of cache_dir"})
+            do = _ROOM if error.errno in _FULL else _FOLDER
+            self._warn("cells.not_stored", {"why": error.strerror, "do": do})

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.reuse.stored_prefix import CellsRead, CellsStored, StoredPrefix, file_name
@@ -252,3 +254,88 @@ def test_a_window_is_stored_as_far_as_a_prompt_can_go_on_from_its_end() -> None:
     again = Life(disk, FakeContext(4, CONTEXT, batch_tokens=64, saves_all=False))
     assert again.infer(1, [*PROMPT, *solo(PROMPT, 5), 4, 4]) in (0, 604, 605)
     assert again.infer(2, PROMPT[:400]) == 0
+
+
+SHARED = [[1 + (place * step) % 26 for place in range(400)] for step in (3, 5)]
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("run"), st.integers(0, 1), st.integers(0, 400), st.sampled_from([MINE, MINE, "1001:"])),
+        st.tuples(st.just("run"), st.integers(0, 1), st.integers(0, 9), st.just(MINE)),
+        st.tuples(st.sampled_from(["turn", "read", "store", "lose", "halt", "park", "resume", "restart"])),
+    ),
+    min_size=5, max_size=40,
+)
+
+
+class Walk:
+    """Engines one after the other on one disk, moved by events in any order."""
+
+    def __init__(self) -> None:
+        self.disk = stored_by(*SHARED)
+        self.life = Life(self.disk, saved=2000)
+        self.prompts: dict[int, list[int]] = {}  # of the requests of this life that were not halted
+        self.parked: list[int] = []
+        self.key = 0
+
+    def run(self, which: int, length: int, namespace: str) -> None:
+        """Start a request, if a sequence is idle."""
+        if not self.life.engine.table.idle:
+            return
+        self.key += 1
+        self.prompts[self.key] = [*SHARED[which], *[1 + (self.key + place) % 26 for place in range(length)]]
+        self.life.engine.turn(run_command(self.key, self.prompts[self.key], 5, namespace=namespace))
+
+    def apply(self, event: str) -> None:
+        """Move on by one event, where it is possible now."""
+        life, engine = self.life, self.life.engine
+        running = list(engine.running.seats.sequences)
+        if event == "turn":
+            engine.turn()
+        elif event == "read" and life.store.reads:
+            engine.turn(life.store.next_read())
+        elif event == "store" and not engine.table.busy:
+            if life.store.writes:
+                engine.turn(life.store.next_stored())
+            else:
+                engine.cache.storing.store_next(1.0)
+        elif event == "lose" and self.disk.files:
+            self.disk.files.pop(next(iter(self.disk.files)))
+        elif event == "halt" and running:
+            engine.halt(running[0])
+            self.prompts.pop(running[0])
+        elif event == "park" and running:
+            engine.park(running[-1])
+            self.parked.append(running[-1])
+        elif event == "resume" and self.parked and engine.table.idle:
+            engine.resume(self.parked.pop())
+        elif event == "restart":
+            self.finish()
+            self.life = Life(self.disk, saved=2000)
+
+    def finish(self) -> None:
+        """Let all requests end, and compare their answers with lone ones."""
+        life, engine = self.life, self.life.engine
+        while engine.running.seats.sequences or self.parked:
+            while life.store.reads:
+                engine.turn(life.store.next_read())
+            engine.finish()
+            if self.parked:
+                engine.resume(self.parked.pop())
+        for key, prompt in self.prompts.items():
+            assert engine.tokens(key) == solo(prompt, 5)
+        self.prompts.clear()
+        assert life.store.free
+
+
+@settings(deadline=None, max_examples=40)
+@given(EVENTS)
+def test_answers_are_those_of_lone_requests_whatever_is_stored_read_and_lost_meanwhile(
+    events: list[tuple[str] | tuple[str, int, int, str]],
+) -> None:
+    walk = Walk()
+    for event in events:
+        if len(event) == 4:
+            walk.run(*event[1:])
+        else:
+            walk.apply(event[0])
+    walk.finish()

@@ -141,6 +141,14 @@ def test_the_least_recently_used_files_make_room(tmp_path: Path) -> None:
     assert sum(each.stat().st_size for each in tmp_path.iterdir()) <= limit
 
 
+def test_a_lower_limit_removes_the_oldest_files_when_the_model_loads(tmp_path: Path) -> None:
+    names = [write(folder_of(tmp_path), saved_of(300, first)).stored.name for first in (1, 2, 3)]
+    for name, seconds in zip(names, (10, 30, 20), strict=True):
+        age(tmp_path, name, seconds)
+    size = sum(file.stat().st_size for file in tmp_path.iterdir())
+    assert {each.name for each in folder_of(tmp_path, limit=size - 1).found()} == {names[0], names[2]}
+
+
 def test_the_same_prefix_again_takes_the_place_of_its_file(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, limit=3000)
     write(folder, saved_of(300))

@@ -1,5 +1,6 @@
 """The thread of stored cells: outcomes in order, one file in memory at a time, one warning for a disk that is full."""
 
+import shutil
 import threading
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -87,11 +88,27 @@ def test_a_full_disk_is_one_warning_until_a_write_succeeds(running: Store) -> No
     ((event, facts),) = running.warnings
     assert event == "cells.not_stored"
     assert facts["why"] == "No space left on device"
+    assert "make room" in facts["do"]
     running.folder.full = False
     assert running.stored(3).stored is not None
     running.folder.full = True
     running.stored(4)
     assert len(running.warnings) == 2
+
+
+def test_a_folder_that_is_gone_for_good_is_a_warning_and_a_miss(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cells")
+    stored = store.stored().stored
+    assert stored is not None
+    shutil.rmtree(tmp_path / "cells")
+    (tmp_path / "cells").write_text("no folder")
+    assert store.stored(2).stored is None
+    ((_, facts),) = store.warnings
+    assert "may write to cache_dir" in facts["do"]
+    store.store.read(stored)
+    read = store.outcomes.get(timeout=PATIENCE_S)
+    assert isinstance(read, CellsRead)
+    assert read.cells is None
 
 
 def test_what_is_removed_is_gone_before_the_next_outcome(running: Store, tmp_path: Path) -> None:
