@@ -263,7 +263,8 @@ EVENTS = st.lists(
         st.tuples(st.just("run"), st.integers(0, 1), st.integers(0, 9), st.just(MINE)),
         st.tuples(st.sampled_from(["turn", "read", "store", "lose", "halt", "park", "resume", "restart"])),
     ),
-    min_size=5, max_size=40,
+    min_size=5,
+    max_size=40,
 )
 
 
