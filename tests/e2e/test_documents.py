@@ -28,6 +28,11 @@ NOT_RUN = {
     ("architecture.md", "a free sequence"): "a drawing",
     ("carctl.md", "carctl bench --compare"): "it needs another server; test_carctl_bench.py has a stand-in",
     ("carctl.md", "carctl models add"): "it needs the hub; test_add.py has a stand-in",
+    ("cluster.md", "pip install 'card-daemon[daemon,cluster,hub]'\nray get"): "it needs Ray; test_ray.py has a cluster",
+    ("cluster.md", "pip install 'card-daemon[daemon,cluster,hub]'\nRAY"): "it needs a second machine; likewise",
+    ("cluster.md", '[cluster]\naddress = "auto"'): "a configuration: checked below",
+    ("cluster.md", '[cluster]\naddress = "10'): "a configuration: checked below",
+    ("cluster.md", " card (gate"): "a drawing",
     ("debugging.md", "[debug    ]"): "lines of a log",
     ("debugging.md", "<Connection 3"): "a repr",
     ("debugging.md", "import asyncio"): "a daemon that serves until it is ended",
@@ -185,6 +190,16 @@ def test_the_configuration_of_the_manual_is_valid_and_complete(tmp_path: Path) -
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert set(tomllib.loads(text)) == set(ConfigFile.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    "text", [block.text for block in BLOCKS if (block.page, block.language) == ("cluster.md", "toml")]
+)
+def test_the_configurations_of_a_cluster_are_valid(tmp_path: Path, text: str) -> None:
+    (tmp_path / "card.toml").write_text(text)
+    command: list[str | Path] = [BIN / "card", "--check-config", "--config", tmp_path / "card.toml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_readme_s_links_and_pictures_are_there() -> None:

@@ -49,8 +49,8 @@ class Placer:
 
     async def place(self, order: Place, spread: Spread, waits: Callable[[str], None] = lambda _: None) -> Placed:
         """Return an open seat; raises NoPlace. `close` is called with its number once it is gone."""
-        # Where no node may get a second engine, an engine without a known node keeps the next one from being placed.
-        async with self._alone[order.model] if spread == "strict" else self._turns[order.model]:
+        # The node of an engine decides about that of the next one, unless they are spread as Ray does it.
+        async with self._turns[order.model] if spread is True else self._alone[order.model]:
             await asyncio.sleep(self.seats.pause_s(self._clock()))
             process = await self._started()
             number = next(self._numbers)

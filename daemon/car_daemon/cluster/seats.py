@@ -37,15 +37,16 @@ class Seats:
     def restrict(self, order: Place, spread: Spread, now: float) -> Place:
         """Return an order with the nodes and the file that the seats in use leave it."""
         mine = [seat for model, seat in self._open.values() if model == order.model]
+        of_model = {seat.node for seat in mine}
         avoid = set(self.avoided(now))
-        if spread == "strict":
-            avoid |= {seat.node for seat in mine}
-        first = set() if spread else {seat.node for _, seat in self._open.values()} - avoid
+        used = {seat.node for _, seat in self._open.values()} - avoid
         return structs.replace(
             order,
             spread=bool(spread),
             avoid=sorted(avoid),
-            first=sorted(first),
+            apart=sorted(of_model) if spread == "strict" else [],
+            first=[] if spread else sorted(used),
+            last=sorted(of_model) if spread is True else [],
             content=mine[0].content if mine else order.content,
         )
 

@@ -24,7 +24,10 @@ class Join(Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Place(Struct, frozen=True, tag=True, kw_only=True):
-    """Open a seat for one engine on a node outside of `avoid`, on one of `first` if it has room."""
+    """Open a seat for one engine on a node outside of `avoid` and `apart`.
+
+    If a node of `first` has room it is one of these, and one of `last` if no other has room.
+    """
 
     number: int
     model: str
@@ -38,8 +41,10 @@ class Place(Struct, frozen=True, tag=True, kw_only=True):
     labels: dict[str, str] = {}
     resources: dict[str, float] = {}
     spread: bool = True
-    avoid: list[str] = []
+    avoid: list[str] = []  # lost, or refused an engine
+    apart: list[str] = []  # those of the model's other engines, where no two may share one
     first: list[str] = []
+    last: list[str] = []
 
 
 class End(Struct, frozen=True, tag=True):

@@ -88,7 +88,9 @@ class ModelSettings(Struct, frozen=True):
     @property
     def beside(self) -> list[Path]:
         """The files that an engine reads beside its model."""
-        return [each for each in (self.projector, self.chat_template, *self.adapters.values()) if each is not None]
+        draft = None if self.draft is None else self.draft.path
+        files = (self.projector, self.chat_template, draft, *self.adapters.values())
+        return [each for each in files if each is not None]
 
     @property
     def places(self) -> list[str]:

@@ -5,7 +5,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -199,12 +199,19 @@ async def _awaited(reference: Any) -> Any:
 
 def _selectors(order: Place) -> dict[str, Any]:
     """Return the labels that a node must have, and those that it should have."""
-    avoided = {_NODE_ID: f"!in({', '.join(order.avoid)})"} if order.avoid else {}
-    anywhere = order.labels | avoided
-    if not order.first:
+    never = [*order.avoid, *order.apart]
+    # Ray takes the blanks of a list as part of its values: `in(a, b)` would not match b.
+    labels = {name: re.sub(r"\s+", "", value) for name, value in order.labels.items()}
+    anywhere = labels | _nodes("!in", never)
+    rather = _nodes("in", order.first) or _nodes("!in", [*never, *order.last] if order.last else [])
+    if not rather:
         return {"label_selector": anywhere} if anywhere else {}
-    first = order.labels | {_NODE_ID: f"in({', '.join(order.first)})"}
-    return {"label_selector": first, "fallback_strategy": [{"label_selector": anywhere}]}
+    return {"label_selector": labels | rather, "fallback_strategy": [{"label_selector": anywhere}]}
+
+
+def _nodes(operator: str, nodes: Sequence[str]) -> dict[str, str]:
+    """Return the selector of a list of nodes, which is empty for an empty one."""
+    return {_NODE_ID: f"{operator}({','.join(nodes)})"} if nodes else {}
 
 
 def _facts() -> list[NodeFacts]:

@@ -16,6 +16,8 @@ from car_daemon.ipc.tls import HANDSHAKE_S
 
 _READ_BYTES = 1 << 18
 _LENGTH_BYTES = 4
+# In place of the status of an engine that could not be started: sysexits' for a lack of the system.
+_NOT_STARTED = 71
 
 
 class RelayLimits(Struct, frozen=True, kw_only=True):
@@ -92,7 +94,12 @@ class Relay:
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
         ours, theirs = socket.socketpair()
         with theirs:
-            process = await self._spawn(theirs)
+            try:
+                process = await self._spawn(theirs)
+            except OSError:
+                ours.close()
+                await self._report_end(writer, _NOT_STARTED)
+                return _NOT_STARTED
         engine_reader, engine_writer = await asyncio.open_unix_connection(sock=ours)
         down = asyncio.create_task(self._copy_down(reader, engine_writer))
         up = asyncio.create_task(self._copy_up(engine_reader, writer))
@@ -106,11 +113,15 @@ class Relay:
             # An engine without a daemon ends by itself.
             engine_writer.close()
             status = await self._end(process)
+        await self._report_end(writer, status)
+        return status
+
+    async def _report_end(self, writer: asyncio.StreamWriter, status: int) -> None:
+        """Send the engine's status as the last frame."""
         with contextlib.suppress(OSError, TimeoutError):
             writer.write(encode_frame(Ended(status)))
             writer.close()
             await asyncio.wait_for(writer.wait_closed(), self._limits.end_s)
-        return status
 
     async def _end(self, process: Process) -> int:
         try:

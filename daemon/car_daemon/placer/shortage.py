@@ -36,7 +36,10 @@ def shortage(order: Place, nodes: Sequence[NodeFacts]) -> str:
     if not labelled:
         wanted = ", ".join(f"{name}={value}" for name, value in order.labels.items())
         return f"no node with {_text(needs)} has the labels {wanted}: start one with --labels"
-    free = [node for node in labelled if node.node not in order.avoid]
+    alone = [node for node in labelled if node.node not in order.apart]
+    if not alone:
+        return f'every node with {_text(needs)} has an engine of this model already, and spread = "strict" allows one'
+    free = [node for node in alone if node.node not in order.avoid]
     if not free:
         return f"every node with {_text(needs)} is avoided for now: its connection was lost, or it refused an engine"
     return f"no node has {_text(needs)} free now, which are in use on {_addresses(free)}"

@@ -33,9 +33,12 @@ class FakeEngine:
         self.reader: asyncio.StreamReader
         self.writer: asyncio.StreamWriter
         self.killed = False
+        self.fails = False
         self.status = 0
 
     async def spawn(self, theirs: socket.socket) -> "FakeEngine":
+        if self.fails:
+            raise OSError("no process")
         self.reader, self.writer = await asyncio.open_unix_connection(sock=theirs.dup())
         self.started.set()
         return self
@@ -116,6 +119,14 @@ async def test_the_status_of_an_engine_that_ends_reaches_the_daemon() -> None:
         one.engine.status = -11
         one.engine.writer.close()
         assert (await remote.wait(), remote.fault, remote.cut, one.closed) == (-11, None, False, [remote])
+
+
+async def test_a_node_that_cannot_start_an_engine_reports_a_status_like_one_that_died() -> None:
+    async with seat() as one:
+        one.engine.fails = True
+        remote = await one.connect()
+        assert (await remote.wait(), remote.fault, remote.cut) == (71, None, False)
+        assert await one.served == 71
 
 
 async def test_a_lost_connection_has_a_fault_and_no_known_status() -> None:

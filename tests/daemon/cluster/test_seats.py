@@ -23,17 +23,18 @@ def seat(node: str, content: str = "c") -> Placed:
 
 
 @pytest.mark.parametrize(
-    ("spread", "avoid", "first"),
-    [(True, [], []), ("strict", ["1", "2"], []), (False, [], ["1", "2", "3"])],
+    ("spread", "apart", "first", "last"),
+    [(True, [], [], ["1", "2"]), ("strict", ["1", "2"], [], []), (False, [], ["1", "2", "3"], [])],
 )
 def test_an_engine_goes_anywhere_to_a_node_of_its_own_or_to_one_in_use(
-    spread: Spread, avoid: list[str], first: list[str]
+    spread: Spread, apart: list[str], first: list[str], last: list[str]
 ) -> None:
     seats = Seats()
     for model, node in (("m", "1"), ("m", "2"), ("other", "3")):
         seats.open(model, seat(node), 0.0)
     restricted = seats.restrict(order(), spread, 0.0)
-    assert (restricted.avoid, restricted.first, restricted.spread) == (avoid, first, bool(spread))
+    assert (restricted.apart, restricted.first, restricted.last) == (apart, first, last)
+    assert restricted.spread is bool(spread)
 
 
 def test_a_node_that_was_lost_is_avoided_for_a_minute() -> None:

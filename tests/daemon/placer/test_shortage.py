@@ -1,5 +1,7 @@
 """The words for what an engine needs and no node has."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from car_daemon.ipc.placing import Place
@@ -14,9 +16,22 @@ SMALL, LARGE = node(1, CPU=4.0), node(2, labels={"pool": "a"}, CPU=16.0, GPU=1.0
 
 
 def order(
-    cpus: float = 1.0, gpus: float = 0.0, labels: dict[str, str] | None = None, avoid: list[str] | None = None
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    labels: dict[str, str] | None = None,
+    avoid: Sequence[str] = (),
+    apart: Sequence[str] = (),
 ) -> Place:
-    return Place(number=1, model="m", path="/m", cpus=cpus, gpus=gpus, labels=labels or {}, avoid=avoid or [])
+    return Place(
+        number=1,
+        model="m",
+        path="/m",
+        cpus=cpus,
+        gpus=gpus,
+        labels=labels or {},
+        avoid=list(avoid),
+        apart=list(apart),
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,6 +50,11 @@ def order(
             order(cpus=8, avoid=["id2"]),
             [SMALL, LARGE],
             "every node with 8 CPU is avoided for now: its connection was lost, or it refused an engine",
+        ),
+        (
+            order(cpus=8, apart=["id2"], avoid=["id2"]),
+            [SMALL, LARGE],
+            'every node with 8 CPU has an engine of this model already, and spread = "strict" allows one',
         ),
         (order(cpus=8), [SMALL, LARGE], "no node has 8 CPU free now, which are in use on 10.0.0.2"),
         (

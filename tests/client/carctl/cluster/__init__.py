@@ -1,1 +1,0 @@
-"""The cluster at the command line."""
