@@ -12,6 +12,7 @@ from car_client.door.keys import KeyRing, KeysError
 from car_client.errors import CardError
 from car_http import guard
 from car_http.answering import Gone
+from car_http.crowds import BodyMemory
 from car_http.dialects.errors import dialect_of, encoded
 from car_http.endpoints.context import DoorContext, Endpoint
 from car_http.endpoints.table import ENDPOINTS
@@ -31,12 +32,13 @@ class Door:
         self._context = context
         self._rules = rules
         self._keys = keys
+        self._bodies = BodyMemory()
         self._router = Router([_route(context, each) for each in ENDPOINTS], redirect_slashes=False)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
         head = _head(scope)
-        exchange = Exchange(head, receive, send, scope["state"].get("pieces"))
+        exchange = Exchange(head, receive, send, self._bodies, scope["state"].get("pieces"))
         metrics = self._context.metrics
         metrics.in_flight += 1
         try:
@@ -61,6 +63,9 @@ class Door:
                 await exchange.respond(b"", 204)
                 return
             self._admit(exchange)
+            admitted = scope["state"].get("admitted")
+            if admitted is not None and (exchange.key is not None or self._rules.no_key):
+                admitted()
             scope.update({"app": self, _EXCHANGE: exchange})
             await self._router(scope, exchange.receive, exchange.send)
         except Problem as problem:

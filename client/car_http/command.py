@@ -18,6 +18,7 @@ from car_client.errors import BadSocketPath
 from car_client.paths import usable_paths
 from car_http.app import Door
 from car_http.catalogue import Catalogue
+from car_http.crowds import Strangers
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.guard import Rules
@@ -33,6 +34,8 @@ EX_USAGE = 64
 EX_CONFIG = 78
 KEEP_ALIVE_S = 75
 _DESCRIPTORS = 8192
+# Of all descriptors, those for connections without a key: one in so many.
+_PART_OF_STRANGERS = 4
 _MOST_IDLE_S = 2**31 - 1
 _NO_KEY_WARNING = "every program and user of this machine can send requests as you: no key is needed on {}"
 
@@ -58,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
         return _complain(EX_CONFIG, str(error))
     except BadSocketPath as error:
         return _complain(EX_USAGE, str(error))
-    _raise_descriptor_limit()
+    strangers = Strangers(_raise_descriptor_limit() // _PART_OF_STRANGERS)
     logging.basicConfig(format="card-http: %(message)s", level=logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     announce = partial(_announce, settings, [describe(each) for each in sockets])
@@ -78,7 +81,7 @@ def run(arguments: Sequence[str]) -> int:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=5,
     )
-    DoorServer(config, announce, options.exit_idle).run(sockets=sockets)
+    DoorServer(config, strangers, announce, options.exit_idle).run(sockets=sockets)
     if not given:
         settings.socket.unlink(missing_ok=True)
     return 0
@@ -91,12 +94,16 @@ def _announce(settings: Settings, places: list[str]) -> None:
         log.warning(_NO_KEY_WARNING.format(", ".join(str(port) for port in settings.ports)))
 
 
-def _raise_descriptor_limit() -> None:
-    """Allow as many connections as the system does: each request takes one descriptor here and one to the daemon."""
+def _raise_descriptor_limit() -> int:
+    """Allow as many connections as the system does, and return the limit.
+
+    Each request takes one descriptor here and one to the daemon.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most if soft == resource.RLIM_INFINITY else max(soft, most)
 
 
 def _complain(code: int, message: str) -> int:

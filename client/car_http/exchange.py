@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs
 
 from car_client.door.keys import Key
+from car_http.crowds import BodyMemory
 from car_http.guard import Head
 from car_http.problems import Problem
 from car_protocol.limits import MAX_FRAME_BYTES
@@ -43,6 +44,7 @@ class Exchange:
         head: Head,
         receive: Receive,
         send: Send,
+        bodies: BodyMemory,
         pieces: Pieces | None = None,
         body_timeout_s: float = BODY_TIMEOUT_S,
     ) -> None:
@@ -54,6 +56,8 @@ class Exchange:
         self.status = 499  # of the answer; this one while there is none, as for a client that left
         self.receive = receive
         self.send = send
+        self._bodies = bodies
+        self._taken = 0  # bytes of the body that count there
         self._pieces = pieces
         self._body_timeout_s = body_timeout_s
         self._watch: asyncio.Task[None] | None = None
@@ -124,7 +128,9 @@ class Exchange:
         await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     def close(self) -> None:
-        """Stop watching for the client's end."""
+        """Stop watching for the client's end, and count the body no more."""
+        self._bodies.give_back(self._taken)
+        self._taken = 0
         if self._watch is not None:
             self._watch.cancel()
 
@@ -136,6 +142,8 @@ class Exchange:
             if message["type"] == "http.disconnect":
                 raise Disconnected
             pieces.append(message["body"])
+            self._bodies.take(len(pieces[-1]))
+            self._taken += len(pieces[-1])
             size += len(pieces[-1])
             if size > MAX_BODY_BYTES:
                 raise _too_long()

@@ -3,15 +3,32 @@
 import asyncio
 import json
 import socket
+from functools import partial
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from car_http.crowds import Strangers
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 200
 HEAD_TIMEOUT_S = 30.0
 _PIECE = b"%x\r\n%b\r\n"
-_REASONS = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large"}
+_REASONS = {
+    400: "Bad Request",
+    408: "Request Timeout",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+
+
+class DoorState(ServerState):
+    """The server's state, with the connections that are not admitted yet."""
+
+    def __init__(self, strangers: Strangers) -> None:
+        super().__init__()
+        self.strangers = strangers
 
 
 class ChunkedPieces:
@@ -49,13 +66,18 @@ class DoorProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         accepted = transport.get_extra_info("socket")
         unix = accepted is not None and accepted.family == socket.AF_UNIX
-        self.app_state = {"unix": unix, "pieces": ChunkedPieces(transport, self.flow)}
+        strangers = self._strangers
+        if not unix:
+            strangers.add(self, self._give_way)
+        admitted = partial(strangers.discard, self)
+        self.app_state = {"unix": unix, "pieces": ChunkedPieces(transport, self.flow), "admitted": admitted}
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop expecting a head."""
+        self._strangers.discard(self)
         self._stop_expecting()
         super().connection_lost(exc)
 
@@ -110,6 +132,14 @@ class DoorProtocol(HttpToolsProtocol):
         head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+    @property
+    def _strangers(self) -> Strangers:
+        assert isinstance(self.server_state, DoorState)
+        return self.server_state.strangers
+
+    def _give_way(self) -> None:
+        self.refuse(503, "too many connections are open without a key: send the request at once")
 
     def _fits(self, more: int) -> bool:
         self._head_bytes += more

@@ -7,14 +7,24 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from car_http.crowds import Strangers
+from car_http.protocol import DoorState
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class DoorServer(uvicorn.Server):
     """The server; `announce` is called once it serves, `exit_idle_s` is None where it stays without clients."""
 
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None], exit_idle_s: float | None = None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        strangers: Strangers,
+        announce: Callable[[], None],
+        exit_idle_s: float | None = None,
+    ) -> None:
         super().__init__(config)
+        self.server_state = DoorState(strangers)
         self._announce = announce
         self._exit_idle_s = exit_idle_s
         self._exit = asyncio.Event()

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -27,9 +27,12 @@ Json = dict[str, Any]
 
 
 class DoorProcess:
-    """A `card-http` process on a Unix socket and a loopback port, in front of the daemon at `daemon`."""
+    """A `card-http` process on a Unix socket and a loopback port, in front of the daemon at `daemon`.
 
-    def __init__(self, folder: Path, daemon: Path, *flags: str) -> None:
+    `under` is a command that runs it.
+    """
+
+    def __init__(self, folder: Path, daemon: Path, *flags: str, under: Sequence[str] = ()) -> None:
         self.socket = folder / "http.sock"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -37,7 +40,7 @@ class DoorProcess:
         listen = ["--listen", f"unix:{self.socket}", "--listen", f"127.0.0.1:{self.port}"]
         env = {name: value for name, value in os.environ.items() if not name.startswith("CAR_")}
         self.process = subprocess.Popen(
-            [str(BIN / "card-http"), *listen, "--socket", str(daemon), *flags],
+            [*under, str(BIN / "card-http"), *listen, "--socket", str(daemon), *flags],
             env={**env, "XDG_CONFIG_HOME": str(folder / "config")},
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -69,9 +72,9 @@ class DoorProcess:
 
 
 @contextmanager
-def door_before(folder: Path, daemon: Path, *flags: str) -> Iterator[DoorProcess]:
+def door_before(folder: Path, daemon: Path, *flags: str, under: Sequence[str] = ()) -> Iterator[DoorProcess]:
     """Run a door for the length of a block."""
-    door = DoorProcess(folder, daemon, *flags)
+    door = DoorProcess(folder, daemon, *flags, under=under)
     try:
         yield door
     finally:

@@ -1,23 +1,26 @@
 """Requests that must not get through: without a key, from pages, malformed, oversized, slow, or ambiguous."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
 import socket
 from collections.abc import Iterator
+from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
-from uvicorn.server import ServerState
 
 from car_http.command import run
+from car_http.crowds import BodyMemory, Strangers
 from car_http.exchange import Exchange
 from car_http.guard import Head, Rules
 from car_http.problems import Problem
-from car_http.protocol import DoorProtocol
+from car_http.protocol import DoorProtocol, DoorState
 from tests.client.fake_daemon import FakeDaemon
 from tests.door.support import DoorProcess, OfflineDoor, door_before
 from tests.e2e.support import CANARY, conversation
@@ -185,7 +188,7 @@ async def test_a_slow_body_is_refused_in_time() -> None:
         await asyncio.sleep(0.001)  # a client's own pace
         return {"type": "http.request", "body": b" ", "more_body": True}
 
-    exchange = Exchange(Head("POST", "/", {}, unix=True), slow, send, body_timeout_s=0.02)
+    exchange = Exchange(Head("POST", "/", {}, unix=True), slow, send, BodyMemory(), body_timeout_s=0.02)
     with pytest.raises(Problem) as caught:
         await exchange.body()
     assert (caught.value.status, caught.value.headers["connection"]) == (408, "close")
@@ -201,7 +204,7 @@ class Impatient(DoorProtocol):
 async def test_a_slow_head_is_refused_in_time(folder: Path, sent: bytes) -> None:
     config = uvicorn.Config(lambda: None, lifespan="off", log_config=None)
     config.load()
-    state = ServerState()
+    state = DoorState(Strangers(1))
     loop = asyncio.get_running_loop()
     path = str(folder / "http.sock")
     async with await loop.create_unix_server(lambda: Impatient(config, state, {}), path):
@@ -212,6 +215,59 @@ async def test_a_slow_head_is_refused_in_time(folder: Path, sent: bytes) -> None
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 408 ")
     assert "0.05 s" in json.loads(body)["error"]["message"]
+
+
+async def test_bodies_that_together_take_too_much_are_refused_until_others_end() -> None:
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"x" * 60, "more_body": False}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    bodies = BodyMemory(100)
+    one, two = [Exchange(Head("POST", "/", {}, unix=True), receive, send, bodies) for _ in range(2)]
+    assert len(await one.body()) == 60
+    with pytest.raises(Problem) as caught:
+        await two.body()
+    assert (caught.value.status, caught.value.code) == (503, "too_many_bytes")
+    assert "120 bytes, the limit is 100" in caught.value.message
+    two.close()
+    one.close()
+    assert len(await two.body()) == 60
+
+
+def test_the_oldest_connection_without_a_key_gives_way_and_admitted_ones_stay() -> None:
+    strangers, refused = Strangers(2), list[str]()
+    for name in "abcd":
+        strangers.add(name, partial(refused.append, name))
+        if name == "a":
+            strangers.discard(name)
+    assert refused == ["b"]
+    strangers.discard("b")
+    strangers.add("e", partial(refused.append, "e"))
+    assert refused == ["b", "c"]
+
+
+def listed(connection: HTTPConnection, door: DoorProcess) -> int:
+    """Return the status of a request with the key by a connection that stays open."""
+    connection.request("GET", "/v1/models", headers={"Authorization": f"Bearer {door.key}"})
+    with connection.getresponse() as response:
+        response.read()
+        return response.status
+
+
+def test_silent_connections_to_the_port_keep_no_client_with_a_key_out(scripted: FakeDaemon, folder: Path) -> None:
+    few = ("sh", "-c", 'ulimit -n 128; exec "$0" "$@"')
+    with door_before(folder, scripted.path, under=few) as door, contextlib.ExitStack() as stack:
+        early = HTTPConnection("127.0.0.1", door.port, timeout=10)
+        stack.callback(early.close)
+        assert listed(early, door) == 200
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=10))
+        late = HTTPConnection("127.0.0.1", door.port, timeout=10)
+        stack.callback(late.close)
+        assert listed(late, door) == 200
+        assert listed(early, door) == 200
 
 
 def test_an_encoded_path_reaches_no_other_endpoint(scripted_door: DoorProcess) -> None:
