@@ -40,12 +40,16 @@ class ConfigFile(NamedTuple):
 
 
 class App(NamedTuple):
-    """An application; `key` names the variable that its shell gets the key in, `start` are the commands after it."""
+    """An application; `key` names the variable that its shell gets the key in, `start` are the commands after it.
+
+    `unwritten` says of an application without a file why there is none.
+    """
 
     file: ConfigFile | None
     variables: Callable[[Target], dict[str, str]]
     start: Callable[[Target], list[str]]
     key: str | None = KEY_VARIABLE
+    unwritten: str = ""
 
 
 def _none(_target: Target) -> dict[str, str]:
@@ -134,8 +138,9 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _claude(target: Target) -> dict[str, str]:
-    return {
+def _claude(target: Target) -> Any:
+    """Return settings for `--settings`: those of the user keep naming the service that Claude Code uses by itself."""
+    variables = {
         "ANTHROPIC_BASE_URL": target.url,
         "ANTHROPIC_MODEL": target.model,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": target.model,
@@ -143,6 +148,11 @@ def _claude(target: Target) -> dict[str, str]:
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(target.answer),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
+    return {"env": variables, "apiKeyHelper": "carctl http key claude"}
+
+
+def _claude_path(env: Mapping[str, str], home: Path) -> Path:
+    return Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "card.json"
 
 
 def _open_webui(target: Target) -> dict[str, str]:
@@ -168,7 +178,12 @@ APPS: dict[str, App] = {
             f"codex -c web_search=disabled -c model_provider=card -c model_context_window={t.context} -m {{model}}"
         ],
     ),
-    "claude": App(None, _claude, lambda _: ["claude"], "ANTHROPIC_AUTH_TOKEN"),
+    "claude": App(
+        ConfigFile(_claude_path, _claude),
+        _none,
+        lambda _: ['claude --settings "${CLAUDE_CONFIG_DIR:-$HOME/.claude}/card.json"'],
+        None,
+    ),
     "opencode": App(
         ConfigFile(lambda env, home: _config(env, home) / "opencode" / "opencode.json", _opencode),
         _none,
@@ -185,7 +200,13 @@ APPS: dict[str, App] = {
         _none,
         lambda _: ["zed"],
     ),
-    "open-webui": App(None, _open_webui, lambda _: ["open-webui serve"], "OPENAI_API_KEY"),
+    "open-webui": App(
+        None,
+        _open_webui,
+        lambda _: ["open-webui serve"],
+        "OPENAI_API_KEY",
+        "it takes its connections from the variables of its first start, and then from its database",
+    ),
     "continue": App(
         ConfigFile(lambda _, home: home / ".continue" / "config.yaml", _continue),
         _none,

@@ -44,7 +44,7 @@ def run(client: Client, options: Namespace) -> None:
         print(f"# {path}")
         print(merged_text(path.suffix, "", app.file.content(target)))
     elif options.write:
-        print(f"# nothing to write: {options.app} is set up by the variables of its shell")
+        print(f"# nothing to write: {options.app} has no file for it: {app.unwritten}")
     print("# in a shell")
     print(*shell_lines(options.app, app, target), sep="\n")
 

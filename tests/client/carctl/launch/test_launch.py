@@ -14,6 +14,7 @@ from car_client.carctl.launch.command import shell_lines
 from car_client.carctl.launch.merge import Unmergeable, merged, merged_text
 from tests.client.carctl.command import carctl, carctl_on_terminal
 from tests.client.fake_daemon import FakeDaemon
+from tests.client.samples import model
 
 TARGET = Target("http://127.0.0.1:8321", "Qwen 3", 8192, tools=True, images=False)
 WITH_FILES = {name: app for name, app in APPS.items() if app.file is not None}
@@ -37,12 +38,7 @@ def content(name: str) -> Any:
         ("aider", ["export OPENAI_API_BASE=http://127.0.0.1:8321/v1", "aider --model openai/'Qwen 3'"]),
         (
             "claude",
-            [
-                "export ANTHROPIC_BASE_URL=http://127.0.0.1:8321",
-                "export ANTHROPIC_MODEL='Qwen 3'",
-                "export CLAUDE_CODE_AUTO_COMPACT_WINDOW=8192",
-                'export ANTHROPIC_AUTH_TOKEN="$(carctl http key claude)"',
-            ],
+            ['claude --settings "${CLAUDE_CONFIG_DIR:-$HOME/.claude}/card.json"'],
         ),
         ("open-webui", ["export OPENAI_API_BASE_URL=http://127.0.0.1:8321/v1", "open-webui serve"]),
         ("continue", ['echo "CARD_API_KEY=$(carctl http key continue)" >> ~/.continue/.env']),
@@ -58,8 +54,9 @@ def test_the_lines_for_a_shell_have_url_model_and_context_and_read_the_key_when_
 
 @pytest.mark.parametrize("name", APPS)
 def test_every_application_gets_a_key_of_its_own_that_no_file_holds(name: str) -> None:
-    assert f"carctl http key {name}" in "\n".join(shell_lines(name, APPS[name], TARGET))
-    assert "card-" not in (json.dumps(content(name)) if name in WITH_FILES else "")
+    file = json.dumps(content(name)) if name in WITH_FILES else ""
+    assert f"carctl http key {name}" in file + "\n".join(shell_lines(name, APPS[name], TARGET))
+    assert "card-" not in file
 
 
 @pytest.mark.parametrize(
@@ -240,9 +237,9 @@ def env(folder: Path) -> dict[str, str]:
     return {"XDG_CONFIG_HOME": str(folder), "HOME": str(folder), "TERM": "dumb"}
 
 
-def launch(daemon: FakeDaemon, folder: Path, *arguments: str) -> tuple[int, str, str]:
+def launch(daemon: FakeDaemon, folder: Path, *arguments: str, **variables: str) -> tuple[int, str, str]:
     """Run the command; return its exit code, output and errors."""
-    done = carctl("--socket", daemon.path, "launch", *arguments, env=env(folder))
+    done = carctl("--socket", daemon.path, "launch", *arguments, env=env(folder) | variables)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
@@ -295,10 +292,22 @@ def test_an_unknown_model_and_a_door_without_a_port_are_refused(daemon: FakeDaem
     assert (done.returncode, b"carctl http enable" in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("app", ["claude", "open-webui"])
-def test_an_application_without_a_file_says_that_nothing_is_written(
-    daemon: FakeDaemon, tmp_path: Path, app: str
-) -> None:
-    code, shown, _ = launch(daemon, tmp_path, app, "--write", "--yes")
-    assert (code, f"nothing to write: {app}" in shown) == (0, True)
-    assert "nothing to write" not in launch(daemon, tmp_path, app)[1]
+def test_an_application_without_a_file_says_why_nothing_is_written(daemon: FakeDaemon, tmp_path: Path) -> None:
+    for name, app in APPS.items():
+        assert bool(app.unwritten) == (app.file is None)
+        if app.file is None:
+            code, shown, _ = launch(daemon, tmp_path, name, "--write", "--yes")
+            assert (code, f"nothing to write: {name} has no file for it: {app.unwritten}" in shown) == (0, True)
+            assert "nothing to write" not in launch(daemon, tmp_path, name)[1]
+
+
+def test_claude_codes_own_settings_stay_and_its_key_is_read_when_it_starts(daemon: FakeDaemon, tmp_path: Path) -> None:
+    folder = tmp_path / "claude"
+    folder.mkdir()
+    (folder / "settings.json").write_text('{"env": {"A": "b"}}')
+    assert launch(daemon, tmp_path, "claude", "--write", "--yes", CLAUDE_CONFIG_DIR=str(folder))[0] == 0
+    written = json.loads((folder / "card.json").read_text())
+    assert written["apiKeyHelper"] == "carctl http key claude"
+    assert written["env"]["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8321"
+    assert written["env"]["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] == str(model()["context_tokens"])
+    assert (folder / "settings.json").read_text() == '{"env": {"A": "b"}}'
