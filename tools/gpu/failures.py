@@ -11,6 +11,8 @@ from pathlib import Path
 import psutil
 
 from car_client import AsyncClient, ModelUnavailable
+from car_daemon.capacity.placement import reserve_of
+from car_daemon.host.devices import Device
 from car_protocol.status import EngineStatus
 from tools.gpu.hog import device_memory, memory_taken
 from tools.gpu.served import LAYERS, Served, answer, engine, prompts
@@ -68,15 +70,16 @@ def out_of_memory(served: Served) -> list[Verdict]:
     found = device_memory()
     if served.device == "cpu" or found is None:
         return [*verdicts, Verdict("out of memory on the device", None, "needs a GPU")]
-    # Not enough for all layers, and more than nothing.
-    left = served.model.stat().st_size // 2
+    # Beyond the reserve not enough for all layers, and more than nothing.
+    left = reserve_of(Device("", *found)) + served.model.stat().st_size // 2
     with memory_taken(left):
         return [*verdicts, _nearly_full(served)]
 
 
 def _over_budget(served: Served) -> Verdict:
-    """Load a second model above the budget of memory: it is refused with figures, and the first one answers."""
-    config = f'[memory]\nbudget_bytes = {served.model.stat().st_size}\n[models.second]\npath = "{served.model}"\n'
+    """Load a second model above the budget of the host: it is refused with figures, and the first one answers."""
+    second = f'[models.second]\npath = "{served.model}"\ndevice = "cpu"\n'
+    config = f"[memory]\nbudget_bytes = {served.model.stat().st_size}\n{second}"
     with served.daemon(sequences=1, config=config) as (socket, _):
         refusal, answered = asyncio.run(_refused(socket))
     holds = any(unit in refusal for unit in _UNITS) and answered == 4

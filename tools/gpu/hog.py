@@ -13,40 +13,48 @@ import llama_cpp
 
 # The largest single allocation; a driver may refuse the rest of a device in one piece.
 _PIECE = 1 << 30
+# ggml's number for devices with memory of their own.
+_OWN_MEMORY = 1
 
 
 def main() -> None:
     """Print the memory of the first GPU, and take it where a number of bytes is given."""
-    llama_cpp.llama_backend_init()
-    library = ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
-    device = _device(library)
+    ggml = library()
+    device = find(ggml)
     if device is None:
         return
     if len(sys.argv) > 1:
-        while (over := _memory(library, device)[0] - int(sys.argv[1])) > 0:
-            _take(library, device, min(over, _PIECE))
-    print(*_memory(library, device), flush=True)
+        while (over := memory_of(ggml, device)[0] - int(sys.argv[1])) > 0:
+            take(ggml, device, min(over, _PIECE))
+    print(*memory_of(ggml, device), flush=True)
     if len(sys.argv) > 1:
         sys.stdin.read()
 
 
-def _device(library: ctypes.CDLL) -> ctypes.c_void_p | None:
-    find = library.ggml_backend_dev_by_type
-    find.argtypes, find.restype = [ctypes.c_int], ctypes.c_void_p
-    # 1: a device with memory of its own.
-    found = find(1)
+def library() -> ctypes.CDLL:
+    """Return ggml with its backends loaded."""
+    llama_cpp.llama_backend_init()
+    return ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
+
+
+def find(ggml: ctypes.CDLL, kind: int = _OWN_MEMORY) -> ctypes.c_void_p | None:
+    """Return the first device of a kind; None without any."""
+    by_type = ggml.ggml_backend_dev_by_type
+    by_type.argtypes, by_type.restype = [ctypes.c_int], ctypes.c_void_p
+    found = by_type(kind)
     return ctypes.c_void_p(found) if found else None
 
 
-def _memory(library: ctypes.CDLL, device: ctypes.c_void_p) -> tuple[int, int]:
+def memory_of(ggml: ctypes.CDLL, device: ctypes.c_void_p) -> tuple[int, int]:
+    """Return the free and the total bytes of a device."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    library.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+    ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value
 
 
-def _take(library: ctypes.CDLL, device: ctypes.c_void_p, size: int) -> None:
-    """Allocate a buffer, which the device frees with the process."""
-    kind, buffer = library.ggml_backend_dev_buffer_type, library.ggml_backend_buft_alloc_buffer
+def take(ggml: ctypes.CDLL, device: ctypes.c_void_p, size: int) -> None:
+    """Allocate a buffer, which the device frees with the process; raises MemoryError."""
+    kind, buffer = ggml.ggml_backend_dev_buffer_type, ggml.ggml_backend_buft_alloc_buffer
     kind.argtypes, kind.restype = [ctypes.c_void_p], ctypes.c_void_p
     buffer.argtypes, buffer.restype = [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_void_p
     if not buffer(kind(device), size):

@@ -43,10 +43,10 @@ class CardOn:
 
 
 def case_of(name: str, model: Path, streams: int, seconds: float) -> Case:
-    """Return a closed loop of streams with short prompts and answers of 60 tokens."""
+    """Return a closed loop of streams with short prompts and answers of 60 tokens; `seconds` are measured."""
     workload = Workload(
         clients=streams,
-        seconds=seconds,
+        seconds=seconds + _WARM_UP_S,
         warm_up=_WARM_UP_S,
         prompts=_SHORT,
         answers=_ANSWERS,

@@ -76,7 +76,10 @@ class Placement(Struct, frozen=True):
 
 
 class NoRoom(Struct, frozen=True):
-    """A model of which not even one short sequence fits: the bytes that the emptiest plan needs, and the free ones."""
+    """A model of which not even one short sequence fits: the free bytes, and those that it needs.
+
+    The difference is what the nearest plan lacks, on the host or on a device.
+    """
 
     needed: int
     free: int
@@ -104,7 +107,7 @@ def plan(
     for count, host_experts in planner.choices(slots):
         if planner.fit(count, host_experts, least) is not None:
             return planner.fullest(count, host_experts, least, most)
-    return planner.no_room(least)
+    return planner.no_room(least, slots)
 
 
 def _most_tokens(sizes: ModelSizes, context_tokens: int | None, least: int) -> int:
@@ -151,28 +154,41 @@ class _Planner:
 
     def fit(self, count: int, host_experts: int, tokens: int) -> Placement | None:
         """Fill the devices in their order with the last slots; None where these or the rest do not fit."""
-        slots = self._sizes.slots
-        first = len(slots) - count
+        filled, taken, lacking = self._filled(count, host_experts, tokens)
+        used = tuple(each + self._buffers(tokens) if each else 0 for each in taken)
+        host = self._on_host(count, host_experts, tokens)
+        if lacking or self._over(host, used):
+            return None
+        return Placement(tuple(filled), tuple(self._expert_layers[:host_experts]), tokens, used, host)
+
+    def _filled(self, count: int, host_experts: int, tokens: int) -> tuple[list[int], list[int], int]:
+        """Return the slots and their bytes by device, and the bytes for which no device has room."""
         stay = set(self._expert_layers[:host_experts])
-        filled, taken, device = [0] * len(self._room), [0] * len(self._room), 0
-        for number in range(first, len(slots)):
+        filled, taken, lacking, device = [0] * len(self._room), [0] * len(self._room), 0, 0
+        for number in range(len(self._sizes.slots) - count, len(self._sizes.slots)):
             size = self._size(number, tokens, experts=number not in stay)
             while device < len(self._room) and taken[device] + size + self._buffers(tokens) > self._room[device]:
                 device += 1
             if device == len(self._room):
-                return None
-            filled[device] += 1
-            taken[device] += size
-        used = tuple(each + self._buffers(tokens) if each else 0 for each in taken)
+                lacking += size
+            else:
+                filled[device] += 1
+                taken[device] += size
+        return filled, taken, lacking
+
+    def _on_host(self, count: int, host_experts: int, tokens: int) -> int:
+        first = len(self._sizes.slots) - count
+        stay = [number for number in self._expert_layers[:host_experts] if number >= first]
         host = self._sizes.embedding + self._buffers(tokens)
         host += sum(self._size(number, tokens) for number in range(first))
-        host += sum(slots[number].experts for number in stay if number >= first)
-        shared = sum(each for each, device in zip(used, self._machine.devices, strict=True) if device.shared)
-        if host + shared > self._machine.host_free:
-            return None
-        return Placement(tuple(filled), tuple(self._expert_layers[:host_experts]), tokens, used, host)
+        return host + sum(self._sizes.slots[number].experts for number in stay)
 
-    def fullest(self, count: int, host_experts: int, least: int, most: int) -> Placement | NoRoom:
+    def _over(self, host: int, used: Sequence[int]) -> int:
+        """Return the bytes that the host lacks."""
+        shared = sum(each for each, device in zip(used, self._machine.devices, strict=True) if device.shared)
+        return max(0, host + shared - self._machine.host_free)
+
+    def fullest(self, count: int, host_experts: int, least: int, most: int) -> Placement:
         """Return the plan with the most tokens, in whole cells, from the least that a plan needs to the most."""
         low, high = 0, (most - least) // _CELLS
         while low < high:
@@ -181,15 +197,20 @@ class _Planner:
                 high = middle - 1
             else:
                 low = middle
-        return self.fit(count, host_experts, least + low * _CELLS) or self.no_room(least)
+        found = self.fit(count, host_experts, least + low * _CELLS)
+        assert found is not None, "the least fits"
+        return found
 
-    def no_room(self, least: int) -> NoRoom:
-        """Return the figures of a refusal: everything on the host."""
-        sizes = self._sizes
-        needed = sizes.embedding + self._buffers(least)
-        needed += sum(self._size(number, least) for number in range(len(sizes.slots)))
+    def no_room(self, least: int, slots: int | None) -> NoRoom:
+        """Return the figures of a refusal: by how much the nearest plan misses what is free."""
         own = sum(room for room, device in zip(self._room, self._machine.devices, strict=True) if not device.shared)
-        return NoRoom(needed, self._machine.host_free + own)
+        free = self._machine.host_free + own
+        missing = []
+        for count, host_experts in self.choices(slots):
+            _, taken, lacking = self._filled(count, host_experts, least)
+            used = [each + self._buffers(least) if each else 0 for each in taken]
+            missing.append(lacking + self._over(self._on_host(count, host_experts, least), used))
+        return NoRoom(free + min(missing), free)
 
     def _size(self, number: int, tokens: int, *, experts: bool = True) -> int:
         slot = self._sizes.slots[number]

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from car_daemon.engines.circuit_breaker import CircuitLimits
 from car_daemon.engines.health_check import HealthLimits
@@ -17,7 +17,7 @@ from car_daemon.engines.restart_policy import RestartLimits
 from car_daemon.engines.supervisor import UNSUPERVISED, EngineSupervisor, SupervisionLimits, load_of
 from car_daemon.gguf.invalid import InvalidModel, Reason
 from car_daemon.gguf.validation import Facts, check
-from car_daemon.ipc.frames import FromEngine, Heartbeat, Load, LoadFailed, Quit, Ready, RunningJob, Warned
+from car_daemon.ipc.frames import DeviceUse, FromEngine, Heartbeat, Load, LoadFailed, Quit, Ready, RunningJob, Warned
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings
@@ -145,6 +145,40 @@ async def test_an_engine_that_died_is_followed_by_another() -> None:
         second = await world.next_engine()
         assert isinstance(second.sent[0], Load)
         assert (world.entry.state, world.replica.restarts, world.events) == ("loading", 1, ["ready", "lost"])
+
+
+@pytest.mark.parametrize(
+    ("auto", "slots", "device"),
+    [(True, [0, 0], "cpu"), (True, [0, 3], "gpu"), (True, [], "gpu"), (False, [0], "gpu")],
+)
+async def test_a_model_without_a_stated_device_of_which_nothing_is_on_a_gpu_is_on_the_cpu(
+    auto: bool, slots: list[int], device: str
+) -> None:
+    async with supervised() as world:
+        world.entry.settings = ModelSettings(Path("m"), devices=("gpu",), auto=auto)
+        engine = await world.next_engine()
+        uses = [DeviceUse(f"CUDA{number}", count, 0, 0, 1, 2) for number, count in enumerate(slots)]
+        engine.receive(structs.replace(ready_of(device="gpu"), devices=uses))
+        assert (world.replica.serves_on, world.entry.replicas.device) == (device, device)
+
+
+def test_replicas_that_load_onto_the_same_gpu_share_it_and_one_that_is_loaded_again_gets_what_is_left() -> None:
+    settings = ModelSettings(Path("m"), devices=("gpu0", "gpu1", "cpu"), gpu_layers=-1, replicas=2)
+    entry = ModelEntry("m", settings, default=False, on_change=lambda _: None)
+    for replica in entry.replicas:
+        replica.become("loading")
+    sharing = {each.device: load_of(entry, each, [], [], packed=True).sharing for each in entry.replicas}
+    assert sharing == {"gpu0": 2, "gpu1": 2, "cpu": 1}
+    first, *others = entry.replicas
+    for replica in others:
+        replica.become("ready", ready=READY)
+    assert load_of(entry, first, [], [], packed=True).sharing == 1
+    anywhere = ModelEntry(
+        "m", ModelSettings(Path("m"), devices=("gpu", "gpu1")), default=False, on_change=lambda _: None
+    )
+    for replica in anywhere.replicas:
+        replica.become("loading")
+    assert [load_of(anywhere, each, [], [], packed=True).sharing for each in anywhere.replicas] == [2, 2]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from car_daemon.host.devices import Device
 from car_daemon.host.memory import MemoryReading
@@ -127,6 +128,16 @@ def test_a_budget_counts_what_all_take_and_is_never_more_than_what_is_free() -> 
     shared.leave(one)
     assert shared.free() == 300
     assert budget_of(300, 200).free() == 200
+
+
+def test_what_a_plan_on_gpus_leaves_on_the_host_counts_there_once_it_is_loaded() -> None:
+    shared, one = budget_of(300, 1000), entry("a", 0)
+    one.configured = ModelSettings(Path("a"), gpu_layers=-1, devices=("gpu",))
+    one.renew()
+    shared.enter(one)
+    assert (memory_of(one), shared.free()) == (15, 285)
+    one.replicas[0].become("ready", ready=structs.replace(READY, host_weights=40))
+    assert (memory_of(one), shared.free()) == (55, 245)
 
 
 def test_the_budget_less_weights_is_what_an_engine_may_take_for_its_cache() -> None:
