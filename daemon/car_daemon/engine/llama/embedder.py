@@ -1,5 +1,6 @@
 """A second context on a model's weights that turns texts into vectors, or scores queries with documents."""
 
+from collections import deque
 from itertools import chain
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 from llama_cpp import llama_cpp as binding
 from numpy.typing import NDArray
 
+from car_daemon.capacity.batch_sizes import BATCH_SIZES
 from car_daemon.engine.llama.context import BatchArrays
 from car_daemon.engine.llama.library import quick
 from car_daemon.engine.llama.model import LlamaModel, ModelError
@@ -25,8 +27,6 @@ _POOLINGS = {
     binding.LLAMA_POOLING_TYPE_LAST: "last",
     binding.LLAMA_POOLING_TYPE_RANK: "rank",
 }
-# All texts of a batch have one attention matrix, mostly masked: larger batches cost more for each text.
-PACKED_TOKENS = 64
 PACKED_TEXTS = 32
 
 
@@ -46,7 +46,8 @@ class Embedder:
         self.max_tokens = min(context_tokens, model.trained_context)
         # A recurrent memory reserves a whole state for each of its sequences.
         self._texts = 1 if model.keeps_states else PACKED_TEXTS
-        self._batch_tokens = -(-max(self.max_tokens, PACKED_TOKENS) // PACKED_TEXTS) * PACKED_TEXTS
+        self._packed_tokens = BATCH_SIZES[model.computes_on].texts
+        self._batch_tokens = -(-max(self.max_tokens, self._packed_tokens) // PACKED_TEXTS) * PACKED_TEXTS
         self._vocabulary = vocabulary
         size = self._texts, self._batch_tokens, threads
         self._context = _create(model, binding.LLAMA_POOLING_TYPE_UNSPECIFIED, *size)
@@ -69,10 +70,10 @@ class Embedder:
         binding.llama_set_n_threads(self._context, threads, threads)
 
     def batches(self, inputs: list[list[int]]) -> list[list[int]]:
-        """Return the indices of the inputs of each batch, in order; raises ValueError for an input that is too long."""
+        """Return the indices of the inputs of each batch; raises ValueError for an input that is too long."""
         for tokens in inputs:
             self._check_length(len(tokens))
-        return pack([len(tokens) for tokens in inputs], self._texts)
+        return pack([len(tokens) for tokens in inputs], self._texts, self._packed_tokens)
 
     def embed(self, inputs: list[list[int]], *, normalize: bool) -> list[list[float]]:
         """Return the vectors of one batch, of length 1 with `normalize`; raises ValueError for an invalid batch."""
@@ -124,16 +125,20 @@ class Embedder:
         return not np.array_equal(self._run(text, 1), vector)
 
 
-def pack(lengths: list[int], texts: int) -> list[list[int]]:
-    """Return the indices of each batch, in order: at most `texts`, and PACKED_TOKENS unless a single text has more."""
-    packed: list[list[int]] = []
-    used = 0
-    for index, length in enumerate(lengths):
-        if not packed or len(packed[-1]) == texts or used + length > PACKED_TOKENS:
-            packed.append([])
-            used = 0
-        packed[-1].append(index)
-        used += length
+def pack(lengths: list[int], texts: int, tokens: int) -> list[list[int]]:
+    """Return the indices of each batch: at most `texts`, and `tokens` unless a single text has more.
+
+    The longest input that is left starts a batch, and the shortest ones fill it.
+    """
+    left = deque(sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True))
+    packed = []
+    while left:
+        batch = [left.popleft()]
+        room = tokens - lengths[batch[0]]
+        while left and len(batch) < texts and lengths[left[-1]] <= room:
+            room -= lengths[left[-1]]
+            batch.append(left.pop())
+        packed.append(batch)
     return packed
 
 

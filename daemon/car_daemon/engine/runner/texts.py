@@ -16,7 +16,7 @@ class Embedder(Protocol):
     ranks: bool
 
     def batches(self, inputs: list[list[int]]) -> list[list[int]]:
-        """Return the indices of the inputs of each batch, in order."""
+        """Return the indices of the inputs of each batch, in any order."""
         ...
 
     def embed(self, inputs: list[list[int]], *, normalize: bool) -> list[list[float]]:
@@ -36,7 +36,7 @@ class _Job:
     inputs: list[list[int]]
     batches: list[list[int]]
     started: float
-    vectors: list[list[float]] = field(default_factory=list)
+    vectors: dict[int, list[float]] = field(default_factory=dict)  # By index of the text.
 
 
 class CannotEmbed(Exception):
@@ -102,12 +102,8 @@ class Texts:
         job = self._jobs.pop(key)
         started = self._clock()
         try:
-            assert self._embedder is not None
-            inputs = [job.inputs[index] for index in job.batches.pop(0)]
-            if self._embedder.ranks:
-                job.vectors += [[score] for score in self._embedder.score(inputs)]
-            else:
-                job.vectors += self._embedder.embed(inputs, normalize=job.frame.normalize)
+            batch = job.batches.pop(0)
+            job.vectors.update(zip(batch, self._compute(job, batch), strict=True))
         except RuntimeError:
             return [self._ended(job, "embedder")]
         finally:
@@ -116,6 +112,14 @@ class Texts:
             self._jobs[key] = job
             return []
         return [self._ended(job, None)]
+
+    def _compute(self, job: _Job, batch: list[int]) -> list[list[float]]:
+        """Return the vectors of the texts of a batch, or their scores as vectors of one number."""
+        assert self._embedder is not None
+        inputs = [job.inputs[index] for index in batch]
+        if self._embedder.ranks:
+            return [[score] for score in self._embedder.score(inputs)]
+        return self._embedder.embed(inputs, normalize=job.frame.normalize)
 
     def _ended(self, job: _Job, fault: Fault | None) -> RequestUpdate:
         complete = len(job.vectors) == len(job.inputs)
@@ -128,7 +132,7 @@ class Texts:
             decode_ms=0.0,
             fault=fault,
         )
-        extra = Extra(vectors=job.vectors) if complete else None
+        extra = Extra(vectors=[job.vectors[index] for index in range(len(job.inputs))]) if complete else None
         return RequestUpdate(job.frame.key, NO_SEQUENCE, "", 0, tokens, extra, end)
 
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from car_daemon.capacity.batch_sizes import BATCH_SIZES
 from car_daemon.engine.llama.context import LlamaContext
-from car_daemon.engine.llama.embedder import PACKED_TEXTS, PACKED_TOKENS, Embedder, pack
+from car_daemon.engine.llama.embedder import PACKED_TEXTS, Embedder, pack
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.engine.prompt.rerank_prompt import RerankPrompt
@@ -28,6 +29,7 @@ from tools.random_models.weights import RandomWeights
 TEXTS = ["hello world", "a", "something else, and longer than that", "hello world", "the last of them"]
 # Sums of 32-bit floats in another order; with flash attention the vectors are ten times further apart.
 TOLERANCE = 5e-5
+PACKED_TOKENS = BATCH_SIZES["cpu"].texts
 
 
 def generate_headless(path: Path, pooling: int = gguf.PoolingType.RANK) -> None:
@@ -83,11 +85,12 @@ def tokenize(vocabulary: Vocabulary, texts: list[str]) -> list[list[int]]:
 
 
 def embed_all(embedder: Embedder, inputs: list[list[int]], *, normalize: bool = False) -> list[list[float]]:
-    """Return the vectors of all inputs, batch by batch."""
-    vectors: list[list[float]] = []
+    """Return the vectors of all inputs in their order, computed batch by batch."""
+    vectors: dict[int, list[float]] = {}
     for batch in embedder.batches(inputs):
-        vectors += embedder.embed([inputs[index] for index in batch], normalize=normalize)
-    return vectors
+        found = embedder.embed([inputs[index] for index in batch], normalize=normalize)
+        vectors.update(zip(batch, found, strict=True))
+    return [vectors[index] for index in range(len(inputs))]
 
 
 @pytest.mark.parametrize(
@@ -245,19 +248,25 @@ lengths = st.lists(st.integers(1, 3 * PACKED_TOKENS) | st.integers(1, 12), max_s
 
 
 @settings(derandomize=True, deadline=None)
-@given(lengths=lengths, texts=st.integers(1, PACKED_TEXTS))
-def test_packing_takes_every_input_once_in_order_and_keeps_the_bounds(lengths: list[int], texts: int) -> None:
-    packed = pack(lengths, texts)
-    assert [index for batch in packed for index in batch] == list(range(len(lengths)))
+@given(lengths=lengths, texts=st.integers(1, PACKED_TEXTS), tokens=st.sampled_from([PACKED_TOKENS, 512]))
+def test_packing_takes_every_input_once_and_keeps_the_bounds(lengths: list[int], texts: int, tokens: int) -> None:
+    packed = pack(lengths, texts, tokens)
+    assert sorted(index for batch in packed for index in batch) == list(range(len(lengths)))
     for batch in packed:
         assert 1 <= len(batch) <= texts
-        assert len(batch) == 1 or sum(lengths[index] for index in batch) <= PACKED_TOKENS
+        assert len(batch) == 1 or sum(lengths[index] for index in batch) <= tokens
 
 
 @settings(derandomize=True, deadline=None)
 @given(lengths=lengths, texts=st.integers(1, PACKED_TEXTS))
-def test_packing_starts_a_batch_only_where_the_last_has_no_room(lengths: list[int], texts: int) -> None:
-    packed = pack(lengths, texts)
+def test_packing_starts_a_batch_only_where_no_later_input_has_room_in_the_last(lengths: list[int], texts: int) -> None:
+    packed = pack(lengths, texts, PACKED_TOKENS)
     for batch, following in pairwise(packed):
-        longer = [*batch, following[0]]
-        assert len(longer) > texts or sum(lengths[index] for index in longer) > PACKED_TOKENS
+        shortest = min(lengths[index] for index in following)
+        used = sum(lengths[index] for index in batch)
+        assert len(batch) == texts or used + shortest > PACKED_TOKENS
+
+
+def test_packing_by_length_makes_fewer_batches_than_packing_in_order() -> None:
+    assert len(pack([60, 4] * 8 + [4] * 8, PACKED_TEXTS, 64)) == 9
+    assert len(pack([40, 40, 20, 20], PACKED_TEXTS, 64)) == 2

@@ -41,6 +41,17 @@ def test_requests_take_turns_by_the_batch() -> None:
     assert (second.key, vectors(second)) == (1, [[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
 
 
+def test_vectors_come_in_the_order_of_the_texts_whatever_the_order_of_the_batches() -> None:
+    class ByLength(FakeEmbedder):
+        def batches(self, inputs: list[list[int]]) -> list[list[int]]:
+            return [[2, 0], [1]]
+
+    texts = texts_of(ByLength)
+    texts.start(command(1, [1], [2], [3]))
+    (end,) = ends(texts)
+    assert vectors(end) == [[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]]
+
+
 def test_a_batch_that_fails_ends_its_request_alone() -> None:
     texts = texts_of()
     texts.start(command(1, [13]))
