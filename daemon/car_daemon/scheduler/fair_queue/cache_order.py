@@ -37,16 +37,19 @@ class CacheOrder:
 
         It is the first one by fairness, or else the next with a resident prompt if the order allows that to go first.
         """
-        keys = frozenset().union(*self.resident.values())
-        ordered = lane.order(lambda key: self._charging.cost(requests[key]))
+        keys, first = frozenset().union(*self.resident.values()), requests[lane.first()]
+        alike = {key for key in keys if key in lane.leaves and self._alike(lane, first, requests[key])}
+        if not alike or first.key in alike:
+            return [first]
         way: list[Request] = []
+        ordered = lane.order(lambda key: self._charging.cost(requests[key]))
         for request in (requests[key] for key in islice(ordered, _LOOKED_AT)):
             way.append(request)
-            if request.key in keys:
-                return way if self._alike(lane, way[0], request) else way[:1]
+            if request.key in alike:
+                return way
             if request.passed >= MOST_PASSED:
                 break
-        return way[:1]
+        return [first]
 
     def _alike(self, lane: Lane, first: Request, request: Request) -> bool:
         """Return whether a request would come before the first one, if that got one lease more."""
