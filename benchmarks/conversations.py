@@ -2,13 +2,20 @@
 
 `python -m benchmarks.conversations [--users N --sequences N --think SECONDS --runs N]`: each user holds four turns of
 48-token answers and sends the whole history with each; users share a system prompt. Without `--users`: 12 users on 4, 8
-and 12 sequences, and 40 users on 8 sequences with pauses. The model is SmolLM2 (`make real-model`).
+and 12 sequences, and 40 users on 8 sequences with pauses. The model is SmolLM2 (`make real-model`). With the path of
+llama.cpp's llama-server in LLAMA_SERVER each case runs on it in turn, with as many slots of a KV part of their own.
 """
 
 import argparse
 import asyncio
+import json
 import statistics
 import time
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -17,7 +24,9 @@ import uvloop
 from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.targets.card import serving
+from benchmarks.targets.llama_server import LlamaServer, found_llama_servers
 from car_client import AsyncClient
+from car_client.carctl.load.http.dialect import COMPLETION
 from car_client.carctl.load.percentile import percentile
 
 TURNS, ANSWER_TOKENS, CONTEXT_TOKENS = 4, 48, 1024
@@ -51,6 +60,20 @@ class Turn(NamedTuple):
     first_ms: float
 
 
+class Answer(NamedTuple):
+    """The text of an answer, the prompt tokens computed for it, its time to the first token."""
+
+    text: str
+    computed: int
+    first_ms: float
+
+
+# Returns the answer to a user's conversation.
+Chat = Callable[[str, list[dict[str, Any]]], Awaitable[Answer]]
+# A daemon or a server for a case, which answers for the length of a block.
+Serving = Callable[[Case], AbstractContextManager[Callable[[], AbstractAsyncContextManager[Chat]]]]
+
+
 CASES = (Case(12, 4), Case(12, 8), Case(12, 12), Case(40, 8, think=2.0))
 
 
@@ -65,25 +88,34 @@ def main() -> None:
     cases = CASES if arguments.users is None else (Case(arguments.users, arguments.sequences, arguments.think),)
     report = Report("conversations")
     model = str(model_file("smollm2"))
+    servers: dict[str, Serving] = {"card": partial(_card, model)}
+    servers |= {server.name: partial(_llama_server, server, model) for server in found_llama_servers(("split",))}
     for case in cases:
-        _say(report, case, [_measured(model, case) for _ in range(arguments.runs)])
+        runs: dict[str, list[tuple[float, list[Turn]]]] = {name: [] for name in servers}
+        for _ in range(arguments.runs):
+            for name, server in servers.items():
+                runs[name].append(_measured(server, case))
+        for name, measured in runs.items():
+            _say(report, f"{name}: {case}", measured)
     report.close()
 
 
-def _measured(model: str, case: Case) -> tuple[float, list[Turn]]:
-    """Return the seconds of all conversations on a fresh daemon, and their turns."""
-    with serving(model, "--capacity", str(case.sequences), "--context-tokens", str(CONTEXT_TOKENS)) as socket:
-        return uvloop.run(_conversations(str(socket), case))
+def _measured(server: Serving, case: Case) -> tuple[float, list[Turn]]:
+    """Return the seconds of all conversations on a fresh server, and their turns."""
+    with server(case) as connected:
+        return uvloop.run(_conversations(connected, case))
 
 
-async def _conversations(socket: str, case: Case) -> tuple[float, list[Turn]]:
-    async with AsyncClient(socket) as client:
+async def _conversations(
+    connected: Callable[[], AbstractAsyncContextManager[Chat]], case: Case
+) -> tuple[float, list[Turn]]:
+    async with connected() as chat:
         begin = time.perf_counter()
-        turns = await asyncio.gather(*(_conversation(client, user, case.think) for user in range(case.users)))
+        turns = await asyncio.gather(*(_conversation(chat, user, case.think) for user in range(case.users)))
         return time.perf_counter() - begin, [turn for each in turns for turn in each]
 
 
-async def _conversation(client: AsyncClient, user: int, think: float) -> list[Turn]:
+async def _conversation(chat: Chat, user: int, think: float) -> list[Turn]:
     random = Random(user)
     messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
     turns: list[Turn] = []
@@ -92,31 +124,83 @@ async def _conversation(client: AsyncClient, user: int, think: float) -> list[Tu
             await asyncio.sleep(random.expovariate(1 / think))
         question = QUESTIONS[number].format(topic=f"{TOPICS[user % len(TOPICS)]} of {1900 + user}", age=4 + user % 8)
         messages.append({"role": "user", "content": question})
-        text, turn = await _turn(client, user, number, messages)
-        messages.append({"role": "assistant", "content": text})
-        turns.append(turn)
+        answer = await chat(f"user {user}", messages)
+        messages.append({"role": "assistant", "content": answer.text})
+        turns.append(Turn(number, answer.computed, answer.first_ms))
     return turns
 
 
-async def _turn(client: AsyncClient, user: int, number: int, messages: list[dict[str, Any]]) -> tuple[str, Turn]:
+@contextmanager
+def _card(model: str, case: Case) -> Iterator[Callable[[], AbstractAsyncContextManager[Chat]]]:
+    """Run a daemon for the length of a block."""
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[Chat]:
+        async with AsyncClient(socket) as client:
+            yield partial(_card_answer, client)
+
+    with serving(model, "--capacity", str(case.sequences), "--context-tokens", str(CONTEXT_TOKENS)) as socket:
+        yield connected
+
+
+async def _card_answer(client: AsyncClient, user: str, messages: list[dict[str, Any]]) -> Answer:
     sent, first = time.perf_counter(), None
     stream = client.infer_stream(
         messages=messages,
         max_tokens=ANSWER_TOKENS,
         temperature=0,
         ignore_eos=True,
-        client=f"user {user}",
-        session=f"user {user}",
+        client=user,
+        session=user,
     )
     async for _ in stream:
         first = first or time.perf_counter()
     assert first is not None
     assert stream.answer is not None
     usage = stream.answer.usage
-    return stream.answer.text, Turn(number, usage.prompt_tokens - usage.cached_tokens, (first - sent) * 1000)
+    return Answer(stream.answer.text, usage.prompt_tokens - usage.cached_tokens, (first - sent) * 1000)
 
 
-def _say(report: Report, case: Case, runs: list[tuple[float, list[Turn]]]) -> None:
+@contextmanager
+def _llama_server(
+    server: LlamaServer, model: str, case: Case
+) -> Iterator[Callable[[], AbstractAsyncContextManager[Chat]]]:
+    """Run llama-server for the length of a block."""
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[Chat]:
+        # Each user's request has a thread.
+        with ThreadPoolExecutor(case.users) as threads:
+
+            async def answer(_: str, messages: list[dict[str, Any]]) -> Answer:
+                return await asyncio.get_running_loop().run_in_executor(threads, _llama_answer, address, messages)
+
+            yield answer
+
+    with server.serving(model, case.sequences, CONTEXT_TOKENS) as completions:
+        address = completions.removesuffix(COMPLETION) + "/v1/chat/completions"
+        yield connected
+
+
+def _llama_answer(address: str, messages: list[dict[str, Any]]) -> Answer:
+    body = {"messages": messages, "max_tokens": ANSWER_TOKENS, "temperature": 0, "ignore_eos": True, "stream": True}
+    request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    sent, first, text, computed = time.perf_counter(), 0.0, "", None
+    with urllib.request.urlopen(request) as events:
+        for line in events:
+            if not line.startswith(b"data: {"):
+                continue
+            event = json.loads(line.removeprefix(b"data: "))
+            piece = "".join(choice["delta"].get("content") or "" for choice in event["choices"])
+            first = first or (time.perf_counter() if piece else 0.0)
+            text += piece
+            computed = event.get("timings", {}).get("prompt_n", computed)
+    if computed is None:
+        raise RuntimeError("llama-server reported no timings")
+    return Answer(text, computed, (first - sent) * 1000)
+
+
+def _say(report: Report, what: str, runs: list[tuple[float, list[Turn]]]) -> None:
     """Print the medians of the runs; in parentheses the greatest."""
     later = [sorted(turn.first_ms for turn in turns if turn.number) for _, turns in runs]
     figures = {
@@ -126,7 +210,7 @@ def _say(report: Report, case: Case, runs: list[tuple[float, list[Turn]]]) -> No
         "later turns' first token, p95 ms": [percentile(times, 95) for times in later],
     }
     for name, values in figures.items():
-        report.say(f"{case}: {name}", statistics.median(values), max(values))
+        report.say(f"{what}: {name}", statistics.median(values), max(values))
 
 
 if __name__ == "__main__":
