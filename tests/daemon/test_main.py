@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 LATER = ("structlog", "rich", "psutil", "prometheus_client", "numpy", "llama_cpp", "jinja2", "ctypes")
 LOADED = """
@@ -20,6 +21,17 @@ def test_a_start_imports_only_what_the_first_answer_needs() -> None:
     packages = {name.partition(".")[0] for name in done.stdout.split()}
     assert "car_daemon" in packages
     assert not packages & set(LATER)
+
+
+def test_a_cluster_without_placed_models_imports_nothing_more(tmp_path: Path) -> None:
+    loaded = []
+    for text in ("", '[cluster]\naddress = "10.0.0.1:6379"\n'):
+        (tmp_path / "card.toml").write_text(text)
+        command = [sys.executable, "-c", LOADED, "--check-config", "--config", str(tmp_path / "card.toml")]
+        loaded.append(set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()))
+    assert loaded[0] == loaded[1]
+    assert not [name for name in loaded[1] if name.partition(".")[0] in ("ray", "cryptography")]
+    assert not [name for name in loaded[1] if name.startswith(("car_daemon.cluster", "car_daemon.placer"))]
 
 
 # In place of the daemon, a program that makes objects in cycles, keeps the last 4,000 of them for a while, as

@@ -19,7 +19,7 @@ from car_daemon.ipc.placing import Join, Node, Nodes, Place, Placed, Unplaced, W
 from car_daemon.placer.pair import new_pair
 from car_daemon.placer.seat import Seat, SeatOrder, Where
 from car_daemon.placer.service import NoRoom, NotConnected
-from car_daemon.placer.shortage import NodeFacts, needs_of, shortage
+from car_daemon.placer.shortage import NodeFacts, needs_of, present, shortage
 
 NAMESPACE = "card"
 _AT_ONCE_S = 2.0  # a placement that takes longer is reported as one that waits
@@ -61,9 +61,9 @@ class RayCluster:
         """Return the nodes; may block."""
         found = [
             Node(each.node, each.address, each.alive, each.resources.get("CPU", 0.0), each.resources.get("GPU", 0.0))
-            for each in _facts()
+            for each in present(_facts())
         ]
-        return Nodes(ray=ray.__version__, nodes=sorted(found, key=lambda node: node.node))
+        return Nodes(ray=ray.__version__, nodes=found)
 
     async def open(self, order: Place, waits: Callable[[str], None]) -> Placed:
         """Return an open seat; a cancelled call leaves none. Raises NoRoom."""

@@ -23,6 +23,17 @@ def needs_of(order: Place) -> dict[str, float]:
     return {name: amount for name, amount in needs.items() if amount}
 
 
+def present(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
+    """Return the nodes in one order: those alive, and a dead one of each address where none is alive.
+
+    Ray lists a thousand dead nodes, and a machine that comes back is another node.
+    """
+    alive = [node for node in nodes if node.alive]
+    dead = {node.address: node for node in nodes if not node.alive}
+    gone = [node for address, node in dead.items() if all(other.address != address for other in alive)]
+    return sorted([*alive, *gone], key=lambda node: node.node)
+
+
 def shortage(order: Place, nodes: Sequence[NodeFacts]) -> str:
     """Return why no node takes an engine now: what it lacks, or that all which have it are in use or avoided."""
     alive = [node for node in nodes if node.alive]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from car_daemon.ipc.placing import Place
-from car_daemon.placer.shortage import NodeFacts, needs_of, shortage
+from car_daemon.placer.shortage import NodeFacts, needs_of, present, shortage
 
 
 def node(number: int, *, alive: bool = True, labels: dict[str, str] | None = None, **resources: float) -> NodeFacts:
@@ -79,3 +79,12 @@ def test_an_engine_takes_only_what_it_needs() -> None:
         number=1, model="m", path="/m", cpus=2.0, gpus=0.5, memory_bytes=1 << 30, resources={"nvme": 1.0}
     )
     assert needs_of(everything) == {"CPU": 2.0, "GPU": 0.5, "memory": float(1 << 30), "nvme": 1.0}
+
+
+def test_a_machine_is_listed_once_however_often_its_node_ended() -> None:
+    def life(name: str, number: int, *, alive: bool) -> NodeFacts:
+        return NodeFacts(name, f"10.0.0.{number}", alive, {}, {})
+
+    ended = [life(f"{number}-{turn}", number, alive=False) for turn in range(3) for number in (1, 2)]
+    alive = [life("1-now", 1, alive=True), life("1-beside", 1, alive=True)]
+    assert [node.node for node in present([*ended, *alive])] == ["1-beside", "1-now", "2-2"]
