@@ -28,6 +28,12 @@ class ReplicaSet:
         for supervisor in self._supervisors.values():
             supervisor.start()
 
+    def grow(self) -> None:
+        """Load the further replicas of a model whose configuration has more of them on a cluster."""
+        for replica in self._entry.grow():
+            self._supervisors[replica] = self._supervise(self._entry, replica)
+            self._supervisors[replica].start()
+
     def restart(self) -> None:
         """End all engines at once and load the model again."""
         for supervisor in self._supervisors.values():

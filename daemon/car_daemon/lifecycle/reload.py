@@ -68,6 +68,8 @@ class Reload:
         self._pool.configure(config.models)
         self._pool.use(config.default_model)
         self._manager.load(self._pool.default)
+        for entry in self._pool:
+            self._manager.grow(entry)
         self._manager.budget.budget_bytes = config.budget_bytes
         self._pressure.limit(config.pressure)
         reported = self._capacity.limits, self._scheduler.gate.machine_limit

@@ -11,7 +11,7 @@ from car_daemon.models.entry import ModelEntry
 from car_daemon.models.eviction import GIVE_WAY_S, Eviction, Requests
 from car_daemon.models.memory_budget import MemoryBudget
 from car_daemon.models.memory_estimate import MemoryEstimate
-from car_daemon.models.replica import Supervisor
+from car_daemon.models.replica import Supervisors
 from car_daemon.models.settings import ModelSettings
 
 _FAULT = "the daemon failed to load the model; model.failed in its log has the error"
@@ -37,7 +37,7 @@ class ModelManager:
 
     def __init__(
         self,
-        replica_set: Callable[[ModelEntry], Supervisor],
+        replica_set: Callable[[ModelEntry], Supervisors],
         work: Work,
         budget: MemoryBudget,
         *,
@@ -56,7 +56,7 @@ class ModelManager:
         self._waiters = ConditionWaiters()
         self._turn = asyncio.Lock()  # models get memory one after the other, in the order of their loads
         self._device_turn = asyncio.Lock()  # and GPUs as soon as the model before has taken its part of them
-        self._replica_sets: dict[ModelEntry, Supervisor] = {}
+        self._replica_sets: dict[ModelEntry, Supervisors] = {}
         self._loads: dict[ModelEntry, asyncio.Task[None]] = {}
         self._unloads: dict[ModelEntry, asyncio.Task[None]] = {}
         self.eviction = Eviction(
@@ -103,6 +103,11 @@ class ModelManager:
         if entry.state == "ready" and entry not in self._unloads:
             log.warning("model.file_changed", model=entry.name, change="replaced")
             self.unload(entry).add_done_callback(lambda _: self.load(entry))
+
+    def grow(self, entry: ModelEntry) -> None:
+        """Start the further engines of a loaded model that its configuration has on a cluster."""
+        if entry.state in ("loading", "ready") and entry not in self._loads and entry not in self._unloads:
+            self._replica_set_of(entry).grow()
 
     def restart(self, entry: ModelEntry) -> None:
         """End the engines of a model at once and load it again; their requests run again where they can."""
@@ -152,7 +157,7 @@ class ModelManager:
                 self.budget.enter(entry)
                 self._replica_set_of(entry).start()
 
-    def _replica_set_of(self, entry: ModelEntry) -> Supervisor:
+    def _replica_set_of(self, entry: ModelEntry) -> Supervisors:
         if entry not in self._replica_sets:
             self._replica_sets[entry] = self._new_replica_set(entry)
         return self._replica_sets[entry]

@@ -134,3 +134,11 @@ class Supervisor(Protocol):
     async def stop(self) -> None:
         """End the engine; it is not started again."""
         ...
+
+
+class Supervisors(Supervisor, Protocol):
+    """Keeper of all engines of a model."""
+
+    def grow(self) -> None:
+        """Load the further replicas of a model whose configuration has more of them on a cluster."""
+        ...

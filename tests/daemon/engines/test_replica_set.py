@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 
 from car_daemon.engines.replica_set import ReplicaSet
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
-from car_daemon.models.settings import ModelSettings
+from car_daemon.models.settings import ModelSettings, Place
 from tests.daemon.links import ready_of
 
 READY = ready_of(context_tokens=512, kv_bytes=1)
@@ -161,3 +162,21 @@ def test_a_replica_that_begins_another_life_beside_others_keeps_what_it_was_load
     second.become("failed", reason="a fixed text")
     entry.refresh(first)
     assert entry.settings.threads == 7
+
+
+@pytest.mark.parametrize(
+    ("place", "replicas", "further", "grown"),
+    [("ray", 5, {}, 3), ("ray", 1, {}, 0), ("ray", 5, {"threads": 2}, 0), ("here", 5, {}, 0)],
+)
+def test_a_model_on_a_cluster_gets_further_engines_while_it_is_served(
+    place: Place, replicas: int, further: dict[str, int], grown: int
+) -> None:
+    world = World()
+    world.entry.configured = before = ModelSettings(Path("m"), place=place, replicas=2)
+    world.replica_set.start()
+    world.entry.configured = structs.replace(before, replicas=replicas, **further)
+    world.replica_set.grow()
+    world.replica_set.grow()
+    assert [each.calls for each in world.supervised] == [["start"]] * (2 + grown)
+    assert (len(world.entry.replicas), world.entry.settings.replicas) == (2 + grown, 2 + grown)
+    assert all(replica.placed == (place == "ray") for replica in world.entry.replicas)

@@ -44,6 +44,9 @@ class FakeSupervisor:
     def restart(self) -> None:
         self.restarts += 1
 
+    def grow(self) -> None:
+        self._entry.grow()
+
     async def stop(self) -> None:
         await asyncio.sleep(0)
         self._entry.replicas[0].retire()
