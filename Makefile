@@ -172,6 +172,7 @@ bench-full: install ## all benchmarks
 	$(BIN)/python -m benchmarks.neighbours
 	$(BIN)/python -m benchmarks.idle
 	$(BIN)/python -m benchmarks.door
+	$(BIN)/python -m benchmarks.door --paced
 	$(BIN)/python -m benchmarks.memory --full
 
 clean: ## remove build outputs

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 KEY_VARIABLE = "CARD_API_KEY"
 # Of the context, for applications that have to be given a limit of answers.
 _ANSWER_SHARE = 4
+_CODEX_PATIENCE_MS = 3_600_000
 
 
 class Target(NamedTuple):
@@ -66,7 +67,14 @@ def _application(env: Mapping[str, str], home: Path) -> Path:
 
 
 def _codex(target: Target) -> Any:
-    provider = {"name": "card", "base_url": target.api, "env_key": KEY_VARIABLE, "wire_api": "responses"}
+    provider = {
+        "name": "card",
+        "base_url": target.api,
+        "env_key": KEY_VARIABLE,
+        "wire_api": "responses",
+        # The comments of a waiting stream do not count for Codex, whose own limit is five minutes.
+        "stream_idle_timeout_ms": _CODEX_PATIENCE_MS,
+    }
     return {"model_providers": {"card": provider}}
 
 

@@ -71,6 +71,7 @@ def test_every_application_gets_a_key_of_its_own_that_no_file_holds(name: str) -
                         "base_url": "http://127.0.0.1:8321/v1",
                         "env_key": "CARD_API_KEY",
                         "wire_api": "responses",
+                        "stream_idle_timeout_ms": 3_600_000,
                     }
                 }
             },
