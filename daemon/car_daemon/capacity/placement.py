@@ -91,17 +91,22 @@ def reserve_of(device: Device) -> int:
 
 
 def plan(
-    sizes: ModelSizes, machine: Machine, *, context_tokens: int | None = None, slots: int | None = None
+    sizes: ModelSizes,
+    machine: Machine,
+    *,
+    context_tokens: int | None = None,
+    sequences: int | None = None,
+    slots: int | None = None,
 ) -> Placement | NoRoom:
     """Decide the slots of each device: as many as fit with one sequence, whole layers before experts on the host.
 
     The layers that stay decide how many tokens fit; more memory gives more layers, or as many and more tokens. A device
     that holds all of it, with as many tokens as a plan needs, holds it alone. `slots` fixes the number of slots,
-    `context_tokens` the least sequence.
+    `context_tokens` the least sequence, and with it `sequences` the tokens that are needed.
     """
     planner = _Planner(sizes, machine)
     least = context_tokens or min(sizes.trained_context, LEAST_CONTEXT)
-    most = _most_tokens(sizes, context_tokens, least)
+    most = _most_tokens(sizes, context_tokens, sequences or _MOST_SEQUENCES, least)
     if (alone := planner.alone(slots, most)) is not None:
         return alone
     for count, host_experts in planner.choices(slots):
@@ -110,12 +115,10 @@ def plan(
     return planner.no_room(least, slots)
 
 
-def _most_tokens(sizes: ModelSizes, context_tokens: int | None, least: int) -> int:
+def _most_tokens(sizes: ModelSizes, context_tokens: int | None, sequences: int, least: int) -> int:
     """Return the tokens that a plan needs, a number of whole cells above the least."""
     trained = sizes.trained_context
-    most = (
-        context_tokens * _MOST_SEQUENCES if context_tokens else max(trained, _MOST_SEQUENCES * min(trained, _SHORTER))
-    )
+    most = context_tokens * sequences if context_tokens else max(trained, _MOST_SEQUENCES * min(trained, _SHORTER))
     return least + (most - least) // _CELLS * _CELLS
 
 

@@ -152,7 +152,8 @@ class PlacedModel(Generic[T]):
         devices = tuple(structs.replace(each, free=int(each.free * self._part)) for each in self._before)
         host_free = max(0, self._host_free() - load.reserve_bytes)
         slots = load.gpu_layers if load.gpu_layers >= 0 else None
-        found = plan(self.sizes, Machine(host_free, devices), context_tokens=load.context_tokens, slots=slots)
+        wanted = {"context_tokens": load.context_tokens, "sequences": load.sequences, "slots": slots}
+        found = plan(self.sizes, Machine(host_free, devices), **wanted)
         if isinstance(found, NoRoom):
             needed, free = -(-found.needed // _MIB), found.free // _MIB
             remedy = "set a smaller context_tokens or kv_type, or fewer gpu_layers"

@@ -89,8 +89,10 @@ def test_a_device_that_holds_the_model_with_its_whole_context_holds_it_alone_and
     # 16 GiB of cells beside 6.5 GiB of weights are too much for one of these.
     split = planned(dense(), gpu(16), gpu(16, "CUDA1"))
     assert (split.gpu_layers, split.alone) == (33, None)
-    # Eight stated sequences are less.
+    # Eight sequences of a stated context are less, and so is one where one is stated.
     assert planned(dense(), gpu(16), gpu(16, "CUDA1"), context_tokens=4096).slots == (33, 0)
+    assert planned(dense(), gpu(16), gpu(16, "CUDA1"), context_tokens=32_768).alone is None
+    assert planned(dense(), gpu(16), gpu(16, "CUDA1"), context_tokens=32_768, sequences=1).slots == (33, 0)
 
 
 def test_a_model_of_a_short_context_is_alone_where_eight_sequences_fit() -> None:
