@@ -67,7 +67,10 @@ class RayCluster:
 
     async def open(self, order: Place, waits: Callable[[str], None]) -> Placed:
         """Return an open seat; a cancelled call leaves none. Raises NoRoom."""
-        actor = await asyncio.to_thread(self._create, order)
+        try:
+            actor = await asyncio.to_thread(self._create, order)
+        except RayError as error:
+            raise NoRoom(f"Ray's head takes no order now: {_first_line(error)}") from error
         try:
             where = await self._started(actor, order, waits)
             self._check_version(where)
