@@ -69,7 +69,7 @@ class Preset(Struct, frozen=True):
         return self.clients // 2
 
 
-FULL, QUICK = Preset(60_000, 300.0), Preset(3_000, 10.0)
+FULL, QUICK = Preset(20_000, 120.0), Preset(3_000, 10.0)
 
 
 class Kind(Struct, frozen=True):

@@ -53,6 +53,7 @@ COMMANDS = {
     "drain": Command("finish the accepted requests, then end the daemon", "admin", "add_drain_arguments", "drain"),
     "service": Command("install and control card as a service", "service.command"),
     "http": Command("serve OpenAI's, Anthropic's and Ollama's clients; keys, state", "http.command"),
+    "cluster": Command("make this machine a node of a cluster; show its machines", "cluster.command"),
     "launch": Command("print or write the configuration of an application", "launch.command"),
     "doctor": Command("check this machine and the daemon, with advice", "doctor.command"),
     "reload": Command("make the daemon read its configuration again", "admin", "add_reload_arguments", "reload"),

@@ -131,7 +131,10 @@ class Terminal:
 
 @contextmanager
 def carctl_on_terminal(
-    *arguments: str | Path, env: dict[str, str] | None = None, without: tuple[str, ...] = ()
+    *arguments: str | Path,
+    env: dict[str, str] | None = None,
+    without: tuple[str, ...] = (),
+    cwd: Path | None = None,
 ) -> Iterator[Terminal]:
     """Run it with a terminal for standard input, output and errors, as if some packages were not installed."""
     master, slave = os.openpty()
@@ -142,6 +145,7 @@ def carctl_on_terminal(
         stdout=slave,
         stderr=slave,
         env={**_ENV, **(env or {})},
+        cwd=cwd,
     )
     os.close(slave)
     try:

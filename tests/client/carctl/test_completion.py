@@ -15,6 +15,7 @@ LINES = [
     ("carctl mod", ["models"]),
     ("carctl --sy", ["--system"]),
     ("carctl models ", ["add", "find", "list", "load", "pull", "rm", "show", "suggest", "unload", "use"]),
+    ("carctl cluster ", ["join", "status"]),
     ("carctl completion ", ["bash", "fish", "zsh"]),
     ("carctl infer --pri", ["--priority"]),
     ("carctl infer --priority ", ["latency_critical", "throughput"]),

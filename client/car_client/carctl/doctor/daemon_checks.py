@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from car_client.carctl.doctor.check import CheckResult, Level
+from car_client.carctl.doctor.cluster_checks import check_status
 from car_client.carctl.failure import explain
 from car_client.carctl.hub.folder import file_advice
 from car_client.carctl.models.page import offers_text
@@ -171,4 +172,5 @@ _CHECKS: tuple[Callable[[Status, str | None], Iterator[CheckResult]], ...] = (
     _device,
     _sandbox,
     _limits,
+    check_status,
 )

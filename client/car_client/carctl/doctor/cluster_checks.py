@@ -1,0 +1,98 @@
+"""Checks of the cluster: what this machine needs to place engines, and what the daemon reports of the others."""
+
+import os
+import stat
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET
+
+from car_client.carctl.cluster.head import Head, Unreachable
+from car_client.carctl.cluster.joining import INSTALL, OLDEST, release
+from car_client.carctl.cluster.state import connection, node_state
+from car_client.carctl.cluster.token import TokenError, check_token, token_path
+from car_client.carctl.doctor.check import CheckResult, Level
+from car_client.results import Status
+
+_AUTO = "auto"
+_PACKAGES = ("ray", "cryptography")
+
+
+def configured(path: Path) -> Mapping[str, Any] | None:
+    """Return the table [cluster] of a configuration file; None without one, or where the file cannot be read."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("cluster")
+    except (OSError, ValueError, RecursionError):
+        return None
+    return table if isinstance(table, dict) else None
+
+
+def check_machine(
+    table: Mapping[str, Any], env: Mapping[str, str] = os.environ, installed: Callable[[str], str] = version
+) -> Iterator[CheckResult]:
+    """Check the packages, the token and the head of a configured cluster."""
+    yield _packages(installed)
+    token = table.get("token")
+    path = token_path(token if isinstance(token, str) else None, env)
+    try:
+        check_token(path)
+        yield CheckResult("ok", "token", f"{path}, mode {stat.S_IMODE(path.stat().st_mode):03o}")
+    except TokenError as error:
+        yield CheckResult("fail", "token", str(error))
+    address = str(table.get("address", ""))
+    if address != _AUTO:
+        yield from _head(address, env)
+
+
+def check_status(status: Status, _: str | None) -> Iterator[CheckResult]:
+    """Check the placer's connection, the nodes and the engines that have no place."""
+    cluster = status.cluster
+    if cluster is None:
+        return
+    level: Level = "ok" if cluster.reason is UNSET else "fail"
+    yield CheckResult(level, "cluster", f"{cluster.address}: {connection(cluster)}")
+    for node in cluster.nodes:
+        if not node.alive:
+            yield CheckResult("warn", "node", f"{node.address} is down", "start it again: `carctl cluster join` there")
+        elif node.avoided_s is not UNSET:
+            why = "" if node.reason is UNSET else f": {node.reason}"
+            yield CheckResult("warn", "node", f"{node.address} {node_state(node)}{why}")
+    for model in status.models:
+        if model.waiting_for is not None:
+            facts = f"{model.name}: {model.up} of {model.replicas} engines: {model.waiting_for}"
+            yield CheckResult("warn", "place", facts, "add a node, or lower `needs` or `replicas` of the model")
+
+
+def _packages(installed: Callable[[str], str]) -> CheckResult:
+    try:
+        found = {name: installed(name) for name in _PACKAGES}
+    except PackageNotFoundError as error:
+        return CheckResult("fail", "cluster", f"the package {error.name} is not installed", INSTALL)
+    if release(found["ray"]) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        return CheckResult("fail", "cluster", f"Ray {found['ray']} is older than {oldest}", INSTALL)
+    return CheckResult("ok", "cluster", ", ".join(f"{name} {number}" for name, number in found.items()))
+
+
+def _head(address: str, env: Mapping[str, str]) -> Iterator[CheckResult]:
+    try:
+        head = Head.parse(address)
+        head.check()
+    except (ValueError, Unreachable) as error:
+        yield CheckResult("fail", "head", str(error))
+        return
+    yield CheckResult("ok", "head", f"{head} answers")
+    if not _is_loopback(head.host) and env.get("RAY_USE_TLS") != "1":
+        facts = "engines' frames are encrypted, Ray's are not: each engine's key crosses the network in the clear"
+        yield CheckResult("warn", "head", facts, "use a private network, a VPN, or RAY_USE_TLS=1 on every machine")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,1 @@
+"""The cluster at the command line."""
