@@ -10,6 +10,9 @@ CHUNKS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048
 _TILE = 64
 # A cost that was learned at less than this part of a depth says little about it.
 _NEAR = 0.5
+# A chunk beside decoders may exceed its time by this part of the smallest chunk's: costs vary from step to step, and a
+# step should exceed its target by at most one smallest chunk.
+_EXCESS = 0.75
 # Beside decoders a token of a prompt should take at most this many times as long as alone, decodes included.
 _SLOWEST = 2.0
 # The chunk by which a prompt's cost a token is counted, where no step is planned.
@@ -285,11 +288,11 @@ class StepCosts:
     def _paced(self, length: int, time: PrefillTime, most: int, depth: int) -> int:
         """Return a longer chunk where the prompt would be read at less than half of its pace alone.
 
-        It may take longer than what the decode leaves of the target, by as much as the smallest chunk takes.
+        It may take longer than what the decode leaves of the target, by a part of what the smallest chunk takes.
         """
         cost, at_least = self.prefill.estimate, self.prefill.at_least
         # The smallest chunk costs at most what a longer one does, also where a stall was learned as its cost.
-        limit = time.left + min(at_least(size, depth) for size in CHUNKS)
+        limit = time.left + _EXCESS * min(at_least(size, depth) for size in CHUNKS)
         longer = [size for size in CHUNKS if length < size <= most and cost(size, depth) <= limit]
         paces = {size: (time.decoded + cost(size, depth)) / size for size in (length, *longer)}
         alone = min(at_least(size, depth) / size for size in CHUNKS)

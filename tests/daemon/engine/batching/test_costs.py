@@ -238,9 +238,9 @@ def deep_costs(untiled: float, tiled: float) -> StepCosts:
 def test_deep_in_a_prompt_a_chunk_exceeds_the_target_by_up_to_the_smallest_one_where_the_prompt_would_be_slow() -> None:
     costs = deep_costs(untiled=3e-6, tiled=1.1e-6)
     least = costs.prefill.estimate(16, 1000)
-    length = chunk_beside(costs, 0.025, 0.06, depth=1000)
+    length = chunk_beside(costs, 0.025, 0.08, depth=1000)
     assert length > 16
-    assert 0.06 < 0.025 + costs.prefill.estimate(length, 1000) <= 0.06 + least
+    assert 0.08 < 0.025 + costs.prefill.estimate(length, 1000) <= 0.08 + least
 
 
 def test_a_prompt_that_is_read_at_half_of_its_pace_alone_keeps_to_the_target() -> None:
@@ -347,7 +347,9 @@ def test_on_a_gpu_a_chunk_amortizes_the_launch(target: float, remaining: int) ->
     # A longer chunk would exceed the time, or the prompt is read at half of its pace alone with this one.
     longer = next((size for size in CHUNKS if length < size <= 512), None)
     slow = gpu_seconds(8) + gpu_seconds(length) > 2 * gpu_seconds(512) / 512 * length
-    assert longer is None or gpu_seconds(longer) + gpu_seconds(8) > target + (gpu_seconds(16) * 0.999 if slow else 0)
+    assert longer is None or gpu_seconds(longer) + gpu_seconds(8) > target + (
+        0.75 * gpu_seconds(16) * 0.999 if slow else 0
+    )
 
 
 def test_without_any_time_the_smallest_chunk_is_read() -> None:
