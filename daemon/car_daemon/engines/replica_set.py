@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Callable
 
+from msgspec import structs
+
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica, Supervisor
+from car_daemon.models.settings import ModelSettings
 
 
 class ReplicaSet:
@@ -30,9 +33,11 @@ class ReplicaSet:
 
     def grow(self) -> None:
         """Load the further replicas of a model whose configuration has more of them on a cluster."""
-        for replica in self._entry.grow():
-            self._supervisors[replica] = self._supervise(self._entry, replica)
-            self._supervisors[replica].start()
+        if _is_larger(self._entry.configured, self._entry.settings):
+            further = [each for each in self._entry.renew() if each not in self._supervisors]
+            for replica in further:
+                self._supervisors[replica] = self._supervise(self._entry, replica)
+                self._supervisors[replica].start()
 
     def restart(self) -> None:
         """End all engines at once and load the model again."""
@@ -42,3 +47,9 @@ class ReplicaSet:
     async def stop(self) -> None:
         """End all engines."""
         await asyncio.gather(*(supervisor.stop() for supervisor in self._supervisors.values()))
+
+
+def _is_larger(after: ModelSettings, before: ModelSettings) -> bool:
+    """Return whether settings differ by more engines on a cluster alone."""
+    more = after.placed and after.replicas > before.replicas
+    return more and after == structs.replace(before, replicas=after.replicas)

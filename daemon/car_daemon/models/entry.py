@@ -5,8 +5,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from msgspec import structs
-
 from car_daemon.gguf.invalid import Reason
 from car_daemon.host.devices import is_on
 from car_daemon.models.memory_estimate import MemoryEstimate
@@ -96,28 +94,18 @@ class ModelEntry:
     # The replicas.
 
     def renew(self) -> ReplicaGroup:
-        """Apply the present configuration before a load; return the replicas to load."""
+        """Apply the present configuration; return the replicas to load: the present ones where it only adds others."""
         self.settings = self.configured
-        places = self.settings.places
-        moved = any(replica.placed is not self.settings.placed for replica in self.replicas)
-        if moved or [replica.device for replica in self.replicas] != places:
-            self.replicas = ReplicaGroup(map(self._replica, places))
+        places, placed = self.settings.places, self.settings.placed
+        stay = [(replica.placed, replica.device) for replica in self.replicas]
+        if stay != [(placed, device) for device in places]:
+            kept = self.replicas if stay == [(placed, device) for device in places[: len(stay)]] else []
+            advanced = partial(self._on_progress, self)
+            further = [
+                Replica(device, self._replica_changed, advanced, placed=placed) for device in places[len(kept) :]
+            ]
+            self.replicas = ReplicaGroup([*kept, *further])
         return self.replicas
-
-    def grow(self) -> list[Replica]:
-        """Apply a configuration that has only more engines on a cluster; return the further replicas, to be loaded."""
-        before, after = self.settings, self.configured
-        is_larger = after.placed and after == structs.replace(before, replicas=after.replicas)
-        if not is_larger or after.replicas <= before.replicas:
-            return []
-        self.settings = after
-        further = [self._replica(device) for device in after.places[len(self.replicas) :]]
-        self.replicas.extend(further)
-        return further
-
-    def _replica(self, device: str) -> Replica:
-        advanced = partial(self._on_progress, self)
-        return Replica(device, self._replica_changed, advanced, placed=self.settings.placed)
 
     def refresh(self, replica: Replica) -> None:
         """Apply the present configuration to the next life of a replica, unless others run with the one before."""

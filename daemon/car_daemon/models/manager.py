@@ -29,6 +29,18 @@ class Work(Requests, Protocol):
         ...
 
 
+class _ReplicaSets(dict[ModelEntry, Supervisors]):
+    """The engines of each model, made at its first use."""
+
+    def __init__(self, make: Callable[[ModelEntry], Supervisors]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, entry: ModelEntry) -> Supervisors:
+        self[entry] = self._make(entry)
+        return self[entry]
+
+
 class ModelManager:
     """Runs at most one load and one unloading of each model, shared by all that wait for it.
 
@@ -47,7 +59,6 @@ class ModelManager:
         awaited: Callable[[ModelEntry], bool] = lambda _: False,
         give_way_s: float = GIVE_WAY_S,
     ) -> None:
-        self._new_replica_set = replica_set
         self._work = work
         self.budget = budget
         self._measure = measure
@@ -56,7 +67,7 @@ class ModelManager:
         self._waiters = ConditionWaiters()
         self._turn = asyncio.Lock()  # models get memory one after the other, in the order of their loads
         self._device_turn = asyncio.Lock()  # and GPUs as soon as the model before has taken its part of them
-        self._replica_sets: dict[ModelEntry, Supervisors] = {}
+        self._replica_sets = _ReplicaSets(replica_set)
         self._loads: dict[ModelEntry, asyncio.Task[None]] = {}
         self._unloads: dict[ModelEntry, asyncio.Task[None]] = {}
         self.eviction = Eviction(
@@ -107,11 +118,11 @@ class ModelManager:
     def grow(self, entry: ModelEntry) -> None:
         """Start the further engines of a loaded model that its configuration has on a cluster."""
         if entry.state in ("loading", "ready") and entry not in self._loads and entry not in self._unloads:
-            self._replica_set_of(entry).grow()
+            self._replica_sets[entry].grow()
 
     def restart(self, entry: ModelEntry) -> None:
         """End the engines of a model at once and load it again; their requests run again where they can."""
-        self._replica_set_of(entry).restart()
+        self._replica_sets[entry].restart()
 
     async def stop(self) -> None:
         """End all engines; nothing is loaded from now on."""
@@ -126,7 +137,7 @@ class ModelManager:
 
     async def _load(self, entry: ModelEntry) -> None:
         try:
-            await self._replica_set_of(entry).stop()
+            await self._replica_sets[entry].stop()
             if all(place == CPU for place in entry.configured.places) or entry.configured.placed:
                 await self._start(entry)
                 return
@@ -155,12 +166,7 @@ class ModelManager:
                 entry.estimate = None
             if await self.eviction.make_room(entry):
                 self.budget.enter(entry)
-                self._replica_set_of(entry).start()
-
-    def _replica_set_of(self, entry: ModelEntry) -> Supervisors:
-        if entry not in self._replica_sets:
-            self._replica_sets[entry] = self._new_replica_set(entry)
-        return self._replica_sets[entry]
+                self._replica_sets[entry].start()
 
     # Unloading.
 
@@ -174,7 +180,7 @@ class ModelManager:
                 self._work.close(entry.name)
                 entry.become("draining")
                 await self._waiters.until(lambda: entry.state != "draining" or not self._work.engaged(entry.name))
-            await self._replica_set_of(entry).stop()
+            await self._replica_sets[entry].stop()
             self.budget.leave(entry)
         finally:
             del self._unloads[entry]

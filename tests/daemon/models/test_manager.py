@@ -45,7 +45,7 @@ class FakeSupervisor:
         self.restarts += 1
 
     def grow(self) -> None:
-        self._entry.grow()
+        self._entry.renew()
 
     async def stop(self) -> None:
         await asyncio.sleep(0)
