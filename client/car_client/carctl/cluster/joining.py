@@ -1,7 +1,6 @@
 """`carctl cluster join`: the environment and the command of a node, and the unit that runs it at each start."""
 
 import os
-import subprocess
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +8,7 @@ from getpass import getpass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shlex import join, quote
+from typing import NoReturn
 
 from car_client.carctl.cluster.head import Head
 from car_client.carctl.cluster.token import (
@@ -77,7 +77,7 @@ def run(_client: Client, options: Namespace) -> None:
     print(f"joining {options.address} with the token of {path}; Ctrl-C leaves the cluster")
     variables = " ".join(f"{name}={quote(value)}" for name, value in environment.items())
     print(f"run {variables} {join(command)}", flush=True)
-    _serve(command, environment)
+    _become(command, environment)
 
 
 def ray_command(installed: Callable[[str], str] = version) -> Path:
@@ -130,16 +130,11 @@ def _provide_token(path: Path, *, given: bool) -> None:
     check_token(path)
 
 
-def _serve(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run the node in the foreground; raises JoinFailed where it ends by itself."""
+def _become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Run the node in the place of this process, so that signals reach Ray itself; raises JoinFailed."""
     whole = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE} | dict(environment)
-    # Ray's own command, and what this command's user wrote after --; it runs without a shell.
-    node = subprocess.Popen(command, env=whole)  # noqa: S603
     try:
-        code = node.wait()
-    except KeyboardInterrupt:
-        # The terminal interrupts Ray too, which takes some seconds to end its processes.
-        node.wait()
-        raise
-    if code != 0:
-        raise JoinFailed(f"`ray start` ended with exit code {code}: its lines above have the reason")
+        # Ray's own command, and what this command's user wrote after --; it runs without a shell.
+        os.execve(command[0], list(command), whole)  # noqa: S606
+    except OSError as error:
+        raise JoinFailed(f"cannot run {command[0]}: {os.strerror(error.errno or 0).lower()}") from error

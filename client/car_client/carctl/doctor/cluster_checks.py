@@ -71,11 +71,11 @@ def _packages(installed: Callable[[str], str]) -> CheckResult:
     try:
         found = {name: installed(name) for name in _PACKAGES}
     except PackageNotFoundError as error:
-        return CheckResult("fail", "cluster", f"the package {error.name} is not installed", INSTALL)
+        return CheckResult("fail", "packages", f"the package {error.name} is not installed", INSTALL)
     if release(found["ray"]) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
-        return CheckResult("fail", "cluster", f"Ray {found['ray']} is older than {oldest}", INSTALL)
-    return CheckResult("ok", "cluster", ", ".join(f"{name} {number}" for name, number in found.items()))
+        return CheckResult("fail", "packages", f"Ray {found['ray']} is older than {oldest}", INSTALL)
+    return CheckResult("ok", "packages", ", ".join(f"{name} {number}" for name, number in found.items()))
 
 
 def _head(address: str, env: Mapping[str, str]) -> Iterator[CheckResult]:

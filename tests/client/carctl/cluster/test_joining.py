@@ -4,6 +4,7 @@ import os
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from importlib.metadata import PackageNotFoundError
@@ -139,10 +140,29 @@ def test_a_head_that_does_not_answer_is_named_before_anything_starts(node: Node)
     assert done.stderr.decode().startswith(f"carctl: {address}: connection refused: start Ray on the head")
 
 
-def test_a_node_that_ends_by_itself_is_an_error(node: Node, head: str) -> None:
+def test_rays_exit_code_is_the_commands(node: Node, head: str) -> None:
     node.write_token()
-    done = node.join(head, FAKE_RAY_CODE="7")
-    assert (done.returncode, b"ended with exit code 7" in done.stderr) == (1, True)
+    assert node.join(head, FAKE_RAY_CODE="7").returncode == 7
+
+
+def test_a_command_of_ray_that_does_not_run_is_an_error(node: Node, head: str) -> None:
+    node.write_token()
+    (node.programs / "ray").write_text("#!/no/such/shell\n")
+    done = node.join(head)
+    assert (done.returncode, b"ray: no such file or directory" in done.stderr) == (1, True)
+
+
+def test_a_signal_to_the_command_reaches_ray(node: Node, head: str) -> None:
+    node.write_token()
+    (node.programs / "ray").write_text("#!/bin/sh\ntrap 'exit 5' TERM\necho runs\nwhile :; do sleep 0.05; done\n")
+    program = "from car_client.carctl.main import main; main()"
+    command = [sys.executable, "-c", program, "cluster", "join", head]
+    with subprocess.Popen(command, env=os.environ | node.env, cwd=node.programs, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != b"runs\n":
+            pass
+        process.terminate()
+        assert process.wait(20) == 5
 
 
 def test_without_ray_the_command_that_installs_it_is_named() -> None:

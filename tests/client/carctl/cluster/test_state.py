@@ -124,7 +124,7 @@ def test_without_a_cluster_the_doctor_has_no_line_about_one(daemon: FakeDaemon, 
 
 def test_a_machine_with_packages_token_and_head_is_well(token: str, head: str) -> None:
     assert machine({"address": head, "token": token}) == [
-        "ok   cluster     ray 2.60.0, cryptography 44.0.1",
+        "ok   packages    ray 2.60.0, cryptography 44.0.1",
         f"ok   token       {token}, mode 600",
         f"ok   head        {head} answers",
     ]
@@ -134,7 +134,7 @@ def test_a_machine_with_packages_token_and_head_is_well(token: str, head: str) -
 def test_a_missing_package_is_named_with_the_command_that_installs_it(missing: str, token: str) -> None:
     installed = {name: version for name, version in VERSIONS.items() if name != missing}
     first = machine({"address": "auto", "token": token}, installed)[0]
-    assert first == (f"fail cluster     the package {missing} is not installed; pip install 'card-daemon[cluster]'")
+    assert first == (f"fail packages    the package {missing} is not installed; pip install 'card-daemon[cluster]'")
 
 
 def test_a_ray_that_is_too_old_is_named(token: str) -> None:
