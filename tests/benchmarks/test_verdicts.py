@@ -52,3 +52,9 @@ def test_a_case_with_a_bar_of_its_own_is_judged_without_a_server() -> None:
     assert found["between tokens p99 by its own bar, ms"].met is False
     assert found["tokens/s"].met is None
     assert found["tokens/s"].row()[-1] == "-"
+
+
+def test_a_server_without_a_token_in_a_turn_is_not_judged() -> None:
+    found = lines(Load(CASE, 1.0), "split", card=[run(10.0), run(10.0)], split=[run(10.0), run(0.0)])
+    assert found["tokens/s"].met is None
+    assert found["tokens/s"].beside == "no token in a turn (split)"
