@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.e2e.support import PATIENCE_S, Daemon, Json, RawClient, configured
+from tests.e2e.test_real_models import same
 from tests.e2e.users import ALICE, BOB, connect_as, shared_daemon
 from tools.real_model import GEMMA3, SMOLLM2, RealModel
 
@@ -246,10 +247,10 @@ def real(model: RealModel, cells: Path) -> str:
 
 
 class Timed(NamedTuple):
-    """An answer's seconds to the first token, its tokens, and those of its prompt that were and were not cached."""
+    """An answer and its seconds to the first token, and the tokens of its prompt that were and were not cached."""
 
     first_s: float
-    tokens: list[int]
+    answer: Json
     cached: int
     computed: int
 
@@ -257,12 +258,15 @@ class Timed(NamedTuple):
 def timed(client: RawClient, params: Json) -> Timed:
     """Stream an answer."""
     started = time.monotonic()
-    tokens = list(client.first_chunk(client.send("infer_stream", params))["tokens"])
+    chunks = [client.first_chunk(client.send("infer_stream", params))]
     first_s = time.monotonic() - started
     while "result" not in (message := client.receive()):
-        tokens += message["params"]["tokens"]
+        chunks.append(message["params"])
     usage = message["result"]["usage"]
-    return Timed(first_s, tokens, usage["cached_tokens"], usage["prompt_tokens"] - usage["cached_tokens"])
+    parts = {name: [each for chunk in chunks for each in chunk[name]] for name in ("tokens", "logprobs")}
+    return Timed(
+        first_s, {**parts, "text": ""}, usage["cached_tokens"], usage["prompt_tokens"] - usage["cached_tokens"]
+    )
 
 
 @pytest.fixture
@@ -284,7 +288,7 @@ def served(folder: Path, cells: Path, start: Callable[..., Daemon]) -> Callable[
 
 @pytest.mark.timeout(300)  # cold it takes a minute and more on a busy machine
 def test_2000_tokens_after_a_restart_cost_a_tenth_of_cold_at_most(served: Callable[[RealModel], Any]) -> None:
-    params = {name: value for name, value in greedy().items() if name != "prompt"}
+    params = {name: value for name, value in greedy(logprobs=5).items() if name != "prompt"}
     params["tokens"] = [300 + place * 7 % 40_000 for place in range(2000)]
     with served(SMOLLM2) as client:
         cold = timed(client, params)
@@ -293,7 +297,7 @@ def test_2000_tokens_after_a_restart_cost_a_tenth_of_cold_at_most(served: Callab
     assert (cold.cached, cold.computed) == (0, 2000)
     assert warm.computed <= 200
     assert warm.first_s <= 0.1 * cold.first_s
-    assert warm.tokens == cold.tokens
+    same(cold.answer, warm.answer)
 
 
 def test_a_real_model_with_windows_goes_on_from_the_end_alone(served: Callable[[RealModel], Any]) -> None:
@@ -302,9 +306,8 @@ def test_a_real_model_with_windows_goes_on_from_the_end_alone(served: Callable[[
         said = client.result("infer", greedy(text))
     more = f"{text}{said['text']} And which was the last?"
     with served(GEMMA3) as client:
-        again = client.result("infer", greedy(more))
-        alone = client.result("infer", greedy(more, cache_prompt=False))
-        assert again["tokens"] == alone["tokens"]
+        again = client.result("infer", greedy(more, logprobs=5))
+        same(client.result("infer", greedy(more, logprobs=5, cache_prompt=False)), again)
         assert cached(again) > 500
     with served(GEMMA3) as client:
         assert cached(client.result("infer", greedy(WORDS[:1500]))) == 0
