@@ -58,3 +58,8 @@ def test_a_server_without_a_token_in_a_turn_is_not_judged() -> None:
     found = lines(Load(CASE, 1.0), "split", card=[run(10.0), run(10.0)], split=[run(10.0), run(0.0)])
     assert found["tokens/s"].met is None
     assert found["tokens/s"].beside == "no token in a turn (split)"
+
+
+def test_a_server_without_a_whole_answer_has_no_latency_to_be_judged_by() -> None:
+    found = lines(Load(CASE, 1.0), "split", card=[run(10.0)], split=[run(1.0, 0.0, 0.0)])
+    assert (found["tokens/s"].met, found["first token p50, ms"].met) == (True, None)
