@@ -28,7 +28,7 @@ LINUX_ONLY = {
 # Modules whose callers ask for Linux first.
 GUARDED_BY_CALLERS = {"kernel_sandbox.py": "engine/confinement.py and command.py use it where Landlock is"}
 PROGRAM = """
-import importlib, os, pkgutil, resource, select, socket, sys
+import importlib.util, os, pkgutil, resource, select, socket, sys
 import psutil, sysconfig  # libraries with parts of their own for each platform
 sysconfig.get_config_vars()
 sys.platform = "darwin"
@@ -37,8 +37,11 @@ for module, names in {lacking!r}.items():
         if hasattr(sys.modules[module], name):
             delattr(sys.modules[module], name)
 sys.modules["matplotlib"] = None  # of the extra `plot`, imported where it is used
+extra = () if importlib.util.find_spec("ray") else ("car_daemon.placer.ray_cluster",)  # the extra `cluster`
 for package in ("car_protocol", "car_client", "car_http", "car_daemon"):
     for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+        if found.name in extra:
+            continue
         if not found.name.endswith("__main__") and not found.name.startswith("car_client.carctl.bench.chart"):
             importlib.import_module(found.name)
 """
