@@ -22,8 +22,8 @@ def main() -> None:
     try:
         from car_daemon.command import run
         from car_daemon.host.signals import ignore_stray_signals
-    except (ImportError, MemoryError, OSError) as error:
-        # Under a limit on memory libraries cannot be mapped.
+    except (ImportError, MemoryError, OSError, SystemError) as error:
+        # Under a limit on memory libraries cannot be mapped, and Python's own imports fail without an exception.
         remedy = _INSTALL if isinstance(error, ModuleNotFoundError) else ""
         sys.stderr.write(f"card: cannot start: {type(error).__name__}: {error}{remedy}\n")
         sys.exit(_EX_OSERR)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 SMALL = ("--capacity", "4")
 NOBODY = 65534
-RESTARTS = 50
+RESTARTS = 25
 
 
 @pytest.fixture

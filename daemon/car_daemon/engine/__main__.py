@@ -14,8 +14,8 @@ if __name__ == "__main__":
     ignore_stray_signals()
     try:
         from car_daemon.engine.process import EngineProcess, yield_to_others
-    except (ImportError, MemoryError, OSError) as error:
-        # Under a limit on memory libraries cannot be mapped.
+    except (ImportError, MemoryError, OSError, SystemError) as error:
+        # Under a limit on memory libraries cannot be mapped, and Python's own imports fail without an exception.
         sys.exit(f"card engine: cannot start: {type(error).__name__}: {error}")
     yield_to_others()
     code = EngineProcess(socket.socket(fileno=int(sys.argv[1]))).serve()
