@@ -84,7 +84,7 @@ class Served:
         with Client(str(self._socket), timeout=_START_S) as client:
             client.infer("warm up", max_tokens=1)
             while client.call("daemon/status")["models"][0].get("up", 1) < self._engines:
-                time.sleep(0.02)
+                time.sleep(0.02)  # apart, so that status requests take nothing from the engines that start
         self.up_s = time.monotonic() - begun
         return self
 

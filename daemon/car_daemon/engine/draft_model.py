@@ -3,22 +3,20 @@
 import time
 from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 
 from msgspec import structs
 
 from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.curve import Curve
-from car_daemon.capacity.curve_file import CurveFile, identity_of
 from car_daemon.engine.backend import Backend
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.guesses.drafter import Drafter
 from car_daemon.engine.llama.calibration import Calibration
 from car_daemon.engine.llama.context import LlamaContext
-from car_daemon.engine.llama.library import library_build
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.sequence_bytes import sequence_bytes
 from car_daemon.engine.llama.tokens import Vocabulary
+from car_daemon.engine.sizing import curve_file_of
 from car_daemon.host.memory import read_memory
 from car_daemon.ipc.frames import DraftFile, Load
 
@@ -79,19 +77,10 @@ class DraftModel:
 
     def _curve(self, threads: int) -> Curve:
         """Return the measured costs of the draft's steps."""
-        load = self._load
-        identity = identity_of(
-            load.path,
-            device=load.device,
-            threads=threads,
-            packed=load.packed,
-            library=library_build(),
-            kv_type=load.kv_type,
-            layers=str(load.gpu_layers) if load.gpu_layers else "",
-        )
         memory_bytes = int(read_memory().available * _CALIBRATION_SHARE)
         calibration = Calibration(
             self._model, self.sequence_bytes, threads=threads, memory_bytes=memory_bytes, clock=time.perf_counter
         )
-        kept = CurveFile(Path(load.curves) if load.curves else None, identity)
+        load = self._load
+        kept = curve_file_of(load, threads, str(load.gpu_layers) if load.gpu_layers else "")
         return kept.remembered(lambda: calibration.measure(_CALIBRATION_S))

@@ -49,6 +49,20 @@ class Size:
         return {"free_bytes": self.free_bytes, "kv_bytes_per_sequence": kv_bytes, **rates}
 
 
+def curve_file_of(load: Load, threads: int, layers: str) -> CurveFile:
+    """Return the file of the costs that a model has with so many threads and these layers on GPUs."""
+    identity = identity_of(
+        load.path,
+        device=load.device,
+        threads=threads,
+        packed=load.packed,
+        library=library_build(),
+        kv_type=load.kv_type,
+        layers=layers,
+    )
+    return CurveFile(Path(load.curves) if load.curves else None, identity)
+
+
 def size_of(
     load: Load,
     model: LlamaModel,
@@ -62,16 +76,7 @@ def size_of(
     """
     threads = load.threads or default_threads(model.size_bytes)
     free_bytes, part = _memory(load, placed)
-    identity = identity_of(
-        load.path,
-        device=load.device,
-        threads=threads,
-        packed=load.packed,
-        library=library_build(),
-        kv_type=load.kv_type,
-        layers=layers_of(load, placed),
-    )
-    curve_file = CurveFile(Path(load.curves) if load.curves else None, identity)
+    curve_file = curve_file_of(load, threads, layers_of(load, placed))
     each = sequence_bytes(model, threads)
     memory_bytes = int(free_bytes * _CALIBRATION_SHARE)
     calibration = Calibration(model, each, threads=threads, memory_bytes=memory_bytes, clock=time.perf_counter)
