@@ -3,6 +3,7 @@
 from car_daemon.engine.batching.cells import CellContext, CellMover, Reach
 from car_daemon.engine.batching.grid import Grid
 from car_daemon.engine.batching.prefix import Prefix, prefix_of
+from car_daemon.engine.batching.reuse.copies import Copies
 from car_daemon.engine.batching.reuse.expected import Expected, cells_of
 from car_daemon.engine.batching.reuse.followers import Followers
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
@@ -39,12 +40,13 @@ class PrefixCache:
         self._reuses = reuses
         self._reach = Reach(context)
         self.expected = expected
-        self._worth = Worth(table, saved, costs, expected)
         self._cells = CellMover(context, saved, self._reach, costs)
         self._followers = Followers(saved, costs, self._reach, self._cells)
         self.stored = StoredCells(store, self._cells, costs, context.attends_from)
         self.storing = Storing(context, table, saved, self._cells, costs, self.stored, store)
-        self._starts = Starts(table, saved, self.stored, costs, self._reach, self._worth)
+        self._copies = Copies(saved, self.stored, costs)
+        self._worth = Worth(table, self._copies, costs, expected)
+        self._starts = Starts(table, self._copies, costs, self._reach, self._worth)
         self.resident: list[int] = []  # waiting requests that would go on in idle sequences, when a request ended last
 
     def __repr__(self) -> str:
@@ -87,7 +89,7 @@ class PrefixCache:
         most = prefix_of(prompt, cells_of(namespace, adapters)).cut(len(prompt) - 1)
         usable = self._starts.usable([each for each in self._table.sequences if each.cells], most)
         computed = [min(tokens, sequence.cells) for tokens, sequence in usable]
-        return max(*computed, self._saved.longest(most)[0], 0)
+        return max([0, *computed, *(copy.tokens for copy in self._copies.of(most))])
 
     @property
     def context_tokens(self) -> int:

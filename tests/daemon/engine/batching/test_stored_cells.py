@@ -1,14 +1,24 @@
 """Prefixes in files, on the ledger: which are stored, and requests that go on from them in another engine."""
 
+from array import array
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.engine.batching.prefix import Prefix
+from car_daemon.engine.batching.cells import CellMover, Reach
+from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.prefix import Prefix, prefix_of
+from car_daemon.engine.batching.reuse.copies import Copies
+from car_daemon.engine.batching.reuse.expected import Expected, cells_of
+from car_daemon.engine.batching.reuse.move_costs import SAVE_BYTE_S, MoveCosts
+from car_daemon.engine.batching.reuse.stored_cells import StoredCells
 from car_daemon.engine.batching.reuse.stored_prefix import CellsRead, CellsStored, StoredPrefix, file_name
-from car_daemon.engine.batching.saved_cells import SavedPrefix
+from car_daemon.engine.batching.reuse.worth import Worth
+from car_daemon.engine.batching.saved_cells import SavedCells, SavedPrefix
+from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.ipc.types import NO_ADAPTERS
 from tests.daemon.engine.fakes import FakeContext, FakeEngine, run_command, solo
 
 CONTEXT = 2048
@@ -254,6 +264,55 @@ def test_a_window_is_stored_as_far_as_a_prompt_can_go_on_from_its_end() -> None:
     again = Life(disk, FakeContext(4, CONTEXT, batch_tokens=64, saves_all=False))
     assert again.infer(1, [*PROMPT, *solo(PROMPT, 5), 4, 4]) in (0, 604, 605)
     assert again.infer(2, PROMPT[:400]) == 0
+
+
+def begun(*places: int) -> list[int]:
+    """Return a prompt of 600 tokens that begins like no other."""
+    return [*places, *PROMPT[len(places) :]]
+
+
+def expect(life: Life, key: int, prompt: list[int]) -> None:
+    life.engine.commands.expected.note(key, array("i", prompt).tobytes(), cells_of(MINE, NO_ADAPTERS))
+
+
+def test_of_waiting_requests_the_ones_go_first_whose_cells_take_longer_to_read_than_their_prompts_to_end() -> None:
+    life = Life(stored_by(begun(1)), FakeContext(2, CONTEXT, batch_tokens=64))
+    ends = {50: [4] * 2, 51: [4] * 300}
+    for key, end in ends.items():
+        expect(life, key, [*begun(1), *end])
+        expect(life, key + 10, [*begun(2), *end])
+    life.infer(1, begun(1))
+    life.infer(2, begun(2))
+    assert life.engine.resident[-1] == [50, 60, 61], "300 tokens after 600 take longer than the file of these"
+
+
+def worth_of(table: SequenceTable, disk: Disk, read_s: float) -> Worth:
+    """Return what cells are worth beside a disk, where a token takes 1 ms to compute and 10 ms to save."""
+    costs = MoveCosts(StepCosts(prefill={1: 0.001, 512: 0.512}), CONTEXT, 0.01 / SAVE_BYTE_S, lambda: 0.0)
+    for _ in range(99):
+        costs.was_read(1, read_s)
+        costs.restoring(1, int)
+    context, saved = FakeContext(2, CONTEXT), SavedCells(0, no_window)
+    mover = CellMover(context, saved, Reach(context), costs)
+    copies = Copies(saved, StoredCells(FakeStore(disk), mover, costs, no_window), costs)
+    return Worth(table, copies, costs, Expected())
+
+
+def no_window(_: int) -> int:
+    return 0
+
+
+@pytest.mark.parametrize(("read_s", "part"), [(0.0001, 0.1), (0.0005, 0.5), (0.005, 1.0)])
+def test_cells_that_a_file_has_are_worth_the_time_to_read_them_where_that_is_less(read_s: float, part: float) -> None:
+    table = SequenceTable(2, CONTEXT)
+    for number, sequence in enumerate(table.sequences, 1):
+        sequence.start(begun(number), table.next_order())
+        sequence.commit(600)
+        sequence.retire(prefix_of(begun(number), cells_of(MINE, NO_ADAPTERS)))
+    worth = worth_of(table, stored_by(begun(1)), read_s)
+    filed, other = (worth.lost(sequence) for sequence in table.sequences)
+    assert filed / worth.likely(table.sequences[0]) == pytest.approx(part * 0.6, rel=0.01)
+    assert other / worth.likely(table.sequences[1]) == pytest.approx(0.6, rel=0.01)
 
 
 SHARED = [[1 + (place * step) % 26 for place in range(400)] for step in (3, 5)]

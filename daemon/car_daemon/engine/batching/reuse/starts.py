@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 from car_daemon.engine.batching.cells import Reach
 from car_daemon.engine.batching.prefix import Prefix
+from car_daemon.engine.batching.reuse.copies import Copies
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
-from car_daemon.engine.batching.reuse.stored_cells import StoredCells
 from car_daemon.engine.batching.reuse.stored_prefix import StoredPrefix
 from car_daemon.engine.batching.reuse.worth import Worth
-from car_daemon.engine.batching.saved_cells import SavedCells, SavedPrefix
+from car_daemon.engine.batching.saved_cells import SavedPrefix
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
 
@@ -29,15 +29,13 @@ class Starts:
     def __init__(
         self,
         table: SequenceTable,
-        saved: SavedCells,
-        stored: StoredCells,
+        copies: Copies,
         costs: MoveCosts,
         reach: Reach,
         worth: Worth,
     ) -> None:
         self._table = table
-        self._saved = saved
-        self._stored = stored
+        self._copies = copies
         self._costs = costs
         self._reach = reach
         self._worth = worth
@@ -52,15 +50,10 @@ class Starts:
             for tokens, each in self.usable(idle, most)
         ]
         seconds, sequence, *_ = self.least_lost(idle, spared)
-        saved_tokens, saved = self._saved.longest(most)
-        if saved is not None:
-            moved = costs.restore(len(saved.prefix)) + costs.compute(saved_tokens, end)
-            ways.append(Start(seconds + moved, sequence, saved_tokens, saved))
-        stored_tokens, stored = self._stored.longest(most)
-        if stored is not None and stored_tokens > saved_tokens:
-            cells = len(stored.prefix)
-            moved = costs.read(cells) + costs.restore(cells) + costs.compute(stored_tokens, end)
-            ways.append(Start(seconds + moved, sequence, stored_tokens, stored))
+        ways += [
+            Start(seconds + copy.seconds + costs.compute(copy.tokens, end), sequence, copy.tokens, copy.source)
+            for copy in self._copies.of(most)
+        ]
         busy = self.usable([each for each in self._table.sequences if each not in idle], most)
         # Of equal ones the one that has computed most.
         tokens, leader = max(busy, key=lambda found: (found[0], min(found[0], found[1].cells)), default=(0, None))
