@@ -15,6 +15,8 @@ _RESERVED_PART = 0.05
 _MOST_SEQUENCES = 8
 _SHORTER = 8192
 _CELLS = 256
+# Steps in which the part of several devices that a plan fills is looked for.
+_PARTS = 256
 
 
 class Slot(Struct, frozen=True):
@@ -101,8 +103,9 @@ def plan(
     """Decide the slots of each device: as many as fit with one sequence, whole layers before experts on the host.
 
     The layers that stay decide how many tokens fit; more memory gives more layers, or as many and more tokens. A device
-    that holds all of it, with as many tokens as a plan needs, holds it alone. `slots` fixes the number of slots,
-    `context_tokens` the least sequence, and with it `sequences` the tokens that are needed.
+    that holds all of it, with as many tokens as a plan needs, holds it alone; several hold slots in proportion to what
+    is free. `slots` fixes the number of slots, `context_tokens` the least sequence, and with it `sequences` the tokens
+    that are needed.
     """
     planner = _Planner(sizes, machine)
     least = context_tokens or min(sizes.trained_context, LEAST_CONTEXT)
@@ -111,7 +114,7 @@ def plan(
         return alone
     for count, host_experts in planner.choices(slots):
         if planner.fit(count, host_experts, least) is not None:
-            return planner.fullest(count, host_experts, least, most)
+            return planner.evened(planner.fullest(count, host_experts, least, most))
     return planner.no_room(least, slots)
 
 
@@ -123,13 +126,13 @@ def _most_tokens(sizes: ModelSizes, context_tokens: int | None, sequences: int, 
 
 
 class _Planner:
-    """The sizes of one model against one machine."""
+    """The sizes of one model against one machine; without a stated room devices have what is free less the reserve."""
 
-    def __init__(self, sizes: ModelSizes, machine: Machine) -> None:
+    def __init__(self, sizes: ModelSizes, machine: Machine, room: list[int] | None = None) -> None:
         self._sizes = sizes
         self._machine = machine
         self._expert_layers = [number for number, slot in enumerate(sizes.slots) if slot.experts]
-        self._room = [max(0, each.free - reserve_of(each)) for each in machine.devices]
+        self._room = [max(0, each.free - reserve_of(each)) for each in machine.devices] if room is None else room
 
     def alone(self, slots: int | None, tokens: int) -> Placement | None:
         """Return the plan on one of several devices that holds all slots, the one with most room; None without any."""
@@ -138,9 +141,8 @@ class _Planner:
             return None
         count = total if slots is None else min(slots, total)
         widest = max(range(len(rooms)), key=lambda number: (rooms[number], -number))
-        only = _Planner(self._sizes, self._machine)
-        only._room = [room if number == widest else 0 for number, room in enumerate(rooms)]
-        return only.fit(count, 0, tokens)
+        only = [room if number == widest else 0 for number, room in enumerate(rooms)]
+        return _Planner(self._sizes, self._machine, only).fit(count, 0, tokens)
 
     def choices(self, slots: int | None) -> Iterator[tuple[int, int]]:
         """Yield numbers of slots on devices with numbers of layers whose experts stay, the best first."""
@@ -204,6 +206,19 @@ class _Planner:
         assert found is not None, "the least fits"
         return found
 
+    def evened(self, found: Placement) -> Placement:
+        """Return a plan with its slots within the smallest part of each device's room that holds all of them."""
+        low, high = 0, _PARTS if len(self._room) > 1 else 0
+        while high - low > 1:
+            middle = (low + high) // 2
+            planner = _Planner(self._sizes, self._machine, [room * middle // _PARTS for room in self._room])
+            within = planner.fit(found.gpu_layers, len(found.host_experts), found.tokens)
+            if within is None:
+                low = middle
+            else:
+                high, found = middle, within
+        return found
+
     def no_room(self, least: int, slots: int | None) -> NoRoom:
         """Return the figures of a refusal: by how much the nearest plan misses what is free."""
         own = sum(room for room, device in zip(self._room, self._machine.devices, strict=True) if not device.shared)
@@ -239,11 +254,11 @@ def weights_of(sizes: ModelSizes, placement: Placement) -> tuple[list[int], int]
 def device_bytes(sizes: ModelSizes, placement: Placement, sequences: int, context_tokens: int) -> list[int]:
     """Return the bytes of each device that a plan takes with sequences of a context, a batch's buffers among them."""
     weights, _ = weights_of(sizes, placement)
-    cells = [sequences * slot.cells.of(context_tokens) for slot in sizes.slots]
-    buffers = sizes.buffers + SequenceBytes(1).mask(context_tokens)
-    first, taken = len(cells) - placement.gpu_layers, []
+    first, taken = len(sizes.slots) - placement.gpu_layers, []
     for size, count in zip(weights, placement.slots, strict=True):
-        taken.append(size + sum(cells[first : first + count]) + buffers if count else 0)
+        cells = SequenceBytes.together(slot.cells for slot in sizes.slots[first : first + count])
+        own = sequences * cells.of(context_tokens) + cells.mask(context_tokens)
+        taken.append(size + own + sizes.buffers if count else 0)
         first += count
     return taken
 
@@ -251,17 +266,22 @@ def device_bytes(sizes: ModelSizes, placement: Placement, sequences: int, contex
 def cells_room(sizes: ModelSizes, placement: Placement, machine: Machine, host_part: float) -> int:
     """Return the bytes of all sequences for which no device is too small, after the weights were loaded.
 
-    Sequences on the host take a part of its free memory.
+    Sequences on the host take a part of its free memory. Each device has a mask as large as that of all of them.
     """
-    slots = sizes.slots
-    cells = [slot.cells.of(sizes.trained_context) for slot in slots]
-    first = len(slots) - placement.gpu_layers
-    rooms = [(cells[:first], machine.host_free * host_part)]
+    mask = SequenceBytes(1).mask(min(placement.tokens, sizes.trained_context))
+    first = len(sizes.slots) - placement.gpu_layers
+    rooms = [(_share(sizes, slice(first)), machine.host_free * host_part)]
     for count, device in zip(placement.slots, machine.devices, strict=True):
-        rooms.append((cells[first : first + count], device.free - reserve_of(device) - sizes.buffers))
+        rooms.append((_share(sizes, slice(first, first + count)), device.free - reserve_of(device) - sizes.buffers))
         first += count
-    whole = [room * sum(cells) / sum(own) for own, room in rooms if sum(own)]
+    whole = [(room - mask) / share + mask for share, room in rooms if share]
     return max(0, int(min(whole, default=machine.host_free)))
+
+
+def _share(sizes: ModelSizes, chosen: slice) -> float:
+    """Return the share of slots in a sequence's cells or in its states, the larger one: it holds for every length."""
+    every, some = (SequenceBytes.together(slot.cells for slot in sizes.slots[each]) for each in (slice(None), chosen))
+    return max(some.per_token / max(1, every.per_token), some.states / max(1, every.states))
 
 
 def usable(devices: Sequence[Device]) -> tuple[Device, ...]:

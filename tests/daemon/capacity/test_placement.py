@@ -1,13 +1,16 @@
 """The planner over 500 invented machines and headers: never over the free memory, monotone, honest refusals."""
 
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from car_daemon.capacity.capacity import LEAST_CONTEXT, SequenceBytes
+from car_daemon.capacity.capacity import LEAST_CONTEXT, Need, SequenceBytes, declare
+from car_daemon.capacity.curve import Curve
 from car_daemon.capacity.placement import (
     Machine,
     ModelSizes,
@@ -21,7 +24,12 @@ from car_daemon.capacity.placement import (
     usable,
     weights_of,
 )
+from car_daemon.gguf.hyperparameters import Attention
+from car_daemon.gguf.validation import Facts
 from car_daemon.host.devices import Device
+from car_daemon.ipc.types import KvType
+from car_daemon.models.memory_estimate import sizes_of
+from car_daemon.models.settings import ModelSettings
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -95,6 +103,20 @@ def test_a_device_that_holds_the_model_with_its_whole_context_holds_it_alone_and
     assert planned(dense(), gpu(16), gpu(16, "CUDA1"), context_tokens=32_768, sequences=1).slots == (33, 0)
 
 
+def test_slots_are_in_proportion_to_what_is_free_where_several_devices_have_room_to_spare() -> None:
+    # 6.5 GiB of weights and 16 GiB of cells: the first device would hold nearly all of it, with nothing to spare.
+    found = planned(dense(), gpu(22), gpu(11, "CUDA1"))
+    assert (found.slots, found.tokens) == ((22, 11), 131_072)
+    parts = [
+        taken / (each - reserve)
+        for taken, each, reserve in zip(
+            found.device_bytes, (22 * GIB, 11 * GIB), map(reserve_of, (gpu(22), gpu(11))), strict=True
+        )
+    ]
+    assert max(parts) - min(parts) < 0.1
+    assert planned(dense(), gpu(16), gpu(16, "CUDA1")).slots in ((17, 16), (16, 17))
+
+
 def test_a_model_of_a_short_context_is_alone_where_eight_sequences_fit() -> None:
     short = dense(trained_context=2048)
     assert planned(short, gpu(10), gpu(10, "CUDA1")).slots == (33, 0)
@@ -134,24 +156,95 @@ def test_a_device_that_shares_the_hosts_memory_is_used_where_there_is_no_other()
     assert usable([]) == ()
 
 
+def headers(layers: list[tuple[int, int]], kv_heads: tuple[int, ...], **more: Any) -> Facts:
+    """Return the facts of a header by the bytes of its layers, the experts' among them, and their KV heads."""
+    facts: dict[str, Any] = {"states": 0, "embedding": 130 * MIB, "context": 8192, **more}
+    return Facts(
+        architecture="any",
+        tensor_bytes=sum(size for size, _ in layers) + 2 * facts["embedding"],
+        parameters=1,
+        file_type=None,
+        vocabulary=facts.get("vocabulary", 32_000),
+        context_length=facts["context"],
+        embedding_length=4096,
+        block_count=len(layers),
+        attention=Attention(kv_heads, 128, 128),
+        state_bytes=facts["states"],
+        most_tokens=None,
+        parts=1,
+        warnings=(),
+        layers=tuple((number, *sizes) for number, sizes in enumerate(layers)),
+        embedding_bytes=facts["embedding"],
+    )
+
+
+@st.composite
+def dense_headers(draw: st.DrawFn) -> Facts:
+    """Draw models of equal layers."""
+    layers, size = draw(st.integers(1, 80)), draw(st.integers(1, 2000)) * MIB
+    heads = draw(st.sampled_from([1, 8, 32]))
+    return headers([(size, 0)] * layers, (heads,) * layers, **draw(surroundings()))
+
+
+@st.composite
+def expert_headers(draw: st.DrawFn) -> Facts:
+    """Draw models most of whose weights are experts, after some layers without any."""
+    plain, layers = draw(st.integers(0, 3)), draw(st.integers(1, 60))
+    size = draw(st.integers(10, 8000)) * MIB
+    experts = size * draw(st.integers(50, 98)) // 100
+    blocks = [(size - experts, 0)] * plain + [(size, experts)] * layers
+    return headers(blocks, (draw(st.sampled_from([1, 4, 8])),) * len(blocks), **draw(surroundings()))
+
+
+@st.composite
+def hybrid_headers(draw: st.DrawFn) -> Facts:
+    """Draw models that keep states, and attend in every fourth or eighth layer or in none."""
+    layers, size = draw(st.integers(1, 64)), draw(st.integers(1, 1000)) * MIB
+    experts = draw(st.sampled_from([0, 0, size // 2]))
+    every = draw(st.sampled_from([4, 8, 1000]))
+    heads = tuple(8 * ((number + 1) % every == 0) for number in range(layers))
+    states = layers * draw(st.integers(1, 8)) * MIB
+    return headers([(size, experts)] * layers, heads, states=states, **draw(surroundings()))
+
+
+@st.composite
+def sliding_headers(draw: st.DrawFn) -> Facts:
+    """Draw models whose layers with a window are of other sizes, and have other KV heads, than every sixth layer."""
+    layers, size = draw(st.integers(1, 62)), draw(st.integers(2, 1000)) * MIB
+    narrow, wide = draw(st.sampled_from([(16, 2), (8, 4), (4, 1)]))
+    whole = [(number + 1) % 6 == 0 for number in range(layers)]
+    blocks = [(size if each else size * 4 // 5, 0) for each in whole]
+    return headers(blocks, tuple(wide if each else narrow for each in whole), **draw(surroundings()))
+
+
+@st.composite
+def embedding_headers(draw: st.DrawFn) -> Facts:
+    """Draw small models that only embed, often trained for less than 2,048 tokens and without an output."""
+    layers = draw(st.integers(1, 30))
+    facts = headers([(draw(st.integers(1, 200)) * MIB, 0)] * layers, (12,) * layers, **draw(surroundings()))
+    return replace(facts, context_length=draw(st.sampled_from([128, 512, 8192])))
+
+
+@st.composite
+def surroundings(draw: st.DrawFn) -> dict[str, int]:
+    """Draw the table of tokens, and the context that a model was trained for."""
+    vocabulary = draw(st.sampled_from([32_000, 151_936, 262_144]))
+    embedding = draw(st.integers(1, 2000)) * MIB
+    return {
+        "vocabulary": vocabulary,
+        "embedding": embedding,
+        "context": draw(st.sampled_from([2048, 8192, 131_072, 1 << 20])),
+    }
+
+
+KINDS = [dense_headers(), expert_headers(), hybrid_headers(), sliding_headers(), embedding_headers()]
+
+
 @st.composite
 def models(draw: st.DrawFn) -> ModelSizes:
-    """Draw dense models, experts, states beside attention, windows, and models that only embed."""
-    layers = draw(st.integers(1, 60))
-    kinds = []
-    for _ in range(draw(st.integers(1, 3))):
-        weights = draw(st.integers(1, 2000)) * MIB
-        part = draw(st.sampled_from([0, 0, 50, 90]))
-        cells = SequenceBytes(draw(st.sampled_from([0, 512, 4096, 16_384])), draw(st.sampled_from([0, 0, 4 * MIB])))
-        kinds.append(Slot(weights, experts=weights * part // 100, cells=cells))
-    blocks = [kinds[number % len(kinds)] for number in range(layers)]
-    embedding = draw(st.integers(1, 2000)) * MIB
-    return ModelSizes(
-        slots=(*blocks, Slot(embedding)),
-        embedding=embedding,
-        buffers=draw(st.integers(10, 600)) * MIB,
-        trained_context=draw(st.sampled_from([512, 2048, 8192, 131_072, 1 << 20])),
-    )
+    """Draw one kind of model after the other, in each type of the KV cache."""
+    facts, kv_type = draw(st.one_of(KINDS)), draw(st.sampled_from(get_args(KvType)))
+    return ModelSizes.of(sizes_of([facts], ModelSettings(Path("m.gguf"), kv_type=kv_type)))
 
 
 @st.composite
@@ -159,11 +252,12 @@ def machines(draw: st.DrawFn) -> Machine:
     """Draw hosts of 4 to 512 GB with up to four unequal devices, or one that shares the host's memory."""
     host = draw(st.integers(4, 512)) * GIB
     if draw(st.integers(0, 5)) == 0:
-        return Machine(host, (Device("Metal", draw(st.integers(1, host)), host, shared=True),))
+        return Machine(host, (Device("Metal", host * draw(st.integers(1, 100)) // 100, host, shared=True),))
     devices = []
     for number in range(draw(st.integers(0, 4))):
         total = draw(st.integers(1, 96)) * GIB
-        devices.append(Device(f"CUDA{number}", draw(st.integers(0, total)), total))
+        # In percent, because most draws of a large range are small, and nearly all devices would be full.
+        devices.append(Device(f"CUDA{number}", total * draw(st.integers(0, 100)) // 100, total))
     return Machine(host, tuple(devices))
 
 
@@ -237,6 +331,43 @@ def test_weights_on_devices_and_host_add_up_and_a_plan_takes_no_more_than_it_say
     assert all(taken <= said for taken, said in zip(one, found.device_bytes, strict=True))
 
 
+FIGURES: list[dict[str, int]] = [
+    {},
+    {"sequences": 16},
+    {"context_tokens": 4096},
+    {"context_tokens": 4096, "sequences": 4},
+]
+
+
+@settings(derandomize=True, deadline=None, max_examples=500)
+@given(models(), machines(), st.sampled_from(FIGURES))
+def test_no_device_lacks_memory_for_the_sequences_that_are_declared_after_the_weights_were_loaded(
+    sizes: ModelSizes, machine: Machine, figures: dict[str, int]
+) -> None:
+    found = plan(sizes, machine, **figures)
+    assume(isinstance(found, Placement) and found.gpu_layers)
+    assert isinstance(found, Placement)
+    on_devices, _ = weights_of(sizes, found)
+    left = [
+        structs.replace(each, free=each.free - size) for each, size in zip(machine.devices, on_devices, strict=True)
+    ]
+    need = Need(
+        sequence_bytes=SequenceBytes.together(slot.cells for slot in sizes.slots),
+        free_bytes=cells_room(sizes, found, Machine(machine.host_free, tuple(left)), 0.25),
+        total_bytes=machine.host_free,
+        trained_context=sizes.trained_context,
+        policy="memory",
+        curve=Curve({}, {}),
+        max_itl=1.0,
+        part=1.0,
+        **figures,
+    )
+    declared = declare(need)
+    taken = device_bytes(sizes, found, declared.sequences, declared.context_tokens)
+    for size, device in zip(taken, machine.devices, strict=True):
+        assert size <= max(0, device.free - reserve_of(device))
+
+
 def test_the_smallest_room_of_a_device_decides_how_many_cells_there_are() -> None:
     sizes = dense()
     devices = (gpu(6), gpu(3, "CUDA1"))
@@ -248,7 +379,9 @@ def test_the_smallest_room_of_a_device_decides_how_many_cells_there_are() -> Non
     )
     room = cells_room(sizes, placement, Machine(64 * GIB, left), 0.25)
     layers = [count - (device == 1) for device, count in enumerate(placement.slots)]
-    assert room == int(min(GIB * 32 / layers[0], GIB / 2 * 32 / layers[1]))
+    # The mask of a batch is whole on each of them.
+    mask = SequenceBytes(1).mask(placement.tokens)
+    assert room == int(min((GIB - mask) * 32 / layers[0], (GIB / 2 - mask) * 32 / layers[1])) + mask
     on_host = cells_room(sizes, planned(sizes), Machine(8 * GIB), 0.25)
     assert on_host == 2 * GIB
 
