@@ -2,8 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -12,6 +12,7 @@ from car_daemon.engines.checked_files import CheckedFiles
 from car_daemon.engines.health_check import HealthLimits
 from car_daemon.engines.life import EngineLife, EngineListener
 from car_daemon.engines.link import Engine, Launcher
+from car_daemon.engines.load_order import LoadOrder
 from car_daemon.engines.restart_policy import RestartLimits, RestartPolicy
 from car_daemon.gguf.invalid import InvalidModel, Reason
 from car_daemon.host.devices import CPU, overlap
@@ -40,7 +41,7 @@ class SupervisionLimits(Struct, frozen=True, kw_only=True):
 
 
 class EngineSupervisor:
-    """Keeps the engine of one replica up; each of its lives has a number that no other engine of the daemon has.
+    """Keeps the engine of one replica up; each of its lives has a number, and a turn to load, of the daemon's `order`.
 
     `check` returns the facts of the model's files; raises InvalidModel for files that must not reach an engine.
     """
@@ -52,7 +53,7 @@ class EngineSupervisor:
         launch: Launcher,
         listener: EngineListener,
         *,
-        numbers: Iterator[int],
+        order: LoadOrder,
         clock: Callable[[], float],
         limits: SupervisionLimits | None = None,
         check: Callable[[ModelSettings], Sequence["Facts"]] = check_files,
@@ -61,13 +62,14 @@ class EngineSupervisor:
         self._replica = replica
         self._launch = launch
         self._listener = listener
-        self._numbers = numbers
+        self._order = order
         self._clock = clock
         self._limits = limits or SupervisionLimits()
         self._files = CheckedFiles(entry, replica, check, self._limits.settle_s)
         self._restarts = RestartPolicy(self._limits.restarts)
         self._task: asyncio.Task[None] | None = None
         self._life: EngineLife | None = None  # the present one, or the last
+        self._turn = ExitStack()  # of the load that is under way
 
     def __repr__(self) -> str:
         return f"<EngineSupervisor of {self._entry.name}: {self._replica!r} {self._life!r} {self._restarts!r}>"
@@ -95,6 +97,7 @@ class EngineSupervisor:
 
     def loaded(self, number: int, link: Engine, ready: Ready) -> None:
         """Have the replica served, unless its model drains: then it goes as soon as the other replicas are idle."""
+        self._turn.close()
         self._restarts.ready()
         if self._entry.state == "draining":
             return
@@ -168,17 +171,10 @@ class EngineSupervisor:
         self._entry.refresh(self._replica)
         try:
             facts = await self._files.check()
-            self._life = life = EngineLife(
-                next(self._numbers),
-                self._entry,
-                self._replica,
-                self,
-                self._listener,
-                limits=self._limits.health,
-                clock=self._clock,
-            )
-            load = load_of(self._entry, self._replica, facts, self._files.draft, packed=self._restarts.packed)
-            status = await life.run(self._launch, load)
+            with await self._order.turn(self._entry, self._replica) as self._turn:
+                self._life = life = self._new_life()
+                load = load_of(self._entry, self._replica, facts, self._files.draft, packed=self._restarts.packed)
+                status = await life.run(self._launch, load)
         except InvalidModel as invalid:
             missing = invalid.reason is Reason.NOT_DOWNLOADED
             self.load_failed(str(invalid), **({"run": self._entry.settings.pull} if missing else {}))
@@ -200,6 +196,17 @@ class EngineSupervisor:
         if self._replica.state == "loading" and not life.overwritten and not life.cut:
             self._died_loading(life, status, ending)
         return ending
+
+    def _new_life(self) -> EngineLife:
+        return EngineLife(
+            self._order.next_number(),
+            self._entry,
+            self._replica,
+            self,
+            self._listener,
+            limits=self._limits.health,
+            clock=self._clock,
+        )
 
     def _died_loading(self, life: EngineLife, status: int, ending: str) -> None:
         """Fail the load where an earlier one died alike; else the next engine tries, perhaps packing otherwise."""

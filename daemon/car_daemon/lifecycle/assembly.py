@@ -5,7 +5,6 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from car_daemon.config.settings import Config
@@ -14,6 +13,7 @@ from car_daemon.connections.server import Server
 from car_daemon.engines.auto_device import AutoDevice
 from car_daemon.engines.cores_watch import CoresWatch
 from car_daemon.engines.link import Launcher, launch
+from car_daemon.engines.load_order import LoadOrder
 from car_daemon.engines.replica_set import ReplicaSet
 from car_daemon.engines.supervisor import EngineSupervisor, SupervisionLimits
 from car_daemon.host.cores import read_cores
@@ -117,7 +117,7 @@ class Assembly:
         self._control = control
         self._clock = seams.clock
         self._limits = within_descriptors(config.limits)
-        self._engine_numbers = count(1)
+        self._load_order = LoadOrder()
 
     # Requests.
 
@@ -214,7 +214,7 @@ class Assembly:
             replica,
             self._cluster_launcher(entry, replica) if replica.placed else self._seams.launcher,
             self.inference.events,
-            numbers=self._engine_numbers,
+            order=self._load_order,
             clock=self._clock,
             limits=self._seams.limits,
         )

@@ -4,7 +4,6 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from msgspec import Struct, structs
 from car_daemon.engines.circuit_breaker import CircuitLimits
 from car_daemon.engines.health_check import HealthLimits
 from car_daemon.engines.link import Engine
+from car_daemon.engines.load_order import LoadOrder
 from car_daemon.engines.restart_policy import RestartLimits
 from car_daemon.engines.supervisor import UNSUPERVISED, EngineSupervisor, SupervisionLimits, load_of
 from car_daemon.gguf.invalid import InvalidModel, Reason
@@ -79,7 +79,7 @@ class FakeEngine:
 class World:
     """One model, its engines in order, and the events that its listener received."""
 
-    def __init__(self, check: Check, refuse_launch: bool) -> None:
+    def __init__(self, check: Check, refuse_launch: bool, order: LoadOrder | None = None) -> None:
         self.now = 0.0
         self.clock: Callable[[], float] = lambda: self.now
         self.events: list[str] = []
@@ -94,7 +94,7 @@ class World:
             self.replica,
             self.launch,
             self,
-            numbers=count(1),
+            order=order or LoadOrder(),
             clock=lambda: self.clock(),
             limits=LIMITS,
             check=check,
@@ -128,9 +128,16 @@ class World:
 
 
 @asynccontextmanager
-async def supervised(check: Check = lambda _: [], *, refuse_launch: bool = False) -> AsyncIterator[World]:
+async def supervised(
+    check: Check = lambda _: [],
+    *,
+    refuse_launch: bool = False,
+    device: str = "cpu",
+    order: LoadOrder | None = None,
+) -> AsyncIterator[World]:
     """A supervisor at work; every wait has a limit."""
-    world = World(check, refuse_launch)
+    world = World(check, refuse_launch, order)
+    world.replica.device = device
     async with asyncio.timeout(10):
         world.supervisor.start()
         yield world
@@ -145,6 +152,44 @@ async def test_an_engine_that_died_is_followed_by_another() -> None:
         second = await world.next_engine()
         assert isinstance(second.sent[0], Load)
         assert (world.entry.state, world.replica.restarts, world.events) == ("loading", 1, ["ready", "lost"])
+
+
+async def test_engines_of_two_models_that_died_together_load_onto_their_gpu_one_after_the_other() -> None:
+    order = LoadOrder()
+    async with supervised(device="gpu", order=order) as one, supervised(device="gpu", order=order) as other:
+        first = await one.next_engine()
+        first.receive(READY)
+        second = await other.next_engine()
+        second.receive(READY)
+        first.die()
+        again = await one.next_engine()
+        second.die()
+        await other.becomes("loading")
+        await asyncio.sleep(0.01)  # nothing announces what does not happen
+        assert other.engines.empty()
+        again.receive(LoadFailed("a fixed text"))
+        (await other.next_engine()).receive(READY)
+        assert (one.entry.state, other.entry.state) == ("failed", "ready")
+
+
+async def test_an_engine_on_the_cpu_loads_while_another_one_loads_onto_a_gpu() -> None:
+    order = LoadOrder()
+    async with supervised(device="gpu", order=order) as one, supervised(order=order) as other:
+        await one.next_engine()
+        (await other.next_engine()).receive(READY)
+        assert (one.entry.state, other.entry.state) == ("loading", "ready")
+
+
+async def test_a_model_that_is_stopped_while_it_waits_for_its_turn_gives_it_to_the_next_one() -> None:
+    order = LoadOrder()
+    async with supervised(device="gpu", order=order) as one, supervised(device="gpu", order=order) as other:
+        loading = await one.next_engine()
+        await asyncio.sleep(0)
+        await other.supervisor.stop()
+        loading.receive(READY)
+        other.supervisor.start()
+        (await other.next_engine()).receive(READY)
+        assert other.entry.state == "ready"
 
 
 @pytest.mark.parametrize(
