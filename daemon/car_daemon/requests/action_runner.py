@@ -100,25 +100,26 @@ class ActionRunner:
 
     def _prepare(self, answer: PendingAnswer, engine: int) -> list[Action]:
         """Send an engine the prompt of a request, unless it has it from another request for the same prompt."""
-        forms = answer.siblings.prepared
+        forms = answer.siblings.forms
         if engine not in forms:
             if forms:
                 self._forget(answer, besides=engine)
-            forms[engine] = None
-            self._engines.send(engine, answer.as_prepare())
+            forms[engine] = answer.as_prepare()
+            self._engines.send(engine, forms[engine])
         message = forms[engine]
-        if message is None:
+        if not isinstance(message, frames.Prepared):
             return []
         prompt = answer.prepared(message, routed=self._scheduler.gate.replicas(answer.request.model) > 1)
         return self._scheduler.prepared(answer.request.key, prompt, self._clock())
 
     def _forget(self, answer: PendingAnswer, *, besides: int | None) -> None:
-        """Have the other engines that prepared a prompt with images drop these; they would prepare it anew."""
-        forms = answer.siblings.prepared
-        for engine, message in list(forms.items()):
-            if engine != besides and (message is None or message.images):
+        """Have the other engines that this request was sent to drop its images; they would prepare the prompt anew."""
+        forms, key = answer.siblings.forms, answer.request.key
+        for engine, form in list(forms.items()):
+            needless = not isinstance(form, frames.Prepared) or bool(form.images)
+            if engine != besides and form.key == key and needless:
                 del forms[engine]
-                self._engines.send(engine, frames.Forget(answer.request.key))
+                self._engines.send(engine, frames.Forget(key))
 
     def _fail(self, answer: PendingAnswer, reason: str, data: dict[str, Any]) -> list[Action]:
         """Send a terminal error, and end the other requests for the same prompt.

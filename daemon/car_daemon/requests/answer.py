@@ -56,7 +56,8 @@ class Siblings(Struct, eq=False):
     """
 
     keys: Sequence[int]
-    prepared: dict[int, frames.Prepared | None] = {}  # by the engine that was sent the prompt; None before its reply
+    # By the engine that was sent the prompt: that frame, then its reply.
+    forms: dict[int, frames.Prepare | frames.PrepareTexts | frames.Prepared] = {}
     failed: bool = False
 
 
@@ -78,7 +79,7 @@ class PendingAnswer(Protocol):
         """Return the error that its engine, whose sequences have this context, ended it with."""
         ...
 
-    def as_prepare(self) -> frames.ToEngine:
+    def as_prepare(self) -> frames.Prepare | frames.PrepareTexts:
         """Return the frame that prepares the request."""
         ...
 

@@ -114,7 +114,7 @@ class EngineEvents:
         answer = self._answer_by(engine, message.key)
         if answer is None:
             return
-        answer.siblings.prepared[engine] = message
+        answer.siblings.forms[engine] = message
         prepared = [each for key in answer.siblings.keys if (each := self._answer_by(engine, key)) is not None]
         routed, now = self._scheduler.gate.replicas(answer.request.model) > 1, self._clock()
         for each in prepared:

@@ -144,9 +144,7 @@ class GenerationAnswer:
         namespace = self._options.namespace
         blocks = blocks_of(message.tokens, namespace) if routed and namespace is not None else ()
         room = min(message.max_tokens, _OPEN_ENDED_ROOM) if message.open_ended else message.max_tokens
-        # The encoder keeps the images of several answers to a prompt under the key of one of them.
-        ahead = bool(message.images) and len(self.siblings.keys) == 1
-        return Prompt(self.prompt_tokens, room, blocks, ahead)
+        return Prompt(self.prompt_tokens, room, blocks, bool(message.images))
 
     def as_run(self) -> frames.Run:
         """Return the frame that runs the request from its beginning; the output of a dead engine is dropped."""

@@ -1,5 +1,6 @@
 """Several answers to one prompt: prepared once, leased one by one, one result, and one error for all of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -11,7 +12,9 @@ from car_daemon.ipc.frames import (
     End,
     Extra,
     Fault,
+    Forget,
     Halt,
+    ImageSlot,
     Prepare,
     Prepared,
     Refused,
@@ -107,10 +110,10 @@ class World:
     def sent(self, kind: type[S], engine: int = 1) -> list[S]:
         return [frame for frame in self.links[engine].sent if isinstance(frame, kind)]
 
-    def prepare(self, engine: int = 1) -> None:
+    def prepare(self, engine: int = 1, images: Sequence[ImageSlot] = ()) -> None:
         """Answer the last prompt that an engine was sent."""
         key = self.sent(Prepare, engine)[-1].key
-        self.inference.events.frame_received(engine, Prepared(key, PROMPT, 8))
+        self.inference.events.frame_received(engine, Prepared(key, PROMPT, 8, images=list(images)))
 
     def step(self, *keys: int, text: str = "x", engine: int = 1, extra: Extra | None = None) -> None:
         """Sample a token of some requests."""
@@ -420,3 +423,55 @@ def test_a_stream_that_lost_a_part_of_one_answer_is_lost_once() -> None:
     world.step(2)
     world.inference.events.engine_lost(1)
     assert (client.reasons, client.errors[0].started, world.idle) == (["engine_lost"], True, True)
+
+
+IMAGES = [ImageSlot(0, 20, b"file")]
+
+
+def on_two_engines() -> tuple[World, Client]:
+    """Submit a request for 3 answers with an image to two engines of one sequence; the first one has encoded it."""
+    world = World(sequences=1)
+    world.start_engine(2)
+    client = world.infer(prepared=False)
+    world.prepare(1, IMAGES)
+    return world, client
+
+
+def test_the_image_of_several_answers_is_encoded_by_a_second_engine_before_it_leases_a_sequence() -> None:
+    world, client = on_two_engines()
+    assert world.running == [1]
+    assert [each.key for each in world.sent(Prepare, 2)] == [2]
+    assert (world.sent(Run, 2), world.scheduler.gate.available("m")) == ([], 1)
+    world.prepare(2, IMAGES)
+    assert [run.key for run in world.sent(Run, 2)] == [2]
+    world.end(2, engine=2)
+    world.end(1)
+    third = 1 if world.running == [1, 3] else 2
+    world.end(3, engine=third)
+    assert (len(client.texts), world.idle) == (3, True)
+    # Each engine has encoded it once, and the rows of both were used.
+    assert [len(world.sent(Prepare, engine)) for engine in (1, 2)] == [1, 1]
+    assert [world.sent(Forget, engine) for engine in (1, 2)] == [[], []]
+
+
+def test_several_answers_that_are_cancelled_leave_no_image_with_either_engine() -> None:
+    world, client = on_two_engines()
+    world.inference.cancel(1)
+    assert (client.reasons, world.idle) == (["cancelled"], True)
+    assert Forget(2) in world.sent(Forget, 2)
+
+
+def test_an_answer_that_moves_leaves_the_image_of_the_others_where_it_is() -> None:
+    world = World(sequences=1)
+    busy = world.infer(n=1)
+    world.infer(prepared=False)
+    world.prepare(1, IMAGES)
+    world.start_engine(2)
+    assert [each.key for each in world.sent(Prepare, 2)] == [2]
+    world.prepare(2, IMAGES)
+    assert [run.key for run in world.sent(Run, 2)] == [2]
+    assert world.sent(Forget) == [Forget(2)]
+    world.end(1)
+    assert len(busy.results) == 1
+    assert world.running == [1, 3]
+    assert world.sent(Forget) == [Forget(2)]
