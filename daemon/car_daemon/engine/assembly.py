@@ -32,7 +32,8 @@ from car_daemon.engine.prompt.constraints import OutputConstraints
 from car_daemon.engine.prompt.context_limit import ContextLimit
 from car_daemon.engine.prompt.conversation import Conversations
 from car_daemon.engine.prompt.job_progress import JobProgress
-from car_daemon.engine.prompt.preparer import Preparer, QueuedJob, TokenizerThread
+from car_daemon.engine.prompt.jobs import Jobs
+from car_daemon.engine.prompt.preparer import Preparer, TokenizerThread
 from car_daemon.engine.prompt.rerank_prompt import RerankPrompt
 from car_daemon.engine.prompt.text_inputs import TextInputs
 from car_daemon.engine.runner.commands import Commands
@@ -46,7 +47,7 @@ from car_daemon.engine.storage import open_store
 from car_daemon.engine.stored.cell_store import CellStore
 from car_daemon.host.cores import usable_cpus
 from car_daemon.ipc.frames import FromEngine, Heartbeat, Load, Ready, RunningJob, Warned
-from car_daemon.ipc.inbox import Forgotten, Inbox
+from car_daemon.ipc.inbox import Inbox
 from car_daemon.ipc.types import DAMAGED_IMAGE
 
 # Target time of a chunk without decoders; it bounds the delay of the next arrival or a cancel.
@@ -88,9 +89,8 @@ class Assembly:
     def __init__(
         self,
         load: Load,
-        jobs: Inbox[QueuedJob],
+        jobs: Jobs,
         job: JobProgress,
-        forgotten: Forgotten,
         commands: Commands,
         send: Callable[[FromEngine], None],
         progress: Callable[[float], None],
@@ -99,7 +99,6 @@ class Assembly:
         self._load = load
         self._jobs = jobs
         self._job = job
-        self._forgotten = forgotten
         self._commands = commands
         self._send = send
         self._loaded = LoadedModel(load, job, send, progress, backend)
@@ -118,7 +117,6 @@ class Assembly:
         tokenizer = TokenizerThread(
             self._preparer().answer,
             self._jobs,
-            self._forgotten,
             self._job,
             self._send,
             self._commands.put,

@@ -19,7 +19,7 @@ from car_daemon.engine.backend import Backend, ggml_backend
 from car_daemon.engine.confinement import confine, confine_loaded
 from car_daemon.engine.memory_limits import STACK_BYTES
 from car_daemon.engine.prompt.job_progress import JobProgress
-from car_daemon.engine.prompt.preparer import QueuedJob
+from car_daemon.engine.prompt.jobs import Jobs, QueuedJob
 from car_daemon.engine.runner.commands import Commands
 from car_daemon.engine.runner.idle_storing import StoreAll
 from car_daemon.host.process_limits import return_blocks
@@ -48,7 +48,6 @@ from car_daemon.ipc.frames import (
     Tokenize,
     Warned,
 )
-from car_daemon.ipc.inbox import Forgotten, Inbox
 from car_daemon.ipc.types import ENGINE_FAILED
 from car_daemon.telemetry.defects import dump_stacks_on_signal
 from car_daemon.telemetry.error_location import named
@@ -113,10 +112,9 @@ class EngineProcess:
         self._backend = backend
         self._sender = FrameSender(daemon)
         self._reader = FrameReader()
-        self._jobs: Inbox[QueuedJob] = Inbox()
+        self._jobs = Jobs()
         self._job = JobProgress()
         self._commands = Commands()
-        self._forgotten = Forgotten()
         self._engine: Assembled | None = None  # None until the model is loaded.
         self._sandbox: list[str] = []  # the means in force since the load began
 
@@ -163,7 +161,7 @@ class EngineProcess:
                 case PrepareTexts() | Tokenize() | Detokenize():
                     self._jobs.put(QueuedJob(message, len(body)))
                 case Forget():
-                    self._forgotten.add(message.key)
+                    self._jobs.forget(message.key)
                     self._commands.put(message)
                     self._commands.expected.drop(message.key)
                 case FindDevices():
@@ -197,7 +195,7 @@ class EngineProcess:
         send = self._sender.send
         try:
             engine = Assembly(
-                load, self._jobs, self._job, self._forgotten, self._commands, send, in_steps(send), self._backend()
+                load, self._jobs, self._job, self._commands, send, in_steps(send), self._backend()
             ).assembled()
         except ModelError as error:
             send(LoadFailed(str(error)))

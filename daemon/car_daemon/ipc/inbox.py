@@ -6,24 +6,6 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Forgotten:
-    """Keys of cancelled jobs; added by the intake thread, read by the tokenizer thread."""
-
-    def __init__(self) -> None:
-        self._keys: set[int] = set()
-
-    def add(self, key: int) -> None:
-        """Add the key of a cancelled job, which may be done already."""
-        self._keys.add(key)
-
-    def __contains__(self, key: int) -> bool:
-        return key in self._keys
-
-    def clear(self) -> None:
-        """Drop all keys, once the queue of jobs is empty."""
-        self._keys.clear()
-
-
 class Inbox(Generic[T]):
     """A queue of commands that one thread receives in bulk."""
 

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Callable, Collection
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from car_daemon.engine.batching.reuse.expected import Expected, cells_of
 from car_daemon.engine.images.ahead import EncodeAhead
@@ -11,6 +11,7 @@ from car_daemon.engine.prompt.context_limit import ContextLimit
 from car_daemon.engine.prompt.conversation import Conversations, Prompt
 from car_daemon.engine.prompt.fill_prompt import FillTokens, Vocabulary, fill_prompt
 from car_daemon.engine.prompt.job_progress import JobProgress
+from car_daemon.engine.prompt.jobs import Job, Jobs, QueuedJob
 from car_daemon.engine.prompt.text_inputs import TextInputs
 from car_daemon.ipc.frames import (
     Counted,
@@ -25,19 +26,9 @@ from car_daemon.ipc.frames import (
     TokenIds,
     Tokenize,
 )
-from car_daemon.ipc.inbox import Forgotten, Inbox
 from car_daemon.ipc.refusal import Refusal
 from car_daemon.telemetry.error_location import named
 from car_protocol.sampling import Sampling
-
-Job = Prepare | PrepareTexts | Tokenize | Detokenize
-
-
-class QueuedJob(NamedTuple):
-    """A job, and the bytes of the frame in which it came."""
-
-    job: Job
-    size: int
 
 
 class Tokenizer(Vocabulary, Protocol):
@@ -64,8 +55,7 @@ class TokenizerThread:
     def __init__(
         self,
         answer: Callable[[Job], FromEngine],
-        inbox: Inbox[QueuedJob],
-        forgotten: Forgotten,
+        inbox: Jobs,
         progress: JobProgress,
         send: Callable[[FromEngine], None],
         command: Callable[[EncodeAhead | Forget], None],
@@ -75,7 +65,6 @@ class TokenizerThread:
         self._answer = answer
         self._inbox = inbox
         self._progress = progress
-        self._forgotten = forgotten
         self._send = send
         self._command = command  # the loop
 
@@ -86,25 +75,27 @@ class TokenizerThread:
 
     def turn(self, jobs: list[QueuedJob]) -> None:
         """Answer the jobs that are still wanted, in order."""
-        for job, size in jobs:
-            if job.key in self._forgotten:
-                continue
-            with self._progress.doing(size, job.key):
-                answer = self._answer(job)
-            if isinstance(job, Prepare) and isinstance(answer, Prepared) and job.namespace is not None:
-                self._expected.note(job.key, answer.tokens, cells_of(job.namespace, job.adapters))
-            if isinstance(job, Prepare) and isinstance(answer, Prepared) and answer.images:
-                self._encode(EncodeAhead(job, answer))
-            else:
-                self._send(answer)
-        if self._inbox.empty:
-            self._forgotten.clear()
+        for queued in jobs:
+            if queued.wanted:
+                self._do(queued)
+            self._inbox.done(queued)
 
-    def _encode(self, ahead: EncodeAhead) -> None:
-        self._command(ahead)
-        if ahead.key in self._forgotten:
+    def _do(self, queued: QueuedJob) -> None:
+        job = queued.job
+        with self._progress.doing(queued.size, job.key):
+            answer = self._answer(job)
+        if not isinstance(job, Prepare) or not isinstance(answer, Prepared):
+            self._send(answer)
+            return
+        if job.namespace is not None:
+            self._expected.note(job.key, answer.tokens, cells_of(job.namespace, job.adapters))
+        if not answer.images:
+            self._send(answer)
+            return
+        self._command(EncodeAhead(job, answer))
+        if not queued.wanted:
             # It was forgotten meanwhile, and the loop may have received that first.
-            self._command(Forget(ahead.key))
+            self._command(Forget(job.key))
 
 
 class Preparer:

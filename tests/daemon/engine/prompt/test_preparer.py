@@ -20,7 +20,8 @@ from car_daemon.engine.prompt.conversation import Conversations
 from car_daemon.engine.prompt.fill_prompt import FillTokens
 from car_daemon.engine.prompt.image_prompt import Counts, ImagePrompt
 from car_daemon.engine.prompt.job_progress import JobProgress
-from car_daemon.engine.prompt.preparer import Job, Preparer, QueuedJob, TokenizerThread
+from car_daemon.engine.prompt.jobs import Job, Jobs, QueuedJob
+from car_daemon.engine.prompt.preparer import Preparer, TokenizerThread
 from car_daemon.engine.prompt.template import Rendered
 from car_daemon.engine.prompt.text_inputs import TextInputs
 from car_daemon.ipc.frames import (
@@ -39,7 +40,6 @@ from car_daemon.ipc.frames import (
     TokenIds,
     Tokenize,
 )
-from car_daemon.ipc.inbox import Forgotten, Inbox
 from car_daemon.ipc.refusal import Refusal
 from car_daemon.ipc.types import Tags
 from car_protocol.conversation import Function, ImagePart, Message, NamedTool, TextPart, Tool, ToolChoice
@@ -324,43 +324,62 @@ def no_command(command: object) -> None:
     raise AssertionError(command)
 
 
-def test_jobs_are_answered_in_order() -> None:
+def tokenize(key: int, text: str) -> QueuedJob:
+    return QueuedJob(Tokenize(key, text, False, False), 9)
+
+
+def answers_to(jobs: Jobs) -> list[FromEngine]:
+    """Do the jobs that are queued; return their answers."""
     answers: list[FromEngine] = []
-    thread = TokenizerThread(
-        preparer().answer, Inbox(), Forgotten(), JobProgress(), answers.append, no_command, Expected()
-    )
-    thread.turn([QueuedJob(Tokenize(1, "a", False, False), 9), QueuedJob(Detokenize(2, [98], special=False), 9)])
-    assert answers == [TokenIds(1, [97]), PlainText(2, "b")]
+    thread = TokenizerThread(preparer().answer, jobs, JobProgress(), answers.append, no_command, Expected())
+    thread.turn(jobs.receive(wait=False))
+    return answers
+
+
+def test_jobs_are_answered_in_order() -> None:
+    jobs = Jobs()
+    jobs.put(tokenize(1, "a"))
+    jobs.put(QueuedJob(Detokenize(2, [98], special=False), 9))
+    assert answers_to(jobs) == [TokenIds(1, [97]), PlainText(2, "b")]
 
 
 def test_a_forgotten_job_is_not_done() -> None:
-    forgotten = Forgotten()
-    answers: list[FromEngine] = []
-    forgotten.add(1)
-    jobs = [QueuedJob(Tokenize(key, text, False, False), 9) for key, text in ((1, "a"), (2, "b"))]
-    TokenizerThread(preparer().answer, Inbox(), forgotten, JobProgress(), answers.append, no_command, Expected()).turn(
-        jobs
-    )
-    assert answers == [TokenIds(2, [98])]
+    jobs = Jobs()
+    jobs.put(tokenize(1, "a"))
+    jobs.put(tokenize(2, "b"))
+    jobs.forget(1)
+    assert answers_to(jobs) == [TokenIds(2, [98])]
+
+
+@pytest.mark.parametrize("was_done", [False, True])
+def test_a_request_that_was_forgotten_and_comes_again_is_answered(was_done: bool) -> None:
+    jobs = Jobs()
+    jobs.put(tokenize(1, "a"))
+    if was_done:
+        answers_to(jobs)
+    jobs.forget(1)
+    jobs.put(tokenize(1, "b"))
+    assert answers_to(jobs) == [TokenIds(1, [98])]
 
 
 @pytest.mark.parametrize("forgotten_meanwhile", [False, True])
 def test_a_prompt_with_images_goes_to_the_loop_which_answers_once_they_are_encoded(forgotten_meanwhile: bool) -> None:
-    forgotten = Forgotten()
+    jobs = Jobs()
     commands: list[EncodeAhead | Forget] = []
     job = prepare("a picture")
     prepared = Prepared(job.key, b"", 1, images=[ImageSlot(0, 1, b"file")])
 
     def answer(_: Job) -> FromEngine:
         if forgotten_meanwhile:
-            forgotten.add(job.key)
+            jobs.forget(job.key)
         return prepared
 
     def no_answer(message: FromEngine) -> None:
         raise AssertionError(message)
 
-    thread = TokenizerThread(answer, Inbox(), forgotten, JobProgress(), no_answer, commands.append, Expected())
-    thread.turn([QueuedJob(job, 9)])
+    thread = TokenizerThread(answer, jobs, JobProgress(), no_answer, commands.append, Expected())
+    jobs.put(QueuedJob(job, 9))
+    thread.turn(jobs.receive(wait=False))
     dropped = [Forget(job.key)] if forgotten_meanwhile else []
     assert commands == [EncodeAhead(job, prepared), *dropped]
 
@@ -374,9 +393,8 @@ def test_the_age_of_a_job_is_reported_with_its_size_and_its_request() -> None:
         reports.append(progress.running())
         return TokenIds(job.key, [])
 
-    TokenizerThread(answer, Inbox(), Forgotten(), progress, lambda _: None, no_command, Expected()).turn(
-        [QueuedJob(Tokenize(7, "a", False, False), 12)]
-    )
+    thread = TokenizerThread(answer, Jobs(), progress, lambda _: None, no_command, Expected())
+    thread.turn([QueuedJob(Tokenize(7, "a", False, False), 12)])
     assert (reports, progress.running()) == ([RunningJob(2500.0, 12, 7)], None)
 
 
