@@ -16,6 +16,10 @@ PIP_INSTALL := CFLAGS="$(CFLAGS) $(FP16_FLAG)" CXXFLAGS="$(CXXFLAGS) $(AMX_FLAGS
 # Decodes a little: its exit code is above 128 where llama.cpp crashes on this CPU.
 TRIAL := $(BIN)/python -m car_daemon.engine.trial daemon/car_daemon/guide/guide.gguf
 
+# Two processes for the tests. Those of a file share one, because they share daemons; files with the longest tests
+# come early in the alphabet's order.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
+
 # Tests without llama.cpp and without a daemon.
 FAST := tests/test_*.py tests/protocol tests/daemon tests/tools --ignore tests/daemon/engine/llama --hypothesis-profile quick
 
@@ -73,11 +77,12 @@ real-model: .venv/engineless ## fetch SmolLM2-135M-Instruct (98 MB, Apache-2.0) 
 	$(BIN)/python -m tools.real_model
 
 test: install ## the whole suite
-	$(BIN)/python -m pytest -m "not slow"
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest $(TWO) -m "not slow and not alone"
+	$(BIN)/python -m pytest $(TWO) -m "slow and not alone"
+	$(BIN)/python -m pytest -m alone
 
 fast: .venv/engineless ## tests without llama.cpp and without a daemon, in seconds
-	$(BIN)/python -m pytest -q -m "not slow" $(FAST)
+	$(BIN)/python -m pytest -q $(TWO) -m "not slow and not alone" $(FAST)
 
 cover: install ## the fast tests with coverage; the report is htmlcov/index.html
 	$(BIN)/python -m pip install --quiet --group cover
