@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import uvloop
+
 from car_daemon.config.settings import Flags, load_config
 from car_daemon.host.file_identity import content_of
 from car_daemon.ipc.codec import FrameReader, encode_frame
@@ -84,7 +86,7 @@ def card(path: str, file: str) -> None:
     config = load_config(Flags(socket=path, config=file))
     own = OwnSocket(config.socket)
     try:
-        asyncio.run(Daemon(config, Sockets(own), Seams(placer=(sys.executable, __file__))).run())
+        uvloop.run(Daemon(config, Sockets(own), Seams(placer=(sys.executable, __file__))).run())
     finally:
         own.close()
 
