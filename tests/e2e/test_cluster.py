@@ -6,17 +6,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from car_daemon.guide import PATH
-from tests.e2e.support import KNOWN, LONG, ROOT, Daemon, RawClient, configured, endless, greedy, is_gone
+from tests.e2e.placed import big, placed, until_up
+from tests.e2e.support import KNOWN, LONG, ROOT, Daemon, endless, greedy, is_gone
 
 pytest.importorskip("cryptography", reason="the pairs of seats need the package cryptography: card-daemon[cluster]")
 pytestmark = pytest.mark.slow
-Json = dict[str, Any]
 PROGRAM = (sys.executable, str(ROOT / "tests" / "local_cluster.py"))
 STREAMS = 8
 
@@ -24,29 +23,12 @@ STREAMS = 8
 @contextmanager
 def clustered(folder: Path, *, up: int = 2) -> Iterator[Daemon]:
     """Run a daemon with two placed engines of four sequences; `up` of them are up at first."""
-    shutil.copy(PATH, folder / "big.gguf")
-    table = f'[models.big]\npath = "{folder / "big.gguf"}"\nplace = "ray"\nreplicas = 2\nsequences = 4\nthreads = 1\n'
-    text = f'default_model = "big"\n{table}[cluster]\naddress = "local:1"\n'
-    daemon = Daemon(folder, *configured(folder, text), program=PROGRAM, RAY_TEST_NODES=str(folder / "nodes"))
-    try:
-        until_up(daemon, up)
+    path = Path(shutil.copy(PATH, folder / "big.gguf"))
+    nodes = str(folder / "nodes")
+    with placed(
+        folder, 'address = "local:1"', "threads = 1", up=up, path=path, program=PROGRAM, RAY_TEST_NODES=nodes
+    ) as daemon:
         yield daemon
-    finally:
-        daemon.stop()
-
-
-def big(client: RawClient) -> Json:
-    """Return the placed model as the status has it."""
-    model: Json = client.result("daemon/status")["models"][0]
-    return model
-
-
-def until_up(daemon: Daemon, count: int) -> None:
-    """Return once so many engines serve; the subscription notifies of every change."""
-    with daemon.connect() as client:
-        client.response(client.send("inference/capacity", {"subscribe": True}))
-        while big(client)["up"] != count:
-            client.receive()
 
 
 def helpers(daemon: Daemon, word: str) -> list[psutil.Process]:

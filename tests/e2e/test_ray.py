@@ -16,11 +16,10 @@ import pytest
 
 from car_daemon.cluster.placer import Placer
 from car_daemon.engines.link import NoPlace
-from car_daemon.guide import PATH
 from car_daemon.ipc.placing import BUILT_IN, Join, Place, schema_hash
 from car_protocol import __version__
-from tests.e2e.support import LONG, ROOT, Daemon, configured, endless, greedy
-from tests.e2e.test_cluster import big, until_up
+from tests.e2e.placed import big, placed, until_up
+from tests.e2e.support import LONG, ROOT, Daemon, endless, greedy
 
 pytest.importorskip("ray", reason="engines on other machines need the package ray: card-daemon[cluster]")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -82,18 +81,13 @@ def nodes() -> Iterator[RayNodes]:
 
 
 @contextmanager
-def placed(
-    folder: Path, nodes: RayNodes, text: str = "", *, replicas: int = 2, up: int = 2, token: Path | None = None
+def on_ray(
+    folder: Path, nodes: RayNodes, model: str = "", *, replicas: int = 2, up: int = 2, token: Path | None = None
 ) -> Iterator[Daemon]:
-    """Run a daemon with placed engines of four sequences, once `up` of them are up."""
-    cluster = f'[cluster]\naddress = "{nodes.address}"\ntoken = "{token or nodes.token}"\nplace_timeout_s = 5\n'
-    model = f'[models.big]\npath = "{PATH}"\nplace = "ray"\nreplicas = {replicas}\nsequences = 4\n'
-    daemon = Daemon(folder, *configured(folder, f'default_model = "big"\n{cluster}{model}{text}'))
-    try:
-        until_up(daemon, up)
+    """Run a daemon with placed engines, once `up` of them are up."""
+    cluster = f'address = "{nodes.address}"\ntoken = "{token or nodes.token}"\nplace_timeout_s = 5'
+    with placed(folder, cluster, model, up=up, replicas=replicas) as daemon:
         yield daemon
-    finally:
-        daemon.stop()
 
 
 def cluster_of(daemon: Daemon) -> Json:
@@ -128,7 +122,7 @@ def _raylet_of(seat: psutil.Process) -> list[str]:
 
 
 def test_engines_are_spread_over_the_nodes_and_their_answers_are_the_taught_ones(folder: Path, nodes: RayNodes) -> None:
-    with placed(folder, nodes) as daemon, daemon.connect() as client:
+    with on_ray(folder, nodes) as daemon, daemon.connect() as client:
         assert engines_by_node(daemon) == [1, 1]
         assert client.result("inference/capacity")["capacity"] == 8
         requests = [(known, client.send("infer", greedy(known))) for known in LONG[:STREAMS]]
@@ -143,19 +137,19 @@ def test_engines_are_spread_over_the_nodes_and_their_answers_are_the_taught_ones
 
 
 def test_engines_fill_a_node_first_where_they_are_not_spread(folder: Path, nodes: RayNodes) -> None:
-    with placed(folder, nodes, "spread = false\n", replicas=3, up=3) as daemon:
+    with on_ray(folder, nodes, "spread = false\n", replicas=3, up=3) as daemon:
         assert engines_by_node(daemon) == [1, 2]
 
 
 def test_engines_that_must_be_apart_wait_for_a_node_of_their_own(folder: Path, nodes: RayNodes) -> None:
-    with placed(folder, nodes, 'spread = "strict"\n', replicas=3) as daemon:
+    with on_ray(folder, nodes, 'spread = "strict"\n', replicas=3) as daemon:
         assert "has an engine of this model already" in until_waiting(daemon, "already")
         assert engines_by_node(daemon) == [1, 1]
 
 
 def test_engines_go_to_nodes_with_their_labels_and_wait_for_more_of_them(folder: Path, nodes: RayNodes) -> None:
     text = 'needs = { cpus = 2, labels = { pool = "b" } }\n'
-    with placed(folder, nodes, text, up=1) as daemon:
+    with on_ray(folder, nodes, text, up=1) as daemon:
         why = until_waiting(daemon, "free now")
         assert why.startswith("no node has 2 CPU free now")
         with daemon.connect() as client:
@@ -167,7 +161,7 @@ def test_a_killed_raylet_costs_its_own_requests_and_its_engine_is_placed_elsewhe
 ) -> None:
     nodes.do("add c")
     text = 'needs = { cpus = 2, labels = { pool = "in(a, c, d)" } }\nthreads = 1\n'
-    with placed(folder, nodes, text) as daemon, daemon.connect() as client:
+    with on_ray(folder, nodes, text) as daemon, daemon.connect() as client:
         assert engines_by_node(daemon) == [0, 1, 1]
         nodes.do("add d")
         streams = [client.send("infer_stream", endless()) for _ in range(STREAMS)]
@@ -187,7 +181,7 @@ def test_a_killed_raylet_costs_its_own_requests_and_its_engine_is_placed_elsewhe
 def test_a_placer_that_is_killed_under_load_loses_no_request_and_is_started_when_needed(
     folder: Path, nodes: RayNodes
 ) -> None:
-    with placed(folder, nodes) as daemon, daemon.connect() as client:
+    with on_ray(folder, nodes) as daemon, daemon.connect() as client:
         streams = [client.send("infer", greedy(known)) for known in LONG[:STREAMS]]
         first = cluster_of(daemon)["placer_pid"]
         psutil.Process(first).kill()
@@ -200,7 +194,7 @@ def test_a_placer_that_is_killed_under_load_loses_no_request_and_is_started_when
 
 
 def test_no_seat_outlives_a_daemon_that_is_killed(folder: Path, nodes: RayNodes) -> None:
-    with placed(folder, nodes) as daemon:
+    with on_ray(folder, nodes) as daemon:
         mine = seats(nodes)
         assert len(mine) == 2
         daemon.kill()
@@ -215,7 +209,7 @@ def test_without_the_token_nothing_is_placed_and_the_reason_is_told(
     token = folder / "token"
     if text is not None:
         token.write_text(text)
-    with placed(folder, nodes, token=token, up=0) as daemon:
+    with on_ray(folder, nodes, token=token, up=0) as daemon:
         assert "copy the head's there" in until_waiting(daemon, words)
         assert words in cluster_of(daemon)["reason"]
         assert daemon.process.poll() is None
@@ -251,14 +245,14 @@ def test_a_cluster_without_a_token_is_refused(folder: Path) -> None:
     try:
         token = folder / "token"
         token.write_text("5ca1ab1e" * 8)
-        with placed(folder, cluster, token=token, up=0) as daemon:
+        with on_ray(folder, cluster, token=token, up=0) as daemon:
             assert "takes clients without a token" in until_waiting(daemon, "without a token")
     finally:
         cluster.stop()
 
 
 def test_a_killed_head_leaves_running_engines_at_work(folder: Path, nodes: RayNodes) -> None:
-    with placed(folder, nodes) as daemon, daemon.connect() as client:
+    with on_ray(folder, nodes) as daemon, daemon.connect() as client:
         nodes.do("head")
         requests = [(known, client.send("infer", greedy(known))) for known in LONG[:STREAMS]]
         for known, request in requests:

@@ -8,9 +8,9 @@ from itertools import count
 
 from msgspec import UNSET, Struct, structs
 
-from car_daemon.cluster.process import PlacerProcess
+from car_daemon.cluster.process import start_placer
 from car_daemon.cluster.seats import Seats
-from car_daemon.engines.link import NoPlace
+from car_daemon.engines.link import ChildProcess, NoPlace
 from car_daemon.host.event_log import log
 from car_daemon.ipc.placing import Apart, End, FromPlacer, Join, Node, Nodes, Place, Placed, Unplaced, Waiting
 from car_daemon.models.settings import Spread
@@ -21,8 +21,9 @@ COMMAND = (sys.executable, "-m", "car_daemon.placer")
 
 
 class Placement(Struct, eq=False):
-    """A placement under way; `waits` is called with what it waits for."""
+    """A placement under way at a process; `waits` is called with what it waits for."""
 
+    process: ChildProcess
     placed: asyncio.Future[Placed]
     waits: Callable[[str], None]
 
@@ -40,7 +41,8 @@ class Placer:
         self._starting = asyncio.Lock()
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE))
         self._alone: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._process: PlacerProcess | None = None
+        self._process: ChildProcess | None = None
+        self._watch: asyncio.Task[None] | None = None  # of that process
         self._nodes = Nodes(ray="", nodes=[])  # as reported last
         self._apart: str | None = None  # why the last process had no connection to the cluster
 
@@ -69,8 +71,9 @@ class Placer:
 
     async def stop(self) -> None:
         """End the process."""
-        if self._process is not None:
+        if self._process is not None and self._watch is not None:
             await self._process.stop()
+            await self._watch
 
     def status(self) -> ClusterStatus:
         """Return the cluster as the process reported it last."""
@@ -96,10 +99,10 @@ class Placer:
             reason=UNSET if avoided is None else avoided.why,
         )
 
-    async def _answered(self, process: PlacerProcess, order: Place, waits: Callable[[str], None]) -> Placed:
+    async def _answered(self, process: ChildProcess, order: Place, waits: Callable[[str], None]) -> Placed:
         """Send an order; return the seat. Raises NoPlace."""
         placed: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
-        self._placing[order.number] = Placement(placed, waits)
+        self._placing[order.number] = Placement(process, placed, waits)
         process.send(order)
         try:
             return await placed
@@ -109,22 +112,26 @@ class Placer:
         finally:
             del self._placing[order.number]
 
-    async def _started(self) -> PlacerProcess:
+    async def _started(self) -> ChildProcess:
         """Return the process, which is started where none runs; raises NoPlace."""
         async with self._starting:
             if self._process is None or not self._process.is_up:
                 try:
-                    self._process = await PlacerProcess.start(self._command, self._receive, self._ended)
+                    self._process = await start_placer(self._command, self._receive)
                 except OSError as error:
                     raise NoPlace(f"the placer did not start: {error.strerror or type(error).__name__}") from error
+                self._watch = asyncio.create_task(self._until_end(self._process), name="placer")
                 self._process.send(self._join)
             return self._process
 
-    def _ended(self, status: int) -> None:
-        """Fail the placements of a process that ended."""
+    async def _until_end(self, process: ChildProcess) -> None:
+        """Return once the process ended, and fail its placements."""
+        status = await process.wait()
+        log.info("placer.ended", status=status)
         why = self._apart or f"the placer ended with status {status}"
         for each in self._placing.values():
-            if not each.placed.done():
+            # Another process may have been started before this one was gone.
+            if each.process is process and not each.placed.done():
                 each.placed.set_exception(NoPlace(why))
 
     def _receive(self, message: FromPlacer) -> None:

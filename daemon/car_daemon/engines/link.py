@@ -1,17 +1,18 @@
-"""The daemon's side of an engine process: its launch, frames in both directions, and its end."""
+"""The daemon's side of a process of its own: its launch, frames in both directions, and its end."""
 
 import asyncio
 import contextlib
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol, cast
 
 from msgspec import DecodeError, Struct
 
 from car_daemon.ipc.codec import FrameReader, FrameTooLong, decode_from_engine, encode_frame
 from car_daemon.ipc.frames import FromEngine
-from car_daemon.ipc.spawning import spawn_engine
+from car_daemon.ipc.spawning import ENGINE, spawn_engine
 from car_daemon.telemetry import defects
 from car_daemon.telemetry.error_location import named
 
@@ -66,6 +67,8 @@ class Engine(Protocol):
 
 # Starts an engine that passes its frames to a function.
 Launcher = Callable[[Callable[[FromEngine], None]], Awaitable[Engine]]
+# Starts a process that has one end of a socket.
+Spawn = Callable[[socket.socket], Awaitable[asyncio.subprocess.Process]]
 
 
 class EngineLink(asyncio.Protocol):
@@ -128,8 +131,8 @@ class EngineLink(asyncio.Protocol):
             self._transport.close()
 
 
-class EngineChild:
-    """A spawned engine process."""
+class ChildProcess:
+    """A process of this machine that ends with its link: an engine, or the placer."""
 
     host: str | None = None
     cut = False
@@ -138,10 +141,18 @@ class EngineChild:
         self._process = process
         self._link = link
 
+    def __repr__(self) -> str:
+        return f"<ChildProcess pid={self.pid}>"
+
     @property
     def pid(self) -> int:
         """The process id."""
         return self._process.pid
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it still takes frames."""
+        return not self._link.closed.is_set()
 
     @property
     def fault(self) -> str | None:
@@ -149,7 +160,7 @@ class EngineChild:
         return self._link.fault
 
     def send(self, message: Struct) -> None:
-        """Send one frame."""
+        """Send one frame; it is dropped once the process is gone."""
         self._link.send(message)
 
     async def wait(self) -> int:
@@ -175,26 +186,34 @@ class EngineChild:
 
 
 async def launch(
-    receive: Callable[[FromEngine], None], stderr: int | None = None, module: str = "car_daemon.engine"
-) -> Engine:
+    receive: Callable[[FromEngine], None], stderr: int | None = None, module: str = ENGINE
+) -> ChildProcess:
     """Spawn an engine process (never a fork of this one) and connect to it.
 
     `stderr` is its standard error, that of the daemon by default, and `module` its program; raises OSError.
+    """
+    return await linked(partial(spawn_engine, stderr=stderr, module=module), lambda: EngineLink(receive))
+
+
+async def linked(spawn: Spawn, link: Callable[[], EngineLink]) -> ChildProcess:
+    """Return the process that `spawn` starts with one end of a socket; the other end is that of a new link.
+
+    No process is left where this raises OSError.
     """
     _require_descriptors()
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     try:
         with theirs:
-            process = await spawn_engine(theirs, stderr, module)
+            process = await spawn(theirs)
         try:
-            _, link = await asyncio.get_running_loop().create_unix_connection(lambda: EngineLink(receive), sock=ours)
+            _, connected = await asyncio.get_running_loop().create_unix_connection(link, sock=ours)
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
             raise
-        return EngineChild(process, link)
+        return ChildProcess(process, connected)
     except BaseException:
         ours.close()
         raise

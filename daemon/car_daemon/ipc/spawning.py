@@ -1,10 +1,10 @@
-"""The start of an engine process, by the daemon or by a seat on another machine."""
+"""The start of an engine process by the daemon or by a seat on another machine, and of any with a socket."""
 
 import asyncio
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 # Names that an engine needs: of its drivers and libraries, and of where they keep their files.
 _PASSED_ON = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME"})
@@ -34,15 +34,27 @@ async def spawn_engine(
     theirs: socket.socket, stderr: int | None = None, module: str = ENGINE
 ) -> asyncio.subprocess.Process:
     """Spawn an engine process that has one end of a socket; raises OSError."""
+    environment = _ENVIRONMENT | passed_on(os.environ)
+    return await spawn((sys.executable, "-m", module), theirs, environment, stderr=stderr)
+
+
+async def spawn(
+    command: Sequence[str],
+    theirs: socket.socket,
+    env: Mapping[str, str],
+    *,
+    stdout: int | None = None,
+    stderr: int | None = None,
+) -> asyncio.subprocess.Process:
+    """Spawn a process; its last argument is the descriptor of one end of a socket. Raises OSError."""
     return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        module,
+        *command,
         str(theirs.fileno()),
         pass_fds=(theirs.fileno(),),
         stdin=asyncio.subprocess.DEVNULL,
+        stdout=stdout,
         stderr=stderr,
-        env=_ENVIRONMENT | passed_on(os.environ),
+        env=env,
         # Because the daemon alone handles a Ctrl-C in its terminal.
         start_new_session=True,
     )

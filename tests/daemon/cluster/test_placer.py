@@ -1,0 +1,95 @@
+"""The daemon's side of placing, with a process in place of the real placer that answers by the model of an order."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from car_daemon.cluster.placer import Placer
+from car_daemon.engines.link import NoPlace
+from car_daemon.ipc.placing import Join, Place
+
+# It answers an order of the model `refused`, says that it waits at once, and closes its link for the model `leaves`.
+PROGRAM = """
+import signal, socket, sys
+from car_daemon.ipc.codec import FrameReader, encode_frame
+from car_daemon.ipc.placing import Place, Unplaced, Waiting, decode_to_placer
+daemon, frames = socket.socket(fileno=int(sys.argv[1])), FrameReader()
+while data := daemon.recv(1 << 16):
+    for order in map(decode_to_placer, frames.feed(data)):
+        if isinstance(order, Place):
+            daemon.sendall(encode_frame(Waiting(order.number, "a node")))
+            if order.model == "refused":
+                daemon.sendall(encode_frame(Unplaced(number=order.number, why="it is full", node="n1")))
+            elif order.model == "leaves":
+                daemon.close()
+                signal.pause()
+"""
+JOIN = Join(address="local:1", daemon="d", version="1", schema="s")
+
+
+class Placing:
+    """An order under way; `waiting` is set once the placer has it."""
+
+    def __init__(self, placer: Placer, model: str) -> None:
+        self.waiting = asyncio.Event()
+        order = Place(number=0, model=model, path="/m")
+        self.seat = asyncio.create_task(placer.place(order, True, lambda _: self.waiting.set()))
+
+
+@asynccontextmanager
+async def started() -> AsyncIterator[Placer]:
+    placer = Placer(JOIN, time.monotonic, (sys.executable, "-c", PROGRAM))
+    try:
+        yield placer
+    finally:
+        await placer.stop()
+
+
+def pid_of(placer: Placer) -> int:
+    pid = placer.status().placer_pid
+    assert pid is not None
+    return pid
+
+
+async def test_a_placer_that_is_killed_fails_its_placement_and_the_next_one_has_a_new_process() -> None:
+    async with started() as placer:
+        first = Placing(placer, "never answered")
+        await first.waiting.wait()
+        pid = pid_of(placer)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(NoPlace, match="the placer ended with status -9"):
+            await first.seat
+        assert placer.status().placer_pid is None
+        with pytest.raises(NoPlace, match="it is full"):
+            await Placing(placer, "refused").seat
+        assert pid_of(placer) != pid
+        assert list(placer.seats.avoided(time.monotonic())) == ["n1"]
+
+
+async def test_a_placer_that_closes_its_link_and_ends_later_fails_no_placement_of_the_next_one() -> None:
+    async with started() as placer:
+        left = Placing(placer, "leaves")
+        await left.waiting.wait()
+        pid = pid_of(placer)
+        while placer.status().placer_pid is not None:  # noqa: ASYNC110 - nothing announces a closed link
+            await asyncio.sleep(0.001)
+        later = Placing(placer, "never answered")
+        await later.waiting.wait()
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(NoPlace, match="-9"):
+            await left.seat
+        assert not later.seat.done()
+        later.seat.cancel()
+
+
+async def test_a_placer_that_cannot_be_started_is_a_lack_of_a_place() -> None:
+    placer = Placer(JOIN, time.monotonic, ("/no/such/program",))
+    with pytest.raises(NoPlace, match="the placer did not start: No such file"):
+        await placer.place(Place(number=0, model="m", path="/m"), True)
+    await placer.stop()
