@@ -10,6 +10,7 @@ import asyncio
 import statistics
 import time
 from itertools import takewhile
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,7 +147,7 @@ async def _simulated(client: AsyncClient, text: str) -> float:
     sequence.commit(len(prompt))
     sequence.lookup = lookup = PromptLookup([*prompt, answer[0]])
     costs = StepCosts(MEMORY_BOUND)
-    guesser, seconds, place = Guesser(costs, 64), 0.0, 1
+    guesser, seconds, place = Guesser(costs, 64, inf), 0.0, 1
     while place < len(answer):
         batch = DecodeBatch([sequence], [])
         guesser.plan(batch, 1 << 20)

@@ -8,6 +8,7 @@ dimensions.
 import argparse
 import statistics
 from collections import defaultdict
+from itertools import pairwise
 from typing import NamedTuple
 
 import uvloop
@@ -18,6 +19,7 @@ from benchmarks.streams import GREEDY, decoders, stream
 from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import found_llama_servers
 from car_client.carctl.load.figures import Spread, spread
+from car_client.carctl.load.timed_answer import TimedAnswer
 from car_daemon.models.settings import STEP_TARGET_MS
 
 DECODERS = 7
@@ -28,9 +30,9 @@ SIZE = ("--capacity", str(SEQUENCES), "--context-tokens", str(CONTEXT_TOKENS))
 
 
 class Joined(NamedTuple):
-    """Milliseconds: between tokens of the decoders, the long prompt's first token beside them and alone.
+    """Milliseconds: between the decoders' tokens while the prompt is read, its first token beside them and alone.
 
-    `smallest` is what 16 more tokens take after the long prompt.
+    `smallest` is what 16 more tokens take after the prompt.
     """
 
     gaps: Spread
@@ -77,8 +79,15 @@ async def _joined(address: str, tokens: int) -> Joined:
     more = await stream(address, prompt + prompt[:SMALLEST], 4, REUSES)
     running = await decoders(address, DECODERS, 100 + tokens // 16, GREEDY)
     joined = await stream(address, prompt, 4, GREEDY)
-    gaps = [gap for times in await running for gap in times.gaps_ms]
+    beside = (joined.sent_at, joined.piece_times[0])
+    gaps = [gap for times in await running for gap in _gaps_within(times, *beside)]
     return Joined(spread(gaps), joined.first_ms, alone.first_ms, more.first_ms)
+
+
+def _gaps_within(times: TimedAnswer, begin: float, end: float) -> list[float]:
+    """Return the gaps that overlap with the time from the long prompt's arrival to its first token, in ms."""
+    pairs = pairwise(times.piece_times)
+    return [(later - earlier) * 1000 for earlier, later in pairs if later > begin and earlier < end]
 
 
 def _say(report: Report, name: str, tokens: int, turns: list[Joined]) -> None:

@@ -451,7 +451,7 @@ class FakeEngine:
         self.commands = commands or Commands()
         moves = MoveCosts(self.costs, context.context_tokens, context.cell_s["save"] / SAVE_BYTE_S, context.moves)
         self.cache = PrefixCache(context, self.table, self.saved, moves, self.commands.expected, store, reuses=pads)
-        clock = FakeClock(tick)
+        self.clock = clock = FakeClock(tick)
         sampling = SamplingTurns(context, likelihood, clock)
         self.running = RunningRequests(
             samplers=self.samplers,

@@ -44,7 +44,7 @@ class StepPlanner:
         self._batch_tokens = batch_tokens
         self._turns = AdapterTurns()
         self._packer = DecodePacker(costs, batch_tokens, pads=pads)
-        self._guesser = Guesser(costs, batch_tokens, drafter)
+        self._guesser = Guesser(costs, batch_tokens, step_target, drafter)
         self._prefill = PrefillPlanner(
             costs,
             batch_tokens,
@@ -58,8 +58,8 @@ class StepPlanner:
         rounds = " ".join(f"{list(adapters)}: {each}" for adapters, each in self._rounds.items())
         return f"<StepPlanner adapters={list(self._turns.current)} {rounds}>"
 
-    def plan(self, table: SequenceTable, now: float) -> Step:
-        """Return the next step, empty if no sequence needs rows; `now` in seconds."""
+    def plan(self, table: SequenceTable, now: float, paused: float = 0.0) -> Step:
+        """Return the next step, empty if no sequence needs rows; `now` in seconds, `paused` since the last step."""
         demand = table.demand()
         adapters = self._turns.choose(set(demand), now)
         if adapters not in self._rounds:
@@ -67,12 +67,13 @@ class StepPlanner:
             self._rounds = {each: known for each, known in self._rounds.items() if each in demand}
             self._rounds[adapters] = Round()
         mine, current = demand.get(adapters, _IDLE), self._rounds[adapters]
-        decoded, current.decoded = current.decoded, None
+        decoded, current.decoded, current.paused = current.decoded, None, paused
         if chunks := self._prefill.chunks(table, mine, current, decoded):
             return Step([], chunks, adapters)
         current.waited = 0.0
         batches = self._packer.pack(mine.decoding, table)
-        for batch in batches:
+        # Straight after prompts answers have waited already, and a decode with guesses takes longer.
+        for batch in batches if decoded is not None else ():
             if batch.sequences[0].lookup is not None:
                 self._guesser.plan(batch, table.context_tokens)
         if batches:

@@ -36,6 +36,7 @@ class Round:
     """Progress of the requests with one set of adapters through decodes and prefill batches."""
 
     decoded: float | None = None  # Expected seconds of the last decode, while a prefill batch may follow it.
+    paused: float = 0.0  # Seconds between the last step and this one, in which cells moved or texts were embedded.
     turns: int = 0  # Prefill batches; the oldest prompt and the shortest one lead them by turns.
     waited: float = 0.0  # Seconds that requests with a first token have waited for prompts of others.
     halved: int = 0  # Age of the youngest prompt of the last burst that was cut in half.
@@ -97,7 +98,7 @@ class PrefillPlanner:
             lead = current.next_lead(waiting)
             if lead.order in current.long or self._length(lead, self._time(decoded, 1)) < lead.stretch:
                 current.long[lead.order] = current.decodes
-            time = self._time(decoded, current.queue(waiting))
+            time = self._time(decoded, current.queue(waiting), current.paused)
             return self._batch(table, waiting, lead, time, len(waiting))
         # Where no request has a token after its prompt in the cells, no answer pauses.
         if all(sequence.remaining >= 0 for sequence in demand.decoding):
@@ -127,15 +128,17 @@ class PrefillPlanner:
         current.halved = youngest
         return half
 
-    def _time(self, decoded: float, prompts: int) -> PrefillTime:
+    def _time(self, decoded: float, prompts: int, paused: float = 0.0) -> PrefillTime:
         """Return the time for prompts, which grows with the queue, so that it is worked off.
+
+        Answers have waited for `paused` seconds already.
 
         Each prompt after the first adds a part of the target, and of the decode. Where the decode alone exceeds the
         target, prompts get at least as long as the decoders.
         """
         times = min(1 + _MORE_PER_PROMPT * (prompts - 1), _MOST_TIMES)
         least = times if decoded > self._step_target else times - 1
-        left = times * self._step_target - decoded
+        left = times * self._step_target - decoded - paused
         return PrefillTime(max(left, least * decoded), decoded, max(0.0, left))
 
     def _batch(

@@ -72,6 +72,7 @@ class EngineLoop:
         self._threads = threads
         self._storing = IdleStoring(running.cache, table, commands.clock)
         self._send = send
+        self._stepped = 0.0  # the end of the last step
         self.progress = LoopProgress()
 
     def __repr__(self) -> str:
@@ -108,11 +109,12 @@ class EngineLoop:
             self.progress.step += 1
             self.progress.step_started = started
             self._threads.fix(self._table.reproducing)
-            step = self._planner.plan(self._table, started)
+            step = self._planner.plan(self._table, started, started - self._stepped)
             self._phases.end("plan")
             updates += self._running.advance(self._stepper.execute(step))
             self._running.cache.supply_followers()
-            self._texts.yield_to(self._phases.end("text") - started)
+            self._stepped = self._phases.end("text")
+            self._texts.yield_to(self._stepped - started)
             self.progress.step_started = None
         if self._texts.busy and (self._texts.due or not self._table.busy):
             updates += self._texts.step()

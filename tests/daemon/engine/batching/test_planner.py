@@ -75,6 +75,16 @@ def test_beside_a_decoder_a_prompt_gets_the_rest_of_the_step() -> None:
     assert chunks(after_decode(planner_of(), table_of(0, 4000))) == [(1, 32)]
 
 
+def test_time_that_passed_since_the_decode_is_no_more_there_for_a_prompt() -> None:
+    planner, table = planner_of(costs_of(prefill=0.0001)), table_of(0, 4000)
+    lengths = []
+    for paused in (0.0, 0.010, 0.020, 0.030, 10.0):
+        assert planner.plan(table, now=0.0).decode
+        ((_, length),) = chunks(planner.plan(table, now=0.0, paused=paused))
+        lengths.append(length)
+    assert lengths == [384, 256, 192, 96, 16]
+
+
 def test_beside_slow_decoders_a_prompt_gets_as_long_as_they_take() -> None:
     assert chunks(after_decode(planner_of(costs_of({1: 0.100})), table_of(0, 4000))) == [(1, 96)]
 

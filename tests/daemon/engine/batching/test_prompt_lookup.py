@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import pairwise
+from math import inf
 from random import Random
 
 import pytest
@@ -13,8 +14,10 @@ from car_daemon.engine.batching.guesses.guesser import Guesser
 from car_daemon.engine.batching.guesses.odds import Odds
 from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.packing import DecodeBatch
+from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.ipc.frames import Halt, Park, Resume
+from tests.daemon.engine.batching.plans import table_of
 from tests.daemon.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command
 
 PERIOD = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -41,17 +44,17 @@ CHEAP = StepCosts({1: 1.0, 64: 1.6})
 DEAR = StepCosts({1: 1.0, 64: 64.0})
 
 
-def guess(sequences: list[Sequence], costs: StepCosts, room: int = 100) -> int:
+def guess(sequences: list[Sequence], costs: StepCosts, room: int = 100, target: float = inf) -> int:
     """Set the guesses of the sequences of one decode, and return its rows for guesses of each."""
     batch = DecodeBatch(sequences, [])
-    Guesser(costs, 64).plan(batch, room + 2)
+    Guesser(costs, 64, target).plan(batch, room + 2)
     return batch.guessed
 
 
-def one(lookup: PromptLookup, costs: StepCosts, room: int = 100) -> list[int]:
+def one(lookup: PromptLookup, costs: StepCosts, room: int = 100, target: float = inf) -> list[int]:
     """Return the guess of a lone sequence."""
     sequence = decoding(lookup)
-    assert guess([sequence], costs, room) == len(sequence.guess)
+    assert guess([sequence], costs, room, target) == len(sequence.guess)
     return sequence.guess
 
 
@@ -118,6 +121,33 @@ def test_no_more_is_guessed_than_there_is_room_for() -> None:
 
 def test_nothing_is_guessed_where_rows_cost_what_they_bring() -> None:
     assert one(PromptLookup(PROMPT), DEAR) == []
+
+
+@pytest.mark.parametrize(("target", "most"), [(3.0, 31), (1.5, 31), (1.3, 15), (1.1, 7), (1.0, 0)])
+def test_a_decode_with_guesses_takes_at_most_the_target_of_a_step(target: float, most: int) -> None:
+    lengths = StepCosts({1: 1.0, 8: 1.1, 16: 1.25, 32: 1.4})
+    assert len(one(PromptLookup(PROMPT * 9), lengths, target=target)) == most
+
+
+def test_of_guesses_that_bring_nearly_as_much_the_shortest_is_tried() -> None:
+    prompt = PromptLookup(PROMPT * 9)
+    for _ in range(40):
+        prompt.learn(len(prompt.find(7)[0]), 7)
+    flat = StepCosts({1: 1.0, 8: 5.0, 16: 9.9, 32: 19.7})
+    rising = StepCosts({1: 1.0, 8: 5.0, 16: 7.0, 32: 19.7})
+    assert (len(one(prompt, flat)), len(one(prompt, rising))) == (4, 15)
+
+
+def test_the_first_decode_after_a_prompt_guesses_nothing_and_the_next_one_does() -> None:
+    table = table_of(0, 100)
+    costs = StepCosts({1: 0.010, 64: 0.016}, {1: 0.001, 512: 0.100})
+    planner = StepPlanner(costs, 512, step_target=0.050, idle_target=0.2, pads=True)
+    table.sequences[0].lookup = PromptLookup(PROMPT * 9)
+    steps = [planner.plan(table, now=0.0) for _ in range(3)]
+    assert [len(step.prefill) for step in steps] == [0, 1, 0]
+    table.sequences[1].clear()
+    guessed = [batch.guessed for step in (*steps, planner.plan(table, now=0.0)) for batch in step.decode]
+    assert guessed == [0, 0, 15]
 
 
 def test_guesses_that_fail_are_given_up_and_tried_again_later_and_later() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from car_daemon.ipc.frames import Resume
+from tests.daemon.engine.batching.plans import costs_of
 from tests.daemon.engine.fakes import END_TOKEN, PIECES, FakeContext, FakeEngine, run_command, solo
 from tools.trace.profile import profiled
 
@@ -55,6 +56,21 @@ def test_requests_beside_each_other_have_the_answers_they_have_alone() -> None:
     engine.turn(*(run_command(key, prompt, LENGTH) for key, prompt in enumerate(PROMPTS)))
     engine.finish()
     assert [engine.tokens(key) for key in range(4)] == [solo(prompt, LENGTH) for prompt in PROMPTS]
+
+
+def first_chunk_beside_a_stream(moved_s: float) -> int:
+    """Return the rows of the first chunk of a long prompt, before which its start took so long."""
+    context = FakeContext(2, 1024, batch_tokens=512)
+    engine = FakeEngine(context, costs=costs_of(prefill=0.001))
+    engine.turn(run_command(1, PROMPTS[0], 60))
+    engine.turn()
+    engine.clock.now += moved_s
+    engine.turn(run_command(2, [1 + place % 20 for place in range(600)], 5))
+    return len(context.batches[-1].tokens)
+
+
+def test_the_time_in_which_cells_moved_before_a_prompt_is_taken_from_the_prompt() -> None:
+    assert [first_chunk_beside_a_stream(moved_s) for moved_s in (0.0, 0.03)] == [32, 16]
 
 
 def test_one_sequence_serves_request_after_request() -> None:

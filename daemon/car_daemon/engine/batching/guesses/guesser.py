@@ -15,6 +15,8 @@ _LENGTHS = (1, 2, 3, 4, 5, 7, 11, 15, 31)
 _MOST_ROWS = 64
 # A guess has to promise this many times the tokens per second of a decode without one.
 _WORTH = 1.1
+# A shorter guess that promises this part of what the best one does is preferred.
+_NEARLY = 0.95
 # Where guesses that are right this often would not pay, none are looked for.
 _AT_BEST = 0.95
 # Costs drift, so whether they would pay is found out again after this many decodes, one of which guesses nothing.
@@ -34,8 +36,9 @@ class _Best(NamedTuple):
 class Guesser:
     """Chooses the guesses of decodes: from earlier text, or from a draft model where there is one."""
 
-    def __init__(self, costs: StepCosts, batch_tokens: int, drafter: Drafter | None = None) -> None:
+    def __init__(self, costs: StepCosts, batch_tokens: int, step_target: float, drafter: Drafter | None = None) -> None:
         self._costs = costs
+        self._step_target = step_target
         self._drafter = drafter
         self._most_rows = min(batch_tokens, _MOST_ROWS)
         self._may_pay: dict[int, bool] = {}  # by number of sequences
@@ -60,7 +63,8 @@ class Guesser:
         if not dense or len(lookups) < count:
             return
         lengths = self._lengths(sequences, context_tokens)
-        self._may_pay[count] = not lengths or bool(self._looked_up(lengths, [(_AT_BEST, _LENGTHS[-1])] * count).length)
+        if lengths and count not in self._may_pay:
+            self._may_pay[count] = bool(self._looked_up(lengths, [(_AT_BEST, _LENGTHS[-1])] * count).length)
         if lengths and self._may_pay[count]:
             self._choose(batch, lookups, lengths)
 
@@ -83,7 +87,7 @@ class Guesser:
     def _looked_up(self, lengths: list[int], odds: _Odds) -> _Best:
         """Return what guesses of these odds promise, which cost nothing but their rows."""
         count = len(odds)
-        return _best(lengths, lambda length: self._costs.decode.estimate(count * (1 + length)), odds)
+        return _best(lengths, lambda length: self._costs.decode.estimate(count * (1 + length)), odds, self._step_target)
 
     def _drafted(self, sequences: list[Sequence], lengths: list[int]) -> _Best:
         """Return what the draft model promises, where it may guess for all sequences."""
@@ -97,20 +101,28 @@ class Guesser:
             return _Best(0, 0.0)
         within = [each for each in lengths if each in self._lengths(sequences, drafter.context_tokens)]
         cost = drafter.cost(sequences)
-        return _best(within, lambda length: self._costs.decode.estimate(count * (1 + length)) + cost(length), odds)
+        verify = self._costs.decode.estimate
+        return _best(within, lambda length: verify(count * (1 + length)) + cost(length), odds, self._step_target)
 
 
-def _best(lengths: list[int], seconds: Callable[[int], float], odds: _Odds) -> _Best:
-    """Return the length with the most tokens per second, 0 where none promises enough more than without guesses."""
-    best = _Best(0, _WORTH * len(odds) / seconds(0))
+def _best(lengths: list[int], seconds: Callable[[int], float], odds: _Odds, most: float) -> _Best:
+    """Return the length with nearly the most tokens per second in at most so many seconds.
+
+    Of lengths that promise nearly as much the least, because a client waits for all tokens of a decode; 0 where none
+    promises enough more than without guesses.
+    """
+    least = _WORTH * len(odds) / seconds(0)
     longest = max((guesses for _, guesses in odds), default=0)
+    found: list[_Best] = []
     for length in lengths:
-        tokens = sum(_expected(probability, min(guesses, length)) for probability, guesses in odds)
-        if (rate := tokens / seconds(length)) >= best.rate:
-            best = _Best(length, rate)
+        if (takes := seconds(length)) <= most:
+            tokens = sum(_expected(probability, min(guesses, length)) for probability, guesses in odds)
+            found.append(_Best(length, tokens / takes))
         if length >= longest:
             break
-    return best
+    fastest = max((each.rate for each in found), default=0.0)
+    enough = max(least, _NEARLY * fastest)
+    return next((each for each in found if each.rate >= enough), _Best(0, least))
 
 
 def _expected(probability: float, guesses: int) -> float:
