@@ -66,7 +66,7 @@ class Placer:
         self.seats.close(seat.number, self._clock(), lost=lost)
 
     def avoid(self, node: str, why: str) -> None:
-        """Place nothing on a node for a minute."""
+        """Prefer other nodes to one for a minute."""
         self.seats.avoid(node, why, self._clock())
 
     async def stop(self) -> None:

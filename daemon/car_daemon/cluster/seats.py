@@ -16,7 +16,7 @@ MASS_LOSS_APART_S = 1.0
 
 
 class Avoided(Struct, frozen=True):
-    """Until when a node gets no engine, and why."""
+    """Until when a node gets no engine where another could take it, and why."""
 
     until: float
     why: str
@@ -65,11 +65,11 @@ class Seats:
             self._losses.append(now)
 
     def avoid(self, node: str, why: str, now: float) -> None:
-        """Place nothing on a node for a minute."""
+        """Prefer other nodes to one for a minute."""
         self._avoided[node] = Avoided(now + AVOID_S, why)
 
     def avoided(self, now: float) -> dict[str, Avoided]:
-        """Return the nodes that get no engine now."""
+        """Return the nodes that are avoided now."""
         self._avoided = {node: each for node, each in self._avoided.items() if each.until > now}
         return self._avoided
 

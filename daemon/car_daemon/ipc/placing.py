@@ -24,7 +24,7 @@ class Join(Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Place(Struct, frozen=True, tag=True, kw_only=True):
-    """Open a seat for one engine on a node outside of `avoid` and `apart`.
+    """Open a seat for one engine on a node outside of `apart`, and of `avoid` unless these are all that could take it.
 
     If a node of `first` has room it is one of these, and one of `last` if no other has room.
     """

@@ -19,7 +19,7 @@ from car_daemon.ipc.placing import Join, Node, Nodes, Place, Placed, Unplaced, W
 from car_daemon.placer.pair import new_pair
 from car_daemon.placer.seat import Seat, SeatOrder, Where
 from car_daemon.placer.service import NoRoom, NotConnected
-from car_daemon.placer.shortage import NodeFacts, needs_of, present, shortage
+from car_daemon.placer.shortage import NodeFacts, needs_of, present, relaxed, shortage
 
 NAMESPACE = "card"
 _AT_ONCE_S = 2.0  # a placement that takes longer is reported as one that waits
@@ -100,7 +100,7 @@ class RayCluster:
                 memory=needs.pop("memory", None),
                 resources=needs,
                 scheduling_strategy="SPREAD" if order.spread else "DEFAULT",
-                **_selectors(order),
+                **_selectors(relaxed(order, _facts())),
             )
             .remote()
         )

@@ -1,10 +1,14 @@
-"""The reason why no node takes an engine, in words: pure."""
+"""The nodes that could take an engine, and the reason why none does, in words: pure."""
 
+import re
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from car_daemon.ipc.placing import Place
+
+# A label's value, one of several, or neither of them.
+_LABEL = re.compile(r"(?P<other>!?)(?:in\((?P<list>.*)\)|(?P<one>.*))")
 
 
 class NodeFacts(Struct, frozen=True):
@@ -34,6 +38,16 @@ def present(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
     return sorted([*alive, *gone], key=lambda node: node.node)
 
 
+def relaxed(order: Place, nodes: Sequence[NodeFacts]) -> Place:
+    """Return an order that avoids no node where it avoids every one that could take it.
+
+    Such a node may be back any moment, and there is no other to wait for.
+    """
+    could = [node for node in _labelled(order, nodes) if node.node not in order.apart]
+    is_stuck = all(node.node in order.avoid for node in could)
+    return structs.replace(order, avoid=[]) if is_stuck else order
+
+
 def shortage(order: Place, nodes: Sequence[NodeFacts]) -> str:
     """Return why no node takes an engine now: what it lacks, or that all which have it are in use or avoided."""
     alive = [node for node in nodes if node.alive]
@@ -43,7 +57,7 @@ def shortage(order: Place, nodes: Sequence[NodeFacts]) -> str:
     fit = [node for node in alive if _has(node, needs)]
     if not fit:
         return f"no node has {_text(needs)}: the largest has {_text(_most(alive, needs))}"
-    labelled = [node for node in fit if _may_match(node, order.labels)]
+    labelled = _labelled(order, fit)
     if not labelled:
         wanted = ", ".join(f"{name}={value}" for name, value in order.labels.items())
         return f"no node with {_text(needs)} has the labels {wanted}: start one with --labels"
@@ -52,7 +66,7 @@ def shortage(order: Place, nodes: Sequence[NodeFacts]) -> str:
         return f'every node with {_text(needs)} has an engine of this model already, and spread = "strict" allows one'
     free = [node for node in alone if node.node not in order.avoid]
     if not free:
-        return f"every node with {_text(needs)} is avoided for now: its connection was lost, or it refused an engine"
+        return f"every node with {_text(needs)} was lost, or refused an engine, just now: {_addresses(alone)}"
     return f"no node has {_text(needs)} free now, which are in use on {_addresses(free)}"
 
 
@@ -60,10 +74,18 @@ def _has(node: NodeFacts, needs: Mapping[str, float]) -> bool:
     return all(node.resources.get(name, 0.0) >= amount for name, amount in needs.items())
 
 
-def _may_match(node: NodeFacts, labels: Mapping[str, str]) -> bool:
-    """Return whether labels match as far as they are plain values; Ray alone reads its expressions."""
-    plain = {name: value for name, value in labels.items() if not value.startswith(("in(", "!"))}
-    return all(node.labels.get(name) == value for name, value in plain.items())
+def _labelled(order: Place, nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
+    """Return the nodes alive that have all that an order needs, in use or not."""
+    fit = [node for node in nodes if node.alive and _has(node, needs_of(order))]
+    return [node for node in fit if all(_matches(node.labels.get(name), value) for name, value in order.labels.items())]
+
+
+def _matches(label: str | None, value: str) -> bool:
+    """Return whether a node's label has a value, which may be one of Ray's expressions."""
+    found = _LABEL.fullmatch(value)
+    assert found is not None
+    values = [found["one"]] if found["list"] is None else [each.strip() for each in found["list"].split(",")]
+    return (label in values) is not bool(found["other"])
 
 
 def _most(nodes: Sequence[NodeFacts], needs: Mapping[str, float]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from car_daemon.ipc.placing import Place
-from car_daemon.placer.shortage import NodeFacts, needs_of, present, shortage
+from car_daemon.placer.shortage import NodeFacts, needs_of, present, relaxed, shortage
 
 
 def node(number: int, *, alive: bool = True, labels: dict[str, str] | None = None, **resources: float) -> NodeFacts:
@@ -49,7 +49,7 @@ def order(
         (
             order(cpus=8, avoid=["id2"]),
             [SMALL, LARGE],
-            "every node with 8 CPU is avoided for now: its connection was lost, or it refused an engine",
+            "every node with 8 CPU was lost, or refused an engine, just now: 10.0.0.2",
         ),
         (
             order(cpus=8, apart=["id2"], avoid=["id2"]),
@@ -63,14 +63,45 @@ def order(
             "no node has 1 CPU free now, which are in use on 10.0.0.1, 10.0.0.2, 10.0.0.3 and 2 more",
         ),
         (
-            order(labels={"pool": "in(b, c)"}),
+            order(labels={"pool": "in(a, c)"}),
             [LARGE],
             "no node has 1 CPU free now, which are in use on 10.0.0.2",
+        ),
+        (
+            order(labels={"pool": "in(b, c)"}),
+            [LARGE],
+            "no node with 1 CPU has the labels pool=in(b, c): start one with --labels",
         ),
     ],
 )
 def test_a_lack_has_both_numbers_or_the_nodes_that_have_it(asked: Place, nodes: list[NodeFacts], text: str) -> None:
     assert shortage(asked, nodes) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "takes"),
+    [("a", True), ("b", False), ("!a", False), ("!b", True), ("in(b, a)", True), ("in(b)", False), ("!in(a,b)", False)],
+)
+def test_a_label_s_value_may_be_an_expression_of_ray(value: str, takes: bool) -> None:
+    none = "no node with 1 CPU has the labels"
+    assert shortage(order(labels={"pool": value}), [LARGE]).startswith(none) is not takes
+    assert shortage(order(labels={"pool": value}), [SMALL]).startswith(none) is not value.startswith("!")
+
+
+@pytest.mark.parametrize(
+    ("asked", "avoided"),
+    [
+        (order(avoid=["id1"]), ["id1"]),
+        (order(avoid=["id1", "id2"]), []),
+        (order(cpus=8, avoid=["id2"]), []),
+        (order(labels={"pool": "in(a, b)"}, avoid=["id2"]), []),
+        (order(apart=["id1"], avoid=["id2"]), []),
+        (order(avoid=["id1", "id2", "a node that ended"]), []),
+    ],
+)
+def test_nodes_are_avoided_as_long_as_another_could_take_the_engine(asked: Place, avoided: list[str]) -> None:
+    ended = node(3, alive=False, CPU=64.0)
+    assert relaxed(asked, [SMALL, LARGE, ended]).avoid == avoided
 
 
 def test_an_engine_takes_only_what_it_needs() -> None:
