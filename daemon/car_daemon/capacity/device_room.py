@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, devices_of, plan
+from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, Placement, devices_of, plan, weights_of
 from car_daemon.host.devices import Device, overlap
 
 # Slots on devices, and the layers whose experts stay on the host, negative: more is better.
@@ -20,10 +20,24 @@ class Demand(Struct, frozen=True):
     context_tokens: int | None = None
     slots: int | None = None
 
+    @property
+    def weights(self) -> int:
+        """Bytes of the weights of all replicas."""
+        return len(self.places) * (self.sizes.embedding + sum(slot.weights for slot in self.sizes.slots))
+
 
 def standings(demand: Demand, machine: Machine) -> list[Standing]:
     """Return how much of each replica a plan puts on devices, where replicas on one device share it evenly."""
-    return [_standing(demand, machine, place) for place in demand.places]
+    return [
+        _NO_ROOM if isinstance(found, NoRoom) else (found.gpu_layers, -len(found.host_experts))
+        for found in _plans(demand, machine)
+    ]
+
+
+def host_weights(demand: Demand, machine: Machine) -> int:
+    """Return the bytes of weights of all replicas that plans leave on the host."""
+    plans = [found for found in _plans(demand, machine) if isinstance(found, Placement)]
+    return sum(weights_of(demand.sizes, found)[1] for found in plans)
 
 
 def freed(machine: Machine, taken: Mapping[str, int], host_bytes: int) -> Machine:
@@ -38,16 +52,19 @@ def as_good(some: Sequence[Standing], others: Sequence[Standing]) -> bool:
     return all(one >= other for one, other in zip(some, others, strict=True))
 
 
-def _standing(demand: Demand, machine: Machine, place: str) -> Standing:
+def _plans(demand: Demand, machine: Machine) -> list[Placement | NoRoom]:
+    return [_plan(demand, machine, place) for place in demand.places]
+
+
+def _plan(demand: Demand, machine: Machine, place: str) -> Placement | NoRoom:
     together = sum(overlap(place, other) for other in demand.places)
     devices = tuple(structs.replace(each, free=each.free // together) for each in devices_of(place, machine.devices))
-    found = plan(
+    return plan(
         demand.sizes,
         Machine(machine.host_free // len(demand.places), devices),
         context_tokens=demand.context_tokens,
         slots=demand.slots,
     )
-    return _NO_ROOM if isinstance(found, NoRoom) else (found.gpu_layers, -len(found.host_experts))
 
 
 def _with(device: Device, more: int) -> Device:

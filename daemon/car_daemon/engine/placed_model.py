@@ -106,7 +106,7 @@ class PlacedModel(Generic[T]):
             parts = [int(before.free * self._part) - size for before, size in zip(self._before, weights, strict=True)]
             left = zip(devices, parts, strict=True)
             devices = tuple(structs.replace(each, free=max(0, min(each.free, part))) for each, part in left)
-        return Machine(max(0, self._host_free() - self._load.reserve_bytes), devices)
+        return Machine(self._host_room(self.host_weights), devices)
 
     def readings(self) -> list[DeviceMemory]:
         """Return the memory of the placement's devices now."""
@@ -144,16 +144,20 @@ class PlacedModel(Generic[T]):
             return ()
         return devices_of(self._load.device, self._read())
 
+    def _host_room(self, taken: int = 0) -> int:
+        """Return what is free on the host less the reserve, within the budget, of which this much is taken."""
+        room, budget = self._host_free() - self._load.reserve_bytes, self._load.budget_bytes
+        return max(0, room if budget is None else min(room, budget - taken))
+
     def _plan(self, part: float) -> Placement | None:
         if self.sizes is None or not self._before:
             return None
         load = self._load
         self._part = part / load.sharing
         devices = tuple(structs.replace(each, free=int(each.free * self._part)) for each in self._before)
-        host_free = max(0, self._host_free() - load.reserve_bytes)
         slots = load.gpu_layers if load.gpu_layers >= 0 else None
         wanted = {"context_tokens": load.context_tokens, "sequences": load.sequences, "slots": slots}
-        found = plan(self.sizes, Machine(host_free, devices), **wanted)
+        found = plan(self.sizes, Machine(self._host_room(), devices), **wanted)
         if isinstance(found, NoRoom):
             needed, free = -(-found.needed // _MIB), found.free // _MIB
             remedy = "set a smaller context_tokens or kv_type, or fewer gpu_layers"

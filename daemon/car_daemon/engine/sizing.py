@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from msgspec import structs
 
 from car_daemon.capacity.capacity import HOST_PART, Declared, Need, SequenceBytes, declare
 from car_daemon.capacity.curve import Curve
@@ -75,7 +74,7 @@ def size_of(
     `draft` is the memory that a draft model takes for each sequence.
     """
     threads = load.threads or default_threads(model.size_bytes)
-    free_bytes, part = _memory(load, placed)
+    free_bytes, part = _memory(placed)
     curve_file = curve_file_of(load, threads, layers_of(load, placed))
     each = sequence_bytes(model, threads)
     memory_bytes = int(free_bytes * _CALIBRATION_SHARE)
@@ -111,11 +110,9 @@ def layers_of(load: Load, placed: PlacedModel[Any]) -> str:
     return f"{split} {experts}" if placed.placement.gpu_layers else ""
 
 
-def _memory(load: Load, placed: PlacedModel[Any]) -> tuple[int, float]:
+def _memory(placed: PlacedModel[Any]) -> tuple[int, float]:
     """Return the free bytes for sequences, and the part of these that an engine takes by itself."""
     machine = placed.machine
-    if load.budget_bytes is not None:
-        machine = structs.replace(machine, host_free=min(machine.host_free, load.budget_bytes))
     if placed.sizes is None or placed.placement is None or not placed.placement.gpu_layers:
         return machine.host_free, HOST_PART
     # Whatever is on the host is bounded by its part already, and a device is there for its model.

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Container
 from typing import Protocol
 
+from msgspec import structs
+
 from car_daemon.host.event_log import log
 from car_daemon.models.condition_waiters import ConditionWaiters
 from car_daemon.models.entry import ModelEntry
@@ -83,6 +85,7 @@ class Eviction:
             figures = {"model": entry.name, **room.figures}
             if chosen == [] or (chosen is None and entry.default):
                 log.debug("model.fits", **figures)
+                entry.estimate = structs.replace(entry.estimate, host_weights=room.host_weights)
                 return True
             if chosen is None and self._choose(room, _may_go) is None:
                 self._refuse(entry, room)

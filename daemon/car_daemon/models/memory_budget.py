@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from msgspec import Struct
 
-from car_daemon.capacity.device_room import Demand, Standing, as_good, freed, standings
+from car_daemon.capacity.device_room import Demand, Standing, as_good, freed, host_weights, standings
 from car_daemon.capacity.placement import Machine, ModelSizes
 from car_daemon.host.devices import CPU, Device
 from car_daemon.host.memory import MemorySource
@@ -69,10 +69,16 @@ class MemoryBudget:
         return max(0, free)
 
     async def room_for(self, entry: ModelEntry) -> "Room":
-        """Return the room for a model, on devices as well where models share them that may be unloaded."""
+        """Return the room for a model, on devices as well where it depends on what others that may go hold of them.
+
+        So it does where the host would not hold the whole model: a plan then leaves a part there that has to fit.
+        """
         demand = demand_of(entry)
-        shared = demand is not None and any(taken_of(each) for each in self.residents if not each.pinned)
-        return Room(self, entry, demand, await self._find_devices() if shared else ())
+        if demand is None or entry.estimate is None:
+            return Room(self, entry, None, ())
+        shared = any(taken_of(each) for each in self.residents if not each.pinned)
+        short = self.free() < entry.estimate.total + demand.weights
+        return Room(self, entry, demand, await self._find_devices() if shared or short else ())
 
 
 class Room:
@@ -103,17 +109,23 @@ class Room:
         free = self._budget.free() + sum(memory_of(each) for each in gone)
         return free >= self.needed and as_good(self._standings(gone), self._wanted)
 
+    @property
+    def host_weights(self) -> int:
+        """Bytes of weights that a plan would leave on the host now; 0 where no device was read."""
+        return 0 if self._demand is None else host_weights(self._demand, self._machine(()))
+
     def _standings(self, gone: Collection[ModelEntry]) -> list[Standing]:
-        if self._demand is None:
-            return []
+        return [] if self._demand is None else standings(self._demand, self._machine(gone))
+
+    def _machine(self, gone: Collection[ModelEntry]) -> Machine:
+        """Return the machine once these models are unloaded."""
         # Models that were unloaded since then gave their part back, too.
         left = self._taken.keys() - set(self._budget.residents) | set(gone)
         taken: Counter[str] = Counter()
         for each in left:
             taken.update(self._taken[each])
         host = max(0, self._budget.free() - self._reserve)
-        machine = freed(Machine(host, self._devices), taken, sum(memory_of(each) for each in gone))
-        return standings(self._demand, machine)
+        return freed(Machine(host, self._devices), taken, sum(memory_of(each) for each in gone))
 
 
 def demand_of(entry: ModelEntry) -> Demand | None:
@@ -142,7 +154,7 @@ def memory_of(entry: ModelEntry) -> int:
     if entry.estimate is None or entry.settings.placed:
         return 0
     ready = [replica.ready for replica in entry.replicas if replica.ready is not None]
-    host_weights = sum(each.host_weights for each in ready)
+    host_weights = sum(each.host_weights for each in ready) if ready else entry.estimate.host_weights
     on_host = [replica.ready for replica in entry.replicas if replica.device == CPU]
     allocated = [each.kv_bytes + each.mask_bytes for each in on_host if each is not None]
     if len(allocated) < len(on_host) or not on_host:

@@ -222,3 +222,13 @@ def test_sequences_have_the_memory_of_the_device_and_not_that_of_the_host() -> N
     assert placed.sizes is not None
     machine.registry.devices[0].taken = 7 * GIB
     assert cells_room(placed.sizes, placed.placement, placed.machine, 0.25) < GIB
+
+
+def test_the_layers_on_the_host_stay_within_the_budget_that_models_share() -> None:
+    machine = world(4)
+    machine.placed(budget_bytes=8 * GIB).load()
+    with pytest.raises(ModelError, match=r"the model needs [0-9]+ MiB, [0-9]+ MiB are free on the host and its GPUs"):
+        world(4).placed(budget_bytes=2 * GIB).load()
+    placed = world(4).placed(budget_bytes=8 * GIB)
+    placed.load()
+    assert 0 < placed.machine.host_free == 8 * GIB - placed.host_weights

@@ -5,6 +5,7 @@ from msgspec import structs
 from car_daemon.host.devices import Device
 from car_daemon.host.memory import MemoryReading
 from car_daemon.ipc.frames import DeviceUse, HeaderSizes, LayerBytes
+from car_daemon.models.memory_budget import memory_of
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.models.test_manager import READY, World, world_of
 
@@ -108,6 +109,34 @@ async def test_a_gpu_that_shares_the_hosts_memory_gets_a_models_part_back_on_bot
         )
         await world.served("large")
         assert world.closed == ["small"]
+
+
+async def test_an_idle_model_on_the_host_goes_for_the_layers_that_a_gpu_has_no_room_for() -> None:
+    async with world_of() as world:
+        plug_in(world, 8)
+        put_on_gpu(world, large=16)
+        world.bytes["other"] = 10 * GIB
+        world.read_memory = lambda: MemoryReading(
+            16 * GIB, 6 * GIB if world.entries["other"].state == "ready" else 16 * GIB
+        )
+        await world.served("other")
+        await world.served("large")
+        assert (world.closed, world.searches) == (["other"], 1)
+
+
+async def test_layers_that_stay_on_the_host_count_from_the_begin_of_the_load() -> None:
+    async with world_of() as world:
+        plug_in(world, 8)
+        put_on_gpu(world, large=16)
+        world.read_memory = lambda: MemoryReading(16 * GIB, 15 * GIB)
+        world.supervisors[world.entries["large"]].slow = True
+        world.request("large")
+        await world.supervisors[world.entries["large"]].started.wait()
+        # One of four layers of 4 GiB is on the GPU, beside its reserve; its output is the last one.
+        assert world.manager.budget.free() == 15 * GIB - 3 * 4 * GIB
+        loaded = structs.replace(READY, device="gpu", host_weights=11 * GIB)
+        world.entries["large"].replicas[0].become("ready", ready=loaded)
+        assert memory_of(world.entries["large"]) == 11 * GIB
 
 
 async def test_the_default_model_that_was_unloaded_gets_its_gpu_back_from_idle_models() -> None:

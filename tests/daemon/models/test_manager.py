@@ -70,6 +70,7 @@ class World:
         self.settled = 0
         self.devices: list[Device] = []
         self.searches = 0
+        self.bytes = dict(BYTES)  # on the host
         self.sizes: dict[str, HeaderSizes] = {}
         self.read_memory: MemorySource = lambda: MemoryReading(100, 100)
         self.entries = {
@@ -91,7 +92,7 @@ class World:
         """Return the bytes of a model on the host, or its sizes where it is on a GPU."""
         name = settings.path.name
         sizes = self.sizes.get(name)
-        return MemoryEstimate(BYTES[name], 0, 0) if sizes is None else MemoryEstimate(0, 0, 0, sizes)
+        return MemoryEstimate(self.bytes[name], 0, 0) if sizes is None else MemoryEstimate(0, 0, 0, sizes)
 
     async def find_devices(self) -> list[Device]:
         """Return the GPUs, less what the models took of them."""
