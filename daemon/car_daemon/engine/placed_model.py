@@ -14,10 +14,11 @@ from car_daemon.capacity.placement import (
     device_bytes,
     devices_of,
     plan,
+    usable,
     weights_of,
 )
 from car_daemon.engine.llama.devices import readings
-from car_daemon.engine.llama.model import ModelError
+from car_daemon.engine.llama.model import ModelError, OutOfReach
 from car_daemon.host.devices import Device
 from car_daemon.host.memory import read_memory
 from car_daemon.ipc.frames import DeviceMemory, DeviceUse, FromEngine, Load, Warned
@@ -76,7 +77,7 @@ class PlacedModel(Generic[T]):
         try:
             made = self._allocate(self.placement)
         except ModelError as error:
-            if self.placement is None or not self.placement.gpu_layers:
+            if isinstance(error, OutOfReach) or self.placement is None or not self.placement.gpu_layers:
                 raise
             first = self.placement.gpu_layers
             tried.append(kept.second(free, tried[0]))
@@ -91,6 +92,8 @@ class PlacedModel(Generic[T]):
         self._send(Warned("load.retried", {"layers": first, "tried_next": layers, "part": part, "why": str(error)}))
         try:
             return self._allocate(self.placement)
+        except OutOfReach:
+            raise
         except ModelError as another:
             tried = f"tried with {first} and {layers} layers on GPUs"
             raise ModelError(
@@ -142,7 +145,14 @@ class PlacedModel(Generic[T]):
     def _devices(self) -> tuple[Device, ...]:
         if not self._load.gpu_layers:
             return ()
-        return devices_of(self._load.device, self._read())
+        place, found = self._load.device, usable(self._read())
+        chosen = devices_of(place, found)
+        if found and not chosen:
+            names = ", ".join(f"gpu{number} ({each.name})" for number, each in enumerate(found))
+            raise OutOfReach(
+                f"{place}: llama.cpp finds {len(found)} GPUs, {names}: set device to one of them, or to gpu"
+            )
+        return chosen
 
     def _host_room(self, taken: int = 0) -> int:
         """Return what is free on the host less the reserve, within the budget, of which this much is taken."""

@@ -11,10 +11,10 @@ from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.device_part import DeviceParts, Situation
 from car_daemon.capacity.placement import Placement, cells_room, reserve_of, weights_of
 from car_daemon.engine.llama.devices import read_devices
-from car_daemon.engine.llama.model import ModelError
+from car_daemon.engine.llama.model import ModelError, OutOfReach
 from car_daemon.engine.placed_model import PlacedModel
 from car_daemon.ipc.frames import FromEngine, HeaderSizes, LayerBytes, Load, Warned
-from tests.daemon.engine.llama.invented import GIB, InventedDevice, InventedRegistry
+from tests.daemon.engine.llama.invented import GIB, SHARED_GPU, InventedDevice, InventedRegistry
 
 MIB = 1 << 20
 LAYER = LayerBytes(200 * MIB, 0, 4096)
@@ -47,6 +47,7 @@ class World:
     sent: list[FromEngine] = field(default_factory=list)
     host: int = 64 * GIB
     kept: DeviceParts = field(default_factory=DeviceParts)
+    failure: ModelError = field(default_factory=lambda: ModelError("the memory could not be allocated"))
 
     def read(self) -> DeviceParts:
         return self.kept
@@ -57,7 +58,7 @@ class World:
     def open(self, placement: Placement | None) -> str:
         self.opened.append(placement)
         if len(self.opened) <= self.failures:
-            raise ModelError("the file is not a model that llama.cpp can load")
+            raise self.failure
         if placement is not None:
             for device, size in zip(self.registry.devices, placement.device_bytes, strict=True):
                 device.taken += size
@@ -232,3 +233,19 @@ def test_the_layers_on_the_host_stay_within_the_budget_that_models_share() -> No
     placed = world(4).placed(budget_bytes=8 * GIB)
     placed.load()
     assert 0 < placed.machine.host_free == 8 * GIB - placed.host_weights
+
+
+def test_a_load_that_fails_for_another_reason_than_memory_is_not_tried_again() -> None:
+    machine = world(8, failures=1)
+    machine.failure = OutOfReach("the model cannot generate text")
+    with pytest.raises(OutOfReach, match=r"the model cannot generate text$"):
+        machine.placed().load()
+    assert len(machine.opened) == 1
+
+
+def test_a_gpu_that_is_missing_is_refused_with_those_that_are_there() -> None:
+    machine = world(8)
+    machine.registry.devices.append(InventedDevice("Metal", kind=SHARED_GPU))
+    with pytest.raises(OutOfReach, match=r"gpu1: llama\.cpp finds 1 GPUs, gpu0 \(CUDA0\): set device to one of them"):
+        machine.placed(device="gpu1").load()
+    assert machine.opened == []

@@ -10,8 +10,8 @@ from llama_cpp import llama_cpp as binding
 
 from car_daemon.capacity.batch_sizes import BATCH_SIZES
 from car_daemon.engine.llama.embedding_batch import EmbeddingBatch, Rows
-from car_daemon.engine.llama.library import pointer, quick
-from car_daemon.engine.llama.model import LlamaModel, ModelError
+from car_daemon.engine.llama.library import errors, is_about, pointer, quick
+from car_daemon.engine.llama.model import LlamaModel, ModelError, OutOfReach
 from car_daemon.engine.llama.sampling.sampler import Logits, Sampler
 from car_daemon.ipc.types import KvType
 
@@ -30,6 +30,9 @@ _KV_TYPES: dict[KvType, int] = {
 _NO_KV_TYPE = (
     'the context could not be created with kv_type = "{}": it needs flash attention, and heads whose size is a '
     'multiple of 32; set it to "f16"'
+)
+_NO_MEMORY = (
+    "the memory for {} sequences of {} tokens could not be allocated: set a smaller context_tokens, or fewer sequences"
 )
 # Result of a decode without enough free cells.
 _FULL = 1
@@ -53,11 +56,10 @@ class LlamaContext:
         params.type_k = params.type_v = _KV_TYPES[model.kv_type]
         params.flash_attn_type = _FLASH_ATTENTION_AUTO
         params.no_perf = True
-        self._context = binding.llama_init_from_model(model.handle, params)
-        if not self._context and model.kv_type != "f16":
-            raise ModelError(_NO_KV_TYPE.format(model.kv_type))
+        with errors() as logged:
+            self._context = binding.llama_init_from_model(model.handle, params)
         if not self._context:
-            raise ModelError("the context could not be created")
+            raise _failure(logged, model.kv_type, sequences, context_tokens)
         self._memory = binding.llama_get_memory(self._context)
         cells = int(binding.llama_n_ctx_seq(self._context))
         self.context_tokens = cells if model.most_tokens is None else min(cells, model.most_tokens)
@@ -244,6 +246,15 @@ class LlamaContext:
     def _check(self, number: int) -> None:
         if not 0 <= number < self.sequences:
             raise ValueError(f"sequence {number} is outside 0 to {self.sequences - 1}")
+
+
+def _failure(logged: list[str], kv_type: KvType, sequences: int, context_tokens: int) -> ModelError:
+    """Return why a context was not created, by what llama.cpp logged."""
+    if is_about(logged, "cache type", "quantized V cache"):
+        return OutOfReach(_NO_KV_TYPE.format(kv_type))
+    if is_about(logged, "failed to allocate"):
+        return ModelError(_NO_MEMORY.format(sequences, context_tokens))
+    return ModelError("the context could not be created")
 
 
 class BatchArrays:

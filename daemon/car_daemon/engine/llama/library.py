@@ -10,6 +10,9 @@ from llama_cpp import llama_cpp as binding
 
 # The log callback that discards every line.
 log_nothing = binding.llama_log_callback(lambda _level, _text, _user_data: None)
+# ggml's number for the level of errors, and the most of them that are kept.
+_ERROR = 4
+_MOST_ERRORS = 100
 _keeps_gil = ctypes.PyDLL(binding._lib._name)
 
 
@@ -41,21 +44,28 @@ def silence() -> None:
 
 
 @contextlib.contextmanager
-def quoted_after(phrase: bytes) -> Iterator[list[str]]:
-    """Collect the words in single quotes that llama.cpp logs right after a phrase; drop its other lines."""
+def errors() -> Iterator[list[str]]:
+    """Collect the errors that llama.cpp logs, for the reason of a failure; its lines go where they went before, too."""
     found: list[str] = []
+    before, user_data = binding.llama_log_callback(), ctypes.c_void_p()
+    binding.llama_log_get(ctypes.byref(before), ctypes.byref(user_data))
 
-    def read(_level: int, text: bytes, _user_data: object) -> None:
-        _, _, rest = text.partition(phrase + b" '")
-        if rest:
-            found.append(rest.partition(b"'")[0].decode(errors="replace"))
+    def read(level: int, text: bytes, _user_data: object) -> None:
+        if level == _ERROR and len(found) < _MOST_ERRORS:
+            found.append(text.decode(errors="replace"))
+        before(level, text, user_data)
 
     callback = binding.llama_log_callback(read)
     binding.llama_log_set(callback, ctypes.c_void_p(0))
     try:
         yield found
     finally:
-        silence()
+        binding.llama_log_set(before, user_data)
+
+
+def is_about(logged: list[str], *phrases: str) -> bool:
+    """Return whether an error has one of these phrases."""
+    return any(phrase in line for line in logged for phrase in phrases)
 
 
 def pointer(array: Any, kind: Any) -> Any:

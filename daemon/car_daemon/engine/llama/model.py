@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import re
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -11,16 +12,21 @@ from llama_cpp import llama_cpp as binding
 from car_daemon.capacity.batch_sizes import DeviceKind
 from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.placement import Placement
-from car_daemon.engine.llama.devices import host_overrides, read_devices, tensor_split
-from car_daemon.engine.llama.library import finds_gpus, quoted_after
+from car_daemon.engine.llama.devices import host_overrides, tensor_split
+from car_daemon.engine.llama.library import errors, finds_gpus, is_about
 from car_daemon.engine.llama.traits import Traits, traits_of
 from car_daemon.ipc.types import KvType
 
 _TEXT_BYTES = 1 << 20
+_UNKNOWN = re.compile("unknown model architecture: '([^']*)'")
 
 
 class ModelError(Exception):
     """A model that cannot be served; the message is fit for logs and clients."""
+
+
+class OutOfReach(ModelError):
+    """A model that cannot be served with more memory or fewer layers on GPUs either."""
 
 
 class Metadata:
@@ -86,9 +92,7 @@ class LlamaModel:
         binding.llama_backend_init()
         if gpu_layers != 0 and not finds_gpus():
             # llama.cpp itself would silently use the CPU.
-            raise ModelError("gpu_layers is set, and this llama.cpp finds 0 GPUs: set it to 0, or install a GPU build")
-        if gpu is not None and gpu >= (gpus := len(read_devices())):
-            raise ModelError(f"gpu{gpu}: this machine has {gpus} GPUs")
+            raise OutOfReach("gpu_layers is set, and this llama.cpp finds 0 GPUs: set it to 0, or install a GPU build")
         params = binding.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         if placement is not None:
@@ -107,16 +111,14 @@ class LlamaModel:
         failures: list[Exception] = []
         callback = _progress_callback(progress, failures)
         params.progress_callback = callback
-        with quoted_after(b"unknown model architecture:") as unknown:
+        with errors() as logged:
             self.handle = binding.llama_model_load_from_file(path.encode(), params)
         if failures:
             raise failures[0]
-        if unknown:
-            raise ModelError(f"this llama.cpp does not know the model's architecture, {unknown[0]}; a newer one may")
         if not self.handle:
-            raise ModelError("the file is not a model that llama.cpp can load")
+            raise _failure(logged)
         if not binding.llama_model_has_decoder(self.handle) or binding.llama_model_has_encoder(self.handle):
-            raise ModelError("the model cannot generate text")
+            raise OutOfReach("the model cannot generate text")
         self.computes_on: DeviceKind = "gpu" if params.n_gpu_layers else "cpu"
         self.vocab = binding.llama_model_get_vocab(self.handle)
         self.metadata = Metadata(self.handle)
@@ -164,6 +166,16 @@ class LlamaModel:
     def close(self) -> None:
         """Free the weights; contexts have to be free already."""
         binding.llama_model_free(self.handle)
+
+
+def _failure(logged: list[str]) -> ModelError:
+    """Return why a file was not loaded, by what llama.cpp logged."""
+    unknown = next((found for line in logged if (found := _UNKNOWN.search(line))), None)
+    if unknown is not None:
+        return OutOfReach(f"this llama.cpp does not know the model's architecture, {unknown[1]}; a newer one may")
+    if is_about(logged, "unable to allocate", "failed to allocate"):
+        return ModelError("the memory for the model's weights could not be allocated")
+    return ModelError("the file is not a model that llama.cpp can load")
 
 
 def _progress_callback(progress: Callable[[float], None], failures: list[Exception]) -> Any:

@@ -99,3 +99,25 @@ def test_heads_that_no_block_divides_are_refused_with_the_remedy(tmp_path: Path)
         pytest.raises(ModelError, match=r'kv_type = "q8_0".*multiple of 32'),
     ):
         LlamaContext(model, sequences=1, context_tokens=256, threads=1)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"failed to allocate buffer for kv cache", "2 sequences of 256 tokens could not be allocated: set a smaller"),
+        (b"quantized V cache was requested, but this requires Flash Attention", 'kv_type = "q8_0"'),
+        (b"out of patience", "the context could not be created$"),
+    ],
+)
+def test_a_context_that_fails_names_the_kv_type_only_where_llama_cpp_does(
+    path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, reason: str
+) -> None:
+    def fail(_model: object, _params: object) -> None:
+        callback, data = binding.llama_log_callback(), ctypes.c_void_p()
+        binding.llama_log_get(ctypes.byref(callback), ctypes.byref(data))
+        callback(4, b"llama_init_from_model: failed to initialize the context: " + line, data)
+
+    with loaded(path, "q8_0") as model:
+        monkeypatch.setattr("car_daemon.engine.llama.context.binding.llama_init_from_model", fail)
+        with pytest.raises(ModelError, match=reason):
+            LlamaContext(model, sequences=2, context_tokens=256, threads=1)

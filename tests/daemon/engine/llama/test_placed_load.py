@@ -4,6 +4,7 @@ import ctypes
 from typing import Any
 
 import pytest
+from llama_cpp import llama_cpp as binding  # noqa: TID251 - the log's callback, which the fake calls
 
 from car_daemon.capacity.placement import Placement
 from car_daemon.engine.llama.model import LlamaModel, ModelError
@@ -26,10 +27,14 @@ class Recorder:
         self.split: list[float] = []
         self.overrides: list[tuple[bytes, int]] = []
         self.device: tuple[int, int] = (-1, -1)
+        self.error = b""  # which it logs
 
     def load(self, path: bytes, params: Any) -> None:
         """Read everything that a placement sets, while its arrays are there."""
         assert path == b"model.gguf"
+        callback, data = binding.llama_log_callback(), ctypes.c_void_p()
+        binding.llama_log_get(ctypes.byref(callback), ctypes.byref(data))
+        callback(4, self.error, data)
         self.layers = params.n_gpu_layers
         self.split = [params.tensor_split[number] for number in range(3)] if params.tensor_split else []
         self.device = params.split_mode, params.main_gpu
@@ -77,3 +82,9 @@ def test_a_device_that_holds_everything_is_the_only_one_that_llama_cpp_uses(reco
 def test_without_a_placement_nothing_of_it_is_passed(recorder: Recorder) -> None:
     load(None)
     assert (recorder.layers, recorder.split, recorder.overrides) == (0, [], [])
+
+
+def test_a_load_that_llama_cpp_has_no_memory_for_says_so(recorder: Recorder) -> None:
+    recorder.error = b"llama_model_load: error loading model: unable to allocate CUDA0 buffer"
+    with pytest.raises(ModelError, match="the memory for the model's weights could not be allocated"):
+        LlamaModel("model.gguf", gpu_layers=0, progress=lambda _: None)
