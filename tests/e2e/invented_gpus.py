@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import uvloop
 from msgspec import structs
 
-from car_daemon.capacity.placement import ModelSizes, Placement, device_bytes, weights_of
+from car_daemon.capacity.placement import ModelSizes, Placement, device_bytes, devices_of, weights_of
 from car_daemon.config.settings import Flags, load_config
 from car_daemon.engine.backend import Backend, ggml_backend
 from car_daemon.engine.llama.context import LlamaContext
@@ -40,6 +41,7 @@ class Gpus:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._opened: tuple[ModelSizes, Placement] | None = None  # by this process
+        self._names: list[str] = []  # of the devices that its model may use
 
     def add(self, **total_bytes: int) -> None:
         """Plug the devices in."""
@@ -54,6 +56,16 @@ class Gpus:
     def fail(self, times: int, *, what: str = "loads") -> None:
         """Have so many of the next loads, or contexts, run out of memory."""
         (self.folder / f"failing-{what}").write_text(str(times))
+
+    def calls(self, pid: int) -> dict[str, Any]:
+        """Return the arguments with which an engine opened its model last, and its context."""
+        found: dict[str, Any] = json.loads((self.folder / f"calls-{pid}").read_text())
+        return found
+
+    def _record(self, **arguments: object) -> None:
+        file = self.folder / f"calls-{os.getpid()}"
+        known = json.loads(file.read_text()) if file.exists() else {}
+        file.write_text(json.dumps(known | arguments))
 
     def _fails(self, what: str) -> bool:
         """Return whether this one fails."""
@@ -79,11 +91,14 @@ class Gpus:
             raise ModelError("the file is not a model that llama.cpp can load")
         if placement is not None and load.sizes is not None:
             self._opened = ModelSizes.of(load.sizes), placement
+            self._names = [each.name for each in devices_of(load.device, self.read())]
+            self._record(slots=placement.slots, host_experts=placement.host_experts)
             self._hold(weights_of(*self._opened)[0])
         return ggml_backend().open_model(structs.replace(load, gpu_layers=0, device="cpu"), progress, None)
 
     def open_context(self, model: LlamaModel, *, sequences: int, context_tokens: int, threads: int) -> LlamaContext:
         """Take the memory of the sequences, and return a context on the CPU; raises ModelError."""
+        self._record(kv_type=model.kv_type, sequences=sequences, context_tokens=context_tokens)
         if self._fails("contexts"):
             raise ModelError("the context could not be created")
         if self._opened is not None:
@@ -93,8 +108,7 @@ class Gpus:
     def _hold(self, sizes: list[int]) -> None:
         """Have this process take this much of the devices of its plan."""
         assert self._opened is not None
-        names = [device.name for device in self.read()]
-        self.take(os.getpid(), **dict(zip(names, sizes, strict=True)))
+        self.take(os.getpid(), **dict(zip(self._names, sizes, strict=True)))
 
 
 def _is_alive(pid: int) -> bool:

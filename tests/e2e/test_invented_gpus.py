@@ -13,9 +13,17 @@ import pytest
 from tests.e2e.invented_gpus import FOLDER, Gpus
 from tests.e2e.pool import long, short, until, write_models
 from tests.e2e.support import BIN, PATIENCE_S, ROOT, Daemon, Json, RawClient
+from tools.random_model import generate
 
 pytestmark = pytest.mark.slow
 GIB = 1 << 30
+# What entries of one file state, by their names.
+STATED = {
+    "layers": "gpu_layers = 2",
+    "second": 'device = "gpu1"\nkv_type = "q4_0"',
+    "twice": 'device = "gpu0"\nreplicas = 2',
+    "missing": 'device = "gpu2"',
+}
 
 
 @pytest.fixture
@@ -26,12 +34,23 @@ def gpus(folder: Path) -> Gpus:
     return invented
 
 
+@pytest.fixture(scope="module")
+def configuration(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three models whose entries name no device, and one file in entries that do."""
+    files = tmp_path_factory.mktemp("models")
+    config = write_models(files, "abc")
+    generate(files / "long.gguf", "long", "q8_0")
+    same = f'path = "{files}/long.gguf"\ncontext_tokens = 4096\nsequences = 1\n'
+    stated = "".join(f"[models.{name}]\n{same}{text}\n" for name, text in STATED.items())
+    return f'{config.read_text()}{stated}[daemon]\nsandbox = "off"\n[pressure]\ncalm_s = 0.1\n'
+
+
 @pytest.fixture
-def daemon(gpus: Gpus) -> Iterator[Daemon]:
-    """A daemon of three models whose entries name no device."""
+def daemon(gpus: Gpus, configuration: str) -> Iterator[Daemon]:
+    """A daemon of these models."""
     folder = gpus.folder
-    config = write_models(folder, "abc")
-    config.write_text(f'{config.read_text()}[daemon]\nsandbox = "off"\n[pressure]\ncalm_s = 0.1\n')
+    config = folder / "card.toml"
+    config.write_text(configuration)
     environment = {FOLDER: str(folder), "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder)}
     program = (sys.executable, "-m", "tests.e2e.invented_gpus")
     served = Daemon(folder, "--config", str(config), program=program, **environment)
@@ -53,6 +72,15 @@ def device(client: RawClient, name: str) -> Json:
     ((found,),) = [each["devices"] for each in model(client, name)["engines"]]
     one: Json = found
     return one
+
+
+def uses_of(client: RawClient, name: str, engines: int) -> list[Json]:
+    """Load a model; return what each device holds of it once so many engines are up."""
+    deadline = time.monotonic() + PATIENCE_S
+    while len(up := [each for each in model(client, name)["engines"] if each["devices"]]) < engines:
+        assert time.monotonic() < deadline
+        client.result("infer", short(name))
+    return [use for engine in up for use in engine["devices"]]
 
 
 def doctor(daemon: Daemon) -> str:
@@ -91,6 +119,38 @@ def test_models_without_a_stated_device_go_to_a_gpu_and_count_each_other_there(d
         assert client.reason("infer", short("b", device="cpu")) == "model_unavailable"
         assert client.result("infer", short("b", device="gpu"))["finish_reason"] == "length"
     assert daemon.log.read_text().count("devices.found") == 1
+    (line,) = [each for each in doctor(daemon).splitlines() if "a on gpu" in each]
+    mib = first["taken_bytes"] >> 20
+    assert f"CUDA0: 3 layers, {mib} MiB planned, {mib} MiB taken" in line
+    assert "of 1024 MiB free" in line
+
+
+def test_stated_layers_devices_replicas_and_kv_types_win_over_the_plan(daemon: Daemon, gpus: Gpus) -> None:
+    gpus.add(CUDA0=GIB, CUDA1=GIB // 2)
+    with daemon.connect() as client:
+        uses = {}
+        for name, engines in {"layers": 1, "second": 1, "twice": 2}.items():
+            uses[name] = uses_of(client, name, engines)
+        on = {
+            name: [(each["name"], each["layers"]) for each in found if each["layers"]] for name, found in uses.items()
+        }
+        assert on == {"layers": [("CUDA0", 2)], "second": [("CUDA1", 3)], "twice": [("CUDA0", 3)] * 2}
+        # One replica loads after the other, or each would count what the other takes.
+        assert [each["taken_bytes"] - each["planned_bytes"] for each in uses["twice"]] == [0, 0]
+        # Two layers of one head of 32 keys and 32 values: 16 bits a number against 4.5.
+        smaller = uses["twice"][0]["planned_bytes"] - uses["second"][0]["planned_bytes"]
+        assert smaller == 4096 * 2 * 64 * (16 - 4.5) / 8
+        (engine,) = model(client, "second")["engines"]
+        assert gpus.calls(engine["pid"]) == {
+            "slots": [3],
+            "host_experts": [],
+            "kv_type": "q4_0",
+            "sequences": 1,
+            "context_tokens": 4096,
+        }
+        assert client.reason("infer", short("missing")) == "model_unavailable"
+        (why,) = [each["reason"] for each in client.result("models/list")["models"] if each["name"] == "missing"]
+        assert why == "gpu2: llama.cpp finds 2 GPUs, gpu0 (CUDA0), gpu1 (CUDA1): set device to one of them, or to gpu"
 
 
 def test_a_load_that_runs_out_of_memory_once_is_served_and_twice_fails_with_a_reason(
@@ -204,10 +264,3 @@ def test_a_killed_engine_frees_its_device_and_is_placed_again(daemon: Daemon) ->
         daemon.engine().kill()
         assert "result" in client.response(request)
         assert device(client, "a")["taken_bytes"] == before["taken_bytes"]
-
-
-def test_the_doctor_shows_what_a_model_takes_of_its_gpu(daemon: Daemon) -> None:
-    (line,) = [each for each in doctor(daemon).splitlines() if "a on gpu" in each]
-    assert "CUDA0" in line
-    assert "planned" in line
-    assert "of 1,024 MiB free" in line or "of 1024 MiB free" in line

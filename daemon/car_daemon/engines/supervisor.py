@@ -171,7 +171,7 @@ class EngineSupervisor:
         self._entry.refresh(self._replica)
         try:
             facts = await self._files.check()
-            with await self._order.turn(self._entry, self._replica) as self._turn:
+            with await self._order.turn(self._replica) as self._turn:
                 self._life = life = self._new_life()
                 load = load_of(self._entry, self._replica, facts, self._files.draft, packed=self._restarts.packed)
                 status = await life.run(self._launch, load)

@@ -1,37 +1,50 @@
-"""The order of loads: replicas of one model together, models one after the other, other machines at any time."""
+"""The order of loads: one after the other onto one GPU, at once onto different ones and onto other machines."""
 
 import asyncio
-from pathlib import Path
 
 from car_daemon.engines.load_order import LoadOrder
-from car_daemon.models.entry import ModelEntry
-from car_daemon.models.settings import ModelSettings
+from car_daemon.models.replica import Replica
 
 
-def entry(*devices: str) -> ModelEntry:
-    return ModelEntry("m", ModelSettings(Path("m"), devices=devices), default=False, on_change=lambda _: None)
+def replica(device: str, *, placed: bool = False) -> Replica:
+    return Replica(device, lambda: None, lambda: None, placed=placed)
 
 
-async def test_replicas_of_one_model_load_together_and_the_next_model_once_the_last_of_them_has() -> None:
+async def test_engines_load_onto_one_gpu_one_after_the_other() -> None:
     async with asyncio.timeout(10):
-        order, pair, single = LoadOrder(), entry("gpu", "gpu"), entry("gpu")
-        first, second = [await order.turn(pair, each) for each in pair.replicas]
-        waiting = asyncio.create_task(order.turn(single, single.replicas[0]))
-        first.close()
+        order = LoadOrder()
+        first = await order.turn(replica("gpu0"))
+        others = [asyncio.create_task(order.turn(replica(device))) for device in ("gpu", "gpu0")]
         await asyncio.sleep(0)
-        assert not waiting.done()
-        second.close()
-        second.close()
-        (await waiting).close()
+        assert not any(each.done() for each in others)
+        first.close()
+        first.close()
+        done, waiting = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
+        assert (len(done), len(waiting)) == (1, 1)
+        for each in done:
+            each.result().close()
+        for each in waiting:
+            (await each).close()
 
 
-async def test_engines_on_the_cpu_and_on_other_machines_have_no_turn() -> None:
+async def test_engines_on_other_gpus_on_the_cpu_and_on_other_machines_load_meanwhile() -> None:
     async with asyncio.timeout(10):
-        order, loading, others = LoadOrder(), entry("gpu"), entry("cpu", "gpu")
-        others.replicas[1].placed = True
-        await order.turn(loading, loading.replicas[0])
-        for replica in others.replicas:
-            (await order.turn(others, replica)).close()
+        order = LoadOrder()
+        await order.turn(replica("gpu0"))
+        for other in (replica("gpu1"), replica("cpu"), replica("gpu", placed=True)):
+            (await order.turn(other)).close()
+
+
+async def test_a_load_that_is_given_up_while_it_waits_holds_up_no_other() -> None:
+    async with asyncio.timeout(10):
+        order = LoadOrder()
+        first = await order.turn(replica("gpu"))
+        waiting = asyncio.create_task(order.turn(replica("gpu")))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        first.close()
+        (await order.turn(replica("gpu"))).close()
 
 
 def test_no_two_engines_have_one_number() -> None:
