@@ -17,7 +17,7 @@ from car_http.dialects.errors import dialect_of
 from car_http.endpoints.document import document
 from car_http.endpoints.table import ENDPOINTS
 from car_http.problems import ROWS, STATUSES, Problem
-from tests.door.support import DoorProcess, OfflineDoor
+from tests.door.support import DoorProcess, Json, OfflineDoor
 from tests.door.test_fuzz import BODIES, KINDS, VALUES
 
 DOCUMENT = document(ENDPOINTS, keyed=True)
@@ -103,6 +103,38 @@ def test_the_document_of_a_port_needs_its_key_and_says_so(scripted_door: DoorPro
 @pytest.mark.parametrize("path", BODIES)
 def test_a_body_that_is_served_is_valid_by_the_document(path: str) -> None:
     jsonschema.validate(BODIES[path], body_schema(path))
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
+CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}, IMAGE]}]}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}
+BLOCKS = [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "x"}]}]
+MESSAGES: dict[str, Any] = {"max_tokens": 1, "messages": [{"role": "user", "content": BLOCKS}]}
+ITEMS = [{"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "x"}]}]
+
+
+@pytest.mark.parametrize(
+    ("path", "served", "refused"),
+    [
+        ("/v1/chat/completions", CHAT, {"messages": [{"role": "user", "content": [{"text": "Hi"}]}]}),
+        ("/v1/chat/completions", CHAT | {"tools": [TOOL]}, CHAT | {"tools": [{"function": {"name": 1}}]}),
+        (
+            "/v1/chat/completions",
+            CHAT | {"tool_choice": {"type": "function", "function": {"name": "f"}}},
+            CHAT | {"tool_choice": 1},
+        ),
+        ("/v1/chat/completions", CHAT | {"card": {"lora": [{"name": "a"}]}}, CHAT | {"card": {"speed": 1}}),
+        ("/v1/messages", MESSAGES, {**MESSAGES, "messages": [{"role": "user", "content": [{"type": 1}]}]}),
+        ("/v1/messages", {**MESSAGES, "tools": [{"name": "f", "input_schema": {}}]}, {**MESSAGES, "tools": [{}]}),
+        ("/v1/responses", {"input": ITEMS}, {"input": [{"type": "function_call_output", "output": {}}]}),
+        ("/api/chat", {"model": "m", "tools": [TOOL]}, {"model": "m", "tools": ["f"]}),
+        ("/api/generate", {"model": "m", "card": {"wait": False}}, {"model": "m", "card": {"timeout_ms": 0}}),
+    ],
+)
+def test_parts_tools_and_members_of_card_are_described(path: str, served: Json, refused: Json) -> None:
+    for body, allowed in ((served, True), (refused, False)):
+        assert VALIDATORS[path].is_valid(body) == allowed
+        assert decodes(json.dumps(body).encode(), KINDS[path]) == allowed
 
 
 @pytest.mark.parametrize("path", BODIES)

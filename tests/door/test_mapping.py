@@ -112,7 +112,7 @@ async def test_members_of_cards_own_come_by_body_or_header(offline: OfflineDoor,
     by_header = await sent(offline, fake, {}, x_card_wait="false", x_card_timeout_ms="50", x_card_device="cpu")
     assert (by_header["wait"], by_header["timeout_ms"], by_header["device"]) == (False, 50, "cpu")
     by_body = await sent(offline, fake, {"card": {"lora": [{"name": "a"}], "wait": True}}, x_card_wait="false")
-    assert (by_body["lora"], by_body["wait"]) == ([{"name": "a"}], True)
+    assert (by_body["lora"], by_body["wait"]) == ([{"name": "a", "scale": 1.0}], True)
     assert (await offline.post(CHAT, HELLO, x_card_wait="maybe")).status == 400
     assert (await offline.post(CHAT, HELLO, x_card_timeout_ms="soon")).status == 400
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from car_client.door.keys import Key
+from car_http.dialects.bodies import Own, Part
 from car_http.guard import Head
 from car_http.problems import Problem, bad
 from car_protocol.envelope import NOT_JSON
@@ -23,11 +24,10 @@ _MOST_DEADLINE_S = 86_400.0
 # Seconds that official clients wait for an answer, which they send along.
 _PATIENCE_HEADERS = ("x-stainless-read-timeout", "x-stainless-timeout")
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
-# Members of card's own, in `card` of a body and in `X-Card-*` headers.
-_OWN_TRUTHS = ("wait", "queue")
-_OWN_TEXTS = ("supersede", "device", "priority", "session")
+# Of the members of card's own in `X-Card-*` headers, those that are not texts.
+_OWN_TRUTHS = ("wait", "queue", "lenient")
 _OWN_NUMBERS = ("timeout_ms", "queue_timeout_ms")
-_OWN = (*_OWN_TRUTHS, *_OWN_TEXTS, *_OWN_NUMBERS, "lora", "lenient", "client")
+_UNKNOWN = "Object contains unknown field"
 _AUDIO_FORMATS = ("wav", "mp3")
 _DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.ASCII | re.IGNORECASE)
 
@@ -56,8 +56,10 @@ def decode(body: bytes, kind: type[T]) -> T:
 def _fault(message: str) -> Problem:
     found = _PATH.search(message)
     why = _PATH.sub("", message)
-    named = _NAMED.search(why) if "required field" in why else None
+    named = _NAMED.search(why) if "required field" in why or _UNKNOWN in why else None
     param = ".".join(filter(None, (found[1] if found else "", named[1] if named else ""))) or None
+    if _UNKNOWN in why:
+        why = "there is no such member: GET /openapi.json lists them"
     return Problem(400, "invalid_value", f"{param}: {why}" if param else why, param=param)
 
 
@@ -88,20 +90,14 @@ def caller_params(caller: Caller, *, user: str | None, session: str | None, stre
     return params
 
 
-def own_params(caller: Caller, body: Mapping[str, Any] | None) -> dict[str, Any]:
+def own_params(caller: Caller, body: Own | None) -> dict[str, Any]:
     """Return the members of card's own: of the headers `X-Card-*`, and of `card` in the body, which counts first."""
     params: dict[str, Any] = {}
-    for name in _OWN:
+    for name in Own.__struct_fields__:
         text = caller.header("x-card-" + name.replace("_", "-"))
         if text is not None:
             params[name] = _own_value(name, text)
-    for name, value in (body or {}).items():
-        if name not in _OWN:
-            raise bad(f"card.{name}", f"not a member; there are {', '.join(_OWN)}")
-        params[name] = value
-    if not isinstance(params.get("supersede", ""), str):
-        raise bad("card.supersede", "give a text")
-    return params
+    return params if body is None else params | same_named(body, Own.__struct_fields__)
 
 
 def image_data(url: str, param: str) -> str:
@@ -112,11 +108,11 @@ def image_data(url: str, param: str) -> str:
     return url[found.end() :]
 
 
-def audio_part(part: Mapping[str, Any], param: str) -> dict[str, str]:
+def audio_part(part: Part, param: str) -> dict[str, str]:
     """Return the daemon's part of an OpenAI `input_audio` part; raises Problem for other formats."""
-    audio = part.get("input_audio")
-    if isinstance(audio, dict) and audio.get("format") in _AUDIO_FORMATS and isinstance(audio.get("data"), str):
-        return {"type": "audio", "data": audio["data"]}
+    audio = part.input_audio
+    if audio is not None and audio.format in _AUDIO_FORMATS and audio.data is not None:
+        return {"type": "audio", "data": audio.data}
     raise bad(param, "give {data: base64 of the file, format: wav or mp3}")
 
 
@@ -162,7 +158,7 @@ def _patience_ms(caller: Caller) -> int | None:
 
 
 def _own_value(name: str, text: str) -> Any:
-    if name in _OWN_TRUTHS or name == "lenient":
+    if name in _OWN_TRUTHS:
         if text.lower() not in _TRUTHS:
             raise bad(f"X-Card-{name.title()}", "give true or false")
         return _TRUTHS[text.lower()]

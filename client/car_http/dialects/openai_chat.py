@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 
 from car_client.results import Answer, Chunk, OneAnswer, ToolCallDelta
 from car_http.dialects import sse
+from car_http.dialects.bodies import Choice, ImageUrl, Own, Part, Tool
 from car_http.dialects.common import (
     Caller,
     audio_part,
@@ -102,7 +103,7 @@ class Sampled(Struct, kw_only=True):
     cache_prompt: bool | None = None
     return_tokens: bool | None = None
     return_progress: bool | None = None
-    card: dict[str, Any] | None = None
+    card: Own | None = None
 
     @property
     def streams(self) -> bool:
@@ -134,7 +135,7 @@ class Message(Struct, kw_only=True):
     """One turn; parts are read by their type."""
 
     role: str
-    content: str | list[dict[str, Any]] | None = None
+    content: str | list[Part] | None = None
     name: str | None = None
     tool_calls: list[Call] | None = None
     tool_call_id: str | None = None
@@ -148,8 +149,8 @@ class ChatRequest(Sampled, kw_only=True):
 
     messages: list[Message]
     max_completion_tokens: int | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: str | Choice | None = None
     parallel_tool_calls: bool | None = None
     response_format: dict[str, Any] | None = None
     logprobs: bool | None = None
@@ -174,7 +175,7 @@ def read(request: ChatRequest, caller: Caller) -> Job:
     params |= given(
         max_tokens=_length(request.max_completion_tokens),
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
-        tools=[_tool(tool, f"tools[{place}]") for place, tool in enumerate(request.tools or [])] or None,
+        tools=function_tools(request.tools) or None,
         tool_choice=_tool_choice(request),
         parallel_tool_calls=request.parallel_tool_calls,
         continue_last=request.continue_final_message or None,
@@ -231,9 +232,9 @@ def _message(message: Message, place: str) -> dict[str, Any]:
         {"id": call.id, "function": {"name": call.function.name, "arguments": call.function.arguments}}
         for call in message.tool_calls or []
     ]
-    content = message.content
-    if isinstance(content, list):
-        content = [_part(part, f"{place}.content[{number}]") for number, part in enumerate(content)] or ""
+    content: Any = message.content
+    if isinstance(message.content, list):
+        content = [_part(part, f"{place}.content[{number}]") for number, part in enumerate(message.content)] or ""
     if content is None and not calls:
         content = message.refusal or ""
     return {"role": _ROLES.get(message.role, message.role), "content": content} | given(
@@ -247,35 +248,36 @@ def _message(message: Message, place: str) -> dict[str, Any]:
 _ROLES = {"developer": "system", "function": "tool"}
 
 
-def _part(part: dict[str, Any], place: str) -> dict[str, Any]:
-    kind = part.get("type")
-    for name in ("text", "refusal"):
-        if kind == name and isinstance(part.get(name), str):
-            return {"type": "text", "text": part[name]}
-    if kind == "image_url":
-        image = part.get("image_url")
-        url = image.get("url") if isinstance(image, dict) else image
-        if isinstance(url, str):
-            return {"type": "image", "data": image_data(url, f"{place}.image_url")}
-    if kind == "input_audio":
+def _part(part: Part, place: str) -> dict[str, Any]:
+    text = {"text": part.text, "refusal": part.refusal}.get(part.type)
+    if text is not None:
+        return {"type": "text", "text": text}
+    if part.type == "image_url" and part.image_url is not None:
+        url = part.image_url.url if isinstance(part.image_url, ImageUrl) else part.image_url
+        return {"type": "image", "data": image_data(url, f"{place}.image_url")}
+    if part.type == "input_audio":
         return audio_part(part, f"{place}.input_audio")
     raise bad(place, "a part is {type: text, text}, {type: image_url, image_url: {url}} or {type: input_audio, ...}")
 
 
-def _tool(tool: dict[str, Any], place: str) -> dict[str, Any]:
-    function = tool.get("function")
-    if tool.get("type", "function") != "function" or not isinstance(function, dict):
+def function_tools(tools: list[Tool] | None) -> list[dict[str, Any]]:
+    """Return tools for the daemon; raises Problem for those that are not functions."""
+    return [_tool(tool, f"tools[{place}]") for place, tool in enumerate(tools or [])]
+
+
+def _tool(tool: Tool, place: str) -> dict[str, Any]:
+    function = tool.function
+    if tool.type not in (None, "function") or function is None:
         raise bad(place, "only tools of the type `function` are offered")
-    return {"type": "function", "function": {name: value for name, value in function.items() if value is not None}}
+    return {"type": "function", "function": same_named(function, function.__struct_fields__)}
 
 
 def _tool_choice(request: ChatRequest) -> Any:
     choice = request.tool_choice
     if not request.tools or choice is None or isinstance(choice, str):
         return choice if request.tools else None
-    function = choice.get("function")
-    if choice.get("type") == "function" and isinstance(function, dict):
-        return {"name": function.get("name")}
+    if choice.type == "function" and choice.function is not None:
+        return {"name": choice.function.name}
     raise bad("tool_choice", "give auto, none, required or {type: function, function: {name}}")
 
 

@@ -1,10 +1,11 @@
 """`POST /v1/responses`, stateless: the whole conversation comes with every request."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct
 
+from car_http.dialects.bodies import Own, Part
 from car_http.dialects.common import Caller, audio_part, caller_params, given, image_data, own_params, refuse
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params, thoughts
@@ -12,6 +13,7 @@ from car_http.dialects.openai_parts import PRIORITIES
 from car_http.dialects.responses_tools import CUSTOM_INPUT, offered_name, read_tools
 from car_http.dialects.responses_writer import Facts, ResponsesWriter
 from car_http.problems import bad
+from car_protocol.notes import note
 from car_protocol.sampling import Fraction, Temperature
 
 MEMBERS = {
@@ -32,6 +34,7 @@ _REFUSED = {
 _LOGPROBS = "message.output_text.logprobs"
 _ROLES = {"developer": "system"}
 _ASSISTANT = "assistant"
+_TEXTS = ("input_text", "output_text", "text", "refusal")
 Turn = dict[str, Any]
 
 
@@ -47,10 +50,28 @@ class ReasoningOptions(Struct, kw_only=True):
     effort: str | None = None
 
 
+class Item(Struct, kw_only=True):
+    """An item of the conversation; it has the members that its type names."""
+
+    type: Annotated[
+        str | None,
+        note("message where absent; reasoning, function_call, custom_tool_call, and the last two with `_output`"),
+    ] = None
+    role: Annotated[str | None, note("of a message")] = None
+    content: str | list[Part] | None = None
+    summary: Annotated[list[Part] | None, note("thoughts, where `content` has none")] = None
+    call_id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: Annotated[str | None, note("of a function's call, a JSON text")] = None
+    input: Annotated[str | None, note("of a custom tool's call")] = None
+    output: Annotated[str | list[Part] | None, note("the result of a call")] = None
+
+
 class ResponsesRequest(Struct, kw_only=True):
     """The body; members that it does not name are dropped."""
 
-    input: str | list[dict[str, Any]]
+    input: str | list[Item]
     model: str | None = None
     instructions: str | None = None
     stream: bool | None = None
@@ -69,7 +90,7 @@ class ResponsesRequest(Struct, kw_only=True):
     prompt_cache_key: str | None = None
     service_tier: str | None = None
     metadata: dict[str, Any] | None = None
-    card: dict[str, Any] | None = None
+    card: Own | None = None
     previous_response_id: Any = None
     conversation: Any = None
     background: Any = None
@@ -168,8 +189,8 @@ def _begins(turn: Turn, last: Turn) -> bool:
     return bool(last.get("tool_calls")) or (last.get("content") is not None)
 
 
-def _turn(item: dict[str, Any], place: str) -> Turn:
-    kind = item.get("type", "message")
+def _turn(item: Item, place: str) -> Turn:
+    kind = item.type or "message"
     readers = {
         "message": _message,
         "function_call": _call,
@@ -178,44 +199,44 @@ def _turn(item: dict[str, Any], place: str) -> Turn:
         "custom_tool_call_output": _output,
         "reasoning": _thoughts,
     }
-    reader = readers.get(str(kind))
+    reader = readers.get(kind)
     if reader is None:
         raise bad(place, f"items of the type `{kind}` are not offered")
     return reader(item, place)
 
 
-def _message(item: dict[str, Any], place: str) -> Turn:
-    role = item.get("role")
-    if not isinstance(role, str):
+def _message(item: Item, place: str) -> Turn:
+    if item.role is None:
         raise bad(f"{place}.role", "give a role")
-    return {"role": _ROLES.get(role, role), "content": _content(item.get("content"), f"{place}.content")}
+    return {"role": _ROLES.get(item.role, item.role), "content": _content(item.content, f"{place}.content")}
 
 
-def _call(item: dict[str, Any], place: str) -> Turn:
-    arguments = item.get("arguments", "{}")
-    if item.get("type") == "custom_tool_call":
-        arguments = msgspec.json.encode({CUSTOM_INPUT: item.get("input", "")}).decode()
-    name = offered_name(item.get("name"), item.get("namespace"))
-    call = {"id": item.get("call_id"), "function": {"name": name, "arguments": arguments}}
+def _call(item: Item, place: str) -> Turn:
+    arguments = "{}" if item.arguments is None else item.arguments
+    if item.type == "custom_tool_call":
+        arguments = msgspec.json.encode({CUSTOM_INPUT: item.input or ""}).decode()
+    call = {"id": item.call_id, "function": {"name": offered_name(item.name, item.namespace), "arguments": arguments}}
     return {"role": _ASSISTANT, "content": None, "tool_calls": [call]}
 
 
-def _output(item: dict[str, Any], place: str) -> Turn:
-    content = _content(item.get("output"), f"{place}.output")
-    return {"role": "tool", "content": content, "tool_call_id": item.get("call_id")}
+def _output(item: Item, place: str) -> Turn:
+    return {"role": "tool", "content": _content(item.output, f"{place}.output"), "tool_call_id": item.call_id}
 
 
-def _thoughts(item: dict[str, Any], place: str) -> Turn:
+def _thoughts(item: Item, place: str) -> Turn:
     """Return thoughts of an earlier answer; thoughts that another server encrypted are left out."""
-    parts = item.get("content") or item.get("summary") or []
-    text = "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+    text = item.content if isinstance(item.content, str) else _joined(item.content or item.summary or [])
     return {"role": _ASSISTANT, "content": None, "reasoning": text or None}
 
 
-def _content(content: Any, place: str) -> Any:
+def _joined(parts: list[Part]) -> str:
+    return "\n".join(part.text or "" for part in parts)
+
+
+def _content(content: str | list[Part] | None, place: str) -> Any:
     if isinstance(content, str):
         return content
-    if not isinstance(content, list):
+    if content is None:
         raise bad(place, "give a text or a list of parts")
     parts = [_part(part, f"{place}[{number}]") for number, part in enumerate(content)]
     if all(part["type"] == "text" for part in parts):
@@ -223,15 +244,14 @@ def _content(content: Any, place: str) -> Any:
     return parts
 
 
-def _part(part: Any, place: str) -> dict[str, Any]:
-    if isinstance(part, dict):
-        text = part.get("refusal") if part.get("type") == "refusal" else part.get("text")
-        if part.get("type") in ("input_text", "output_text", "text", "refusal") and isinstance(text, str):
-            return {"type": "text", "text": text}
-        if part.get("type") == "input_image" and isinstance(part.get("image_url"), str):
-            return {"type": "image", "data": image_data(part["image_url"], f"{place}.image_url")}
-        if part.get("type") == "input_audio":
-            return audio_part(part, f"{place}.input_audio")
+def _part(part: Part, place: str) -> dict[str, Any]:
+    text = part.refusal if part.type == "refusal" else part.text
+    if part.type in _TEXTS and text is not None:
+        return {"type": "text", "text": text}
+    if part.type == "input_image" and isinstance(part.image_url, str):
+        return {"type": "image", "data": image_data(part.image_url, f"{place}.image_url")}
+    if part.type == "input_audio":
+        return audio_part(part, f"{place}.input_audio")
     raise bad(
         place, "a part is {type: input_text, text}, {type: input_image, image_url} or {type: input_audio, input_audio}"
     )

@@ -1,15 +1,17 @@
 """`POST /v1/messages` and `/v1/messages/count_tokens`: requests."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Struct
 
 from car_http.dialects.anthropic.writer import MessagesWriter
+from car_http.dialects.bodies import Own
 from car_http.dialects.common import Caller, caller_params, given, own_params, refuse, same_named
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params
 from car_http.problems import bad
+from car_protocol.notes import note
 from car_protocol.sampling import Fraction, Temperature
 
 MEMBERS = {"stop": "stop_sequences", "json_schema": "output_config.format", "session": "metadata.user_id"}
@@ -22,8 +24,57 @@ _BILLING = "x-anthropic-billing-header:"
 _ANY_MODEL = "claude"
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _THINKING = {"disabled": "off", "enabled": "on", "adaptive": None}
-Block = dict[str, Any]
 Turn = dict[str, Any]
+
+
+class Source(Struct, kw_only=True):
+    """The data of an image or of a document."""
+
+    type: Annotated[str, note("base64, of a document text")]
+    data: str | None = None
+
+
+class Block(Struct, kw_only=True):
+    """A block of a content; it has the members that its type names."""
+
+    type: Annotated[str, note("text, image, document, thinking, redacted_thinking, tool_use, tool_result")]
+    text: str | None = None
+    source: Source | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: Annotated[Any, note("arguments of a call, as data")] = None
+    tool_use_id: str | None = None
+    content: "str | list[Block] | None" = None
+
+
+class Offered(Struct, kw_only=True):
+    """A tool."""
+
+    name: str
+    type: Annotated[str | None, note("`custom` or none: no tool of Anthropic's servers is offered")] = None
+    description: str | None = None
+    input_schema: Annotated[dict[str, Any] | None, note("a JSON schema")] = None
+
+
+class Choice(Struct, kw_only=True):
+    """Whether tools are called, and which one."""
+
+    type: Annotated[str, note("auto, any, none or tool")]
+    name: Annotated[str | None, note("of the tool")] = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class Thinking(Struct, kw_only=True):
+    """Whether the model thinks."""
+
+    type: Annotated[str | None, note("enabled, disabled or adaptive")] = None
+
+
+class Metadata(Struct, kw_only=True):
+    """Facts about the request."""
+
+    user_id: Annotated[str | None, note("the session")] = None
 
 
 class Turned(Struct, kw_only=True):
@@ -39,9 +90,9 @@ class Counted(Struct, kw_only=True):
     messages: list[Turned]
     model: str | None = None
     system: str | list[Block] | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: dict[str, Any] | None = None
-    thinking: dict[str, Any] | None = None
+    tools: list[Offered] | None = None
+    tool_choice: Choice | None = None
+    thinking: Thinking | None = None
 
 
 class MessagesRequest(Counted, kw_only=True):
@@ -53,10 +104,10 @@ class MessagesRequest(Counted, kw_only=True):
     top_p: Fraction | None = None
     top_k: int | None = None
     stop_sequences: list[str] | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: Metadata | None = None
     output_config: dict[str, Any] | None = None
     output_format: dict[str, Any] | None = None
-    card: dict[str, Any] | None = None
+    card: Own | None = None
     mcp_servers: Any = UNSET
     container: Any = UNSET
 
@@ -65,12 +116,12 @@ def read(request: MessagesRequest, caller: Caller) -> Job:
     """Translate a request; raises Problem."""
     refuse(request, _REFUSED)
     stream = bool(request.stream)
-    session = (request.metadata or {}).get("user_id")
+    session = request.metadata.user_id if request.metadata else None
     params = prompt_params(request) | same_named(request, ("temperature", "top_p", "top_k"))
     params |= given(max_tokens=request.max_tokens, stop=request.stop_sequences or None, tool_choice=_choice(request))
-    if request.tools and (request.tool_choice or {}).get("disable_parallel_tool_use"):
+    if request.tools and request.tool_choice and request.tool_choice.disable_parallel_tool_use:
         params["parallel_tool_calls"] = False
-    params |= caller_params(caller, user=None, session=session if isinstance(session, str) else None, stream=stream)
+    params |= caller_params(caller, user=None, session=session, stream=stream)
     params |= _format(request)
     writer = MessagesWriter(request.model or "")
     return Job(params | own_params(caller, request.card), stream, writer, MEMBERS, _any_model(request))
@@ -101,13 +152,12 @@ def _any_model(request: Counted) -> bool:
 
 
 def _system(system: str | list[Block] | None) -> str:
-    blocks = [system] if isinstance(system, str) else [str(block.get("text", "")) for block in system or []]
+    blocks = [system] if isinstance(system, str) else [block.text for block in system or []]
     return "\n\n".join(text for text in blocks if text and not text.startswith(_BILLING))
 
 
-def _thinking(thinking: dict[str, Any] | None) -> dict[str, Any]:
-    mode = _THINKING.get(str((thinking or {}).get("type")))
-    return given(reasoning=mode)
+def _thinking(thinking: Thinking | None) -> dict[str, Any]:
+    return given(reasoning=_THINKING.get(thinking.type or "") if thinking else None)
 
 
 def _format(request: MessagesRequest) -> dict[str, Any]:
@@ -115,23 +165,22 @@ def _format(request: MessagesRequest) -> dict[str, Any]:
     return response_params(form) if isinstance(form, dict) else {}
 
 
-def _tool(tool: dict[str, Any], place: str) -> dict[str, Any]:
-    schema = tool.get("input_schema")
-    if not isinstance(schema, dict):
-        raise bad(place, f"tools of the type `{tool.get('type')}` are not offered: only those with an `input_schema`")
-    function = given(name=tool.get("name"), description=tool.get("description"), parameters=schema)
+def _tool(tool: Offered, place: str) -> dict[str, Any]:
+    if tool.input_schema is None:
+        raise bad(place, f"tools of the type `{tool.type}` are not offered: only those with an `input_schema`")
+    function = given(name=tool.name, description=tool.description, parameters=tool.input_schema)
     return {"type": "function", "function": function}
 
 
 def _choice(request: Counted) -> Any:
     choice = request.tool_choice
-    if not choice or not request.tools:
+    if choice is None or not request.tools:
         return None
-    if choice.get("type") == "tool":
-        return {"name": choice.get("name")}
-    if choice.get("type") not in _CHOICES:
+    if choice.type == "tool" and choice.name is not None:
+        return {"name": choice.name}
+    if choice.type not in _CHOICES:
         raise bad("tool_choice", "give {type: auto}, {type: any}, {type: none} or {type: tool, name}")
-    return _CHOICES[choice["type"]]
+    return _CHOICES[choice.type]
 
 
 def _turns(message: Turned, place: str) -> list[Turn]:
@@ -143,7 +192,7 @@ def _turns(message: Turned, place: str) -> list[Turn]:
     results, parts = [], []
     for number, block in enumerate(message.content):
         at = f"{place}.content[{number}]"
-        if block.get("type") == "tool_result":
+        if block.type == "tool_result":
             results.append(_result(block, at))
         else:
             parts.append(_part(block, at))
@@ -153,16 +202,15 @@ def _turns(message: Turned, place: str) -> list[Turn]:
 def _assistant(blocks: list[Block], place: str) -> Turn:
     texts, thoughts, calls = [], [], []
     for number, block in enumerate(blocks):
-        kind = block.get("type")
-        if kind == "text":
-            texts.append(str(block.get("text", "")))
-        elif kind == "thinking":
-            thoughts.append(str(block.get("thinking", "")))
-        elif kind == "tool_use":
-            arguments = msgspec.json.encode(block.get("input", {})).decode()
-            calls.append({"id": block.get("id"), "function": {"name": block.get("name"), "arguments": arguments}})
-        elif kind != "redacted_thinking":
-            raise bad(f"{place}.content[{number}]", f"blocks of the type `{kind}` are not offered")
+        if block.type == "text":
+            texts.append(block.text or "")
+        elif block.type == "thinking":
+            thoughts.append(block.thinking or "")
+        elif block.type == "tool_use":
+            arguments = msgspec.json.encode({} if block.input is None else block.input).decode()
+            calls.append({"id": block.id, "function": {"name": block.name, "arguments": arguments}})
+        elif block.type != "redacted_thinking":
+            raise bad(f"{place}.content[{number}]", f"blocks of the type `{block.type}` are not offered")
     content = "".join(texts)
     return {"role": "assistant", "content": content or (None if calls else "")} | given(
         reasoning="\n".join(thoughts) or None, tool_calls=calls or None
@@ -170,21 +218,20 @@ def _assistant(blocks: list[Block], place: str) -> Turn:
 
 
 def _result(block: Block, place: str) -> Turn:
-    content = block.get("content", "")
-    if isinstance(content, list):
-        content = [_part(part, f"{place}.content[{number}]") for number, part in enumerate(content)] or ""
-    return {"role": "tool", "content": content, "tool_call_id": block.get("tool_use_id")}
+    content: Any = block.content
+    if isinstance(block.content, list):
+        content = [_part(part, f"{place}.content[{number}]") for number, part in enumerate(block.content)]
+    return {"role": "tool", "content": content or "", "tool_call_id": block.tool_use_id}
 
 
 def _part(block: Block, place: str) -> dict[str, Any]:
-    kind, source = block.get("type"), block.get("source")
-    if kind == "text" and isinstance(block.get("text"), str):
-        return {"type": "text", "text": block["text"]}
-    if isinstance(source, dict) and isinstance(source.get("data"), str):
-        if kind == "image" and source.get("type") == "base64":
-            return {"type": "image", "data": source["data"]}
-        if kind == "document" and source.get("type") == "text":
-            return {"type": "text", "text": source["data"]}
-    if kind == "image":
+    if block.type == "text" and block.text is not None:
+        return {"type": "text", "text": block.text}
+    if block.source is not None and block.source.data is not None:
+        if block.type == "image" and block.source.type == "base64":
+            return {"type": "image", "data": block.source.data}
+        if block.type == "document" and block.source.type == "text":
+            return {"type": "text", "text": block.source.data}
+    if block.type == "image":
         raise bad(place, "send the image as base64: the door fetches nothing")
-    raise bad(place, f"blocks of the type `{kind}` are not offered here")
+    raise bad(place, f"blocks of the type `{block.type}` are not offered here")

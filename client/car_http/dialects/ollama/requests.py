@@ -5,9 +5,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from car_http.dialects.bodies import Own, Tool
 from car_http.dialects.common import Caller, caller_params, given, own_params, refuse
 from car_http.dialects.job import Job
 from car_http.dialects.ollama.writer import OllamaWriter
+from car_http.dialects.openai_chat import function_tools
 from car_http.problems import bad
 from car_protocol.sampling import Fraction, Penalty, Temperature
 
@@ -84,14 +86,14 @@ class Generated(Struct, kw_only=True):
     think: bool | str | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    card: dict[str, Any] | None = None
+    card: Own | None = None
 
 
 class ChatRequest(Generated, kw_only=True):
     """The body of `/api/chat`; members that it does not name are dropped."""
 
     messages: list[Message] | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: list[Tool] | None = None
 
 
 class GenerateRequest(Generated, kw_only=True):
@@ -124,7 +126,7 @@ def read_chat(request: ChatRequest, caller: Caller) -> Job | str:
     """Translate a chat; without messages return the model's name, which such a request loads. Raises Problem."""
     if not request.messages:
         return model_name(request.model)
-    params = {"messages": _messages(request.messages)} | given(tools=request.tools or None)
+    params = {"messages": _messages(request.messages)} | given(tools=function_tools(request.tools) or None)
     return _job(request, caller, params, OllamaWriter(request.model, chats=True))
 
 
