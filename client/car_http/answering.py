@@ -112,12 +112,13 @@ class _Stream:
         self._exchange = exchange
         self._left = left
         self._pace = pace
+        self._framed: tuple[bytes, bytes] | None = None  # the frame in which the connection's texts are written
         self._silent = False  # nothing was written since the last tick
         self._ended = False
 
     async def run(self) -> None:
         ticking = _Ticks(self._pace, self._tick)
-        self._connection.on_events(self._take, self._take_text)
+        self._connection.on_events(self._take)
         try:
             while not self._ended:
                 await self._step()
@@ -132,6 +133,7 @@ class _Stream:
         finally:
             ticking.stop()
             self._connection.on_events(None)
+            self._connection.on_texts(None)
 
     async def _fail(self, error: Exception, problem: Problem) -> None:
         """End the stream with an error event; raises the error where the head is not sent yet."""
@@ -149,15 +151,15 @@ class _Stream:
             return False
         self._silent = False
         pieces.write(b"".join([self._bytes(event) for event in events]))
+        self._frame_texts()
         return True
 
-    def _take_text(self, text: bytes) -> bool:
-        """Write the JSON literal of a text at once, where the client reads and events of texts are alike."""
+    def _frame_texts(self) -> None:
+        """Have texts written at once, where the client reads and events of texts are alike."""
         pieces, frame = self._exchange.pieces, self._writer.frame
-        if pieces is None or frame is None:
-            return False
-        self._silent = False
-        return pieces.offer(frame[0] + text + frame[1])
+        if pieces is not None and frame is not self._framed:
+            self._framed = frame
+            self._connection.on_texts(None if frame is None else pieces.framed(frame))
 
     async def _step(self) -> None:
         events = await _events(self._connection, self._left)
@@ -171,6 +173,7 @@ class _Stream:
             await self._exchange.start(200, {"content-type": self._writer.kind, **_STREAM_HEADERS})
         if first or data:
             await self._exchange.write(first + data)
+        self._frame_texts()
 
     def _bytes(self, event: Event) -> bytes:
         if isinstance(event, Chunk):
@@ -184,6 +187,8 @@ class _Stream:
 
     def _tick(self) -> None:
         """Wake a stream that wrote nothing since the last tick."""
+        if self._connection.took_text:
+            self._silent = self._connection.took_text = False
         if self._silent or not self._exchange.started:
             self._silent = True
             self._connection.wake()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -48,12 +49,19 @@ class ChunkedPieces:
         if data:
             self._transport.write(_PIECE % (len(data), data))
 
-    def offer(self, data: bytes) -> bool:
-        """Send a piece, which is not empty, where the client reads; return whether it does."""
-        if self._flow.write_paused or self._transport.is_closing():
-            return False
-        self._transport.write(_PIECE % (len(data), data))
-        return True
+    def framed(self, frame: tuple[bytes, bytes]) -> Callable[[bytes], bool]:
+        """Return a function that sends a framed text as a piece where the client reads; it returns whether it does."""
+        head, tail = b"\r\n" + frame[0], frame[1] + b"\r\n"
+        around = len(frame[0]) + len(frame[1])
+        flow, write, is_closing = self._flow, self._transport.write, self._transport.is_closing
+
+        def offer(text: bytes) -> bool:
+            if flow.write_paused or is_closing():
+                return False
+            write(b"%x%b%b%b" % (around + len(text), head, text, tail))
+            return True
+
+        return offer
 
 
 class DoorProtocol(HttpToolsProtocol):

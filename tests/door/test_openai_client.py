@@ -241,7 +241,7 @@ def test_a_sound_is_sent_on(scripted_client: Any, scripted: FakeDaemon, name: st
 @pytest.mark.parametrize("sound", [{"data": SOUND, "format": "flac"}, {"data": SOUND}, {"format": "wav"}, SOUND, None])
 def test_a_sound_of_another_form_is_refused_by_its_place(scripted_client: Any, sound: Any) -> None:
     parts = [{"type": "input_audio", "input_audio": sound}]
-    with pytest.raises(openai.BadRequestError, match="wav or mp3|Expected `object") as caught:
+    with pytest.raises(openai.BadRequestError, match=r"wav or mp3|Expected `object") as caught:
         scripted_client.chat.completions.create(model="guide", messages=[{"role": "user", "content": parts}])
     assert caught.value.param == "messages[0].content[0].input_audio"
 

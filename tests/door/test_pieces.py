@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from car_client.results import Chunk, ToolCallDelta
 from car_http.daemon.connection import DaemonConnection, Ended, Event
-from car_http.daemon.plain import head_of, plain_text
+from car_http.daemon.plain import head_of, texts_taken
 from car_http.dialects.anthropic.writer import MessagesWriter
 from car_http.dialects.infill import InfillWriter
 from car_http.dialects.ollama.writer import OllamaWriter
@@ -60,13 +60,14 @@ def test_an_empty_piece_does_not_end_the_body() -> None:
 
 def test_pieces_wait_for_a_client_that_does_not_read_or_left() -> None:
     reader = Reader()
+    offer = pieces(reader).framed((b"<", b">"))
     assert pieces(reader).ready
-    assert pieces(reader).offer(b"a")
+    assert offer(b"a" * 14)
     for paused, closing in ((True, False), (False, True)):
         reader.write_paused, reader.closing = paused, closing
         assert not pieces(reader).ready
-        assert not pieces(reader).offer(b"b")
-    assert reader.written == [b"1\r\na\r\n"]
+        assert not offer(b"b")
+    assert reader.written == [b"10\r\n<" + b"a" * 14 + b">\r\n"]
 
 
 async def test_events_that_are_declined_or_come_meanwhile_wait_in_order() -> None:
@@ -111,15 +112,25 @@ async def test_a_failure_to_write_pieces_ends_the_call_in_its_task() -> None:
 PLAIN = st.text() | st.text(alphabet='"\\,:{}text ', max_size=20)
 
 
+def cut(data: bytes, call_id: int) -> tuple[list[bytes], bytes]:
+    """Return the literals of the texts that are cut out of frames, and the bytes that are left to decode."""
+    texts: list[bytes] = []
+
+    def take(text: bytes) -> bool:
+        texts.append(text)
+        return True
+
+    rest = texts_taken(data, head_of(call_id), take)
+    return texts, rest
+
+
 @given(text=PLAIN, seq=st.integers(0, 2**53), call_id=st.integers(1, 2**53))
 def test_a_text_that_is_cut_out_of_its_chunk_is_the_decoded_one(text: str, seq: int, call_id: int) -> None:
     frame = encode_message(Notification(CHUNK, {"id": call_id, "seq": seq, "text": text}))
-    literal = plain_text(frame, head_of(call_id))
-    if literal is None:
-        assert not text or '"' in text
-    else:
-        assert msgspec.json.decode(literal) == text
-    assert plain_text(frame, head_of(call_id + 1)) is None
+    texts, rest = cut(frame, call_id)
+    assert [msgspec.json.decode(literal) for literal in texts] == ([text] if text else [])
+    assert rest == (b"" if text else frame)
+    assert cut(frame, call_id + 1) == ([], frame)
 
 
 @given(
@@ -131,20 +142,26 @@ def test_a_text_that_is_cut_out_of_its_chunk_is_the_decoded_one(text: str, seq: 
 def test_a_chunk_of_more_than_a_text_is_decoded(text: str, more: dict[str, Any]) -> None:
     for params in ({"id": 1, "seq": 0, **more, "text": text}, {"id": 1, "seq": 0, "text": text, **more}):
         frame = encode_message(Notification(CHUNK, params))
-        assert plain_text(frame, head_of(1)) is None
-        assert plain_text(frame[:-1], head_of(1)) is None
+        assert cut(frame, 1) == ([], frame)
+        assert cut(frame[:-1], 1) == ([], frame[:-1])
 
 
-@given(text=PLAIN)
-def test_two_chunks_and_a_part_of_one_are_decoded(text: str) -> None:
-    frame = encode_message(Notification(CHUNK, {"id": 1, "seq": 0, "text": text}))
-    assert plain_text(frame * 2, head_of(1)) is None
-    assert plain_text(frame[5:], head_of(1)) is None
+@given(texts=st.lists(PLAIN.filter(bool), max_size=3), place=st.integers(0, 40))
+def test_a_part_of_a_chunk_behind_whole_ones_is_left(texts: list[str], place: int) -> None:
+    frames = [encode_message(Notification(CHUNK, {"id": 1, "seq": 0, "text": text})) for text in texts]
+    part = chunk(0)[:place]
+    found, rest = cut(b"".join(frames) + part, 1)
+    assert ([msgspec.json.decode(literal) for literal in found], rest) == (texts, part)
+    assert cut(part[5:], 1) == ([], part[5:])
+
+
+def test_a_text_that_is_not_taken_is_left_with_all_after_it() -> None:
+    assert texts_taken(chunk(0) + chunk(1), head_of(1), lambda _: False) == chunk(0) + chunk(1)
 
 
 def test_the_daemons_own_chunks_are_cut() -> None:
     frame = encode_message(Notification(CHUNK, SentChunk(id=1, seq=3, text="a")))
-    assert plain_text(frame, head_of(1)) == b'"a"'
+    assert cut(frame, 1) == ([b'"a"'], b"")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +206,8 @@ async def test_a_text_alone_is_taken_as_it_is_and_others_in_order_after_it() -> 
         texts.append(text)
         return True
 
-    connection.on_events(lambda _: False, take)
+    connection.on_events(lambda _: False)
+    connection.on_texts(take)
     connection.data_received(chunk(0))  # no task waits: it has events to write before this one
     assert len(await connection.events()) == 1
     waiting = asyncio.create_task(connection.events())

@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from car_client.errors import CardError, ConnectionLost, ProtocolError, from_object
 from car_client.results import Chunk
-from car_http.daemon.plain import head_of, plain_text
+from car_http.daemon.plain import head_of, texts_taken
 from car_protocol.answer import Progress
 from car_protocol.envelope import NOT_JSON, Request, decode_incoming, encode_message
 from car_protocol.framing import LineFramer
@@ -51,10 +51,12 @@ class DaemonConnection(asyncio.Protocol):
         self._error: Exception | None = None  # ended the call
         self._waiter: asyncio.Future[None] | None = None
         self._take: Callable[[list[Event]], bool] | None = None  # set by on_events
-        self._take_text: Callable[[bytes], bool] | None = None  # likewise
+        self._take_text: Callable[[bytes], bool] | None = None  # set by on_texts
+        self._offer: Callable[[bytes], bool] | None = None  # the same while a task waits and no part of a frame came
         self._head = b""  # of the chunks of the present call
         self._ids = 0
         self.answered = False  # a message of the present call came
+        self.took_text = False  # a text was taken since this was set to False
         self.idle = True  # no call is in flight
         self.lost = False
 
@@ -69,8 +71,13 @@ class DaemonConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Turn frames into events, but for a text that is taken as it is."""
-        if self._take_text is not None and not (data := self._texts_taken(data, self._take_text)):
-            return
+        if self._offer is not None:
+            rest = texts_taken(data, self._head, self._offer)
+            if len(rest) < len(data):
+                data = rest
+                self.answered = self.took_text = True
+            if not data:
+                return
         try:
             for frame in self._framer.feed(data):
                 self._route(frame)
@@ -78,6 +85,7 @@ class DaemonConnection(asyncio.Protocol):
             self._fail(ProtocolError(f"the daemon sent a frame that the protocol forbids: {type(error).__name__}"))
             self.close()
         if self._taken():
+            self._begin_offering()
             return
         if self._unread > _PAUSE_BYTES and not self._paused and self._transport:
             self._paused = True
@@ -100,19 +108,19 @@ class DaemonConnection(asyncio.Protocol):
         if self._transport and not self.lost:
             self._transport.write(frame)
 
-    def on_events(
-        self, take: Callable[[list[Event]], bool] | None, take_text: Callable[[bytes], bool] | None = None
-    ) -> None:
-        """Offer events to `take` while `events` waits, which wakes up for those alone that it declines.
+    def on_events(self, take: Callable[[list[Event]], bool] | None) -> None:
+        """Offer events to `take` while `events` waits, which wakes up for those alone that it declines."""
+        self._take = take
 
-        A chunk of a text alone is offered to `take_text` before, as the JSON literal of the text.
-        """
-        self._take, self._take_text = take, take_text
+    def on_texts(self, take: Callable[[bytes], bool] | None) -> None:
+        """Offer each chunk of a text alone to `take` before, as the JSON literal of the text."""
+        self._take_text, self._offer = take, None
 
     async def events(self) -> list[Event]:
         """Wait for events and take them; none after `wake` alone. Raises the error that ended the call."""
         if not self._events and self._error is None:
             self._waiter = asyncio.get_running_loop().create_future()
+            self._begin_offering()
             await self._waiter
         events, self._events, self._unread = self._events, [], 0
         if not events and self._error is not None:
@@ -124,6 +132,7 @@ class DaemonConnection(asyncio.Protocol):
 
     def wake(self) -> None:
         """Have `events` return, also without any."""
+        self._offer = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -139,18 +148,8 @@ class DaemonConnection(asyncio.Protocol):
         if self._transport:
             self._transport.abort()
 
-    def _texts_taken(self, data: bytes, take: Callable[[bytes], bool]) -> bytes:
-        """Return the bytes from the first frame on that was not taken; while a task waits, no other events are left."""
-        if self._waiter is None or self._waiter.done() or self._framer.pending:
-            return data
-        while data:
-            end = data.find(b"\n") + 1
-            text = plain_text(data[:end], self._head)
-            if text is None or not take(text):
-                break
-            self.answered = True
-            data = data[end:]
-        return data
+    def _begin_offering(self) -> None:
+        self._offer = None if self._framer.pending else self._take_text
 
     def _taken(self) -> bool:
         """Return whether the events were taken without waking a task up, which costs more than a token's bytes."""

@@ -1,11 +1,15 @@
 """Chunks of a text alone, cut out of their bytes: decoding them costs more than all else that a token needs."""
 
+import re
+from collections.abc import Callable
+
 from car_protocol.envelope import Notification, encode_message
 from car_protocol.methods import CHUNK
 
 _NUMBER = b"0"
 _TEXT = b',"text":'
 _EMPTY = b'""'
+_NOT_EMPTY = rb'("(?!")[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*")'
 
 
 def _parts(call_id: int) -> tuple[bytes, bytes]:
@@ -15,10 +19,8 @@ def _parts(call_id: int) -> tuple[bytes, bytes]:
     return head, tail
 
 
-_TAIL = _parts(1)[1]
-_END = b'"' + _TAIL
-# Those behind the number, of a text without any: a further member, an escaped quote or a second frame has more.
-_QUOTES = (_TEXT + _EMPTY + _TAIL).count(b'"')
+# A chunk behind its head; where it has further members its text is not the end.
+_rest = re.compile(b"[0-9]+" + re.escape(_TEXT) + _NOT_EMPTY + re.escape(_parts(1)[1])).match
 
 
 def head_of(call_id: int) -> bytes:
@@ -26,12 +28,12 @@ def head_of(call_id: int) -> bytes:
     return _parts(call_id)[0]
 
 
-def plain_text(data: bytes, head: bytes) -> bytes | None:
-    """Return the text's JSON literal, None where the bytes are not one whole chunk of a text alone."""
-    if not (data.startswith(head) and data.endswith(_END)):
-        return None
-    place = data.find(_TEXT, len(head))
-    if place < 0 or data.count(b'"', place) != _QUOTES or not data[len(head) : place].isdigit():
-        return None
-    text = data[place + len(_TEXT) : -len(_TAIL)]
-    return None if text == _EMPTY else text
+def texts_taken(data: bytes, head: bytes, take: Callable[[bytes], bool]) -> bytes:
+    """Offer the JSON literal of each text; return the bytes from the first frame on that has more or was not taken."""
+    start = 0
+    while start < len(data):
+        found = _rest(data, start + len(head)) if data.startswith(head, start) else None
+        if found is None or not take(found[1]):
+            break
+        start = found.end()
+    return data[start:]
