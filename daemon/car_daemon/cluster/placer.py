@@ -121,7 +121,7 @@ class Placer:
                 except OSError as error:
                     raise NoPlace(f"the placer did not start: {error.strerror or type(error).__name__}") from error
                 self._watch = asyncio.create_task(self._until_end(self._process), name="placer")
-                self._process.send(self._join)
+                self._process.send(structs.replace(self._join, seats=self.seats.numbers))
             return self._process
 
     async def _until_end(self, process: ChildProcess) -> None:

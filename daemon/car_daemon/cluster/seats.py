@@ -34,6 +34,11 @@ class Seats:
     def __repr__(self) -> str:
         return f"<Seats {len(self._open)} open, avoids {sorted(self._avoided)}>"
 
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the open seats."""
+        return sorted(self._open)
+
     def restrict(self, order: Place, spread: Spread, now: float) -> Place:
         """Return an order with the nodes and the file that the seats in use leave it."""
         mine = [seat for model, seat in self._open.values() if model == order.model]

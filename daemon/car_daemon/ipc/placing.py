@@ -19,6 +19,7 @@ class Join(Struct, frozen=True, tag=True, kw_only=True):
     daemon: str  # in the names of its seats
     version: str
     schema: str  # the hash of the frames that this daemon sends and reads
+    seats: list[int] = []  # those in use; others of this daemon are left over from an earlier placer
     token: str | None = None  # the path of the cluster's token, None for Ray's own
     place_timeout_s: float = 60.0
 

@@ -1,6 +1,7 @@
 """A Ray cluster as the placer's cluster: the only importer of Ray."""
 
 import asyncio
+import contextlib
 import re
 import socket
 import subprocess
@@ -23,7 +24,6 @@ from car_daemon.placer.shortage import NodeFacts, needs_of, present, relaxed, sh
 
 NAMESPACE = "card"
 _AT_ONCE_S = 2.0  # a placement that takes longer is reported as one that waits
-_SWEEP_S = 2.0
 _HEAD_S = 5.0
 _PROBE_S = 30.0
 _AUTO = "auto"
@@ -147,17 +147,13 @@ class RayCluster:
                     waits(why)
 
     def _sweep(self) -> None:
-        """End the seats of an earlier placer that no daemon is connected to."""
+        """End the seats of an earlier placer that the daemon does not use."""
+        used = {f"{self._prefix}{number}" for number in self._join.seats}
         for each in ray.util.list_named_actors():
-            if not each.startswith(self._prefix):
-                continue
-            try:
-                actor = ray.get_actor(each, namespace=NAMESPACE)
-                is_used = bool(ray.get(actor.is_used.remote(), timeout=_SWEEP_S))
-            except (ValueError, RayError):
-                is_used = False
-            if not is_used:
-                ray.kill(actor)
+            if each.startswith(self._prefix) and each not in used:
+                # It may have ended meanwhile.
+                with contextlib.suppress(ValueError):
+                    ray.kill(ray.get_actor(each, namespace=NAMESPACE))
 
 
 def _check_head(address: str, token: str | None) -> None:

@@ -22,7 +22,7 @@ from car_daemon.host.file_identity import NotReadable, content_of, with_parts
 from car_daemon.ipc.placing import BUILT_IN, FromSeat, Place, Placed, Unplaced, Waiting, schema_hash
 from car_daemon.ipc.spawning import passed_on, spawn_engine
 from car_daemon.ipc.tls import context_of
-from car_daemon.placer.relay import Process, Relay, Spawn
+from car_daemon.placer.relay import Relay, Spawn
 from car_protocol import __version__
 from car_protocol.hub import HubFile, hub_file, models_folder
 
@@ -71,16 +71,11 @@ class Seat:
         self._pull = pull
         self._spawn = spawn
         self._outcomes: queue.SimpleQueue[FromSeat] = queue.SimpleQueue()
-        self._is_used = False  # the daemon connected
         self._watch = self._limited()
 
     def installed(self) -> tuple[str, str]:
         """Return the version and the hash of the frames of the card on this node."""
         return __version__, schema_hash()
-
-    def is_used(self) -> bool:
-        """Return whether a daemon is connected."""
-        return self._is_used
 
     def open(self, order: bytes) -> None:
         """Begin to open the seat by an encoded SeatOrder; `outcome` returns how that goes on."""
@@ -106,7 +101,7 @@ class Seat:
         try:
             with self._listening(order) as listener:
                 context = context_of(order.pair, "server")
-                asyncio.run(Relay(context, self._spawned).serve(listener))
+                asyncio.run(Relay(context, self._spawn).serve(listener))
         except Refusal as refusal:
             why = f"{order.where.address}: {refusal}"
             self._outcomes.put(Unplaced(number=order.place.number, why=why, node=order.where.node))
@@ -114,10 +109,6 @@ class Seat:
             return
         # At once, because a thread may still read the memory.
         self._end(0)
-
-    async def _spawned(self, theirs: socket.socket) -> Process:
-        self._is_used = True
-        return await self._spawn(theirs)
 
     @contextlib.contextmanager
     def _listening(self, order: SeatOrder) -> Iterator[socket.socket]:

@@ -14,21 +14,26 @@ from car_daemon.cluster.placer import Placer
 from car_daemon.engines.link import NoPlace
 from car_daemon.ipc.placing import Join, Place
 
-# It answers an order of the model `refused`, says that it waits at once, and closes its link for the model `leaves`.
+# It reports the seats that it joined with, then opens a seat, refuses one, closes its link or does nothing, by model.
 PROGRAM = """
 import signal, socket, sys
 from car_daemon.ipc.codec import FrameReader, encode_frame
-from car_daemon.ipc.placing import Place, Unplaced, Waiting, decode_to_placer
+from car_daemon.ipc.placing import Join, Placed, Unplaced, Waiting, decode_to_placer
 daemon, frames = socket.socket(fileno=int(sys.argv[1])), FrameReader()
 while data := daemon.recv(1 << 16):
-    for order in map(decode_to_placer, frames.feed(data)):
-        if isinstance(order, Place):
-            daemon.sendall(encode_frame(Waiting(order.number, "a node")))
-            if order.model == "refused":
-                daemon.sendall(encode_frame(Unplaced(number=order.number, why="it is full", node="n1")))
-            elif order.model == "leaves":
-                daemon.close()
-                signal.pause()
+    for message in map(decode_to_placer, frames.feed(data)):
+        if isinstance(message, Join):
+            seats = message.seats
+            continue
+        daemon.sendall(encode_frame(Waiting(message.number, f"joined with {seats}")))
+        if message.model == "opened":
+            seat = dict(node="n1", address="10.0.0.1", port=1, pair=b"", path="/m", content="c")
+            daemon.sendall(encode_frame(Placed(number=message.number, **seat)))
+        elif message.model == "refused":
+            daemon.sendall(encode_frame(Unplaced(number=message.number, why="it is full", node="n1")))
+        elif message.model == "leaves":
+            daemon.close()
+            signal.pause()
 """
 JOIN = Join(address="local:1", daemon="d", version="1", schema="s")
 
@@ -38,8 +43,13 @@ class Placing:
 
     def __init__(self, placer: Placer, model: str) -> None:
         self.waiting = asyncio.Event()
+        self.why = ""
         order = Place(number=0, model=model, path="/m")
-        self.seat = asyncio.create_task(placer.place(order, True, lambda _: self.waiting.set()))
+        self.seat = asyncio.create_task(placer.place(order, True, self._wait))
+
+    def _wait(self, why: str) -> None:
+        self.why = why
+        self.waiting.set()
 
 
 @asynccontextmanager
@@ -86,6 +96,20 @@ async def test_a_placer_that_closes_its_link_and_ends_later_fails_no_placement_o
             await left.seat
         assert not later.seat.done()
         later.seat.cancel()
+
+
+async def test_a_new_placer_gets_the_numbers_of_the_seats_in_use() -> None:
+    async with started() as placer:
+        seats = [await Placing(placer, "opened").seat for _ in range(3)]
+        placer.close(seats[1])
+        last = Placing(placer, "never answered")
+        await last.waiting.wait()
+        os.kill(pid_of(placer), signal.SIGKILL)
+        with pytest.raises(NoPlace, match="ended with status -9"):
+            await last.seat
+        again = Placing(placer, "opened")
+        await again.seat
+        assert again.why == "joined with [1, 3]"
 
 
 async def test_a_placer_that_cannot_be_started_is_a_lack_of_a_place() -> None:
