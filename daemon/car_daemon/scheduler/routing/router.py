@@ -7,8 +7,9 @@ from car_daemon.scheduler.request import Request, Session
 
 # Prompts are compared in blocks of 64 tokens of four bytes.
 _BLOCK_BYTES = 4 * 64
-# Blocks of an engine and sessions remembered, and engines of a block; the least recently used are forgotten.
+# Blocks remembered for each engine and of all, sessions, and engines of a block; the least recently used are forgotten.
 _MOST_BLOCKS = 4096
+_MOST_BLOCKS_OF_ALL = 65_536  # 20 MiB
 _MOST_SESSIONS = 4096
 _MOST_HOLDERS = 8
 
@@ -29,11 +30,11 @@ class Router:
     def __init__(self) -> None:
         self.at_home: Counter[int] = Counter()  # sessions by engine
         self._homes: OrderedDict[tuple[str, Session], int] = OrderedDict()  # a session's last engine, oldest first
-        self._blocks: dict[int, OrderedDict[int, None]] = {}  # by engine, the least recently used first
-        self._holders: dict[int, tuple[int, ...]] = {}  # engines by block, the least recently used first
+        self._engines: set[int] = set()  # that ran a request and live
+        self._holders: OrderedDict[int, tuple[int, ...]] = OrderedDict()  # of a block, dead ones too; oldest use first
 
     def __repr__(self) -> str:
-        return f"<Router {len(self._homes)} sessions, {sum(map(len, self._blocks.values()))} blocks>"
+        return f"<Router {len(self._homes)} sessions, {len(self._holders)} blocks>"
 
     def home(self, request: Request) -> int | None:
         """Return the engine that ran a request's session last."""
@@ -48,34 +49,26 @@ class Router:
 
     def started(self, request: Request, engine: int) -> list[int]:
         """Remember a request's engine; return the engines whose number of sessions changed."""
-        for block in request.prompt.blocks:
+        self._engines.add(engine)
+        # The first blocks of a prompt are those that others begin with too: they are forgotten last.
+        for block in reversed(request.prompt.blocks):
             self._hold(block, engine)
+        while len(self._holders) > min(_MOST_BLOCKS * len(self._engines), _MOST_BLOCKS_OF_ALL):
+            self._holders.popitem(last=False)
         session = request.spec.session
         return [] if session is None else self._settle((request.model, session), engine)
 
     def withdraw(self, engine: int) -> None:
-        """Forget a dead engine."""
-        for block in self._blocks.pop(engine, ()):
-            self._drop_holder(block, engine)
+        """Forget a dead engine; its number is never another's."""
+        self._engines.discard(engine)
         if self.at_home.pop(engine, 0):
             for settled in [settled for settled, home in self._homes.items() if home == engine]:
                 del self._homes[settled]
 
     def _hold(self, block: int, engine: int) -> None:
-        seen = self._blocks.setdefault(engine, OrderedDict())
-        seen[block] = None
-        seen.move_to_end(block)
-        if len(seen) > _MOST_BLOCKS:
-            self._drop_holder(seen.popitem(last=False)[0], engine)
-        others = tuple(each for each in self._holders.get(block, ()) if each != engine)
+        others = [each for each in self._holders.get(block, ()) if each != engine]
         self._holders[block] = (*others[1 - _MOST_HOLDERS :], engine)
-
-    def _drop_holder(self, block: int, engine: int) -> None:
-        left = tuple(each for each in self._holders.get(block, ()) if each != engine)
-        if left:
-            self._holders[block] = left
-        else:
-            self._holders.pop(block, None)
+        self._holders.move_to_end(block)
 
     def _settle(self, session: tuple[str, Session], engine: int) -> list[int]:
         changed = [engine]

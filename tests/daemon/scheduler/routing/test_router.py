@@ -101,7 +101,7 @@ def test_a_dead_engine_is_home_to_no_session() -> None:
     router = Router()
     router.started(request(1, session=(0, "a"), blocks=(1, 2)), 1)
     router.withdraw(1)
-    assert chosen(router, request(2, session=(0, "a"), blocks=(1, 2)), {1, 2}) is None
+    assert chosen(router, request(2, session=(0, "a"), blocks=(1, 2)), {2}) is None
 
 
 def test_a_session_that_moves_counts_where_it_is() -> None:
@@ -121,6 +121,23 @@ def test_what_is_remembered_is_bounded() -> None:
     router.started(request(5000, blocks=tuple(range(10_000, 15_000))), 1)
     assert chosen(router, request(5001, session=(0, "first"), blocks=(-1,)), {1, 2}) is None
     assert repr(router) == "<Router 4096 sessions, 8192 blocks>"
+
+
+def test_the_blocks_of_many_engines_share_one_bound() -> None:
+    router = Router()
+    for engine in range(20):
+        router.started(request(engine, blocks=tuple(range(engine * 4096, (engine + 1) * 4096))), engine)
+    assert repr(router) == "<Router 0 sessions, 65536 blocks>"
+    assert chosen(router, request(99, blocks=(19 * 4096,)), set(range(20))) == 19
+    assert chosen(router, request(99, blocks=(0,)), set(range(20))) is None
+
+
+def test_the_first_blocks_of_a_prompt_are_forgotten_last() -> None:
+    router = Router()
+    router.started(request(1, blocks=tuple(range(4096))), 1)
+    router.started(request(2, blocks=(10_000,)), 1)
+    assert chosen(router, request(3, blocks=(0,)), {1}) == 1
+    assert chosen(router, request(3, blocks=(4095,)), {1}) is None
 
 
 def test_a_block_that_many_replicas_have_is_remembered_of_the_latest() -> None:
