@@ -66,6 +66,7 @@ from car_protocol.infer import Lora
 from car_protocol.limits import Limits
 from car_protocol.models import (
     ArraySize,
+    DeviceStatus,
     Estimate,
     LoadProgress,
     ModelFile,
@@ -73,7 +74,6 @@ from car_protocol.models import (
 )
 from car_protocol.sampling import Dry, Mirostat, Xtc
 from car_protocol.status import (
-    DeviceStatus,
     EngineMemory,
     EngineStatus,
     Memory,

@@ -15,7 +15,7 @@ from car_protocol.capacity import Machine, ModelState, Policy, Pressure
 from car_protocol.conversation import Invalid, ReasoningMode, ToolCall
 from car_protocol.envelope import Id
 from car_protocol.limits import Limits
-from car_protocol.models import Estimate, ModelFile
+from car_protocol.models import DeviceStatus, Estimate, ModelFile
 from car_protocol.status import (
     ClusterStatus,
     EngineStatus,
@@ -234,6 +234,8 @@ class ModelDetails(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: Model
     file: ModelFile | None = None
     estimate: Estimate | None = None
+    devices: list[DeviceStatus] = []
+    """Of a model that is loaded on GPUs: one for each engine and GPU."""
     draft: str | None = None
     """The entry whose model guesses tokens for this one."""
     why: str | None = None

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Struct, UnsetType
 
-from car_protocol.capacity import ModelState
+from car_protocol.capacity import ModelState, Pressure
 from car_protocol.conversation import ReasoningMode
 from car_protocol.envelope import Id
 from car_protocol.meta import Params
@@ -130,12 +130,27 @@ class Estimate(Struct, frozen=True, kw_only=True):
     ] = []
 
 
+class DeviceStatus(Struct, frozen=True, kw_only=True):
+    """A GPU that holds a part of a model, or has no room for any; sizes in bytes, as read once the model was loaded."""
+
+    name: Annotated[str, note("ggml's, such as `CUDA0`")]
+    layers: Annotated[int, note("of the model, its output counted as one")]
+    planned_bytes: Annotated[int, note("by the headers: weights, declared sequences, the buffers of a batch")]
+    taken_bytes: Annotated[int, note("by the load, and by other programs meanwhile")]
+    free_bytes: int
+    total_bytes: int
+    pressure: Annotated[Pressure, note("of its memory: engines on it run fewer requests")] = "none"
+
+
 class ModelDetails(Struct, frozen=True, kw_only=True):
     """One model entry with its file, or `why` the file could not be read."""
 
     model: Model
     file: ModelFile | UnsetType = UNSET
     estimate: Estimate | UnsetType = UNSET
+    devices: Annotated[
+        list[DeviceStatus] | UnsetType, note("of a model that is loaded on GPUs: one for each engine and GPU")
+    ] = UNSET
     draft: Annotated[str | UnsetType, note("the entry whose model guesses tokens for this one")] = UNSET
     why: Annotated[str | UnsetType, note("in place of the other two: why the file is not fit to be read")] = UNSET
 

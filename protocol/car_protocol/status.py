@@ -7,22 +7,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from car_protocol.capacity import Capacity, Pressure
 from car_protocol.envelope import Id
 from car_protocol.meta import Params
-from car_protocol.models import Model
+from car_protocol.models import DeviceStatus, Model
 from car_protocol.notes import note
 
 Phase = Literal["prefill", "decode"]
-
-
-class DeviceStatus(Struct, frozen=True, kw_only=True):
-    """A GPU that holds a part of a model, or has no room for any; sizes in bytes, as read once the model was loaded."""
-
-    name: Annotated[str, note("ggml's, such as `CUDA0`")]
-    layers: Annotated[int, note("of the model, its output counted as one")]
-    planned_bytes: Annotated[int, note("by the headers: weights, declared sequences, the buffers of a batch")]
-    taken_bytes: Annotated[int, note("by the load, and by other programs meanwhile")]
-    free_bytes: int
-    total_bytes: int
-    pressure: Annotated[Pressure, note("of its memory: engines on it run fewer requests")] = "none"
 
 
 class EngineMemory(Struct, frozen=True, kw_only=True):

@@ -112,6 +112,7 @@ def test_models_without_a_stated_device_go_to_a_gpu_and_count_each_other_there(d
         assert (first["name"], first["total_bytes"]) == ("CUDA0", GIB)
         assert 0 < first["planned_bytes"] == first["taken_bytes"]
         assert first["free_bytes"] == GIB - first["taken_bytes"]
+        assert client.result("models/show", {"model": "a"})["devices"] == [first]
         client.result("infer", short("b"))
         second = device(client, "b")
         assert second["free_bytes"] == GIB - first["taken_bytes"] - second["taken_bytes"]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from car_protocol.answer import Logprob, TokenChoice
-from car_protocol.status import DeviceStatus
+from car_protocol.models import DeviceStatus
 from tools.gpu.verdicts import GAP, Speed, Verdict, agreement, freed, memory, own_part, passed, speed, table, widest_gap
 
 MIB = 1 << 20
@@ -57,9 +57,10 @@ def test_without_devices_memory_is_not_judged() -> None:
 
 
 def test_memory_counts_as_freed_within_a_fiftieth_of_the_device() -> None:
-    assert freed("a", before=900, after=880, total=1000).holds
-    assert not freed("a", before=900, after=879, total=1000).holds
-    assert freed("a", before=900, after=950, total=1000).holds
+    assert freed("a", before=(900, 1000), after=(880, 1000)).holds
+    assert freed("a", before=(900, 1000), after=(879, 1000)).holds is False
+    assert freed("a", before=(900, 1000), after=(950, 1000)).holds
+    assert freed("a", before=None, after=None).holds is None
 
 
 def found(streams: int, ratio: float, ttft: float | None) -> list[bool | None]:

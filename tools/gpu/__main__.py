@@ -72,7 +72,8 @@ def _build(archive: Path, given: argparse.Namespace) -> None:
     if not archive.exists():
         raise CannotBuild(f"{archive} is missing: run `python -m tools.gpu pack` where there is a network, and copy it")
     chosen = given.architecture or (detect(output_of) if given.backend == "cuda" else "")
-    source = unpack(archive, given.folder)
+    # The variables hold for programs in any folder.
+    source = unpack(archive, given.folder.resolve())
     built, seconds = build(source, backend=given.backend, architecture=chosen, jobs=given.jobs)
     print(f"built in {seconds:.0f} s; card runs on it with")
     print(" ".join(f"{name}={value}" for name, value in built.environment.items()), flush=True)

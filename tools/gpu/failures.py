@@ -8,8 +8,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import psutil
-
 from car_client import AsyncClient, ModelUnavailable
 from car_daemon.capacity.placement import reserve_of
 from car_daemon.host.devices import Device
@@ -39,14 +37,13 @@ async def _engine(socket: Path) -> EngineStatus:
 
 def killed_under_load(served: Served) -> list[Verdict]:
     """Return whether requests end, another engine answers and memory comes back after SIGKILL under load."""
-    before = _memory_now()
+    before = device_memory()
     with served.daemon(sequences=_STREAMS) as (socket, _):
         ended, restarts = asyncio.run(_killed(socket))
-    after = _memory_now()
     return [
         Verdict("kill -9: every request ends", ended == _STREAMS, f"{ended} of {_STREAMS}"),
         Verdict("kill -9: another engine answers", restarts == 1, f"{restarts} engines started in its place"),
-        freed("kill -9: memory comes back", before[0], after[0], before[1]),
+        freed("kill -9: memory comes back", before, device_memory()),
     ]
 
 
@@ -131,9 +128,3 @@ async def _answered(socket: Path) -> int:
     async with AsyncClient(socket, connect_timeout=_END_S) as client:
         await answer(client, prompts(1)[0], 4)
         return sum(device.layers for device in (await engine(client)).devices)
-
-
-def _memory_now() -> tuple[int, int]:
-    """Return the free and the total bytes of the GPU, or of the host where there is none."""
-    host = psutil.virtual_memory()
-    return device_memory() or (host.available, host.total)

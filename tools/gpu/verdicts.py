@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from benchmarks.table import figure, markdown
 from car_protocol.answer import Logprob
-from car_protocol.status import DeviceStatus
+from car_protocol.models import DeviceStatus
 
 # Two backends add in other orders: where the likeliest tokens are nearly equal, either may win. In nats, of the
 # reference's own probabilities.
@@ -62,9 +62,11 @@ def _memory(device: DeviceStatus) -> Verdict:
     return Verdict(f"memory as planned, {device.name}", abs(part) <= MEMORY_PART, f"{sizes}: {allowed}")
 
 
-def freed(check: str, before: int, after: int, total: int) -> Verdict:
-    """Return whether memory came back: free bytes before and after, of the bytes in all."""
-    lost, most = max(0, before - after), int(total * FREED_PART)
+def freed(check: str, before: tuple[int, int] | None, after: tuple[int, int] | None) -> Verdict:
+    """Return whether a GPU's memory came back: its free and its total bytes before and after; None without a GPU."""
+    if before is None or after is None:
+        return Verdict(check, None, "needs a GPU: other programs use the host's memory, too")
+    lost, most = max(0, before[0] - after[0]), int(before[1] * FREED_PART)
     return Verdict(check, lost <= most, f"{lost // _MIB} MiB did not come back, at most {most // _MIB}")
 
 

@@ -1,12 +1,14 @@
 """Decode as an engine does at first: a llama.cpp that was built wrongly, or for another CPU, dies of it.
 
-`python -m car_daemon.engine.trial MODEL` prints the tokens per second of one sequence, then a line about the build.
+`python -m car_daemon.engine.trial MODEL` prints the tokens per second of one sequence, a line about the build, and
+one for each GPU that it finds.
 """
 
 import sys
 import time
 
 from car_daemon.engine.llama.calibration import Calibration
+from car_daemon.engine.llama.devices import read_devices
 from car_daemon.engine.llama.library import library_build, silence
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.sequence_bytes import sequence_bytes
@@ -23,7 +25,9 @@ def main() -> None:
     model = LlamaModel(sys.argv[1], gpu_layers=0, progress=lambda _done: None)
     need = sequence_bytes(model, threads=_THREADS)
     trial = Calibration(model, need, threads=_THREADS, memory_bytes=_MEMORY_BYTES, clock=time.perf_counter)
-    sys.stdout.write(f"{1 / min(trial.measure(_SECONDS).decode.values()):.0f}\n{library_build()}\n")
+    speed = 1 / min(trial.measure(_SECONDS).decode.values())
+    gpus = [f"{each.name} ({each.free >> 20:,} of {each.total >> 20:,} MiB free)" for each in read_devices()]
+    sys.stdout.write("\n".join([f"{speed:.0f}", library_build(), *gpus]) + "\n")
 
 
 if __name__ == "__main__":

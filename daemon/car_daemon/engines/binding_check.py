@@ -42,13 +42,14 @@ def check_binding(model: Path, module: str = "car_daemon.engine.trial") -> Bindi
     if trial.returncode != 0:
         reason = (trial.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         return BindingCheck(False, f"llama.cpp does not start ({reason}): {build_it()}")
-    speed, _, description = trial.stdout.partition("\n")
-    return _judged(float(speed), description)
+    speed, *described = trial.stdout.splitlines()
+    return _judged(float(speed), "".join(described[:1]), described[1:])
 
 
-def _judged(tokens_per_s: float, description: str) -> BindingCheck:
+def _judged(tokens_per_s: float, description: str, gpus: list[str]) -> BindingCheck:
     if tokens_per_s < LEAST_TOKENS_PER_S:
         figures = f"{tokens_per_s:.0f} tokens/s with the built-in model, where {LEAST_TOKENS_PER_S:.0f} are the least"
         return BindingCheck(False, f"llama.cpp crawls on this CPU ({figures}): {build_it()}")
     text = f"llama.cpp decodes on this CPU: {tokens_per_s:,.0f} tokens/s with the built-in model"
+    text = f"{text}; it finds {', '.join(gpus) or 'no GPU'}"
     return BindingCheck(True, text, tuple(machine_advice(description)))

@@ -7,9 +7,10 @@ from msgspec import UNSET
 
 from car_daemon.host.memory import MemorySource, ProcessMemory, read_process_memory
 from car_daemon.host.ttl_cache import TtlCache
-from car_daemon.ipc.frames import DeviceUse, Ready
+from car_daemon.ipc.frames import Ready
 from car_daemon.ipc.types import PHASES
 from car_daemon.methods.capacity_report import CapacityReport
+from car_daemon.methods.device_report import devices_of
 from car_daemon.methods.model_report import ModelReport
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
@@ -20,7 +21,6 @@ from car_daemon.scheduler.table import QUEUED
 from car_protocol import PROTOCOL, __version__
 from car_protocol.status import (
     ClusterStatus,
-    DeviceStatus,
     EngineMemory,
     EngineStatus,
     Memory,
@@ -129,7 +129,7 @@ class StatusReport:
             draft_right=counters.total("draft_right"),
             sandbox=[] if ready is None else ready.sandbox,
             memory=None if ready is None or replica.pid is None else _limited(memory, ready),
-            devices=[] if ready is None else _devices(ready, replica),
+            devices=devices_of(replica),
             host_experts=0 if ready is None else ready.host_experts,
             utilisation=round(min(1.0, sum(counters.rate(f"{phase}_s") for phase in PHASES)), 3),
             seconds={phase: round(counters.now.get(f"{phase}_s", 0.0), 6) for phase in PHASES},
@@ -156,24 +156,6 @@ class StatusReport:
             rejected=totals.rejected,
             in_flight=totals.in_flight,
         )
-
-
-def _devices(ready: Ready, replica: Replica) -> list[DeviceStatus]:
-    """Return the devices that hold a part of the model; all that it may use, where none has room for any."""
-    return [_device(use, replica) for use in [each for each in ready.devices if each.slots] or ready.devices]
-
-
-def _device(use: DeviceUse, replica: Replica) -> DeviceStatus:
-    """Return the figures of a load, with the memory that is free now."""
-    return DeviceStatus(
-        name=use.name,
-        layers=use.slots,
-        planned_bytes=use.planned,
-        taken_bytes=use.taken,
-        free_bytes=next((each.free for each in replica.devices if each.name == use.name), use.free),
-        total_bytes=use.total,
-        pressure=replica.pressures.get(use.name, "none"),
-    )
 
 
 def _limited(memory: ProcessMemory, ready: Ready) -> EngineMemory | None:

@@ -8,7 +8,16 @@ from car_daemon import guide
 from car_daemon.engines.binding_check import check_binding
 
 TRIALS = {
-    "works": ("print('12000\\nCPU : AVX = 1 | AVX2 = 1 | FMA = 1 | F16C = 1')", True, "12,000 tokens/s"),
+    "works": (
+        "print('12000\\nCPU : AVX = 1 | AVX2 = 1 | FMA = 1 | F16C = 1')",
+        True,
+        "with the built-in model; it finds no GPU",
+    ),
+    "finds GPUs": (
+        "print('12000\\nCUDA\\nCUDA0 (7 of 8 MiB free)\\nCUDA1 (8 of 8 MiB free)')",
+        True,
+        "; it finds CUDA0 (7 of 8 MiB free), CUDA1 (8 of 8 MiB free)",
+    ),
     "crawls": ("print(40)", False, "40 tokens/s with the built-in model, where 500 are the least"),
     "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", False, "SIGILL"),
     "does not start": ("raise OSError('libgomp.so.1 is missing')", False, "libgomp.so.1 is missing"),

@@ -22,7 +22,8 @@ from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams, Priority
 from car_protocol.limits import Limits
-from car_protocol.status import DeviceStatus, EngineStatus, Status
+from car_protocol.models import DeviceStatus
+from car_protocol.status import EngineStatus, Status
 from tests.daemon.links import Link, ready_of
 
 QUEUE = 10

@@ -1,5 +1,6 @@
 """Checks of what the daemon reports: its version, its models, their memory and their devices."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -7,13 +8,15 @@ from car_client.carctl.doctor.check import CheckResult, Level
 from car_client.carctl.doctor.cluster_checks import check_status
 from car_client.carctl.failure import explain
 from car_client.carctl.hub.folder import file_advice
-from car_client.carctl.models.page import offers_text
+from car_client.carctl.models.page import device_text, offers_text
 from car_client.client import Client
 from car_client.errors import CardError, RequestTimeout
 from car_client.results import ModelStatus, Status
 from car_protocol import PROTOCOL, __version__
 from car_protocol.models import Estimate
 
+# A reason that has its own advice, which is about a setting and not about the file.
+_REMEDY = re.compile("[:;] set ")
 _MIB = 1024**2
 _GPUS = ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128")
 _TIMEOUT_S = 5.0
@@ -25,7 +28,7 @@ _OPEN = (
 _NEARLY = 0.9
 _RAISE = "raise engine_margin_bytes of [memory] and restart the daemon"
 _FULL = "unload other models, or end other programs on the GPU, and load it again"
-_BUILD = 'build it for the GPU (docs/operations.md, "GPU builds") and set gpu_layers = -1'
+_BUILD = 'build llama.cpp for the GPU (docs/operations.md, "GPU builds")'
 
 
 def check_daemon(socket: Path, gpus: Iterable[str] = _GPUS, timeout_s: float = _TIMEOUT_S) -> list[CheckResult]:
@@ -89,7 +92,8 @@ def _models(status: Status, _: str | None) -> Iterator[CheckResult]:
         state = f"{model.name}, {model.state}"
         if model.state == "failed":
             reason = model.reason if model.reason is not None else "unknown"
-            yield CheckResult("fail", "model", f"{state}: {reason}", file_advice(model))
+            advice = "" if _REMEDY.search(reason) else file_advice(model)
+            yield CheckResult("fail", "model", f"{state}: {reason}", advice)
         elif model.size_bytes is None:
             level: Level = "fail" if model.default else "warn"
             yield CheckResult(level, "model", f"{state}: no file {model.path}", file_advice(model))
@@ -130,12 +134,7 @@ def _device(status: Status, gpu: str | None) -> Iterator[CheckResult]:
 
 def _on_devices(model: ModelStatus) -> str:
     """Return what a model has on each GPU: what was planned, and what the load took."""
-    return "".join(
-        f"; {device.name}: {device.layers} layers, {_mib(device.planned_bytes)} planned, "
-        f"{_mib(device.taken_bytes)} taken, {_mib(device.free_bytes)} of {_mib(device.total_bytes)} free"
-        for engine in model.engines
-        for device in engine.devices
-    )
+    return "".join(f"; {device_text(device)}" for engine in model.engines for device in engine.devices)
 
 
 def _sandbox(status: Status, _: str | None) -> Iterator[CheckResult]:

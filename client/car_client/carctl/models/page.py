@@ -8,7 +8,7 @@ from car_client.carctl.hub.folder import file_advice
 from car_client.carctl.terminal.text import clipped, one_line, visible
 from car_client.carctl.terminal.units import bytes_text
 from car_client.results import ModelDetails
-from car_protocol.models import ArraySize, Estimate, ModelFile
+from car_protocol.models import ArraySize, DeviceStatus, Estimate, ModelFile
 
 _INDENT = "  "
 # Formats of the weights, by llama.cpp's numbers.
@@ -98,6 +98,8 @@ def _figures(details: ModelDetails) -> dict[str, str]:
             f"{estimate.kv_type}"
         )
         shown["fits"] = _fits(estimate)
+    if details.devices:
+        shown["on GPUs"] = "; ".join(map(device_text, details.devices))
     return shown
 
 
@@ -117,7 +119,7 @@ def _holds(file: ModelFile) -> str:
 def _fits(estimate: Estimate) -> str:
     free = f"{bytes_text(estimate.free_bytes)} free"
     if estimate.sequences is None:
-        return f"as far as the GPU's memory goes, which is not known here ({free} on the host)"
+        return f"as far as the GPU's memory goes, which is read when the model is loaded ({free} on the host)"
     if estimate.sequences == 0:
         return f"not into {free}"
     more = f", {estimate.most_sequences} where `sequences` requests them"
@@ -128,6 +130,20 @@ def _fits(estimate: Estimate) -> str:
 def offers_text(estimate: Estimate) -> str:
     """Return the lengths that fit: "4 × 32,768 or 16 × 8,192"."""
     return " or ".join(f"{offer.sequences} × {offer.context_tokens:,}" for offer in estimate.offers)
+
+
+def device_text(device: DeviceStatus) -> str:
+    """Return what a model has on a GPU: what was planned, what the load took, and by how much that differs."""
+    planned, taken = device.planned_bytes, device.taken_bytes
+    difference = f" ({taken / planned - 1:+.1%})" if planned else ""
+    return (
+        f"{device.name}: {device.layers} layers, {_mib(planned)} planned, {_mib(taken)} taken{difference}, "
+        f"{_mib(device.free_bytes)} of {_mib(device.total_bytes)} free"
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.0f} MiB"
 
 
 def _shown(value: bool | int | float | str | ArraySize) -> str:

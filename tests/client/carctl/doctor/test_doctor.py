@@ -120,6 +120,12 @@ def test_each_ill_has_a_line_that_says_how_to_mend_it(
     assert advice in result.advice
 
 
+def test_a_reason_that_says_what_to_set_has_no_advice_about_the_file(daemon: FakeDaemon) -> None:
+    reason = "the model needs 9 MiB, 7 MiB are free on the host and its GPUs: set a smaller context_tokens"
+    daemon.answers["daemon/status"]["models"][0].update(state="failed", reason=reason)
+    assert found(daemon, "model")[0] == CheckResult("fail", "model", f"guide, failed: {reason}")
+
+
 def test_a_model_on_the_cpu_beside_a_gpu_is_worth_a_word(daemon: FakeDaemon) -> None:
     assert found(daemon, "device", ("/dev/null",))[0].level == "warn"
     assert found(daemon, "device")[0].level == "ok"
@@ -141,7 +147,7 @@ def test_what_a_model_has_on_its_gpus_is_named_with_the_plan(daemon: FakeDaemon)
     model["device"] = "gpu"
     model["engines"][0]["devices"] = [{"name": "CUDA0", "layers": 33, **sizes}]
     (device,) = found(daemon, "device")
-    told = "CUDA0: 33 layers, 7168 MiB planned, 6144 MiB taken, 1024 MiB of 8192 MiB free"
+    told = "CUDA0: 33 layers, 7168 MiB planned, 6144 MiB taken (-14.3%), 1024 MiB of 8192 MiB free"
     assert device.facts == f"guide on gpu; {told}"
     model["engines"][0]["devices"][0]["pressure"] = "some"
     (device,) = found(daemon, "device")

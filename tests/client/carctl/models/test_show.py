@@ -67,12 +67,19 @@ def test_as_json_it_is_the_result_as_it_came(daemon: FakeDaemon) -> None:
         ({"sequences": 10}, "10 sequences into 16.0 GiB free; 4 × 32,768 or 16 × 8,192"),
         (
             {"sequences": None, "most_sequences": None},
-            "as far as the GPU's memory goes, which is not known here (16.0 GiB free on the host)",
+            "as far as the GPU's memory goes, which is read when the model is loaded (16.0 GiB free on the host)",
         ),
     ],
 )
 def test_what_fits_is_said(daemon: FakeDaemon, changes: dict[str, Any], said: str) -> None:
     assert line(shown(daemon, details(estimate=ESTIMATE | changes)), "fits") == said
+
+
+def test_what_a_loaded_model_has_of_its_gpus_is_shown_with_the_plan(daemon: FakeDaemon) -> None:
+    sizes = {"planned_bytes": 400 << 20, "taken_bytes": 404 << 20, "free_bytes": 620 << 20, "total_bytes": 1 << 30}
+    devices = [{"name": f"CUDA{number}", "layers": 16, "pressure": "none", **sizes} for number in range(2)]
+    each = "16 layers, 400 MiB planned, 404 MiB taken (+1.0%), 620 MiB of 1024 MiB free"
+    assert line(shown(daemon, details(devices=devices)), "on GPUs") == f"CUDA0: {each}; CUDA1: {each}"
 
 
 def test_a_file_that_says_little_is_shown_with_what_it_says(daemon: FakeDaemon) -> None:
