@@ -234,7 +234,7 @@ class ModelDetails(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: Model
     file: ModelFile | None = None
     estimate: Estimate | None = None
-    devices: list[DeviceStatus] = []
+    devices: list[DeviceStatus] | None = None
     """Of a model that is loaded on GPUs: one for each engine and GPU."""
     draft: str | None = None
     """The entry whose model guesses tokens for this one."""
