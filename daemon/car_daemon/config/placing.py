@@ -14,6 +14,14 @@ REPLICAS_HERE = 16
 _AUTO_ADDRESS = "auto"
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%]{2,64}\]):(?P<port>[0-9]{1,5})")
 _LARGEST_PORT = 65_535
+# What Ray takes as a label's name, its value, and an expression of values.
+_WORD = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_LABEL = re.compile(rf"(?:[A-Za-z0-9.-]{{1,253}}/)?{_WORD}")
+_VALUE = re.compile(rf"!?(?:{_WORD}|in\(\s*{_WORD}\s*(?:,\s*{_WORD}\s*)*\))")
+_NODE_ID = "ray.io/node-id"
+# Resources that a key of their own reserves.
+_KEYS = {"CPU": "cpus", "GPU": "gpus", "memory": "memory_bytes", "object_store_memory": "memory_bytes"}
+_LEAST_GPU = 0.0001
 
 
 def cluster_of(table: ClusterTable | None) -> ClusterTable | None:
@@ -54,16 +62,37 @@ def _check_needs(table: ModelTable, key: str) -> None:
     if table.device not in (AUTO, CPU, GPU):
         why = 'an engine on a cluster computes on the GPUs that needs.gpus reserves: write "cpu" or "gpu"'
         raise ConfigError(f"{key}.device: {why}", f"{key}.device")
-    gpus = None if table.needs is None else table.needs.gpus
+    if table.needs is None:
+        return
+    _check_names(table.needs, f"{key}.needs")
+    gpus = table.needs.gpus
     if gpus is None:
         return
-    if gpus > 1 and gpus != int(gpus):
+    if (gpus > 1 and gpus != int(gpus)) or 0 < gpus < _LEAST_GPU:
         why = f"{gpus:g} is not possible: reserve a part of one GPU, or whole ones"
         raise ConfigError(f"{key}.needs.gpus: {why}", f"{key}.needs.gpus")
     on_gpu = table.device == GPU or (table.device == AUTO and bool(table.gpu_layers))
     on_cpu = table.device == CPU or table.gpu_layers == 0
     if (on_gpu and gpus == 0) or (on_cpu and gpus > 0):
         raise ConfigError(f"{key}.needs.gpus = {gpus:g} contradicts device: leave one of them out", f"{key}.needs.gpus")
+
+
+def _check_names(needs: Needs, key: str) -> None:
+    """Raise ConfigError for labels and resources that Ray refuses, or that the daemon sets itself."""
+    for name, value in needs.labels.items():
+        if name == _NODE_ID:
+            why = "the daemon chooses nodes by it: give the node a label of its own by `ray start --labels`"
+        elif not _LABEL.fullmatch(name):
+            why = "is not the name of a label: write letters and digits, with ._- between them"
+        elif not _VALUE.fullmatch(value):
+            why = f"{value[:80]!r} is not a value of a label: write a word, in(a, b), or either after a !"
+        else:
+            continue
+        raise ConfigError(f"{key}.labels: {name[:80]!r}: {why}", f"{key}.labels")
+    for name in needs.resources:
+        if name in _KEYS or not name:
+            why = f"write needs.{_KEYS[name]}" if name else "name the resource"
+            raise ConfigError(f"{key}.resources: {name!r}: {why}", f"{key}.resources")
 
 
 def placed_devices(table: ModelTable) -> ModelTable:

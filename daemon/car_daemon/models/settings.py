@@ -27,11 +27,11 @@ class Needs(Struct, frozen=True, forbid_unknown_fields=True):
     Values of `labels` may be Ray's expressions, such as `in(a, b)`.
     """
 
-    cpus: Annotated[float, Meta(gt=0, le=4096)] | None = None
+    cpus: Annotated[float, Meta(ge=0.0001, le=4096)] | None = None
     gpus: Annotated[float, Meta(ge=0, le=64)] | None = None
     memory_bytes: Annotated[int, Meta(ge=0, le=2**62)] = 0
     labels: dict[str, str] = {}
-    resources: dict[str, Annotated[float, Meta(gt=0, le=1e9)]] = {}
+    resources: dict[str, Annotated[float, Meta(ge=0.0001, le=1e9)]] = {}
 
 
 class Draft(Struct, frozen=True):
