@@ -154,9 +154,9 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     gpus: Annotated[float, note("in all")]
     engines: Annotated[int, note("of this daemon, connected")]
     avoided_s: Annotated[
-        float | UnsetType, note("seconds for which it gets no engine: its connection was lost, or it refused an engine")
+        float | UnsetType, note("seconds for which others come first: its connection was lost, or it refused an engine")
     ] = UNSET
-    reason: Annotated[str | UnsetType, note("the reason why it gets no engine")] = UNSET
+    reason: Annotated[str | UnsetType, note("the reason why it is avoided")] = UNSET
 
 
 class ClusterStatus(Struct, frozen=True, kw_only=True):

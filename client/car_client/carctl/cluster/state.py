@@ -58,4 +58,4 @@ def node_state(node: NodeStatus) -> str:
     """Return whether a machine gets engines."""
     if not node.alive:
         return "down"
-    return "up" if node.avoided_s is UNSET else f"gets no engine for {node.avoided_s:.0f} s"
+    return "up" if node.avoided_s is UNSET else f"avoided for {node.avoided_s:.0f} s"

@@ -64,7 +64,9 @@ def check_status(status: Status, _: str | None) -> Iterator[CheckResult]:
     for model in status.models:
         if model.waiting_for is not None:
             facts = f"{model.name}: {model.up} of {model.replicas} engines: {model.waiting_for}"
-            yield CheckResult("warn", "place", facts, "add a node, or lower `needs` or `replicas` of the model")
+            # Without a connection the model's lines say the same as the cluster's.
+            advice = "add a node, or lower `needs` or `replicas` of the model" if cluster.reason is UNSET else ""
+            yield CheckResult("warn", "place", facts, advice)
 
 
 def _packages(installed: Callable[[str], str]) -> CheckResult:

@@ -70,7 +70,7 @@ def test_the_machines_and_the_placed_models_are_shown(daemon: FakeDaemon) -> Non
             "cluster at 10.0.0.1:6379: Ray 2.60.0, 2 of 3 nodes up, placer 77",
             "node      cpus  gpus  engines  state",
             "10.0.0.2  16    1     2        up",
-            "10.0.0.3  16    1     0        gets no engine for 48 s",
+            "10.0.0.3  16    1     0        avoided for 48 s",
             "10.0.0.4  16    1     0        down",
             "10.0.0.3: card 0.1.0 is installed there",
             f"{name}: ready, 5 of 8 engines; waits for a place: no node has a CPU left",
@@ -106,7 +106,7 @@ def test_the_doctor_reports_nodes_that_get_no_engine_and_engines_without_a_place
     found = lines(daemon)
     assert found["cluster"] == ["ok 10.0.0.1:6379: Ray 2.60.0, 2 of 3 nodes up, placer 77"]
     assert found["node"] == [
-        "warn 10.0.0.3 gets no engine for 48 s: card 0.1.0 is installed there",
+        "warn 10.0.0.3 avoided for 48 s: card 0.1.0 is installed there",
         "warn 10.0.0.4 is down",
     ]
     assert [line.partition(": ")[2] for line in found["place"]] == ["5 of 8 engines: no node has a CPU left"]
@@ -115,6 +115,15 @@ def test_the_doctor_reports_nodes_that_get_no_engine_and_engines_without_a_place
 def test_the_doctor_fails_where_the_placer_is_not_connected(daemon: FakeDaemon) -> None:
     clustered(daemon, {"address": "h:1", "placer_pid": None, "ray": None, "reason": "the token is wrong"})
     assert lines(daemon)["cluster"] == ["fail h:1: not connected: the token is wrong"]
+
+
+@pytest.mark.parametrize(("reason", "advised"), [({}, True), ({"reason": "the token is wrong"}, False)])
+def test_more_nodes_are_advised_where_the_cluster_is_connected(
+    daemon: FakeDaemon, reason: dict[str, str], advised: bool
+) -> None:
+    clustered(daemon, CLUSTER | reason, waiting_for="none")
+    (place,) = (result for result in daemon_checks.check_daemon(daemon.path, ()) if result.subject == "place")
+    assert ("add a node" in place.advice) is advised
 
 
 def test_without_a_cluster_the_doctor_has_no_line_about_one(daemon: FakeDaemon, tmp_path: Path) -> None:
