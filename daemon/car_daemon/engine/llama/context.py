@@ -63,7 +63,7 @@ class LlamaContext:
         self._memory = binding.llama_get_memory(self._context)
         cells = int(binding.llama_n_ctx_seq(self._context))
         self.context_tokens = cells if model.most_tokens is None else min(cells, model.most_tokens)
-        self._vocabulary_size = int(binding.llama_vocab_n_tokens(model.vocab))
+        self._row: Any = ctypes.c_float * int(binding.llama_vocab_n_tokens(model.vocab))  # the type of its logits
         self._width = int(binding.llama_model_n_embd_inp(model.handle))
         # Without sliding-window layers a token attends to all of its sequence.
         self._window = int(binding.llama_model_n_swa(model.handle)) or self.context_tokens + 1
@@ -108,7 +108,6 @@ class LlamaContext:
 
     def sample(self, sampler: Sampler, row: int) -> int:
         """Return and accept the next token of an output row of the last decode."""
-        self._check_output(row)
         if not sampler.chain:
             raise ValueError("the sampler is closed")
         if sampler.never is not None:
@@ -116,6 +115,7 @@ class LlamaContext:
             likeliest = int(self.logits(row).argmax())
             if likeliest not in sampler.never:
                 return likeliest
+        self._check_output(row)
         token: int = _sample(sampler.chain, self._context, row)
         return token
 
@@ -135,7 +135,8 @@ class LlamaContext:
         """Return the logits of an output row of the last decode; the next decode overwrites them."""
         self._check_output(row)
         address = _logits(self._context, row)
-        return np.ctypeslib.as_array(address, shape=(self._vocabulary_size,))
+        # as_array would make three calls of Python for each token.
+        return np.frombuffer(self._row.from_address(ctypes.addressof(address.contents)), np.float32)
 
     @cached_property
     def _rows(self) -> EmbeddingBatch:

@@ -43,8 +43,8 @@ class OutputReader:
         keep: bool = False,
         one_call: bool = False,
     ) -> None:
-        self._plain = not stops and thinking is None and calls is None
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # has the bytes of an incomplete character
+        self.plain = not stops and thinking is None and calls is None  # no token ends the answer, or begins a thought
+        self._incomplete = b""  # bytes of a character
         self._thinking = thinking
         self._calls = calls
         self._keep = keep and thinking is not None
@@ -65,14 +65,18 @@ class OutputReader:
 
     def push(self, piece: bytes) -> Output:
         """Read one token's bytes."""
-        text = self._decoder.decode(piece)
-        if self._plain:
+        # An incremental decoder would make one more call of Python for each token.
+        piece = self._incomplete + piece
+        text, used = codecs.utf_8_decode(piece, "replace")
+        self._incomplete = piece[used:]
+        if self.plain:
             return Output(text, "", [])
         return self._read(text, ended=False)
 
     def finish(self, *, cut: bool = False) -> Output:
         """Return the undecided rest; if the answer was `cut`, without the beginning of a call or of a character."""
-        return self._read(self._decoder.decode(b"", final=not cut), ended=True, cut=cut)
+        text, _ = codecs.utf_8_decode(self._incomplete, "replace", not cut)
+        return self._read(text, ended=True, cut=cut)
 
     @property
     def thinking(self) -> bool:

@@ -61,6 +61,7 @@ class Generation:
         self.reproducible = options.reproducible
         self._started = now
         self._reader = _reader(reading, options.stop, call_ids(run))
+        self._plain = self._reader.plain and not sampler.bound  # only its length and an end token end it
         self.history: list[int] = []  # Sampled tokens.
         self.cached_tokens = 0  # Cells that did not have to be computed.
         self._first_token: float | None = None  # Its time.
@@ -75,12 +76,14 @@ class Generation:
         if token in self._ends:
             return self.finish("stop")
         output = self._reader.push(self._pieces[token])
-        self.sampler.unconstrained = self._reader.thinking
-        if self._reader.ended:
-            self.finish_reason = "stop"
-        elif self.sampler.complete:
-            output = output.joined(self.finish("stop"))
-        elif len(self.history) >= self._max_tokens:
+        if not self._plain:
+            self.sampler.unconstrained = self._reader.thinking
+            if self._reader.ended:
+                self.finish_reason = "stop"
+                return output
+            if self.sampler.complete:
+                return output.joined(self.finish("stop"))
+        if len(self.history) >= self._max_tokens:
             output = output.joined(self.finish("length"))
         return output
 

@@ -1,8 +1,7 @@
 """Tokens from output rows: unconstrained ones at once, grammar-bound ones by turns within a time budget."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.grammar.constraint import ConstraintError
@@ -39,8 +38,7 @@ class OutputRows(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
+class SampledToken(NamedTuple):
     """The next token of a sequence, with its log probability if the request has that option."""
 
     sequence: Sequence

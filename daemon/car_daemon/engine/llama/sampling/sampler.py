@@ -33,12 +33,8 @@ class Sampler:
         self.never = never
         self._candidates = candidates
         self._constraint = constraint
+        self.bound = constraint is not None  # whether a grammar binds the answer, perhaps after a thought
         self.unconstrained = False  # inside a thought, which no grammar binds
-
-    @property
-    def bound(self) -> bool:
-        """True if a grammar binds the answer, perhaps after a thought."""
-        return self._constraint is not None
 
     @property
     def complete(self) -> bool:
