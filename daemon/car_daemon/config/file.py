@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from car_daemon.config.explanations import explained
 from car_daemon.config.tables import (
     CapacityTable,
     ClusterTable,
@@ -54,7 +55,8 @@ def _converted(data: object, kind: type[T], path: Path, place: str) -> T:
     except msgspec.ValidationError as error:
         at = _PATH.search(str(error))
         key = ".".join(filter(None, (place, at[1] if at else ""))) or _FILE
-        raise ConfigError(f"{path}: {key}: {_PATH.sub('', str(error))}", key) from error
+        why = explained(_PATH.sub("", str(error)), kind, at[1] if at else "")
+        raise ConfigError(f"{path}: {key}: {why}", key) from error
 
 
 def _models(data: dict[str, Any]) -> dict[str, Any]:

@@ -49,8 +49,9 @@ def check_place(table: ModelTable, key: str, *, clustered: bool) -> None:
 
 
 def _check_here(table: ModelTable, key: str) -> None:
-    if table.replicas > REPLICAS_HERE:
-        why = f'{table.replicas} engines are too many for this machine, the limit is {REPLICAS_HERE}: add place = "ray"'
+    engines = table.replicas * (1 if isinstance(table.device, str) else len(table.device))
+    if engines > REPLICAS_HERE:
+        why = f'{engines} engines are too many for this machine, the limit is {REPLICAS_HERE}: add place = "ray"'
         raise ConfigError(f"{key}.replicas: {why}", f"{key}.replicas")
     for name in ("spread", "needs"):
         if getattr(table, name) is not None:

@@ -128,7 +128,7 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     sequences: Sequences | None = None
     threads: Annotated[int, Meta(ge=1, le=MAX_THREADS)] | None = None
     gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
-    device: DeviceOrAuto | list[Device] = AUTO
+    device: DeviceOrAuto | Annotated[list[Device], Meta(min_length=1)] = AUTO
     kv_type: KvType = "f16"
     replicas: Annotated[int, Meta(ge=1, le=256)] = 1
     place: Place = "here"

@@ -1,6 +1,7 @@
 """The configuration file's tables of memory and of models, and the flags over them."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,6 +110,27 @@ def test_an_invalid_key_is_named_in_full(tmp_path: Path, text: str, key: str) ->
     with pytest.raises(ConfigError) as refused:
         loaded(tmp_path, text)
     assert refused.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ('device = "cuda"', 'device: write "auto", "cpu", "gpu" for all GPUs, or "gpu0" to "gpu99"'),
+        ('device = ["gpu0", "auto"]', 'device[1]: write "cpu", "gpu" for all GPUs'),
+        ("device = []", "device: Expected `array` of length >= 1"),
+        ('kv_type = "q5"', 'kv_type: Invalid enum value \'q5\': write "f16" or "q8_0" or "q4_0"'),
+        ('tool_style = "mine"', 'write "'),
+        ('device = ["gpu0", "gpu1"]\nreplicas = 9', "18 engines are too many for this machine, the limit is 16"),
+    ],
+)
+def test_an_invalid_value_is_refused_with_what_may_be_written(tmp_path: Path, text: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(remedy)):
+        loaded(tmp_path, f'[models.m]\npath = "m.gguf"\n{text}\n')
+
+
+def test_values_of_other_tables_are_refused_with_their_choices_too(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'daemon.log_format: Invalid enum value .*: write "'):
+        loaded(tmp_path, '[daemon]\nlog_format = "xml"\n')
 
 
 def test_the_syntax_of_a_model_can_be_configured(tmp_path: Path) -> None:
