@@ -4,7 +4,7 @@ import ctypes
 
 import pytest
 
-from tools.gpu.hog import device_memory, find, library, memory_of, memory_taken, take
+from tools.gpu.hog import device_memory, fill, find, library, memory_of, memory_taken, take
 
 PROCESSOR = 0
 MIB = 1 << 20
@@ -19,6 +19,14 @@ def test_memory_is_taken_in_buffers_and_a_refusal_of_the_device_is_an_error() ->
     take(ggml, processor, 8 * MIB)
     with pytest.raises(MemoryError, match=str(1 << 60)):
         take(ggml, processor, 1 << 60)
+
+
+def test_memory_is_taken_piece_by_piece_until_as_much_is_left() -> None:
+    taken: list[int] = []
+    fill(lambda: 2500 * MIB - sum(taken), taken.append, 100 * MIB)
+    assert taken == [1024 * MIB, 1024 * MIB, 352 * MIB]
+    with pytest.raises(MemoryError, match="are free as before"):
+        fill(lambda: 2500 * MIB, taken.append, 100 * MIB)
 
 
 def test_without_a_gpu_nothing_is_reported_and_nothing_taken() -> None:

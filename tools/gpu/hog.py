@@ -6,7 +6,7 @@
 import ctypes
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import llama_cpp
@@ -24,11 +24,18 @@ def main() -> None:
     if device is None:
         return
     if len(sys.argv) > 1:
-        while (over := memory_of(ggml, device)[0] - int(sys.argv[1])) > 0:
-            take(ggml, device, min(over, _PIECE))
+        fill(lambda: memory_of(ggml, device)[0], lambda size: take(ggml, device, size), int(sys.argv[1]))
     print(*memory_of(ggml, device), flush=True)
     if len(sys.argv) > 1:
         sys.stdin.read()
+
+
+def fill(free: Callable[[], int], take: Callable[[int], None], left: int) -> None:
+    """Take memory until this much of it is left; raises MemoryError where the device reports as much free as before."""
+    while (over := (before := free()) - left) > 0:
+        take(min(over, _PIECE))
+        if free() >= before:
+            raise MemoryError(f"{before} bytes are free as before: this backend counts no memory that is not written")
 
 
 def library() -> ctypes.CDLL:

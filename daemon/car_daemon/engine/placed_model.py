@@ -14,6 +14,7 @@ from car_daemon.capacity.placement import (
     device_bytes,
     devices_of,
     plan,
+    reserve_of,
     usable,
     weights_of,
 )
@@ -169,7 +170,8 @@ class PlacedModel(Generic[T]):
         wanted = {"context_tokens": load.context_tokens, "sequences": load.sequences, "slots": slots}
         found = plan(self.sizes, Machine(self._host_room(), devices), **wanted)
         if isinstance(found, NoRoom):
-            needed, free = -(-found.needed // _MIB), found.free // _MIB
+            lacking, free = -(-(found.needed - found.free) // _MIB), found.free // _MIB
+            on = ", ".join(f"{max(0, each.free - reserve_of(each)) // _MIB} on {each.name}" for each in devices)
             remedy = "set a smaller context_tokens or kv_type, or fewer gpu_layers"
-            raise ModelError(f"the model needs {needed} MiB, {free} MiB are free on the host and its GPUs: {remedy}")
+            raise ModelError(f"the model lacks {lacking} MiB beside the {free} MiB that are free ({on}): {remedy}")
         return found

@@ -121,7 +121,7 @@ def test_each_ill_has_a_line_that_says_how_to_mend_it(
 
 
 def test_a_reason_that_says_what_to_set_has_no_advice_about_the_file(daemon: FakeDaemon) -> None:
-    reason = "the model needs 9 MiB, 7 MiB are free on the host and its GPUs: set a smaller context_tokens"
+    reason = "the model lacks 9 MiB beside the 7 MiB that are free (2 on CUDA0): set a smaller context_tokens"
     daemon.answers["daemon/status"]["models"][0].update(state="failed", reason=reason)
     assert found(daemon, "model")[0] == CheckResult("fail", "model", f"guide, failed: {reason}")
 
