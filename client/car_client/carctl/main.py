@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Collection
 from importlib import import_module
 from io import TextIOWrapper
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from car_client.carctl.failure import FAILED, INTERRUPTED, USAGE, Reported, exit_code, explain
 from car_client.client import Client
@@ -65,6 +65,19 @@ class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with one line in the place of the usage, which is longer than a screen for some commands."""
         self.exit(USAGE, f"{self.prog}: error: {message}; `{self.prog} --help` shows the usage\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Give the words after -- to the argument that the default `after_dashes` names, where there is one.
+
+        argparse itself fills such an argument only where no option comes before the dashes.
+        """
+        name, words = self.get_default("after_dashes"), list(args or ())
+        if name is None or "--" not in words:
+            return super().parse_known_args(args, namespace)
+        dashes = words.index("--")
+        found, unknown = super().parse_known_args(words[:dashes], namespace)
+        setattr(found, name, [*getattr(found, name), *words[dashes + 1 :]])
+        return found, unknown
 
 
 def main() -> None:

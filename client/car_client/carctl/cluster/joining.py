@@ -55,6 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--token", metavar="FILE", help="the file with its token (default: the one that Ray reads)")
     parser.add_argument("--unit", action="store_true", help="print a systemd unit that joins at each start")
     parser.add_argument("options", nargs="*", metavar="OPTION", help="after --: options of `ray start`")
+    parser.set_defaults(after_dashes="options")
 
 
 def run(_client: Client, options: Namespace) -> None:

@@ -82,8 +82,9 @@ def test_the_token_is_on_no_command_line_in_no_output_and_not_in_the_environment
 
 def test_options_after_the_dashes_are_rays(node: Node, head: str) -> None:
     node.write_token()
-    done = node.join(head, "--", "--num-cpus=4", "--labels", "pool=a")
-    assert f"ray start --address={head} --block --num-cpus=4 --labels pool=a".encode() in done.stdout
+    for named in ((), ("--token", str(node.token))):
+        done = node.join(head, *named, "--", "--num-cpus=4", "--labels", "pool=a")
+        assert f"ray start --address={head} --block --num-cpus=4 --labels pool=a".encode() in done.stdout
 
 
 def test_a_token_file_can_be_named(node: Node, head: str, tmp_path: Path) -> None:
