@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
@@ -16,6 +17,9 @@ MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 200
 HEAD_TIMEOUT_S = 30.0
 _PIECE = b"%x\r\n%b\r\n"
+_NOT_HTTP = "the bytes are not a valid HTTP request"
+# Headers of an offer to go on in another protocol; `Connection` lists them.
+_OFFER = (b"upgrade", b"http2-settings")
 _REASONS = {
     400: "Bad Request",
     408: "Request Timeout",
@@ -91,8 +95,15 @@ class DoorProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes, unless the connection was refused."""
-        if not self.transport.is_closing():
-            super().data_received(data)
+        if self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self.refuse(400, _NOT_HTTP)
 
     def on_message_begin(self) -> None:
         """Count the head from its first byte."""
@@ -113,10 +124,12 @@ class DoorProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin the request, unless it was refused."""
+        """Begin the request, unless it was refused or offers another protocol."""
         self._stop_expecting()
-        if not self.transport.is_closing():
-            super().on_headers_complete()
+        if self.transport.is_closing() or self.parser.should_upgrade():
+            return
+        self._take_host_of_target()
+        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Pass the body on, unless the request was refused."""
@@ -124,13 +137,9 @@ class DoorProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Pass the end on, unless the request was refused."""
-        if not self.transport.is_closing():
+        """Pass the end on, unless the request was refused or offers another protocol."""
+        if not (self.transport.is_closing() or self.parser.should_upgrade()):
             super().on_message_complete()
-
-    def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that are not an HTTP request."""
-        self.refuse(400, "the bytes are not a valid HTTP request")
 
     def refuse(self, status: int, message: str) -> None:
         """Send an error and end the connection."""
@@ -140,6 +149,27 @@ class DoorProtocol(HttpToolsProtocol):
         head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         self.transport.write(head.encode() + body)
         self.transport.close()
+
+    def _decline(self, rest: bytes) -> None:
+        """Begin a request anew without its offer of another protocol, because the parser takes its body for that one.
+
+        Java's client offers HTTP/2 with every request.
+        """
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            self.refuse(400, _NOT_HTTP)
+            return
+        lines = [b"%b %b HTTP/1.1" % (method, self.url)]
+        lines += [b"%b: %b" % header for header in self.headers if not _offers(*header)]
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+
+    def _take_host_of_target(self) -> None:
+        """Put the host of a target that is a whole URL in the place of `Host`, as HTTP has it."""
+        scheme, mark, place = self.url.partition(b"://")
+        if mark and b"/" not in scheme:
+            self.headers[:] = [header for header in self.headers if header[0] != b"host"]
+            self.headers.append((b"host", place.partition(b"/")[0]))
 
     @property
     def _strangers(self) -> Strangers:
@@ -169,3 +199,7 @@ class DoorProtocol(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         self.refuse(408, f"the head of the request took longer than {self.head_timeout_s:g} s")
+
+
+def _offers(name: bytes, value: bytes) -> bool:
+    return name in _OFFER or (name == b"connection" and b"upgrade" in value.lower())

@@ -55,6 +55,7 @@ def test_a_limit_leaves_the_response_incomplete(client: Any) -> None:
     answer = client.responses.create(model="guide", input=SHORT.question, max_output_tokens=2)
     assert answer.status == "incomplete"
     assert answer.incomplete_details.reason == "max_output_tokens"
+    assert [item.status for item in answer.output] == ["incomplete"]
 
 
 def test_a_response_follows_a_schema(client: Any) -> None:

@@ -163,6 +163,45 @@ def test_bytes_that_are_not_http_end_the_connection(scripted_door: DoorProcess, 
     assert status(scripted_door, request_head) == 400
 
 
+def test_the_host_of_a_whole_url_counts_before_the_header(scripted_door: DoorProcess) -> None:
+    path = "/v1/chat/completions"
+    assert status(scripted_door, sized(scripted_door, path=f"http://localhost{path}")) == 200
+    for place in ("http://evil.example", "http://localhost@evil.example", "HTTP://evil.example:80"):
+        assert status(scripted_door, sized(scripted_door, path=place + path)) == 403
+
+
+OFFER = ("Upgrade: h2c", "HTTP2-Settings: AAEAAEAA", "Connection: Upgrade, HTTP2-Settings")
+
+
+def test_an_offer_of_another_protocol_is_declined_and_its_body_read(
+    scripted_door: DoorProcess, scripted: FakeDaemon
+) -> None:
+    request = sized(scripted_door, *OFFER).replace(b"Connection: close\r\n", b"")
+    kept = request[: -len(BODY)], request[-len(BODY) :]
+    with RawConnection(scripted_door) as connection:
+        for part in (*kept, request):  # its body by itself, then both at once
+            connection.socket.sendall(part)
+        code, received = connection.answer(sized(scripted_door))
+    assert code == 200
+    assert received.count(b"HTTP/1.1 200") == 3
+    assert scripted.params("infer")["messages"] == conversation(CANARY)
+    websocket = head(scripted_door, "Upgrade: websocket", "Connection: Upgrade", path="/v1/models", method="GET")
+    assert status(scripted_door, websocket) == 200
+    assert status(scripted_door, head(scripted_door, path="localhost:80", method="CONNECT")) == 400
+
+
+def test_a_body_behind_an_offer_is_not_another_request(scripted_door: DoorProcess, scripted: FakeDaemon) -> None:
+    smuggled = sized(scripted_door).replace(b"Connection: close\r\n", b"")
+    offering = head(scripted_door, *OFFER, f"Content-Length: {len(smuggled)}").replace(b"Connection: close\r\n", b"")
+    calls = len(scripted.calls)
+    with RawConnection(scripted_door) as connection:
+        connection.socket.sendall(offering)
+        connection.socket.sendall(smuggled)
+        code, received = connection.answer(head(scripted_door, path="/openapi.json", method="GET"))
+    assert (code, received.count(b"HTTP/1.1")) == (400, 2)
+    assert len(scripted.calls) == calls
+
+
 def test_an_oversized_body_is_refused_before_it_is_sent(scripted_door: DoorProcess) -> None:
     assert status(scripted_door, head(scripted_door, "Content-Length: 8388609")) == 413
     assert status(scripted_door, head(scripted_door, "Content-Length: " + "9" * 15)) == 413

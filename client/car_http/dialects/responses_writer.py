@@ -73,14 +73,14 @@ class ResponsesWriter:
 
     def end(self, answer: Answer) -> bytes:
         """Return the events that end the open item and the response."""
-        events = self._close()
         status = _status(answer)
+        events = self._close(status)
         return events + self._event(f"response.{status}", response=self._ended(answer, status))
 
     def fail(self, problem: Problem) -> bytes:
         """Return the event of a failed response."""
         error = {"code": problem.code, "message": problem.message}
-        events = self._close()
+        events = self._close("incomplete")
         return events + self._event("response.failed", response=self._response("failed") | {"error": error})
 
     def whole(self, answer: Answer) -> bytes:
@@ -94,9 +94,10 @@ class ResponsesWriter:
             logprobs=answer.logprobs,
         )
         self._model = self._model or answer.model
+        status = _status(answer)
         self.chunk(piece)
-        self._close()
-        return sse.encode(self._ended(answer, _status(answer)))
+        self._close(status)
+        return sse.encode(self._ended(answer, status))
 
     def _grow(self, kind: str, text: str, logprobs: list[Logprob] | None) -> bytes:
         events = b"" if self._open == kind else self._close() + self._start(kind)
@@ -136,28 +137,28 @@ class ResponsesWriter:
         self._output.append(item)
         return self._event("response.output_item.added", output_index=len(self._output) - 1, item=item)
 
-    def _close(self) -> bytes:
+    def _close(self, status: str = "completed") -> bytes:
         """End the open item, if there is one."""
         kind, self._open = self._open, None
         if kind is None:
             return b""
         text = "".join(self._pieces)
         if kind in _MEMBERS:
-            return self._close_call(kind, text) + self._item_done()
+            return self._close_call(kind, text, status) + self._item_done()
         part = _part(kind, text, self._logprobs)
         more = {"logprobs": self._logprobs} if kind == "message" else {}
         place = self._place()
         events = self._event(_NAMES[kind] + ".done", **place, content_index=0, text=text, **more)
         events += self._event("response.content_part.done", **place, content_index=0, part=part)
-        self._output[-1] |= {"status": "completed", "content": [part]}
+        self._output[-1] |= {"status": status, "content": [part]}
         return events + self._item_done()
 
-    def _close_call(self, kind: str, text: str) -> bytes:
+    def _close_call(self, kind: str, text: str, status: str) -> bytes:
         events = b""
         if kind == _CUSTOM:
             text = _custom_input(text)
             events = self._event(_NAMES[kind] + ".delta", **self._place(), delta=text)
-        self._output[-1] |= {"status": "completed", _MEMBERS[kind]: text}
+        self._output[-1] |= {"status": status, _MEMBERS[kind]: text}
         return events + self._event(_NAMES[kind] + ".done", **self._place(), **{_MEMBERS[kind]: text})
 
     def _item_done(self) -> bytes:
