@@ -1,8 +1,8 @@
 """Chat templates that mean harm: the engine that runs one is replaced, and everything else is served."""
 
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,21 +12,36 @@ from tools.random_model import generate
 
 pytestmark = pytest.mark.slow
 LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-AT_REQUEST = "{% if messages[0].content == 'wedge' %}" + LOOP + "{% endif %}{{ messages[0].content }}"
+# A search from the right compares 10 million characters at each of 10 million places, and stops all threads meanwhile.
+SEARCH = "{{ ('a' * 20000000).rfind('ab' ~ 'a' * 10000000) }}"
+AT_REQUEST = "{{% if messages[0].content == 'wedge' %}}{}{{% endif %}}{{{{ messages[0].content }}}}"
+TEMPLATES = {"searches": AT_REQUEST.format(SEARCH), "loops": AT_REQUEST.format(LOOP), "never": LOOP}
 
 
-@contextmanager
-def hosting(folder: Path, template: str) -> Iterator[Daemon]:
-    """Run a daemon with the built-in model, and one that has the template."""
-    generate(folder / "bare.gguf", "tiny", "q8_0")
-    (folder / "chat.jinja").write_text(template)
-    table = f'[models.odd]\npath = "{folder}/bare.gguf"\ncontext_tokens = 256\nsequences = 2\n'
-    with running(folder, *configured(folder, f'{table}chat_template = "{folder}/chat.jinja"\n')) as daemon:
-        yield daemon.ready()
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    """A daemon with the built-in model, and one for each template."""
+    with tempfile.TemporaryDirectory(prefix="card-") as name:
+        folder, tables = Path(name), ""
+        generate(folder / "bare.gguf", "tiny", "q8_0")
+        for model, template in TEMPLATES.items():
+            source = folder / f"{model}.jinja"
+            source.write_text(template)
+            tables += f'[models.{model}]\npath = "{folder}/bare.gguf"\nchat_template = "{source}"\n'
+            tables += "context_tokens = 256\nsequences = 2\n"
+        with running(folder, *configured(folder, tables)) as hosting:
+            yield hosting.ready()
 
 
-def odd(text: str, **more: object) -> Json:
-    return {"model": "odd", "messages": conversation(text), "max_tokens": 2, "seed": 1, **more}
+@pytest.fixture(scope="module", autouse=True)
+def loading(daemon: Daemon) -> Iterator[tuple[RawClient, int]]:
+    """A request that loads a model whose template never ends; the load goes on while the other tests run."""
+    with daemon.connect() as client:
+        yield client, client.send("infer", chat("never", "Hi"))
+
+
+def chat(model: str, text: str, **more: object) -> Json:
+    return {"model": model, "messages": conversation(text), "max_tokens": 2, "seed": 1, **more}
 
 
 def engine_of(client: RawClient, model: str) -> Json:
@@ -35,38 +50,45 @@ def engine_of(client: RawClient, model: str) -> Json:
     return engine
 
 
-def test_a_request_whose_template_does_not_end_is_quarantined_and_the_ones_behind_it_run(folder: Path) -> None:
-    with hosting(folder, AT_REQUEST) as daemon, daemon.connect() as client, daemon.connect() as other:
-        client.result("infer", odd("Hi"))
+def hangs(daemon: Daemon, model: str) -> int:
+    lines = daemon.log.read_text().splitlines()
+    return sum("engine.stuck" in line and model in line for line in lines)
+
+
+def test_a_request_whose_template_does_not_end_is_quarantined_and_the_ones_behind_it_run(daemon: Daemon) -> None:
+    with daemon.connect() as client, daemon.connect() as other:
+        client.result("infer", chat("searches", "Hi"))
         begun = time.monotonic()
-        wedge = client.send("infer", odd("wedge"))
-        behind = [client.send("infer", odd("Hi")) for _ in range(3)]
+        wedge = client.send("infer", chat("searches", "wedge"))
+        behind = [client.send("infer", chat("searches", "Hi")) for _ in range(3)]
         for _ in range(5):
             assert other.result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer
         error = client.response(wedge)["error"]
         assert (error["data"]["reason"], error["data"]["quarantined"]) == ("engine_lost", True)
         assert [client.response(each)["result"]["usage"]["completion_tokens"] for each in behind] == [2, 2, 2]
         assert time.monotonic() - begun < 2 * (5 + 1 + 0.5) + 10
-        assert (engine_of(client, "odd")["restarts"], engine_of(client, "guide")["restarts"]) == (2, 0)
-    assert daemon.log.read_text().count("engine.stuck") == 2
+        assert (engine_of(client, "searches")["restarts"], engine_of(client, "guide")["restarts"]) == (2, 0)
+    assert hangs(daemon, "searches") == 2
 
 
-def test_a_model_is_unloaded_while_its_template_does_not_end(folder: Path) -> None:
-    with hosting(folder, AT_REQUEST) as daemon, daemon.connect() as client:
-        client.result("infer", odd("Hi"))
-        wedge = client.send("infer", odd("wedge", timeout_ms=500))
+def test_a_model_is_unloaded_while_its_template_does_not_end(daemon: Daemon) -> None:
+    with daemon.connect() as client:
+        client.result("infer", chat("loops", "Hi"))
+        wedge = client.send("infer", chat("loops", "wedge", timeout_ms=500))
         assert client.response(wedge)["error"]["data"]["reason"] == "deadline_exceeded"
         begun = time.monotonic()
-        client.result("models/unload", {"model": "odd"})
+        client.result("models/unload", {"model": "loops"})
         assert time.monotonic() - begun < 10
 
 
-def test_a_template_that_never_ends_fails_the_load_after_two_tries(folder: Path) -> None:
-    with hosting(folder, LOOP) as daemon, daemon.connect() as client, daemon.connect() as other:
-        asked = client.send("infer", odd("Hi"))
+def test_a_template_that_never_ends_fails_the_load_after_two_tries(
+    daemon: Daemon, loading: tuple[RawClient, int]
+) -> None:
+    with daemon.connect() as other:
         for _ in range(5):
             assert other.result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer
-        data = client.response(asked)["error"]["data"]
-        assert (data["reason"], data["why"].split(";")[0]) == ("model_unavailable", "two loads died in the same way")
-        assert "the chat template has been tried for" in data["why"]
-    assert daemon.log.read_text().count("engine.stuck") == 2
+    client, request = loading
+    data = client.response(request)["error"]["data"]
+    assert (data["reason"], data["why"].split(";")[0]) == ("model_unavailable", "two loads died in the same way")
+    assert "the chat template has been tried for" in data["why"]
+    assert hangs(daemon, "never") == 2

@@ -113,7 +113,7 @@ class EngineProcess:
         self._sender = FrameSender(daemon)
         self._reader = FrameReader()
         self._jobs = Jobs()
-        self._job = JobProgress()
+        self._job = JobProgress(self._sender.send)
         self._commands = Commands()
         self._engine: Assembled | None = None  # None until the model is loaded.
         self._sandbox: list[str] = []  # the means in force since the load began

@@ -45,7 +45,7 @@ class HealthCheck:
         self._step = 0  # the number of the step that runs
         self._age_s = 0.0  # of that step
         self._longest_s = 0.0  # of the steps that are known to have ended
-        self._job: RunningJob | None = None  # at the last heartbeat
+        self._job: RunningJob | None = None  # at the last heartbeat, or begun since
 
     def __repr__(self) -> str:
         return f"<HealthCheck step={self._step} age_s={self._age_s:g} longest_s={self._longest_s:g}>"
@@ -64,6 +64,10 @@ class HealthCheck:
             self._longest_s = max(self._longest_s, self._age_s)
         self._step, self._age_s = heartbeat.step, heartbeat.step_age_ms / 1000
         self._job = heartbeat.job
+
+    def begun(self, job: RunningJob) -> None:
+        """Keep the job that has just begun, at which an engine that is silent from now on probably hangs."""
+        self._job = job
 
     def look(self, now: float) -> Hang | None:
         """Return the part that hangs, None where the engine is healthy."""

@@ -7,7 +7,7 @@ from car_daemon.engines.health_check import Hang, HealthCheck, HealthLimits
 from car_daemon.engines.link import Engine, Launcher
 from car_daemon.host.event_log import log
 from car_daemon.host.timers import Timer
-from car_daemon.ipc.frames import FromEngine, Heartbeat, Load, LoadFailed, Loading, Quit, Ready, Warned
+from car_daemon.ipc.frames import FromEngine, Heartbeat, JobBegun, Load, LoadFailed, Loading, Quit, Ready, Warned
 from car_daemon.ipc.types import ENGINE_FAILED
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
@@ -140,6 +140,8 @@ class EngineLife:
                 self._health.beat(message, now)
                 self._replica.counters.update(now, message.counters)
                 self._replica.devices = message.devices
+            case JobBegun(job):
+                self._health.begun(job)
             case Loading():
                 self._replica.advance(message.done)
             case Ready():

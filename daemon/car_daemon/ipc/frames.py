@@ -436,6 +436,12 @@ class RunningJob(Struct, frozen=True, array_like=True):
     key: int | None = None
 
 
+class JobBegun(Struct, frozen=True, tag=True):
+    """Sent before the tokenizer thread begins a job, which may keep the thread that sends heartbeats waiting."""
+
+    job: RunningJob
+
+
 class Heartbeat(Struct, frozen=True, tag=True):
     """Sent every second: the loop's step number, the age of the running step in ms, and the running job.
 
@@ -459,4 +465,4 @@ class Warned(Struct, frozen=True, tag=True):
 Work = Prepare | PrepareTexts | Tokenize | Detokenize | Forget | Run | RunTexts | Park | Resume | Halt
 ToEngine = FindDevices | Load | SetThreads | Work | Quit
 Report = Prepared | Refused | TokenIds | Counted | PlainText | StepDone | Parked
-FromEngine = Devices | Loading | Ready | LoadFailed | Heartbeat | Warned | Report
+FromEngine = Devices | Loading | Ready | LoadFailed | JobBegun | Heartbeat | Warned | Report

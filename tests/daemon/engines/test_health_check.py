@@ -106,3 +106,23 @@ def test_the_request_being_prepared_is_suspected_of_a_silence() -> None:
     hang = health.look(5.5)
     assert hang is not None
     assert hang.key == 7
+
+
+def hanging_at(health: HealthCheck) -> int | None:
+    """Look twice a second at a silent engine; return the request at which it is found to hang."""
+    (hang,) = [found for tick in range(1, 12) if (found := health.look(tick / 2))]
+    return hang.key
+
+
+def test_an_engine_that_is_silent_since_a_job_began_hangs_at_its_request() -> None:
+    health = loaded()
+    health.beat(Heartbeat(0, 0.0, {}), 0.0)
+    health.begun(RunningJob(0.0, 10, 7))
+    assert hanging_at(health) == 7
+
+
+def test_a_job_that_began_before_a_heartbeat_without_it_is_done() -> None:
+    health = loaded()
+    health.begun(RunningJob(0.0, 10, 7))
+    health.beat(Heartbeat(0, 0.0, {}), 0.0)
+    assert hanging_at(health) is None

@@ -49,6 +49,11 @@ class ImagePrompt:
     placeholders: list[list[int]]
     audio: list[bool]
 
+    @property
+    def marker_bytes(self) -> int:
+        """The size of all markers, each written once."""
+        return sum(len(marker(image, self.secret).encode()) for image in range(len(self.files)))
+
 
 class Counts(NamedTuple):
     """The positions of an image by its size, and of a sound by its seconds; None where the model takes none."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from car_daemon.ipc.frames import RunningJob
+from car_daemon.ipc.frames import JobBegun, RunningJob
 
 
 class _Begun(NamedTuple):
@@ -15,9 +15,13 @@ class _Begun(NamedTuple):
 
 
 class JobProgress:
-    """The tokenizer's and the loader's part of a heartbeat; written by these threads, read by the intake thread."""
+    """The tokenizer's and the loader's part of a heartbeat; written by these threads, read by the intake thread.
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    Each job is sent when it begins, too: one call into C, as for a regular expression, may stop all threads at once.
+    """
+
+    def __init__(self, send: Callable[[JobBegun], None], clock: Callable[[], float] = time.perf_counter) -> None:
+        self._send = send
         self._clock = clock
         self._begun: _Begun | None = None  # None between jobs
 
@@ -25,6 +29,7 @@ class JobProgress:
     def doing(self, input_bytes: int, key: int | None = None) -> Iterator[None]:
         """Count the block as one job; without a key it is the chat template's."""
         self._begun = _Begun(self._clock(), input_bytes, key)
+        self._send(JobBegun(RunningJob(0.0, input_bytes, key)))
         try:
             yield
         finally:

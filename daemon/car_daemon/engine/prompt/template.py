@@ -21,6 +21,8 @@ from car_daemon.ipc.template_syntax import abilities_of
 from car_daemon.ipc.types import Tags, ToolStyle
 from car_protocol.conversation import Message
 
+# A template is code of some kilobytes; its compilation takes a thousand times its size.
+_MOST_SOURCE = 512 * 1024
 # Members of a chat beside its messages, with their empty values.
 _OPTIONAL: dict[str, Any] = {"template_args": {}, "tools": []}
 _RESERVED = ("messages", "tools")
@@ -105,6 +107,8 @@ class ChatTemplate:
         tags: Tags | None = None,
         now: Callable[[], datetime] = local_now,
     ) -> None:
+        if len(source) > _MOST_SOURCE:
+            raise InvalidTemplate(f"it has {len(source):,} characters, the limit is {_MOST_SOURCE:,}")
         texts = {"bos_token": vocabulary.text_of(vocabulary.begin), "eos_token": vocabulary.text_of(vocabulary.end)}
         try:
             self._writer = TemplateWriter(source, texts, now)
@@ -135,8 +139,7 @@ class ChatTemplate:
 
         `check` gets the number of bytes to tokenize, and may raise.
         """
-        segments, end = self._segments(chat, typed=False)
-        check(sum(len(text.encode()) for text, _ in segments))
+        segments, end = self._segments(chat, check, typed=False)
         tokens = [token for text, parse in segments for token in self._cut(text, parse_special=parse)]
         return Rendered(self._begun(tokens), end.inside, begun=end.begun)
 
@@ -149,7 +152,7 @@ class ChatTemplate:
             return self._placed(prompt, check, typed=True)
 
     def _placed(self, prompt: ImagePrompt, check: Callable[[int], None], *, typed: bool) -> Rendered:
-        segments, end = self._segments(prompt.chat, typed=typed)
+        segments, end = self._segments(prompt.chat, lambda size: check(size - prompt.marker_bytes), typed=typed)
         tokens: list[int] = []
         starts = [0] * len(prompt.files)
         pieces = split_at_markers(segments, len(prompt.files), prompt.secret)
@@ -164,8 +167,13 @@ class ChatTemplate:
         before = len(begun) - len(tokens)
         return Rendered(begun, end.inside, [before + start for start in starts], end.begun)
 
-    def _segments(self, chat: Chat, *, typed: bool) -> tuple[list[tuple[str, bool]], _End]:
-        """Return the rendered pieces, whether control tokens count in each, and how they end."""
+    def _segments(
+        self, chat: Chat, check: Callable[[int], None], *, typed: bool
+    ) -> tuple[list[tuple[str, bool]], _End]:
+        """Return the rendered pieces, whether control tokens count in each, and how they end.
+
+        `check` gets the size of the text before it is cut into pieces, which take many times its memory.
+        """
         if any(name in chat.template_args for name in _RESERVED):
             raise TemplateError("template_args")
         # Lower case, because escapes in a call's arguments or in a literal may be of either case.
@@ -179,6 +187,7 @@ class ChatTemplate:
             text = self._writer.text(chat if secret is None else _ending_in(chat, secret), escape, typed=typed)
         except Exception as error:
             raise TemplateError(self._fault(chat, mark), template_fault(error, mark)) from error
+        check(_size_without(text, mark))
         thinking = self.format.thinking
         if secret is not None:
             text, shown, _ = text.rpartition(secret)
@@ -212,6 +221,12 @@ class ChatTemplate:
         """Return the tokens with the model's begin token, where every text has to begin with it."""
         begin = self._vocabulary.begin
         return [begin, *tokens] if self._vocabulary.adds_begin and tokens[:1] != [begin] else tokens
+
+
+def _size_without(text: str, mark: str) -> int:
+    """Return the bytes of a text without its marks; a character has at most two, unless the template adds some."""
+    marks = text.count(mark)
+    return max(len(text.encode()) - marks * len(mark.encode()), marks // 2)
 
 
 def _ending_in(chat: Chat, secret: str) -> Chat:

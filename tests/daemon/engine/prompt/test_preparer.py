@@ -31,6 +31,7 @@ from car_daemon.ipc.frames import (
     Forget,
     FromEngine,
     ImageSlot,
+    JobBegun,
     PlainText,
     Prepare,
     Prepared,
@@ -331,7 +332,9 @@ def tokenize(key: int, text: str) -> QueuedJob:
 def answers_to(jobs: Jobs) -> list[FromEngine]:
     """Do the jobs that are queued; return their answers."""
     answers: list[FromEngine] = []
-    thread = TokenizerThread(preparer().answer, jobs, JobProgress(), answers.append, no_command, Expected())
+    thread = TokenizerThread(
+        preparer().answer, jobs, JobProgress(lambda _: None), answers.append, no_command, Expected()
+    )
     thread.turn(jobs.receive(wait=False))
     return answers
 
@@ -377,7 +380,7 @@ def test_a_prompt_with_images_goes_to_the_loop_which_answers_once_they_are_encod
     def no_answer(message: FromEngine) -> None:
         raise AssertionError(message)
 
-    thread = TokenizerThread(answer, jobs, JobProgress(), no_answer, commands.append, Expected())
+    thread = TokenizerThread(answer, jobs, JobProgress(lambda _: None), no_answer, commands.append, Expected())
     jobs.put(QueuedJob(job, 9))
     thread.turn(jobs.receive(wait=False))
     dropped = [Forget(job.key)] if forgotten_meanwhile else []
@@ -386,7 +389,8 @@ def test_a_prompt_with_images_goes_to_the_loop_which_answers_once_they_are_encod
 
 def test_the_age_of_a_job_is_reported_with_its_size_and_its_request() -> None:
     times = iter([1.0, 3.5])
-    progress = JobProgress(lambda: next(times))
+    begun: list[JobBegun] = []
+    progress = JobProgress(begun.append, lambda: next(times))
     reports: list[RunningJob | None] = []
 
     def answer(job: Job) -> FromEngine:
@@ -396,6 +400,7 @@ def test_the_age_of_a_job_is_reported_with_its_size_and_its_request() -> None:
     thread = TokenizerThread(answer, Jobs(), progress, lambda _: None, no_command, Expected())
     thread.turn([QueuedJob(Tokenize(7, "a", False, False), 12)])
     assert (reports, progress.running()) == ([RunningJob(2500.0, 12, 7)], None)
+    assert begun == [JobBegun(RunningJob(0.0, 12, 7))]
 
 
 def test_a_model_whose_template_does_not_compile_refuses_chats_with_the_reason() -> None:

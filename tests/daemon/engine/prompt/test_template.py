@@ -84,6 +84,8 @@ def test_no_text_in_any_member_of_a_chat_is_parsed_for_control_tokens() -> None:
         "{{ 1 / 0 }}",
         "{{ 'a' + 1 }}",
         "{{ 5 | dictsort }}",
+        "{{ lipsum(1000000) }}",
+        "{% set n = namespace(a=1) %}{{ raise_exception([n]) }}",
         "{{ messages.__class__.__mro__[1].__subclasses__() }}",
         "{{ messages.append(1) }}",
         "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",

@@ -14,7 +14,7 @@ from car_daemon.engine.prompt.rendering.single_calls import one_by_one
 from car_daemon.engine.prompt.rendering.system_messages import folded, renamed
 from car_daemon.engine.prompt.rendering.template_reads import reads_of
 from car_daemon.engine.prompt.sandbox import TemplateRefusal, chat_environment
-from car_daemon.engine.prompt.template_memory import TooMuchMemory
+from car_daemon.engine.prompt.template_memory import TooMuchMemory, size_of
 from car_daemon.ipc.frames import Chat
 from car_protocol.conversation import FunctionCall, Message, ToolCall
 
@@ -109,7 +109,7 @@ class TemplateWriter:
             **self._tokens,
             **dates(self._now()),
         }
-        self._memory.begin(sum(len(message.text) for message in chat.messages))
+        self._memory.begin(sum(size_of(message.text) for message in chat.messages))
         pieces, size = [], 0
         for piece in self._template.generate(defaults | given):
             # Raises for text that is not valid Unicode.
