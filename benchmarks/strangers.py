@@ -191,6 +191,7 @@ def judged(before: Json, beside: Json, release: float) -> Iterator[str]:
         took = each["took"]
         p95[name] = quantiles(took, n=20)[18]
         print(f"{name}: {len(took)} answers, median {median(took):.3f}, p95 {p95[name]:.3f}, longest {max(took):.3f} s")
+        print(f"the longest of them: {each['slowest']}")
         yield from (f"{name}: {wrong}" for wrong in each["wrong"])
     bound = 2 * p95["alone"] + release
     print(f"a release takes {release:.3f} s: p95 may be {bound:.3f} s")

@@ -23,7 +23,10 @@ _PAUSE_PER_S = 4
 
 
 class Honest:
-    """Asks questions with known answers; `took` are seconds, `wrong` are answers that differ, and errors."""
+    """Asks questions with known answers; `took` are seconds, `wrong` are answers that differ, and errors.
+
+    `slowest` are the daemon's timings of the answer that took longest.
+    """
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
@@ -31,6 +34,7 @@ class Honest:
         self._random = Random(0)
         self.took: list[float] = []
         self.wrong: list[str] = []
+        self.slowest: Json = {}
 
     async def run(self, until: asyncio.Event) -> None:
         """Ask one question after the other until the event."""
@@ -41,24 +45,27 @@ class Honest:
             method = self._random.choice(["infer", "infer_stream"])
             begun = time.monotonic()
             writer.write(msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}) + b"\n")
-            text = await self._text(reader)
+            text, timings = await self._answer(reader)
             self.took.append(time.monotonic() - begun)
+            if self.took[-1] == max(self.took):
+                self.slowest = timings
             if text != answer:
                 self.wrong.append(f"{method}: {question}: {text[:200]}")
             await asyncio.sleep(self._random.expovariate(_PAUSE_PER_S))
         writer.close()
 
-    async def _text(self, reader: asyncio.StreamReader) -> str:
+    async def _answer(self, reader: asyncio.StreamReader) -> tuple[str, Json]:
+        """Return the text of an answer, or its error, and its timings."""
         text = ""
         while line := await reader.readline():
             message = msgspec.json.decode(line)
             if "params" in message:
                 text += message["params"]["text"]
             elif "result" in message:
-                return text or str(message["result"]["text"])
+                return text or str(message["result"]["text"]), message["result"]["timings"]
             else:
-                return f"error: {message['error']}"
-        return "error: the daemon closed the connection"
+                return f"error: {message['error']}", {}
+        return "error: the daemon closed the connection", {}
 
 
 async def _play(socket: Path, seed: int, templates: int, picture: str) -> Json:
@@ -67,7 +74,7 @@ async def _play(socket: Path, seed: int, templates: int, picture: str) -> Json:
     if seed == 0:
         honest = Honest(socket)
         await asyncio.gather(*(honest.run(until) for _ in range(_LANES)))
-        return {"took": honest.took, "wrong": honest.wrong}
+        return {"took": honest.took, "wrong": honest.wrong, "slowest": honest.slowest}
     attackers = [Attacker(socket, seed * 100 + number, templates, picture) for number in range(_ATTACKS)]
     await asyncio.gather(*(attacker.run(until) for attacker in attackers))
     names = {name for attacker in attackers for name in attacker.tricks}
