@@ -172,7 +172,15 @@ class EngineSupervisor:
         try:
             facts = await self._files.check()
             with await self._order.turn(self._replica) as self._turn:
-                self._life = life = self._new_life()
+                self._life = life = EngineLife(
+                    self._order.next_number(),
+                    self._entry,
+                    self._replica,
+                    self,
+                    self._listener,
+                    limits=self._limits.health,
+                    clock=self._clock,
+                )
                 load = load_of(self._entry, self._replica, facts, self._files.draft, packed=self._restarts.packed)
                 status = await life.run(self._launch, load)
         except InvalidModel as invalid:
@@ -196,17 +204,6 @@ class EngineSupervisor:
         if self._replica.state == "loading" and not life.overwritten and not life.cut:
             self._died_loading(life, status, ending)
         return ending
-
-    def _new_life(self) -> EngineLife:
-        return EngineLife(
-            self._order.next_number(),
-            self._entry,
-            self._replica,
-            self,
-            self._listener,
-            limits=self._limits.health,
-            clock=self._clock,
-        )
 
     def _died_loading(self, life: EngineLife, status: int, ending: str) -> None:
         """Fail the load where an earlier one died alike; else the next engine tries, perhaps packing otherwise."""
