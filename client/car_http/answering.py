@@ -112,7 +112,7 @@ class _Stream:
         self._exchange = exchange
         self._left = left
         self._pace = pace
-        self._framed: tuple[bytes, bytes] | None = None  # the frame in which the connection's texts are written
+        self._of_text: Callable[[bytes], bytes] | None = None  # makes the pieces of the connection's texts
         self._silent = False  # nothing was written since the last tick
         self._ended = False
 
@@ -151,15 +151,15 @@ class _Stream:
             return False
         self._silent = False
         pieces.write(b"".join([self._bytes(event) for event in events]))
-        self._frame_texts()
+        self._offer_texts()
         return True
 
-    def _frame_texts(self) -> None:
+    def _offer_texts(self) -> None:
         """Have texts written at once, where the client reads and events of texts are alike."""
-        pieces, frame = self._exchange.pieces, self._writer.frame
-        if pieces is not None and frame is not self._framed:
-            self._framed = frame
-            self._connection.on_texts(None if frame is None else pieces.framed(frame))
+        pieces, of_text = self._exchange.pieces, self._writer.of_text
+        if pieces is not None and of_text is not self._of_text:
+            self._of_text = of_text
+            self._connection.on_texts(None if of_text is None else pieces.offering(of_text))
 
     async def _step(self) -> None:
         events = await _events(self._connection, self._left)
@@ -173,7 +173,7 @@ class _Stream:
             await self._exchange.start(200, {"content-type": self._writer.kind, **_STREAM_HEADERS})
         if first or data:
             await self._exchange.write(first + data)
-        self._frame_texts()
+        self._offer_texts()
 
     def _bytes(self, event: Event) -> bytes:
         if isinstance(event, Chunk):

@@ -32,8 +32,8 @@ class Pieces(Protocol):
     def write(self, data: bytes) -> None:
         """Send a piece."""
 
-    def framed(self, frame: tuple[bytes, bytes]) -> Callable[[bytes], bool]:
-        """Return a function that sends a framed text as a piece where the client reads; it returns whether it does."""
+    def offering(self, of_text: Callable[[bytes], bytes]) -> Callable[[bytes], bool]:
+        """Return a function that sends a text as a piece where the client reads; it returns whether it does."""
 
 
 class Exchange:

@@ -53,16 +53,15 @@ class ChunkedPieces:
         if data:
             self._transport.write(_PIECE % (len(data), data))
 
-    def framed(self, frame: tuple[bytes, bytes]) -> Callable[[bytes], bool]:
-        """Return a function that sends a framed text as a piece where the client reads; it returns whether it does."""
-        head, tail = b"\r\n" + frame[0], frame[1] + b"\r\n"
-        around = len(frame[0]) + len(frame[1])
+    def offering(self, of_text: Callable[[bytes], bytes]) -> Callable[[bytes], bool]:
+        """Return a function that sends a text as a piece where the client reads; it returns whether it does."""
         flow, write, is_closing = self._flow, self._transport.write, self._transport.is_closing
 
         def offer(text: bytes) -> bool:
             if flow.write_paused or is_closing():
                 return False
-            write(b"%x%b%b%b" % (around + len(text), head, text, tail))
+            data = of_text(text)
+            write(_PIECE % (len(data), data))
             return True
 
         return offer

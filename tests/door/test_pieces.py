@@ -1,6 +1,8 @@
 """Pieces of a stream that are written as they come, without waking a task up."""
 
 import asyncio
+import copy
+import re
 from typing import Any
 
 import msgspec
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_client.results import Chunk, ToolCallDelta
+from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.daemon.connection import DaemonConnection, Ended, Event
 from car_http.daemon.plain import head_of, texts_taken
 from car_http.dialects.anthropic.writer import MessagesWriter
@@ -60,7 +62,7 @@ def test_an_empty_piece_does_not_end_the_body() -> None:
 
 def test_pieces_wait_for_a_client_that_does_not_read_or_left() -> None:
     reader = Reader()
-    offer = pieces(reader).framed((b"<", b">"))
+    offer = pieces(reader).offering(lambda text: b"<" + text + b">")
     assert pieces(reader).ready
     assert offer(b"a" * 14)
     for paused, closing in ((True, False), (False, True)):
@@ -109,6 +111,7 @@ async def test_a_failure_to_write_pieces_ends_the_call_in_its_task() -> None:
         await waiting
 
 
+ENDED = msgspec.convert(ANSWER | {"text": "ab"}, Answer)
 PLAIN = st.text() | st.text(alphabet='"\\,:{}text ', max_size=20)
 
 
@@ -164,37 +167,46 @@ def test_the_daemons_own_chunks_are_cut() -> None:
     assert cut(frame, 1) == ([b'"a"'], b"")
 
 
+def repeatable(data: bytes) -> bytes:
+    """Return the bytes of a stream without the times of Ollama's lines and the ids of items."""
+    return re.sub(rb'"created_at":"[^"]*"|"msg_[^"]*"', b"", data)
+
+
 @pytest.mark.parametrize(
     "writer",
     [
         ChatWriter("guide"),
+        ChatWriter("\0"),
         ChatWriter("guide", usage=True),
         CompletionWriter("guide", usage=True, echoed="Hi"),
         InfillWriter("guide"),
         MessagesWriter("guide"),
         OllamaWriter("guide", chats=True),
+        OllamaWriter("\0", chats=False),
         ResponsesWriter(Facts("guide", {}), {}),
     ],
     ids=lambda writer: type(writer).__name__,
 )
-def test_a_text_in_a_writers_frame_is_its_chunk(writer: Any) -> None:
-    writer.begin()
-    writer.chunk(Chunk(id=1, seq=0, text="a"))
-    shown = writer.chunk(Chunk(id=1, seq=1, text='b "c"'))
-    if writer.frame is not None:
-        head, tail = writer.frame
-        assert head + msgspec.json.encode('b "c"') + tail == shown
+def test_a_text_that_is_cut_out_is_written_as_its_chunk(writer: Any) -> None:
+    other = copy.deepcopy(writer)
+    for each in (writer, other):
+        each.begin()
+        each.chunk(Chunk(id=1, seq=0, text="a"))
+    decoded = writer.chunk(Chunk(id=1, seq=1, text='b "c"')) + writer.chunk(Chunk(id=1, seq=2, text="d"))
+    cut_out = other.of_text(b'"b \\"c\\""') + other.of_text(b'"d"')
+    assert repeatable(cut_out) == repeatable(decoded)
+    assert repeatable(other.end(ENDED)) == repeatable(writer.end(ENDED))
 
 
-def test_a_message_has_a_frame_while_a_block_of_text_is_open() -> None:
-    writer = MessagesWriter("guide")
-    assert writer.frame is None
+@pytest.mark.parametrize("writer", [MessagesWriter("guide"), ResponsesWriter(Facts("guide", {}), {})])
+def test_texts_are_cut_out_while_a_block_of_text_is_open(writer: Any) -> None:
+    assert writer.of_text is None
     writer.chunk(Chunk(id=1, seq=0, text="", reasoning="Hm."))
-    assert writer.frame is None
+    assert writer.of_text is None
     writer.chunk(Chunk(id=1, seq=1, text="a"))
-    assert writer.frame is not None
+    assert writer.of_text is not None
     writer.chunk(Chunk(id=1, seq=2, text="", tool_calls=[ToolCallDelta(index=0, id="c", name="f", arguments="{}")]))
-    assert writer.frame is None
+    assert writer.of_text is None
 
 
 async def test_a_text_alone_is_taken_as_it_is_and_others_in_order_after_it() -> None:

@@ -1,6 +1,6 @@
 """A translated request: the daemon's params, and the writer of the answer."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -20,8 +20,8 @@ class Writer(Protocol):
     """The content type of the stream."""
 
     @property
-    def frame(self) -> tuple[bytes, bytes] | None:
-        """The bytes before and after the JSON literal of a text, None where the pieces of texts differ."""
+    def of_text(self) -> Callable[[bytes], bytes] | None:
+        """Makes the bytes of a chunk of a text alone from its JSON literal; None while such chunks differ."""
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""

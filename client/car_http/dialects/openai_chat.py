@@ -1,6 +1,7 @@
 """`POST /v1/chat/completions`."""
 
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -311,12 +312,12 @@ class ChatWriter:
         self._probable = probable
         self._answers = answers
         self._called: set[int] = set()  # the answers of which a piece of a call was sent
-        self.frame: tuple[bytes, bytes] | None = self._frame()
+        self.of_text: Callable[[bytes], bytes] | None = self._of_text()
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
         self._model = model
-        self.frame = self._frame()
+        self.of_text = self._of_text()
 
     def begin(self) -> bytes:
         """Return the chunk with the role, for each answer."""
@@ -396,8 +397,8 @@ class ChatWriter:
         }
         return shape | {"usage": None} if self._usage else shape
 
-    def _frame(self) -> tuple[bytes, bytes]:
-        return sse.frame(lambda text: self._delta({"content": text}))
+    def _of_text(self) -> Callable[[bytes], bytes]:
+        return sse.of_text(lambda text: self._delta({"content": text}))
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

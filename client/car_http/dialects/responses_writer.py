@@ -1,7 +1,7 @@
 """The answer of `POST /v1/responses`: the object, or its streaming events in order."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from car_http.problems import Problem
 from car_protocol.answer import Logprob, Progress, Usage
 
 Item = dict[str, Any]
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 class Facts(Struct, frozen=True):
@@ -41,7 +42,7 @@ class ResponsesWriter:
         self._open: str | None = None  # the type of the last item while it grows
         self._pieces: list[str] = []  # its text so far
         self._logprobs: list[dict[str, Any]] = []
-        self.frame: tuple[bytes, bytes] | None = None  # each event has its number
+        self.of_text: Callable[[bytes], bytes] | None = None  # while a message is open
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
@@ -104,14 +105,32 @@ class ResponsesWriter:
         self._pieces.append(text)
         shown = token_logprobs(logprobs or [])
         self._logprobs += shown
-        more = {"logprobs": shown} if kind == "message" else {}
-        return events + self._event(_NAMES[kind] + ".delta", **self._place(), content_index=0, delta=text, **more)
+        return events + self._delta(kind, text, shown)
+
+    def _delta(self, kind: str, text: str, logprobs: list[dict[str, Any]]) -> bytes:
+        more = {"logprobs": logprobs} if kind == "message" else {}
+        return self._event(_NAMES[kind] + ".delta", **self._place(), content_index=0, delta=text, **more)
+
+    def _of_text(self) -> Callable[[bytes], bytes]:
+        """Return a function that keeps a text, and puts its JSON literal and the event's number into an event."""
+        number = self._number
+        head, tail = sse.frame(lambda mark: self._delta("message", mark, []))
+        self._number = number
+        before, after = head.split(b'"sequence_number":%d' % number)
+
+        def event(text: bytes) -> bytes:
+            self._pieces.append(_decode_text(text))
+            number, self._number = self._number, self._number + 1
+            return b'%b"sequence_number":%d%b%b%b' % (before, number, after, text, tail)
+
+        return event
 
     def _start(self, kind: str) -> bytes:
         item: Item = {"id": new_id(_PREFIXES[kind]), "type": kind, "status": "in_progress", "content": []}
         item |= _MORE[kind]
         self._open, self._pieces, self._logprobs = kind, [], []
         self._output.append(item)
+        self.of_text = self._of_text() if kind == "message" else None
         events = self._event("response.output_item.added", output_index=len(self._output) - 1, item=item)
         return events + self._event(
             "response.content_part.added", **self._place(), content_index=0, part=_part(kind, "", [])
@@ -139,7 +158,7 @@ class ResponsesWriter:
 
     def _close(self, status: str = "completed") -> bytes:
         """End the open item, if there is one."""
-        kind, self._open = self._open, None
+        kind, self._open, self.of_text = self._open, None, None
         if kind is None:
             return b""
         text = "".join(self._pieces)

@@ -1,5 +1,6 @@
 """Server-sent events: data lines, and comments that show progress."""
 
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,8 @@ from msgspec import UNSET
 from car_protocol.answer import Progress
 
 ALIVE = b": waiting\n\n"
+# Random, because the name of a model is a client's.
+_MARK = secrets.token_hex(16)
 encode = msgspec.json.Encoder().encode
 
 
@@ -24,9 +27,14 @@ def event(name: str, value: Any) -> bytes:
 
 def frame(piece: Callable[[str], bytes]) -> tuple[bytes, bytes]:
     """Return the bytes before and after the JSON literal of a text in the events that `piece` returns."""
-    mark = "\0"
-    head, tail = piece(mark).split(encode(mark))
+    head, tail = piece(_MARK).split(encode(_MARK))
     return head, tail
+
+
+def of_text(piece: Callable[[str], bytes]) -> Callable[[bytes], bytes]:
+    """Return a function that puts the JSON literal of a text into the events that `piece` returns."""
+    head, tail = frame(piece)
+    return lambda text: head + text + tail
 
 
 def comment(progress: Progress) -> bytes:

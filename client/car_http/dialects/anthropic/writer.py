@@ -1,5 +1,6 @@
 """The answer of `POST /v1/messages`: the message, or its streaming events in order."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -32,7 +33,7 @@ class MessagesWriter:
         self._blocks = 0
         self._open: str | None = None  # the type of the last block while it grows
         self._called = False
-        self.frame: tuple[bytes, bytes] | None = None  # while a block of text is open
+        self.of_text: Callable[[bytes], bytes] | None = None  # while a block of text is open
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
@@ -105,7 +106,7 @@ class MessagesWriter:
 
     def _begin(self, block: Block) -> bytes:
         self._open = block["type"]
-        self.frame = sse.frame(self._text_delta) if self._open == "text" else None
+        self.of_text = sse.of_text(self._text_delta) if self._open == "text" else None
         return self._event("content_block_start", content_block=block)
 
     def _delta(self, delta: dict[str, Any]) -> bytes:
@@ -116,7 +117,7 @@ class MessagesWriter:
 
     def _close(self) -> bytes:
         """End the open block, if there is one."""
-        kind, self._open, self.frame = self._open, None, None
+        kind, self._open, self.of_text = self._open, None, None
         if kind is None:
             return b""
         events = b""

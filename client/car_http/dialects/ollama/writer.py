@@ -1,11 +1,13 @@
 """The answers of Ollama's `/api/chat` and `/api/generate`: one object, or lines of objects."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from car_client.results import Answer, Chunk, ToolCallDelta
+from car_http.dialects import sse
 from car_http.dialects.errors import encoded, ollama_error
 from car_http.dialects.job import NDJSON
 from car_http.dialects.openai_parts import call_pieces, card_object, token_logprobs
@@ -30,7 +32,7 @@ class OllamaWriter:
         self._model = model
         self._chats = chats
         self._pieces: list[ToolCallDelta] = []  # of calls that are not whole
-        self.frame: tuple[bytes, bytes] | None = None  # each line has its time
+        self.of_text: Callable[[bytes], bytes] | None = self._of_text()
 
     def name_model(self, model: str) -> None:
         """Set the model's name; Ollama's requests always have one."""
@@ -77,6 +79,12 @@ class OllamaWriter:
         if answer.logprobs:
             shape["logprobs"] = token_logprobs(answer.logprobs)
         return msgspec.json.encode(shape | _figures(answer))
+
+    def _of_text(self) -> Callable[[bytes], bytes]:
+        """Return a function that puts the JSON literal of a text, and the time, into a line."""
+        before, after = sse.frame(lambda mark: _line(self._piece("", None, []) | {"created_at": mark, "done": False}))
+        middle, tail = after.split(b'""')
+        return lambda text: b'%b"%b"%b%b%b' % (before, now().encode(), middle, text, tail)
 
     def _piece(self, text: str, thinking: str | None, calls: list[ToolCallDelta]) -> dict[str, Any]:
         shown: dict[str, Any] = {"role": "assistant", "content": text} if self._chats else {"response": text}
