@@ -58,6 +58,7 @@ def confine(load: Load) -> list[str]:
     if not kernel_sandbox.give_up_privileges():
         return found
     found.append("no new privileges")
+    kernel_sandbox.drop_capabilities()
     if load.curves is not None:
         # A rule needs a folder that exists; the curve is measured later.
         with contextlib.suppress(OSError):

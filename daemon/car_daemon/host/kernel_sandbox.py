@@ -17,6 +17,10 @@ from typing import NamedTuple
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 
+_CAPABILITY_VERSION = 0x20080522
+# Root's rights to read and write files of other users, which Landlock bounds, and to lock memory.
+_KEPT_CAPABILITIES = 1 << 1 | 1 << 2 | 1 << 14
+
 # Landlock: the same numbers on all architectures.
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _RULESET_VERSION = 1
@@ -79,6 +83,14 @@ class _PathBeneath(ctypes.Structure):
     _fields_ = [("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32)]
 
 
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+class _Capabilities(ctypes.Structure):
+    _fields_ = [("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32)]
+
+
 class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
@@ -86,6 +98,22 @@ class _Program(ctypes.Structure):
 def give_up_privileges() -> bool:
     """Gain no privilege by executing a program, for good; False where the kernel does not support it."""
     return _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def drop_capabilities() -> bool:
+    """Give up what this thread and its later ones may do as root, beyond files and locked memory.
+
+    Returns False where the kernel does not support it.
+    """
+    if sys.platform != "linux":
+        return False
+    header, capabilities = _CapabilityHeader(_CAPABILITY_VERSION, 0), (_Capabilities * 2)()
+    if _libc().capget(ctypes.byref(header), capabilities) != 0:
+        return False
+    kept = capabilities[0].permitted & _KEPT_CAPABILITIES
+    capabilities[0] = _Capabilities(kept, kept, 0)
+    capabilities[1] = _Capabilities(0, 0, 0)
+    return int(_libc().capset(ctypes.byref(header), capabilities)) == 0
 
 
 def hide_memory() -> bool:
@@ -142,6 +170,8 @@ def _allow(ruleset: int, rule: PathRule, handled: Access) -> None:
 # seccomp: classic BPF over `struct seccomp_data`.
 _LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _AT_NUMBER, _AT_ARCHITECTURE, _AT_FIRST_ARGUMENT = 0, 4, 16
+# The halves of the second argument.
+_AT_SECOND_ARGUMENT = (24, 28)
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS = 1, 38
 _SET_MODE_FILTER, _FLAG_ALL_THREADS = 1, 1
@@ -155,15 +185,18 @@ class _Architecture(NamedTuple):
     seccomp: int
     clone: int
     clone3: int
+    utimensat: int
+    of_process: tuple[int, ...]  # calls for a process, which has to be this one
     denied: tuple[int, ...]
 
 
 # pidfd_getfd, process_madvise, io_uring_setup, _enter and _register, open_tree, move_mount, fsopen to fspick,
-# mount_setattr: the same numbers on all architectures
-_NEW = (438, 440, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442)
+# mount_setattr, pidfd_send_signal, fchmodat2, setxattrat, removexattrat: the same numbers on all architectures
+_NEW = (438, 440, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442, 424, 452, 463, 466)
 _ARCHITECTURES = {
     "x86_64": _Architecture(
-        0xC000003E, 317, 56, 435,
+        0xC000003E, 317, 56, 435, 280,
+        (62, 234, 129, 297, 302),  # kill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, prlimit64
         (
             41, 42, 43, 49, 50, 53, 288,  # socket, connect, accept, bind, listen, socketpair, accept4
             57, 58, 59, 322,  # fork, vfork, execve, execveat
@@ -171,11 +204,18 @@ _ARCHITECTURES = {
             248, 249, 250, 323, 321, 298,  # add_key, request_key, keyctl, userfaultfd, bpf, perf_event_open
             165, 166, 155, 161, 272, 308, 304,  # mount, umount2, pivot_root, chroot, unshare, setns, open_by_handle_at
             175, 313, 176, 246, 320, 169,  # init_module, finit_module, delete_module, kexec_load and _file, reboot
+            # What Landlock leaves: modes, owners, attributes and times of files, names of a watched folder.
+            90, 91, 268, 92, 93, 94, 260,  # chmod, fchmod, fchmodat, chown, fchown, lchown, fchownat
+            188, 189, 190, 197, 198, 199,  # setxattr, lsetxattr, fsetxattr, removexattr, lremovexattr, fremovexattr
+            132, 235, 261, 254, 300,  # utime, utimes, futimesat, inotify_add_watch, fanotify_init
+            # tkill, setpriority, sched_setparam, sched_setscheduler, sched_setattr, ioprio_set
+            200, 141, 142, 144, 314, 251,
             *_NEW,
         ),
     ),
     "aarch64": _Architecture(
-        0xC00000B7, 277, 220, 435,
+        0xC00000B7, 277, 220, 435, 88,
+        (129, 131, 138, 240, 261),  # kill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, prlimit64
         (
             198, 203, 202, 200, 201, 199, 242,  # socket, connect, accept, bind, listen, socketpair, accept4
             221, 281,  # execve, execveat
@@ -183,6 +223,12 @@ _ARCHITECTURES = {
             217, 218, 219, 282, 280, 241,  # add_key, request_key, keyctl, userfaultfd, bpf, perf_event_open
             40, 39, 41, 51, 97, 268, 265,  # mount, umount2, pivot_root, chroot, unshare, setns, open_by_handle_at
             105, 273, 106, 104, 294, 142,  # init_module, finit_module, delete_module, kexec_load and _file, reboot
+            # What Landlock leaves: modes, owners, attributes and times of files, names of a watched folder.
+            52, 53, 55, 54,  # fchmod, fchmodat, fchown, fchownat
+            5, 6, 7, 14, 15, 16,  # setxattr, lsetxattr, fsetxattr, removexattr, lremovexattr, fremovexattr
+            27, 262,  # inotify_add_watch, fanotify_init
+            # tkill, setpriority, sched_setparam, sched_setscheduler, sched_setattr, ioprio_set
+            130, 140, 118, 119, 274, 30,
             *_NEW,
         ),
     ),
@@ -197,15 +243,16 @@ def filter_system_calls() -> bool:
     architecture = _ARCHITECTURES.get(platform.machine())
     if sys.platform != "linux" or architecture is None:
         return False
-    code = _program(architecture)
+    code = _program(architecture, os.getpid())
     program = _Program(len(code) // 8, code)
     return _system_call(architecture.seccomp, _SET_MODE_FILTER, _FLAG_ALL_THREADS, ctypes.byref(program)) == 0
 
 
-def _program(architecture: _Architecture) -> bytes:
-    """Return the filter.
+def _program(architecture: _Architecture, process: int) -> bytes:
+    """Return the filter of a process.
 
-    A fork is a clone without the flag of threads; clone3 is absent, because it has its flags in memory.
+    A fork is a clone without the flag of threads; clone3 is absent, because it has its flags in memory. Times are set
+    by a descriptor, without a path.
     """
     deny, absent, allow = (_RETURN, 0, 0, _ERRNO | _EPERM), (_RETURN, 0, 0, _ERRNO | _ENOSYS), (_RETURN, 0, 0, _ALLOW)
     code = [
@@ -222,7 +269,23 @@ def _program(architecture: _Architecture) -> bytes:
         (_JUMP_ANY_BIT, 1, 0, _CLONE_THREAD),
         deny,
         allow,
+        (_JUMP_EQUAL, 0, 6, architecture.utimensat),
+        (_LOAD_WORD, 0, 0, _AT_SECOND_ARGUMENT[0]),
+        (_JUMP_EQUAL, 0, 3, 0),
+        (_LOAD_WORD, 0, 0, _AT_SECOND_ARGUMENT[1]),
+        (_JUMP_EQUAL, 0, 1, 0),
+        allow,
+        deny,
     ]
+    for number in architecture.of_process:
+        code += [
+            (_JUMP_EQUAL, 0, 5, number),
+            (_LOAD_WORD, 0, 0, _AT_FIRST_ARGUMENT),
+            (_JUMP_EQUAL, 2, 0, process),
+            (_JUMP_EQUAL, 1, 0, 0),
+            deny,
+            allow,
+        ]
     for number in architecture.denied:
         code += [(_JUMP_EQUAL, 0, 1, number), deny]
     return b"".join(struct.pack("=HBBI", *step) for step in [*code, allow])

@@ -27,7 +27,7 @@ _SIGNAL_ABI = 6
 
 # A real engine, of which the tokenizer, the loop and at last the intake try what is forbidden in place of their work.
 PROBE = """
-import ctypes, json, os, socket, sys, threading
+import ctypes, json, os, resource, signal, socket, sys, threading
 from pathlib import Path
 from car_daemon.engine.process import EngineProcess
 from car_daemon.engine.prompt.preparer import TokenizerThread
@@ -35,6 +35,7 @@ from car_daemon.engine.runner.loop import EngineLoop
 
 secret, written, parent, numbers = sys.argv[2], sys.argv[3], int(sys.argv[4]), json.loads(sys.argv[5])
 libc = ctypes.CDLL(None, use_errno=True)
+mine = os.open(written + "-before", os.O_CREAT | os.O_RDWR)
 
 def call(number):
     ctypes.set_errno(0)
@@ -48,12 +49,21 @@ def fork():
 
 attempts = {
     "read": lambda: open(secret, "rb").close(),
+    "environment": lambda: open(f"/proc/{parent}/environ", "rb").read(),
     "list": lambda: os.listdir(Path(secret).parent),
     "create": lambda: open(written, "wb").close(),
     "remove": lambda: os.unlink(secret),
     "socket": lambda: socket.socket(socket.AF_UNIX).close(),
     "tcp": lambda: socket.socket(socket.AF_INET).close(),
     "signal": lambda: os.kill(parent, 0),
+    "limit": lambda: resource.prlimit(parent, resource.RLIMIT_CORE, (0, 0)),
+    "slow down": lambda: os.setpriority(os.PRIO_PROCESS, parent, 10),
+    "idle": lambda: os.sched_setscheduler(parent, os.SCHED_IDLE, os.sched_param(0)),
+    "mode": lambda: os.chmod(secret, 0o777),
+    "mode of a model": lambda: os.fchmod(os.open(sys.executable, os.O_RDONLY), 0o755),
+    "owner": lambda: os.chown(secret, -1, -1),
+    "time": lambda: os.utime(secret),
+    "attribute": lambda: os.setxattr(secret, "user.a", b"a"),
     "fork": fork,
     "execute": lambda: os.execv("/bin/true", ["true"]),
     **{name: lambda number=number: call(number) for name, number in numbers.items()},
@@ -83,6 +93,19 @@ engine = EngineProcess(socket.socket(fileno=int(sys.argv[1])))
 code = engine.serve()
 tried.wait(20)
 attempt("intake")
+own = {
+    "signal": lambda: os.kill(os.getpid(), 0),
+    "thread": lambda: signal.pthread_kill(threading.get_ident(), 0),
+    "limit": lambda: resource.prlimit(os.getpid(), resource.RLIMIT_CORE, (0, 0)),
+    "time": lambda: os.utime(mine),
+}
+results["own"] = []
+for name, act in own.items():
+    try:
+        act()
+        results["own"].append(name)
+    except OSError:
+        pass
 results["dumpable"] = libc.prctl(3, 0, 0, 0, 0)
 open_files = [fd for fd in range(3, 1024) if os.path.exists(f"/proc/self/fd/{fd}")]
 results["inheritable"] = [os.readlink(f"/proc/self/fd/{fd}") for fd in open_files if os.get_inheritable(fd)]
@@ -96,10 +119,12 @@ NUMBERS = {
     "x86_64": {
         "ptrace": 101, "process_vm_readv": 310, "io_uring_setup": 425, "keyctl": 250, "userfaultfd": 323, "bpf": 321,
         "mount": 165, "unshare": 272, "execveat": 322, "clone3": 435, "pidfd_getfd": 438,
+        "inotify_add_watch": 254, "pidfd_send_signal": 424, "tkill": 200,
     },
     "aarch64": {
         "ptrace": 117, "process_vm_readv": 270, "io_uring_setup": 425, "keyctl": 219, "userfaultfd": 282, "bpf": 280,
         "mount": 40, "unshare": 97, "execveat": 281, "clone3": 435, "pidfd_getfd": 438,
+        "inotify_add_watch": 27, "pidfd_send_signal": 424, "tkill": 130,
     },
 }  # fmt: skip
 THREADS = ("intake", "tokenizer", "loop")
@@ -136,7 +161,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Probed:
 
 
 @needs_landlock
-@pytest.mark.parametrize("attempt", ["read", "list", "create", "remove"])
+@pytest.mark.parametrize("attempt", ["read", "list", "create", "remove", "environment"])
 def test_no_thread_of_an_engine_reaches_files_that_are_not_its_models(probed: Probed, attempt: str) -> None:
     assert probed.refused(attempt)
 
@@ -144,6 +169,23 @@ def test_no_thread_of_an_engine_reaches_files_that_are_not_its_models(probed: Pr
 @pytest.mark.skipif(landlock_abi() < _SIGNAL_ABI, reason="this kernel's Landlock does not bound signals (Linux 6.12)")
 def test_no_thread_of_an_engine_sends_signals_to_others(probed: Probed) -> None:
     assert probed.refused("signal")
+
+
+@needs_seccomp
+@pytest.mark.parametrize("attempt", ["signal", "limit", "slow down", "idle"])
+def test_no_thread_of_an_engine_changes_another_process(probed: Probed, attempt: str) -> None:
+    assert probed.refused(attempt)
+
+
+@needs_seccomp
+@pytest.mark.parametrize("attempt", ["mode", "mode of a model", "owner", "time", "attribute"])
+def test_no_thread_of_an_engine_changes_the_mode_owner_or_time_of_a_file(probed: Probed, attempt: str) -> None:
+    assert probed.refused(attempt)
+
+
+@needs_seccomp
+def test_an_engine_may_signal_and_limit_itself_and_set_the_times_of_its_own_files(probed: Probed) -> None:
+    assert probed.results["own"] == ["signal", "thread", "limit", "time"]
 
 
 @needs_seccomp
@@ -162,6 +204,8 @@ def test_every_thread_of_an_engine_is_confined(probed: Probed) -> None:
     threads = probed.results["threads"]
     assert len(threads) >= len(THREADS)
     assert {thread["NoNewPrivs"] for thread in threads} == {"1"}
+    # At most CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH and CAP_IPC_LOCK, also where the daemon is root's.
+    assert {int(thread[kind], 16) & ~0x4006 for thread in threads for kind in ("CapEff", "CapPrm", "CapInh")} == {0}
     assert probed.results["dumpable"] == 0
     assert probed.ready is not None
     assert probed.ready.sandbox[:2] == ["not dumpable", "no new privileges"]
