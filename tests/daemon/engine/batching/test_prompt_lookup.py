@@ -123,10 +123,15 @@ def test_nothing_is_guessed_where_rows_cost_what_they_bring() -> None:
     assert one(PromptLookup(PROMPT), DEAR) == []
 
 
-@pytest.mark.parametrize(("target", "most"), [(3.0, 31), (1.5, 31), (1.3, 15), (1.1, 7), (1.0, 0)])
+@pytest.mark.parametrize(("target", "most"), [(6.0, 31), (3.0, 31), (2.6, 15)])
 def test_a_decode_with_guesses_takes_at_most_the_target_of_a_step(target: float, most: int) -> None:
-    lengths = StepCosts({1: 1.0, 8: 1.1, 16: 1.25, 32: 1.4})
+    lengths = StepCosts({1: 1.0, 8: 2.2, 16: 2.5, 32: 2.8})
     assert len(one(PromptLookup(PROMPT * 9), lengths, target=target)) == most
+
+
+def test_a_decode_that_misses_the_target_without_guesses_takes_at_most_twice_as_long_with_some() -> None:
+    flat, steep = StepCosts({1: 1.0, 8: 1.1, 16: 1.25, 32: 1.4}), StepCosts({1: 1.0, 8: 1.6, 16: 2.7, 32: 4.0})
+    assert [len(one(PromptLookup(PROMPT * 9), costs, target=0.1)) for costs in (flat, steep)] == [31, 7]
 
 
 def test_of_guesses_that_bring_nearly_as_much_the_shortest_is_tried() -> None:

@@ -17,6 +17,8 @@ _MOST_ROWS = 64
 _WORTH = 1.1
 # A shorter guess that promises this part of what the best one does is preferred.
 _NEARLY = 0.95
+# Where a decode misses the target of a step anyway, one with guesses may take so many times as long.
+_PATIENCE = 2.0
 # Where guesses that are right this often would not pay, none are looked for.
 _AT_BEST = 0.95
 # Costs drift, so whether they would pay is found out again after this many decodes, one of which guesses nothing.
@@ -105,13 +107,14 @@ class Guesser:
         return _best(within, lambda length: verify(count * (1 + length)) + cost(length), odds, self._step_target)
 
 
-def _best(lengths: list[int], seconds: Callable[[int], float], odds: _Odds, most: float) -> _Best:
-    """Return the length with nearly the most tokens per second in at most so many seconds.
+def _best(lengths: list[int], seconds: Callable[[int], float], odds: _Odds, step_target: float) -> _Best:
+    """Return the length with nearly the most tokens per second, within the target of a step in seconds.
 
     Of lengths that promise nearly as much the least, because a client waits for all tokens of a decode; 0 where none
     promises enough more than without guesses.
     """
-    least = _WORTH * len(odds) / seconds(0)
+    alone = seconds(0)
+    least, most = _WORTH * len(odds) / alone, max(step_target, _PATIENCE * alone)
     longest = max((guesses for _, guesses in odds), default=0)
     found: list[_Best] = []
     for length in lengths:
