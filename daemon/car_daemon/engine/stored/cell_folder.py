@@ -1,6 +1,7 @@
 """The folder of one model's files of cells, bounded in bytes and in age, and private to the user of the daemon."""
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.reuse.stored_prefix import StoredPrefix, file_name
 from car_daemon.engine.batching.saved_cells import SavedPrefix
 from car_daemon.engine.stored.cell_file import Unusable, head_of, packed, read_cells, read_head
-from car_daemon.host.private_folder import PrivateFolder
+from car_daemon.host.private_folder import Entry, PrivateFolder
 from car_daemon.ipc.types import STORED_AGE_S, STORED_SUFFIX
 
 # A write takes seconds; the draft of a process that was killed stays behind.
@@ -26,7 +27,7 @@ class Written(NamedTuple):
 
 
 class CellFolder:
-    """Files of at most `limit` bytes in all, the least recently used removed first.
+    """Files of at most `limit` bytes in all; the least recently used of the user that takes most is removed first.
 
     `maker` is the digest of all that the values of cells depend on. Several engines may use one folder. `wall_clock`
     returns seconds as the times of files are counted.
@@ -73,7 +74,7 @@ class CellFolder:
         return None
 
     def write(self, saved: SavedPrefix, prefix: Prefix) -> Written:
-        """Write cells in place of the least recently used files; raises OSError."""
+        """Write cells in place of others; raises OSError."""
         head = head_of(saved, prefix, self._maker)
         start = packed(head)
         name, size = file_name(prefix), len(start) + len(saved.cells)
@@ -108,13 +109,25 @@ class CellFolder:
 
     def _make_room(self, folder: PrivateFolder, size: int, name: str = "") -> tuple[str, ...]:
         """Remove files until one of this size fits; the one that it replaces takes no room."""
-        others = [entry for entry in folder.entries if entry.name != name]
-        used = sum(entry.size for entry in others)
+        files = [entry for entry in folder.entries if entry.name != name]
         removed: list[str] = []
-        for entry in others:
-            if used + size <= self.limit and len(others) - len(removed) < _MOST_FILES:
-                break
-            folder.remove(entry.name)
-            removed.append(entry.name)
-            used -= entry.size
+        while leaving := self._leaving(files, Entry(name, size, 0.0)):
+            folder.remove(leaving.name)
+            files.remove(leaving)
+            removed.append(leaving.name)
         return tuple(removed)
+
+    def _leaving(self, files: list[Entry], new: Entry) -> Entry | None:
+        """Return the file that goes before a new one fits, None where it fits."""
+        too_large = sum(each.size for each in files) + new.size > self.limit
+        if not files or not (too_large or len(files) >= _MOST_FILES):
+            return None
+        taken = Counter[str]()
+        for each in (*files, new):
+            taken[_user_of(each)] += each.size if too_large else 1
+        heaviest = max(map(_user_of, files), key=taken.__getitem__)
+        return next(each for each in files if _user_of(each) == heaviest)
+
+
+def _user_of(entry: Entry) -> str:
+    return entry.name.partition("-")[0]

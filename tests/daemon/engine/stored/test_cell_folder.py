@@ -141,6 +141,25 @@ def test_the_least_recently_used_files_make_room(tmp_path: Path) -> None:
     assert sum(each.stat().st_size for each in tmp_path.iterdir()) <= limit
 
 
+def test_a_user_who_stores_without_end_takes_no_room_from_another(tmp_path: Path) -> None:
+    size = write(folder_of(tmp_path), saved_of(300, namespace="1000:\n[]")).stored.size
+    folder = folder_of(tmp_path, limit=4 * size + 100)
+    (kept,) = [each.name for each in tmp_path.iterdir()]
+    age(tmp_path, kept, 1000)
+    for first in range(2, 12):
+        written = write(folder, saved_of(300, first, namespace="1001:\n[]"))
+    assert len(written.removed) == 1
+    names = {each.name for each in tmp_path.iterdir()}
+    assert (len(names), kept in names, written.stored.name in names) == (4, True, True)
+
+
+def test_a_file_as_large_as_the_folder_takes_all_of_it(tmp_path: Path) -> None:
+    for uid in (1000, 1001):
+        write(folder_of(tmp_path), saved_of(300, namespace=f"{uid}:\n[]"))
+    folder = folder_of(tmp_path, limit=7000)
+    assert len(write(folder, saved_of(300, 2, cells=5000, namespace="1002:\n[]")).removed) == 2
+
+
 def test_a_lower_limit_removes_the_oldest_files_when_the_model_loads(tmp_path: Path) -> None:
     names = [write(folder_of(tmp_path), saved_of(300, first)).stored.name for first in (1, 2, 3)]
     for name, seconds in zip(names, (10, 30, 20), strict=True):
