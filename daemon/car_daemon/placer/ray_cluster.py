@@ -112,15 +112,18 @@ class RayCluster:
     async def _started(self, actor: Any, order: Place, waits: Callable[[str], None]) -> Where:
         """Return the node of an actor once it runs; raises NoRoom."""
         where = asyncio.ensure_future(_awaited(actor.where.remote()))
-        done, _ = await asyncio.wait([where], timeout=_AT_ONCE_S)
-        if not done:
-            waits(shortage(order, await asyncio.to_thread(_facts)))
-            done, _ = await asyncio.wait([where], timeout=self._join.place_timeout_s - _AT_ONCE_S)
-        if not done:
+        try:
+            done, _ = await asyncio.wait([where], timeout=_AT_ONCE_S)
+            if not done:
+                waits(shortage(order, await asyncio.to_thread(_facts)))
+                done, _ = await asyncio.wait([where], timeout=self._join.place_timeout_s - _AT_ONCE_S)
+            if not done:
+                raise NoRoom(shortage(order, await asyncio.to_thread(_facts)))
+            here: Where = where.result()
+            return here
+        finally:
+            # Of an order that was taken back too, whose actor is killed then.
             where.cancel()
-            raise NoRoom(shortage(order, await asyncio.to_thread(_facts)))
-        here: Where = where.result()
-        return here
 
     def _check_version(self, where: Where) -> None:
         """Raise NoRoom where another card is installed on a node: two versions never exchange frames."""
