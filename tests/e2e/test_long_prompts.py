@@ -112,6 +112,7 @@ def test_two_hundred_kilobytes_end_no_engine_however_it_cuts_text(pre: str) -> N
         assert_taken(daemon, texts(SIZE))
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("pre", ["gpt-2", "tekken", "exaone-moe"])
 def test_eight_megabytes_end_no_engine(pre: str) -> None:

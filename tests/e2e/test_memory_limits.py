@@ -52,6 +52,7 @@ def limits_of(pid: int) -> dict[str, str]:
     return {line[:26].strip(): line[26:].split()[0] for line in lines}
 
 
+@pytest.mark.alone
 def test_eight_streams_and_a_long_prompt_fit_an_engine_of_16_threads_with_2_gb_of_weights(folder: Path) -> None:
     generate_sparse(folder / "large.gguf", 2 << 30)
     table = f'[models.large]\npath = "{folder}/large.gguf"\nthreads = 16\nsequences = 8\ncontext_tokens = 8192\n'

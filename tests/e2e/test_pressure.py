@@ -143,6 +143,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.alone
 async def test_real_memory_that_another_program_takes_lowers_capacity_until_it_gives_it_back(folder: Path) -> None:
     before = read_memory()
     percent = 100 * before.available / before.total
