@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -32,9 +32,9 @@ GONE_S = 12.0  # of an engine whose daemon is cut off
 class Network:
     """A namespace that is connected to this one by a bridge, as a machine is by a switch."""
 
-    def __init__(self) -> None:
-        name = f"card{os.getpid()}"
-        subnet = f"10.213.{os.getpid() % 250}"
+    def __init__(self, number: int) -> None:
+        name = f"c{number}ard{os.getpid()}"
+        subnet = f"10.{213 + number}.{os.getpid() % 250}"
         self.namespace, self.bridge, self.here, self.there = name, f"b{name}", f"h{name}", f"t{name}"
         self.address = f"{subnet}.2"
         self._subnet = subnet
@@ -54,7 +54,12 @@ class Network:
 
     def remove(self) -> None:
         """Remove all of it, as far as it is there."""
-        for command in (("link", "delete", self.bridge), ("netns", "delete", self.namespace)):
+        # The way is deleted by itself, because a namespace goes later than its command returns.
+        for command in (
+            ("link", "delete", self.here),
+            ("link", "delete", self.bridge),
+            ("netns", "delete", self.namespace),
+        ):
             with suppress(subprocess.CalledProcessError):
                 self.ip(*command)
 
@@ -75,20 +80,22 @@ class Network:
         subprocess.run([IP, *arguments], check=True, capture_output=True)
 
 
-@pytest.fixture
-def network() -> Iterator[Network]:
-    one = Network()
+@contextmanager
+def networked(number: int) -> Iterator[Network]:
+    one = Network(number)
     try:
         one.make()
     except subprocess.CalledProcessError as error:
         one.remove()
         pytest.skip(f"no network namespaces here: {error.stderr.decode().strip()}")
-    yield one
-    one.remove()
+    try:
+        yield one
+    finally:
+        one.remove()
 
 
-@pytest.fixture
-def seat(network: Network) -> Iterator[tuple[psutil.Popen, Placed]]:
+@contextmanager
+def seated(network: Network) -> Iterator[tuple[psutil.Popen, Placed]]:
     """A seat with the real relay in the namespace, which starts the real engine for its daemon."""
     pair = new_pair()
     assert IP is not None
@@ -97,21 +104,18 @@ def seat(network: Network) -> Iterator[tuple[psutil.Popen, Placed]]:
     process.stdin.write(pair)
     process.stdin.close()
     port = int(process.stdout.readline())
-    yield (
-        process,
-        Placed(number=1, node="n", address=network.address, port=port, pair=pair, path="/m", content="c"),
-    )
-    for each in [*(process.children(recursive=True) if process.is_running() else []), process]:
-        with suppress(psutil.NoSuchProcess):
-            each.kill()
-    process.wait()
-    process.stdout.close()
+    try:
+        yield process, Placed(number=1, node="n", address=network.address, port=port, pair=pair, path="/m", content="c")
+    finally:
+        for each in [*(process.children(recursive=True) if process.is_running() else []), process]:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+        process.wait()
+        process.stdout.close()
 
 
-@pytest.mark.parametrize("cut", [Network.unplug, Network.partition], ids=["cable", "switch"])
-async def test_an_engine_whose_daemon_is_cut_off_ends_within_12_s_also_if_the_network_heals_then(
-    network: Network, seat: tuple[psutil.Popen, Placed], cut: Callable[[Network], None]
-) -> None:
+async def cut_off(network: Network, seat: tuple[psutil.Popen, Placed], cut: Callable[[Network], None]) -> None:
+    """Cut a seat off once its engine runs; return once both ended."""
     process, placed = seat
     readings: asyncio.Queue[HostMemory] = asyncio.Queue()
     closed: list[RemoteEngine] = []
@@ -124,8 +128,7 @@ async def test_an_engine_whose_daemon_is_cut_off_ends_within_12_s_also_if_the_ne
     begun = time.monotonic()
     cut(network)
     _, left = await asyncio.to_thread(psutil.wait_procs, [engine], GONE_S)
-    seconds = time.monotonic() - begun
-    print(f"gone after {seconds:.1f} s")
+    print(f"{cut.__name__}: gone after {time.monotonic() - begun:.1f} s")
     assert not left
     network.heal()
     # The daemon's own health check ends the connection of an engine without heartbeats.
@@ -133,3 +136,11 @@ async def test_an_engine_whose_daemon_is_cut_off_ends_within_12_s_also_if_the_ne
     await asyncio.wait_for(remote.wait(), 10)
     assert (closed, remote.cut) == ([remote], True)
     assert await asyncio.to_thread(process.wait, 10) == 0
+
+
+async def test_an_engine_whose_daemon_is_cut_off_ends_within_12_s_also_if_the_network_heals_then() -> None:
+    with ExitStack() as stack:
+        networks = [stack.enter_context(networked(number)) for number in range(2)]
+        seats = [stack.enter_context(seated(network)) for network in networks]
+        cuts = (Network.unplug, Network.partition)
+        await asyncio.gather(*(cut_off(*each) for each in zip(networks, seats, cuts, strict=True)))
