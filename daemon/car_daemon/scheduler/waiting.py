@@ -104,7 +104,7 @@ class Waiting:
             grant = next((each for each in grants if self._goes_before(each, request, lane)), None)
             if grant is not None:
                 grants.remove(grant)
-                request = self.requests[grant.waiter]
+                request = self._granted(grant)
             elif self.cached.resident:
                 *passed, request = self.cached.first(lane, self.requests)
             engine = gate.try_lease(request)
@@ -171,6 +171,15 @@ class Waiting:
         if waiter is None or waiter.lane is None or waiter.lane.rank > lane.rank:
             return False
         return _is_below(lane.leaves[first.key].account, grant.giver)
+
+    def _granted(self, grant: Grant) -> Request:
+        """Return the request that gets a lease which was given up: of the waiter's label the oldest.
+
+        A label that sends one request after the other would else pass its own that came before, again and again.
+        """
+        waiter = self.requests[grant.waiter]
+        assert waiter.lane is not None
+        return self.requests[waiter.lane.oldest_beside(waiter.key)]
 
     def _leased(self, request: Request, *, in_turn: bool) -> None:
         lane = request.lane

@@ -52,12 +52,16 @@ class Lane:
 
     def first(self) -> int:
         """Return the key of the request that is served next; the lane is not empty."""
-        return self._first_of(self.root.first())
+        return self._oldest(self.root.first().first().first())
 
     def first_of(self, uid: int) -> int | None:
         """Return the key of a user's request that is served next; None where the user has none."""
         user = self.root.children.get(uid)
-        return None if user is None or not user.waiting else self._first_of(user)
+        return None if user is None or not user.waiting else self._oldest(user.first().first())
+
+    def oldest_beside(self, key: int) -> int:
+        """Return the key of the oldest request of a request's label."""
+        return self._oldest(self.leaves[key])
 
     def take(self, key: int, *, in_turn: bool = True) -> Branch:
         """Remove a request that gets a lease and return its leaf, for `Branch.returned`.
@@ -84,8 +88,7 @@ class Lane:
         leaf.account.remove_waiting()
         leaf.leave()
 
-    def _first_of(self, user: Branch) -> int:
-        leaf = user.first().first()
+    def _oldest(self, leaf: Branch) -> int:
         while self.leaves.get(leaf.keys[0]) is not leaf:
             heappop(leaf.keys)
         return leaf.keys[0]
