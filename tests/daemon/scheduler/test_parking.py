@@ -183,21 +183,21 @@ def test_a_client_that_holds_a_lease_gets_no_second_by_parking() -> None:
 def test_a_lease_that_is_given_up_for_a_newer_request_goes_to_the_oldest_of_its_client() -> None:
     world = World()
     engine = world.start_engine(sequences=3)
-    for client in (ONE, ONE, ONE, OTHER):
+    for client in (ONE, ONE, ONE, ONE, OTHER):
         world.run_one(engine, client=client)
     (first,) = engine.to_park
     world.set_aside(engine, first)
-    assert 4 in engine.running
-    # It waits while its client has a lease, and the free sequence goes to the parked request.
+    assert 5 in engine.running
+    # It waits while its client has a lease, and the sequence that is free then goes to the client with less service.
     world.run_one(engine, client=OTHER)
-    world.advance(4, 100)
-    world.end(engine, 4)
-    assert first in engine.running
+    world.advance(5, 100)
+    world.end(engine, 5)
+    assert 6 not in engine.running
     world.run_one(engine, client=OTHER)
     (second,) = engine.to_park
     world.set_aside(engine, second)
-    assert 5 in engine.running
-    assert 6 not in engine.running
+    assert 6 in engine.running
+    assert 7 not in engine.running
 
 
 def test_a_request_that_yielded_waits_for_its_turn_by_fairness() -> None:
