@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Protocol
 
-from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.saved_cells import SavedCells, SavedPrefix
 from car_daemon.engine.batching.sequence import Sequence
@@ -89,7 +88,7 @@ class CellMover:
             self.counters["evicted_sequences"] += 1
         if worth_saving:
             self.save_if_fits(sequence)
-        elif sequence.prefix is not None and not self._has_copy(sequence.prefix.cut(sequence.cells)):
+        elif sequence.prefix is not None:
             self._costs.declined()
         self.empty(sequence)
 
@@ -135,9 +134,6 @@ class CellMover:
         """Count the cells that a request does not have to compute."""
         self.counters["cache_hits"] += 1
         self.counters["cached_tokens"] += tokens
-
-    def _has_copy(self, prefix: Prefix) -> bool:
-        return self._saved.longest(prefix)[0] == len(prefix)
 
     def _reuse(self, sequence: Sequence, tokens: int) -> None:
         self._context.cut(sequence.number, tokens)

@@ -101,9 +101,7 @@ def test_prefixes_that_cost_more_to_move_than_to_compute_are_computed_again() ->
 
 
 def test_twelve_conversations_on_four_sequences_compute_no_token_twice() -> None:
-    context = FakeContext(4, 512, batch_tokens=64)
-    context.cell_s = {"save": 1e-7, "restore": 0.3e-7}
-    engine = FakeEngine(context, saved_bytes=100_000)
+    engine = engine_of(4, saved_bytes=100_000)
     histories = {user: conversation(user, words=40) for user in range(1, 13)}
     for turn in range(4):
         for first in range(1, 13, 4):
@@ -139,14 +137,3 @@ def test_a_request_whose_cells_are_saved_as_well_is_not_named() -> None:
     expect(engine, 51, continued(2))
     ask(engine, 3, [*conversation(1), 3])
     assert engine.resident == []
-
-
-def test_cells_that_were_restored_from_host_memory_are_not_copied_there_again() -> None:
-    context = FakeContext(1, 512, batch_tokens=64)
-    engine = FakeEngine(context, saved_bytes=100_000)
-    ask(engine, 1, conversation(1))
-    ask(engine, 2, conversation(2))
-    assert ask(engine, 3, conversation(1)) > 0
-    copied = context.saves
-    ask(engine, 4, conversation(2))
-    assert (copied, context.saves) == (2, 2)

@@ -4,6 +4,8 @@ from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.reuse.copies import Copies
 from car_daemon.engine.batching.reuse.expected import Expected
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
+from car_daemon.engine.batching.reuse.stored_prefix import StoredPrefix
+from car_daemon.engine.batching.saved_cells import SavedPrefix
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.batching.table import SequenceTable
 
@@ -24,9 +26,10 @@ class Worth:
         """Return the seconds that waiting requests are spared by each idle sequence alone, by its number."""
         spared: dict[int, float] = {}
         for _, prompt in self._expected.prompts:
-            number, _, seconds = self._sparing(prompt, idle)
-            if seconds:
-                spared[number] = spared.get(number, 0.0) + seconds
+            number, tokens, otherwise = self._longest(prompt, idle)
+            if tokens > otherwise:
+                alone = min([self._costs.compute(otherwise, tokens), *self._read(prompt.cut(tokens))])
+                spared[number] = spared.get(number, 0.0) + alone
         return spared
 
     def resident(self, idle: list[Sequence]) -> list[int]:
@@ -34,16 +37,23 @@ class Worth:
         return [key for key, prompt in self._expected.prompts if self._spares_most(prompt, idle)]
 
     def _spares_most(self, prompt: Prefix, idle: list[Sequence]) -> bool:
-        _, tokens, seconds = self._sparing(prompt, idle)
-        return seconds > self._costs.compute(tokens, len(prompt) + 1)
+        _, tokens, otherwise = self._longest(prompt, idle)
+        costs, end = self._costs, len(prompt) + 1
+        spared = costs.restore(otherwise) + costs.compute(otherwise, tokens)
+        return min([spared, *self._read(prompt.cut(tokens))]) > costs.compute(tokens, end)
 
-    def _sparing(self, prompt: Prefix, idle: list[Sequence]) -> tuple[int, int, float]:
-        """Return the idle sequence with most cells of a prompt, their number, and the seconds that it alone spares."""
+    def _longest(self, prompt: Prefix, idle: list[Sequence]) -> tuple[int, int, int]:
+        """Return the idle sequence with most cells of a prompt, their number, and how many there are elsewhere."""
         common = [(each.prefix.common(prompt), each.number) for each in idle if each.prefix is not None]
         (tokens, number), (second, _), *_ = [*sorted(common, reverse=True), (0, 0), (0, 0)]
-        if tokens == second:
-            return number, tokens, 0.0
-        return number, tokens, min(self._costs.compute(second, tokens), self._copies.seconds(prompt.cut(tokens)))
+        copies = self._copies.of(prompt.cut(tokens)) if tokens else []
+        return number, tokens, max([second, *(each.tokens for each in copies if isinstance(each.source, SavedPrefix))])
+
+    def _read(self, prefix: Prefix) -> list[float]:
+        """Return the seconds to have the cells of a prefix again that are in a file; empty if there is none."""
+        copies, end = self._copies.of(prefix), len(prefix)
+        files = (copy for copy in copies if isinstance(copy.source, StoredPrefix))
+        return [copy.seconds + self._costs.compute(copy.tokens, end) for copy in files]
 
     def likely(self, sequence: Sequence) -> float:
         """Return how probable it is that the cells of an idle sequence are used again, without waiting requests."""
@@ -72,7 +82,8 @@ class Worth:
 
     def _regained(self, sequence: Sequence, prefix: Prefix, kept: int) -> float:
         """Return the seconds to have the cells after the first `kept` again, where they are not saved now."""
-        return min(self._costs.compute(kept, sequence.cells), self._copies.seconds(prefix.cut(sequence.cells)))
+        cells = sequence.cells
+        return min([self._costs.compute(kept, cells), *self._read(prefix.cut(cells))])
 
     def _replaced(self, sequence: Sequence, kept: int, spared: float) -> bool:
         """Return whether the next prompt takes the place of the rest: it goes on from more than it leaves."""
