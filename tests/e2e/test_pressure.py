@@ -148,7 +148,7 @@ async def test_real_memory_that_another_program_takes_lowers_capacity_until_it_g
     before = read_memory()
     percent = 100 * before.available / before.total
     (folder / "card.toml").write_text(
-        f"[pressure]\ncalm_s = 0.5\nsome_available = {percent - 3}\ncritical_available = 1\n"
+        f"[pressure]\ncalm_s = 0.5\nsome_available = {percent - 8}\ncritical_available = 1\n"
         "some_stalled = 100\ncritical_stalled = 100\n[capacity]\nsequences = 8\n"
     )
     config = load_config(
@@ -161,7 +161,7 @@ async def test_real_memory_that_another_program_takes_lowers_capacity_until_it_g
         await capacity_becomes(client, 8)
         other = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-c", BALLAST, str(before.total * 6 // 100)),
+            *("-c", BALLAST, str(before.total * 16 // 100)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

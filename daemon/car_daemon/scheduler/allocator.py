@@ -36,12 +36,19 @@ class Allocator:
             grants.clear()
         if books.backlog.held_back:
             actions += self._admission.let_in()
-        if waiting.touched or (self.positions.owed and self.positions.is_due(now)):
+        if waiting.touched or self._is_due(now):
             if waiting.requests:
-                actions += books.parkings.plan()
+                actions += books.parkings.plan(now)
                 actions += self.positions.plan(now)
+            else:
+                books.parkings.none_waits()
             waiting.planned()
         return actions
+
+    def _is_due(self, now: float) -> bool:
+        """Return True if parkings or positions are to be planned now though nothing changed."""
+        look = self._books.parkings.next_look
+        return (look is not None and look <= now) or (bool(self.positions.owed) and self.positions.is_due(now))
 
     def _start(self, request: Request, engine: int, now: float) -> Action:
         """Run or resume a request by its lease; one whose images another engine has encoded is prepared there first."""
@@ -56,7 +63,7 @@ class Allocator:
             request.leased_at = now
             if request.limited:
                 books.table.limit(request)
-        books.parkings.started(request)
+        books.parkings.started(request, now)
         if books.decisions.sink is not None:
             aged = "aged, " if books.waiting.aged(request, now) else ""
             passed = f", passed by {request.passed} with resident prompts" if request.passed else ""

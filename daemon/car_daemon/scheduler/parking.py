@@ -6,16 +6,18 @@ from functools import partial
 
 from msgspec import Struct
 
-from car_daemon.scheduler.actions import Decisions, Park
+from car_daemon.scheduler.actions import Decisions, Park, Remind
 from car_daemon.scheduler.fair_queue.charging import ADVANCE
+from car_daemon.scheduler.fair_queue.lane import Lane
 from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
 from car_daemon.scheduler.fair_queue.tree import Account
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import RANKS, Request, State
 from car_daemon.scheduler.waiting import Grant, Waiting
 
-# A request parked this often stays where it is, because every parking delays it.
-_MOST_PARKINGS = 2
+# A request that was parked this often runs for a while before it is parked again, because every parking delays it.
+_FREE_PARKINGS = 2
+_REST_S = 1.0
 # Running requests that are looked at for one that a waiter may replace.
 _MOST_TRIES = 64
 
@@ -161,7 +163,7 @@ class Victims:
         self._replaceable = replaceable
         self._running = running
 
-    def best(self, waiter: Request, *, any_model: bool) -> tuple[Request | None, Account | None]:
+    def best(self, waiter: Request, now: float, *, any_model: bool) -> tuple[Request | None, Account | None]:
         """Return the replaceable request of the lowest class with the fewest tokens in its cells.
 
         If it is of the waiter's class, the account that gives up the lease is returned too.
@@ -170,6 +172,8 @@ class Victims:
         least = partial(self._replaceable.least, model=model, running=self._running)
 
         def may_leave(request: Request) -> bool:
+            if _rested_at(request) > now:
+                return False
             return (any_model and self.frees_machine(request)) or self.frees_sequence(request, waiter)
 
         for lower in range(max(RANKS.values()), rank, -1):
@@ -199,7 +203,8 @@ class Parkings:
     A waiter replaces work of a lower class; or work of its own class: if its user has no lease, of a user that has
     several; within a user likewise by process, and within a process by label. What such a lease was charged in advance
     counts as not yet served, and the account that gives it up does not get it back before the waiter. Parked requests
-    wait for a lease too, but nothing is parked for them.
+    wait for a lease too, but nothing is parked for them. Where all that could be parked was parked often and has just
+    gone on, `plan` is due again at `next_look`.
     """
 
     def __init__(self, waiting: Waiting, gate: Gate, decisions: Decisions) -> None:
@@ -207,25 +212,31 @@ class Parkings:
         self._gate = gate
         self._decisions = decisions
         self._running: dict[int, Request] = {}  # by key
+        self._often_parked: dict[int, Request] = {}  # of them, those that rest between parkings
         self._replaceable = Replaceable()
         self._victims = Victims(gate, self._replaceable, self._running)
         self._helps = Helps()
         self.grants: list[Grant] = []  # of requests that are parked since the last leases
+        self.next_look: float | None = None
+        self._unhelped: dict[Lane, None] = {}  # lanes whose waiters are looked at then
 
     def __repr__(self) -> str:
         return f"<Parkings {len(self._running)} running, {len(self._helps)} waiters helped>"
 
-    def started(self, request: Request) -> None:
+    def started(self, request: Request, now: float) -> None:
         """Add a request that got a lease, which its accounts count already."""
         self._helps.left(request)
         self._running[request.key] = request
-        if request.parking.count < _MOST_PARKINGS:
-            self._replaceable.add(request)
+        request.parking.since = now
+        if request.parking.count >= _FREE_PARKINGS:
+            self._often_parked[request.key] = request
+        self._replaceable.add(request)
 
     def stopped(self, request: Request) -> None:
         """Remove a request that runs no more, whose lease its accounts count until it is returned."""
         if self._running.pop(request.key, None) is None:
             return
+        self._often_parked.pop(request.key, None)
         if request.parking.requested:
             if (grant := self._helps.parked(request)) is not None:
                 self.grants.append(grant)
@@ -236,15 +247,23 @@ class Parkings:
         """Let what is being parked for a request help another, because it waits no more."""
         self._helps.left(waiter)
 
-    def plan(self) -> Iterator[Park]:
-        """Yield the parkings for new waiters, and for the first waiters of the lanes that changed."""
-        waiting = self._waiting
-        for lane in waiting.touched:
+    def plan(self, now: float) -> Iterator[Park | Remind]:
+        """Yield the parkings for new waiters, and for the first waiters of the lanes that changed or are due."""
+        waiting, lanes = self._waiting, dict(self._waiting.touched)
+        if self.next_look is not None and self.next_look <= now:
+            lanes |= self._unhelped
+            self.none_waits()
+        for lane in lanes:
             if lane.leaves:
-                yield from self._parking_for(waiting.requests[lane.first()])
+                yield from self._parking_for(waiting.requests[lane.first()], now)
         for request in waiting.newcomers:
             if request.lane is not None:
-                yield from self._parking_for(request)
+                yield from self._parking_for(request, now)
+
+    def none_waits(self) -> None:
+        """Forget the waiters that nothing could be parked for."""
+        self._unhelped.clear()
+        self.next_look = None
 
     def pause(self, request: Request) -> list[Park]:
         """Park a started request until `unpause`; a pause is not one of the parkings it can bear."""
@@ -268,8 +287,8 @@ class Parkings:
             self._waiting.add(request, now)
         request.parking.paused = False
 
-    def _parking_for(self, waiter: Request) -> Iterator[Park]:
-        """Yield the parking for one waiter, if one is needed and possible."""
+    def _parking_for(self, waiter: Request, now: float) -> Iterator[Park | Remind]:
+        """Yield the parking for one waiter, if one is needed and possible; else when to look again, if ever."""
         helps = self._helps
         if waiter.state is not State.WAITING or waiter in helps or not (self._running or helps.has_spares):
             return
@@ -280,8 +299,9 @@ class Parkings:
         giver = None
         victim = helps.take_spare(waiter, frees, self._victims.frees_machine if any_model else None)
         if victim is None:
-            victim, giver = self._victims.best(waiter, any_model=any_model)
+            victim, giver = self._victims.best(waiter, now, any_model=any_model)
             if victim is None:
+                yield from self._look_again(waiter, now)
                 return
             victim.parking.count += 1
             victim.parking.to_peer = victim.spec.priority == waiter.spec.priority
@@ -291,6 +311,17 @@ class Parkings:
             yield self._park(victim)
         helps.begin(waiter, victim, giver, crosses=not frees(victim))
 
+    def _look_again(self, waiter: Request, now: float) -> Iterator[Remind]:
+        """Look at a waiter again when the next running request may be parked that may not be now; yield a reminder."""
+        if self.next_look is None:
+            times = (time for request in self._often_parked.values() if (time := _rested_at(request)) > now)
+            self.next_look = min(times, default=None)
+            if self.next_look is None:
+                return
+            yield Remind(self.next_look)
+        if waiter.lane is not None:
+            self._unhelped[waiter.lane] = None
+
     def _park(self, request: Request) -> Park:
         assert request.engine is not None
         assert request.account is not None
@@ -298,6 +329,12 @@ class Parkings:
         self._replaceable.discard(request)
         request.parking.requested = True
         return Park(request.key, request.engine)
+
+
+def _rested_at(request: Request) -> float:
+    """Return the time from which on a running request may be parked for another."""
+    parking = request.parking
+    return parking.since + _REST_S if parking.count >= _FREE_PARKINGS else parking.since
 
 
 def _account(request: Request) -> Account:

@@ -97,7 +97,7 @@ class Scheduler:
 
     def next_deadline(self) -> float | None:
         """Return the time at which `expire` has to be called next."""
-        times = (self.table.next_limit(), self._allocator.positions.next_look)
+        times = (self.table.next_limit(), self._allocator.positions.next_look, self._books.parkings.next_look)
         return min((time for time in times if time is not None), default=None)
 
     # Events of engines.

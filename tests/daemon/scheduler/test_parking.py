@@ -81,7 +81,7 @@ def test_work_of_another_model_is_not_parked() -> None:
     assert not engine.to_park
 
 
-def test_a_request_is_parked_twice_and_then_stays() -> None:
+def test_a_request_that_was_parked_twice_runs_for_a_second_before_it_is_parked_again() -> None:
     world, engine = busy_world()
     for _ in range(2):
         urgent = world.run_one(engine)
@@ -89,7 +89,38 @@ def test_a_request_is_parked_twice_and_then_stays() -> None:
         world.end(engine, urgent.key)
     assert world.requests[1].state is State.RUNNING
     world.run_one(engine)
+    assert world.scheduler.next_deadline() == world.now + 1
+    world.pass_time(0.9)
     assert not engine.to_park
+    world.pass_time(0.1)
+    assert engine.to_park == {1}
+    assert world.scheduler.next_deadline() is None
+
+
+def test_nothing_is_looked_at_again_for_a_waiter_that_has_left() -> None:
+    world, engine = busy_world()
+    for _ in range(2):
+        urgent = world.run_one(engine)
+        world.set_aside(engine, 1)
+        world.end(engine, urgent.key)
+    world.cancel(world.run_one(engine).key)
+    assert world.scheduler.next_deadline() is None
+
+
+def test_a_client_whose_requests_were_parked_often_does_not_keep_all_sequences_from_others() -> None:
+    world = World()
+    engine = world.start_engine(sequences=2)
+    for _ in range(2):
+        world.run_one(engine, client=ONE)
+    for _ in range(8):
+        world.pass_time(0.6)
+        other = world.run_one(engine, client=OTHER)
+        world.pass_time(1.0)
+        for key in list(engine.to_park):
+            world.set_aside(engine, key)
+        assert other.state is State.RUNNING
+        world.end(engine, other.key)
+    assert engine.running == {1, 2}
 
 
 def test_a_request_that_ends_before_it_is_set_aside_gives_up_its_lease() -> None:
