@@ -262,7 +262,7 @@ def _part(part: Part, place: str) -> dict[str, Any]:
 
 
 def function_tools(tools: list[Tool] | None) -> list[dict[str, Any]]:
-    """Return tools for the daemon; raises Problem for those that are not functions."""
+    """Return the tools as the daemon takes them; raises Problem for a tool that is not a function."""
     return [_tool(tool, f"tools[{place}]") for place, tool in enumerate(tools or [])]
 
 

@@ -249,9 +249,9 @@ class Parkings:
 
     def plan(self, now: float) -> Iterator[Park | Remind]:
         """Yield the parkings for new waiters, and for the first waiters of the lanes that changed or are due."""
-        waiting, lanes = self._waiting, dict(self._waiting.touched)
+        waiting, lanes = self._waiting, self._waiting.touched
         if self.next_look is not None and self.next_look <= now:
-            lanes |= self._unhelped
+            lanes = lanes | self._unhelped
             self.none_waits()
         for lane in lanes:
             if lane.leaves:

@@ -13,6 +13,16 @@ def busy_world(sequences: int = 1, running: int | None = None) -> tuple[World, F
     return world, engine
 
 
+def world_parked_twice() -> tuple[World, FakeEngine]:
+    """Return a world whose one sequence has throughput work that was parked twice for others."""
+    world, engine = busy_world()
+    for _ in range(2):
+        urgent = world.run_one(engine)
+        world.set_aside(engine, 1)
+        world.end(engine, urgent.key)
+    return world, engine
+
+
 def test_urgent_work_without_a_lease_parks_running_throughput() -> None:
     world, engine = busy_world()
     urgent = world.run_one(engine)
@@ -82,11 +92,7 @@ def test_work_of_another_model_is_not_parked() -> None:
 
 
 def test_a_request_that_was_parked_twice_runs_for_a_second_before_it_is_parked_again() -> None:
-    world, engine = busy_world()
-    for _ in range(2):
-        urgent = world.run_one(engine)
-        world.set_aside(engine, 1)
-        world.end(engine, urgent.key)
+    world, engine = world_parked_twice()
     assert world.requests[1].state is State.RUNNING
     world.run_one(engine)
     assert world.scheduler.next_deadline() == world.now + 1
@@ -98,11 +104,7 @@ def test_a_request_that_was_parked_twice_runs_for_a_second_before_it_is_parked_a
 
 
 def test_nothing_is_looked_at_again_for_a_waiter_that_has_left() -> None:
-    world, engine = busy_world()
-    for _ in range(2):
-        urgent = world.run_one(engine)
-        world.set_aside(engine, 1)
-        world.end(engine, urgent.key)
+    world, engine = world_parked_twice()
     world.cancel(world.run_one(engine).key)
     assert world.scheduler.next_deadline() is None
 

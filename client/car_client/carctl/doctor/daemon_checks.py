@@ -9,6 +9,7 @@ from car_client.carctl.doctor.cluster_checks import check_status
 from car_client.carctl.failure import explain
 from car_client.carctl.hub.folder import file_advice
 from car_client.carctl.models.page import device_text, offers_text
+from car_client.carctl.terminal.units import mib_text
 from car_client.client import Client
 from car_client.errors import CardError, RequestTimeout
 from car_client.results import ModelStatus, Status
@@ -98,18 +99,18 @@ def _models(status: Status, _: str | None) -> Iterator[CheckResult]:
             level: Level = "fail" if model.default else "warn"
             yield CheckResult(level, "model", f"{state}: no file {model.path}", file_advice(model))
         else:
-            yield CheckResult("ok", "model", f"{state}: {model.path}, {_mib(model.size_bytes)}")
+            yield CheckResult("ok", "model", f"{state}: {model.path}, {mib_text(model.size_bytes)}")
 
 
 def _memory(status: Status, _: str | None) -> Iterator[CheckResult]:
     memory, inputs = status.memory, status.capacity.inputs or {}
-    free = f"{_mib(memory.available)} of {_mib(memory.total)} available"
+    free = f"{mib_text(memory.available)} of {mib_text(memory.total)} available"
     if memory.pressure != "none":
         yield CheckResult("warn", "memory", f"{free}, pressure {memory.pressure}", "end other programs")
         return
     for model in status.models:
         if model.state != "ready" and (model.size_bytes or 0) > memory.available:
-            facts = f"{free}; {model.name} takes {_mib(model.size_bytes or 0)}"
+            facts = f"{free}; {model.name} takes {mib_text(model.size_bytes or 0)}"
             yield CheckResult("warn", "memory", facts, "it does not fit now: end other programs or unload models")
     kv_bytes = inputs.get("kv_bytes_per_sequence")
     sequence = f", {kv_bytes / _MIB:.0f} MiB a sequence of {status.capacity.model}" if kv_bytes else ""
@@ -147,10 +148,6 @@ def _sandbox(status: Status, _: str | None) -> Iterator[CheckResult]:
                 yield CheckResult("warn", "sandbox", facts, _OPEN)
 
 
-def _mib(size: int) -> str:
-    return f"{size / _MIB:.0f} MiB"
-
-
 def _limits(status: Status, _: str | None) -> Iterator[CheckResult]:
     for model in status.models:
         for memory in [engine.memory for engine in model.engines if engine.memory is not None]:
@@ -158,7 +155,7 @@ def _limits(status: Status, _: str | None) -> Iterator[CheckResult]:
                 "private": (memory.private_bytes, memory.private_limit_bytes),
                 "virtual": (memory.virtual_bytes, memory.virtual_limit_bytes),
             }
-            facts = [f"{_mib(used)} of {_mib(limit)} of {kind} memory" for kind, (used, limit) in uses.items()]
+            facts = [f"{mib_text(used)} of {mib_text(limit)} of {kind} memory" for kind, (used, limit) in uses.items()]
             full = any(used > _NEARLY * limit for used, limit in uses.values())
             level: Level = "warn" if full else "ok"
             yield CheckResult(level, "limits", f"{model.name}: {', '.join(facts)}", _RAISE if full else "")

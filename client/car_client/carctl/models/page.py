@@ -6,7 +6,7 @@ from msgspec.structs import asdict
 
 from car_client.carctl.hub.folder import file_advice
 from car_client.carctl.terminal.text import clipped, one_line, visible
-from car_client.carctl.terminal.units import bytes_text
+from car_client.carctl.terminal.units import bytes_text, mib_text
 from car_client.results import ModelDetails
 from car_protocol.models import ArraySize, DeviceStatus, Estimate, ModelFile
 
@@ -137,13 +137,9 @@ def device_text(device: DeviceStatus) -> str:
     planned, taken = device.planned_bytes, device.taken_bytes
     difference = f" ({taken / planned - 1:+.1%})" if planned else ""
     return (
-        f"{device.name}: {device.layers} layers, {_mib(planned)} planned, {_mib(taken)} taken{difference}, "
-        f"{_mib(device.free_bytes)} of {_mib(device.total_bytes)} free"
+        f"{device.name}: {device.layers} layers, {mib_text(planned)} planned, {mib_text(taken)} taken{difference}, "
+        f"{mib_text(device.free_bytes)} of {mib_text(device.total_bytes)} free"
     )
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:.0f} MiB"
 
 
 def _shown(value: bool | int | float | str | ArraySize) -> str:

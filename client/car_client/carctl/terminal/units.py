@@ -12,6 +12,11 @@ def bytes_text(size: float) -> str:
     return f"{size:.1f} {_UNITS[-1]}"
 
 
+def mib_text(size: int) -> str:
+    """Return a size in MiB, to be compared with others in a line."""
+    return f"{size / 2**20:.0f} MiB"
+
+
 def rate(per_second: float) -> str:
     """Return a rate, with a decimal below 100."""
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.1f}"

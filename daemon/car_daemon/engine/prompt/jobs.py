@@ -1,4 +1,4 @@
-"""The tokenizer thread's inbox: jobs in order, of which those that are forgotten meanwhile are not done."""
+"""The tokenizer thread's inbox: jobs in order; a job whose request is forgotten while it is queued is not done."""
 
 from dataclasses import dataclass
 from threading import Lock

@@ -36,8 +36,3 @@ class Copies:
             cells = len(stored.prefix)
             copies.append(Copy(costs.read(cells) + costs.restore(cells), more, stored))
         return copies
-
-    def seconds(self, prefix: Prefix) -> float:
-        """Return the least seconds to have the cells of a prefix that no sequence has."""
-        compute, end = self._costs.compute, len(prefix)
-        return min([compute(0, end), *(copy.seconds + compute(copy.tokens, end) for copy in self.of(prefix))])
