@@ -6,6 +6,7 @@ from typing import Any
 import schemathesis
 
 MEANT = {503, 504}
+_DEADLINES = {"timeout_ms", "queue_timeout_ms"}
 # Refusals of bodies whose form is right: the model, the text, or the machine cannot serve them.
 _OF_VALUES = re.compile(r"model|token|grammar|schema|limit|context|daemon|queue", re.IGNORECASE)
 
@@ -26,6 +27,8 @@ def errors_have_a_meaning(ctx: Any, response: Any, case: Any) -> None:
     assert response.status_code < 500 or response.status_code in MEANT, f"a defect: {response.status_code}"
     if response.status_code == 503:
         assert response.headers.get("retry-after"), "503 without a time of the next attempt"
+    if response.status_code == 504:
+        assert _DEADLINES & case.body.get("card", {}).keys(), "504 to a request without a deadline"
 
 
 @schemathesis.check
