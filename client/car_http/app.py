@@ -55,6 +55,7 @@ class Door:
 
     async def _answer(self, scope: Message, exchange: Exchange) -> None:
         try:
+            guard.check_single([name.decode("latin-1") for name, _ in scope["headers"]])
             guard.check_place(exchange.head, self._rules)
             request_id = secrets.token_hex(8)
             ids = {"x-request-id": request_id, "request-id": request_id}

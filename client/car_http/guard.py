@@ -9,6 +9,8 @@ from msgspec import Struct
 from car_client.door.keys import Key, holder
 from car_http.problems import Problem
 
+# Headers that decide where a request goes, whose it is and how its body reads.
+_SINGLE = ("host", "origin", "authorization", "x-api-key", "api-key", "content-type", "content-encoding")
 _LOCAL_NAME = "localhost"
 _HOST = re.compile(r"\[([0-9a-fA-F:.]+)\](?::\d{1,5})?|([A-Za-z0-9._-]+)(?::\d{1,5})?", re.ASCII)
 _BEARER = "bearer "
@@ -35,6 +37,13 @@ class Rules(Struct, frozen=True):
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
     no_key: bool = False
+
+
+def check_single(names: Sequence[str]) -> None:
+    """Refuse a request in which a header that decides comes twice, for each reader may take another; raises Problem."""
+    for name in _SINGLE:
+        if names.count(name) > 1:
+            raise Problem(400, "repeated_header", f"the header `{name}` came twice: send it once", param=name)
 
 
 def check_place(head: Head, rules: Rules) -> None:
@@ -90,7 +99,11 @@ def check_key(head: Head, keys: Sequence[Key]) -> Key:
 
 
 def check_content_type(head: Head) -> None:
-    """Refuse the content types that a page may send anywhere without a preflight; raises Problem."""
+    """Refuse the content types that a page may send anywhere without a preflight, and compression; raises Problem."""
+    coding = head.headers.get("content-encoding", "").strip().lower()
+    if coding not in ("", "identity"):
+        message = "send the body as it is, without compression and without the header `Content-Encoding`"
+        raise Problem(415, "unsupported_media_type", message, param="content-encoding")
     kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
     if head.method == "POST" and kind != "application/json":
         message = "send the header `Content-Type: application/json`"

@@ -87,7 +87,7 @@ STATUSES = {
     408: "the body came too slowly, or the client did not read its answer",
     409: "a newer request of the same key, or an administrator, ended this one",
     413: "the body is too long",
-    415: "the content type is not application/json",
+    415: "the content type is not application/json, or the body is compressed",
     429: "the queue is full: retry after the time in `retry-after-ms`",
     500: "a defect, whose place is in the log",
     502: "the engine was lost, or the daemon sent something that the door cannot read",

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from car_http.crowds import Strangers
@@ -65,6 +65,26 @@ class ChunkedPieces:
             return True
 
         return offer
+
+
+class UnframedBody:
+    """An answer to HTTP/1.0, which has no chunks: a body without a length ends with the connection."""
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._send = cycle.send
+        self._sized = False  # the head of the answer has the length of the body
+
+    async def send(self, message: Any) -> None:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            self._sized = any(name == b"content-length" for name, _ in message["headers"])
+            if not self._sized:
+                self._cycle.chunked_encoding = False
+        elif not self._sized:
+            # uvicorn compares this figure with the bytes of the body, and at the end with 0.
+            self._cycle.expected_content_length = len(message["body"])
+        await self._send(message)
 
 
 class DoorProtocol(HttpToolsProtocol):
@@ -129,6 +149,9 @@ class DoorProtocol(HttpToolsProtocol):
             return
         self._take_host_of_target()
         super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            self.scope["state"]["pieces"] = None
+            self.cycle.send = UnframedBody(self.cycle).send  # type: ignore[method-assign]  # uvicorn offers no hook
 
     def on_body(self, body: bytes) -> None:
         """Pass the body on, unless the request was refused."""

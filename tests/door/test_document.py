@@ -108,6 +108,8 @@ def test_a_body_that_is_served_is_valid_by_the_document(path: str) -> None:
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA", "detail": "low"}}
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}, IMAGE]}]}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}
+FORM = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}, "strict": True}}
+NAMESPACE = {"type": "namespace", "name": "n", "tools": [{"type": "custom", "name": "f", "format": {"type": "text"}}]}
 BLOCKS = [{"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "x"}]}]
 MESSAGES: dict[str, Any] = {"max_tokens": 1, "messages": [{"role": "user", "content": BLOCKS}]}
 ITEMS = [{"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "x"}]}]
@@ -126,6 +128,19 @@ ITEMS = [{"type": "function_call_output", "call_id": "c", "output": [{"type": "i
         ("/v1/chat/completions", CHAT | {"card": {"lora": [{"name": "a"}]}}, CHAT | {"card": {"speed": 1}}),
         ("/v1/messages", MESSAGES, {**MESSAGES, "messages": [{"role": "user", "content": [{"type": 1}]}]}),
         ("/v1/messages", {**MESSAGES, "tools": [{"name": "f", "input_schema": {}}]}, {**MESSAGES, "tools": [{}]}),
+        ("/v1/chat/completions", CHAT | {"response_format": FORM}, CHAT | {"response_format": {"type": 1}}),
+        (
+            "/v1/responses",
+            {"input": "Hi", "text": {"format": {"type": "json_schema", "schema": {}}}},
+            {"input": "Hi", "text": {"format": {"type": "json_schema", "schema": "s"}}},
+        ),
+        ("/v1/responses", {"input": "Hi", "tools": [NAMESPACE]}, {"input": "Hi", "tools": [{"name": {}}]}),
+        (
+            "/v1/responses",
+            {"input": "Hi", "tool_choice": {"type": "custom", "name": "f"}},
+            {"input": "Hi", "tool_choice": 1},
+        ),
+        ("/v1/messages", MESSAGES | {"output_config": {"format": FORM}}, MESSAGES | {"output_config": {"format": "f"}}),
         ("/v1/responses", {"input": ITEMS}, {"input": [{"type": "function_call_output", "output": {}}]}),
         ("/api/chat", {"model": "m", "tools": [TOOL]}, {"model": "m", "tools": ["f"]}),
         ("/api/generate", {"model": "m", "card": {"wait": False}}, {"model": "m", "card": {"timeout_ms": 0}}),

@@ -63,6 +63,26 @@ async def test_members_of_card_have_their_names_and_unknown_ones_are_dropped(
     }
 
 
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ({"type": "text"}, (None, None)),
+        ({"type": "json_object"}, ({"type": "object"}, True)),
+        ({"type": "json_object", "schema": SCHEMA}, (SCHEMA, True)),
+        ({"type": "json_schema", "schema": SCHEMA}, (SCHEMA, True)),
+        ({"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}}, (SCHEMA, False)),
+    ],
+)
+async def test_a_form_of_the_answer_is_a_schema(
+    offline: OfflineDoor, fake: FakeDaemon, form: dict[str, Any], expected: tuple[Any, Any]
+) -> None:
+    params = await sent(offline, fake, {"response_format": form})
+    assert (params.get("json_schema"), params.get("lenient")) == expected
+
+
 async def test_the_time_that_a_client_waits_is_the_deadline(offline: OfflineDoor, fake: FakeDaemon) -> None:
     whole = await sent(offline, fake, {}, x_stainless_read_timeout="600")
     assert whole["timeout_ms"] == 600_000

@@ -172,6 +172,14 @@ async def test_a_call_of_a_tool_in_a_namespace_names_both_and_comes_back_with_th
     assert [call["function"]["name"] for call in again] == ["mcp__files__read", "mcp__files__patch"]
 
 
+async def test_an_answer_repeats_tools_and_form_as_they_came(offline: OfflineDoor) -> None:
+    schema = {"type": "json_schema", "name": "n", "schema": {"type": "object"}}
+    choice = {"type": "function", "name": "weather"}
+    more = {"tools": [WEATHER, FILES], "tool_choice": choice, "text": {"format": schema}}
+    answer = (await offline.post("/v1/responses", {"model": "guide", "input": "Hi", **more})).json
+    assert {name: answer[name] for name in more} == more
+
+
 async def test_a_long_name_in_a_namespace_is_cut_to_one_that_the_daemon_takes(
     offline: OfflineDoor, fake: FakeDaemon
 ) -> None:
@@ -228,6 +236,9 @@ async def test_a_sound_of_the_official_type_is_sent_on(offline: OfflineDoor, fak
         ({"tools": [{"type": "web_search"}]}, "tools[0]"),
         ({"tools": [WEATHER, {"type": "namespace", "name": "n", "tools": [{"type": "mcp"}]}]}, "tools[1].tools[0]"),
         ({"tools": [{"type": "namespace", "name": "n", "tools": {}}]}, "tools[0].tools"),
+        ({"tools": [{"type": "namespace", "name": "n"}]}, "tools[0].tools"),
+        ({"input": [{"type": "function_call", "call_id": "c"}]}, "input[0].name"),
+        ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format"),
         ({"tools": [{"type": "namespace", "tools": [WEATHER]}]}, "tools[0].name"),
         ({"tools": [WEATHER, WEATHER]}, "tools[1].name"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),

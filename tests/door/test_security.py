@@ -103,6 +103,7 @@ def test_an_admitted_request_is_answered(scripted_door: DoorProcess) -> None:
         ("Content-Type: application/x-www-form-urlencoded", 415),
         ("Content-Type: multipart/form-data; boundary=x", 415),
         ("Content-Type: text/plain; application/json", 415),
+        ("Content-Encoding: gzip", 415),
     ],
 )
 @pytest.mark.parametrize("path", CHATS)
@@ -133,6 +134,7 @@ def test_names_of_this_machine_are_accepted(scripted_door: DoorProcess, host: st
         ["Content-Length: 5,5"],
         ["Content-Length: -1"],
         ["Host: localhost", "Host: evil.example"],
+        ["Host: evil.example", "Host: localhost"],
         ["X: a\nHost: evil.example"],
         ["Bad Header: x"],
     ],
@@ -200,6 +202,41 @@ def test_a_body_behind_an_offer_is_not_another_request(scripted_door: DoorProces
         code, received = connection.answer(head(scripted_door, path="/openapi.json", method="GET"))
     assert (code, received.count(b"HTTP/1.1")) == (400, 2)
     assert len(scripted.calls) == calls
+
+
+@pytest.mark.parametrize("path", CHATS)
+@pytest.mark.parametrize("name", ["Authorization", "X-Api-Key", "Content-Type"])
+def test_a_header_that_decides_comes_once(scripted_door: DoorProcess, name: str, path: str) -> None:
+    value = {"Content-Type": "application/json", "Authorization": f"Bearer {scripted_door.key}"}.get(name, "k")
+    with RawConnection(scripted_door) as connection:
+        code, received = connection.answer(sized(scripted_door, f"{name}: {value}", f"{name}: {value}", path=path))
+    assert code == 400
+    assert f"`{name.lower()}` came twice".encode() in received
+
+
+@pytest.mark.parametrize("path", CHATS)
+def test_a_stream_to_http_1_0_is_a_plain_body_that_ends_with_the_connection(
+    scripted_door: DoorProcess, path: str
+) -> None:
+    def answer(version: str) -> tuple[bytes, bytes]:
+        body = json.dumps({**json.loads(BODY), "input": "Hi", "max_tokens": 9, "stream": True}).encode()
+        request = head(scripted_door, f"Content-Length: {len(body)}", path=path) + body
+        with RawConnection(scripted_door) as connection:
+            code, received = connection.answer(request.replace(b" HTTP/1.1", b" HTTP/" + version.encode(), 1))
+        assert code == 200
+        shown, _, rest = received.partition(b"\r\n\r\n")
+        return shown.lower(), rest
+
+    (chunked_head, chunked), (plain_head, plain) = answer("1.1"), answer("1.0")
+    assert b"transfer-encoding: chunked" in chunked_head
+    assert b"transfer-encoding" not in plain_head
+    assert b"connection: close" in plain_head
+    assert len(plain) > 100
+    assert b"\r" not in plain
+    assert chunked.endswith(b"\r\n0\r\n\r\n")
+    lines = (plain if path.startswith("/api") else plain.replace(b"data: [DONE]", b"")).splitlines()
+    data = [json.loads(line.removeprefix(b"data: ")) for line in lines if line.startswith((b"{", b"data: "))]
+    assert len(data) >= 2
 
 
 def test_an_oversized_body_is_refused_before_it_is_sent(scripted_door: DoorProcess) -> None:

@@ -59,6 +59,22 @@ class Choice(Struct, kw_only=True):
     function: Named | None = None
 
 
+class NamedSchema(Struct, kw_only=True, omit_defaults=True):
+    """A schema of a whole answer."""
+
+    schema: Annotated[dict[str, Any] | None, note("a JSON schema")] = None
+    strict: Annotated[bool | None, note("true: keywords that cannot be enforced are refused")] = None
+    name: str | None = None
+    description: str | None = None
+
+
+class Form(NamedSchema, kw_only=True, omit_defaults=True):
+    """The form of a whole answer."""
+
+    type: Annotated[str, note("text, json_object, or json_schema, whose schema is here or in `json_schema`")] = "text"
+    json_schema: Annotated[NamedSchema | None, note("of chat completions")] = None
+
+
 class Own(Struct, kw_only=True, forbid_unknown_fields=True):
     """Members of card's own; the headers `X-Card-...` have the same names."""
 

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from car_client.results import Answer, Chunk, OneAnswer, ToolCallDelta
 from car_http.dialects import sse
-from car_http.dialects.bodies import Choice, ImageUrl, Own, Part, Tool
+from car_http.dialects.bodies import Choice, Form, ImageUrl, Own, Part, Tool
 from car_http.dialects.common import (
     Caller,
     audio_part,
@@ -153,7 +153,7 @@ class ChatRequest(Sampled, kw_only=True):
     tools: list[Tool] | None = None
     tool_choice: str | Choice | None = None
     parallel_tool_calls: bool | None = None
-    response_format: dict[str, Any] | None = None
+    response_format: Form | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     reasoning_effort: str | None = None
@@ -182,7 +182,7 @@ def read(request: ChatRequest, caller: Caller) -> Job:
         continue_last=request.continue_final_message or None,
     )
     params |= _reasoning(request)
-    params |= response_params(request.response_format)
+    params |= response_params(request.response_format, "response_format")
     writer = ChatWriter(
         request.model or "",
         usage=request.wants_usage,
@@ -209,18 +209,17 @@ def sampled_params(request: Sampled, caller: Caller) -> dict[str, Any]:
     return params | caller_params(caller, user=user, session=request.prompt_cache_key, stream=request.streams)
 
 
-def response_params(wanted: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the schema of a `response_format` or `text.format`; raises Problem."""
-    kind = (wanted or {}).get("type", "text")
-    if kind == "text":
+def response_params(form: Form | None, param: str) -> dict[str, Any]:
+    """Return the schema of a form, which is the member `param` of the body; raises Problem."""
+    if form is None or form.type == "text":
         return {}
-    if kind == "json_object":
-        return {"json_schema": {"type": "object"}, "lenient": True}
-    inner = (wanted or {}).get("json_schema", wanted)
-    if kind != "json_schema" or not isinstance(inner, dict) or not isinstance(inner.get("schema"), dict):
-        raise bad("response_format", "give {type: text}, {type: json_object} or {type: json_schema} with a schema")
+    named = form.json_schema or form
+    # llama-server's clients send a schema with `json_object` too.
+    schema = named.schema or ({"type": "object"} if form.type == "json_object" else None)
+    if form.type not in ("json_object", "json_schema") or schema is None:
+        raise bad(param, "give {type: text}, {type: json_object} or {type: json_schema} with a schema")
     # Without `strict` OpenAI takes keywords that it cannot enforce.
-    return {"json_schema": inner["schema"], "lenient": not inner.get("strict")}
+    return {"json_schema": schema, "lenient": not named.strict}
 
 
 def _length(figure: int | None) -> int | None:

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from car_http.dialects.bodies import Own, Part
+from car_http.dialects.bodies import Form, Own, Part
 from car_http.dialects.common import Caller, audio_part, caller_params, given, image_data, own_params, refuse
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params, thoughts
 from car_http.dialects.openai_parts import PRIORITIES
-from car_http.dialects.responses_tools import CUSTOM_INPUT, offered_name, read_tools
+from car_http.dialects.responses_tools import CUSTOM_INPUT, Choice, Tool, offered_name, read_tools
 from car_http.dialects.responses_writer import Facts, ResponsesWriter
 from car_http.problems import bad
 from car_protocol.notes import note
@@ -41,7 +41,7 @@ Turn = dict[str, Any]
 class TextOptions(Struct, kw_only=True):
     """The form of the answer."""
 
-    format: dict[str, Any] | None = None
+    format: Form | None = None
 
 
 class ReasoningOptions(Struct, kw_only=True):
@@ -75,8 +75,8 @@ class ResponsesRequest(Struct, kw_only=True):
     model: str | None = None
     instructions: str | None = None
     stream: bool | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: str | Choice | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: int | None = None
     temperature: Temperature | None = None
@@ -117,7 +117,7 @@ def read(request: ResponsesRequest, caller: Caller) -> Job:
     )
     user = request.safety_identifier or request.user
     params |= caller_params(caller, user=user, session=request.prompt_cache_key, stream=stream)
-    params |= response_params(request.text.format if request.text else None)
+    params |= response_params(request.text.format if request.text else None, "text.format")
     params |= _reasoning(request.reasoning)
     writer = ResponsesWriter(_facts(request), tools.origins)
     return Job(params | own_params(caller, request.card), stream, writer, MEMBERS)
@@ -155,8 +155,8 @@ def _tool_choice(request: ResponsesRequest) -> Any:
     choice = request.tool_choice
     if not request.tools or choice is None or isinstance(choice, str):
         return choice if request.tools else None
-    if choice.get("type") in ("function", "custom"):
-        return {"name": offered_name(choice.get("name"), choice.get("namespace"))}
+    if choice.type in ("function", "custom") and choice.name is not None:
+        return {"name": offered_name(choice.name, choice.namespace)}
     raise bad("tool_choice", "give auto, none, required or {type: function, name}")
 
 
@@ -212,6 +212,8 @@ def _message(item: Item, place: str) -> Turn:
 
 
 def _call(item: Item, place: str) -> Turn:
+    if not item.name:
+        raise bad(f"{place}.name", "give the name of the tool")
     arguments = "{}" if item.arguments is None else item.arguments
     if item.type == "custom_tool_call":
         arguments = msgspec.json.encode({CUSTOM_INPUT: item.input or ""}).decode()

@@ -5,12 +5,14 @@ The daemon has one list of functions: a tool in a namespace is offered under bot
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from car_http.dialects.common import given
 from car_http.problems import bad
+from car_protocol.notes import note
 
 # The only parameter of a custom tool, whose input is free text.
 CUSTOM_INPUT = "input"
@@ -25,7 +27,26 @@ _SEPARATOR = "__"
 # The daemon's limit of a name, of which a longer one keeps its beginning and a hash.
 _MOST_CHARACTERS = 64
 _HASH_CHARACTERS = 8
-Tool = dict[str, Any]
+
+
+class Tool(Struct, kw_only=True, omit_defaults=True):
+    """A function, a custom tool whose input is free text, or a namespace of both."""
+
+    type: Annotated[str | None, note("function, custom or namespace")] = None
+    name: str | None = None
+    description: str | None = None
+    parameters: Annotated[dict[str, Any] | None, note("of a function, a JSON schema")] = None
+    strict: bool | None = None
+    format: Annotated[dict[str, Any] | None, note("of a custom tool's input, which stays free")] = None
+    tools: Annotated[list["Tool"] | None, note("of a namespace")] = None
+
+
+class Choice(Struct, kw_only=True, omit_defaults=True):
+    """A choice of one tool."""
+
+    type: Annotated[str | None, note("function or custom")] = None
+    name: str | None = None
+    namespace: str | None = None
 
 
 class Origin(Struct, frozen=True):
@@ -44,28 +65,28 @@ class Origin(Struct, frozen=True):
 class Tools(Struct, frozen=True):
     """The functions for the daemon, and by their names the tools of the request."""
 
-    offered: list[Tool]
+    offered: list[dict[str, Any]]
     origins: Mapping[str, Origin]
 
 
 def read_tools(tools: list[Tool]) -> Tools:
     """Translate tools; raises Problem."""
-    offered: list[Tool] = []
+    offered: list[dict[str, Any]] = []
     origins: dict[str, Origin] = {}
     for tool, origin, place in _flat(tools):
         name = offered_name(origin.name, origin.namespace)
         if name in origins:
             raise bad(f"{place}.name", f"two tools are offered as `{name}`: rename one of them")
         origins[name] = origin
-        parameters = _CUSTOM_SCHEMA if origin.custom else tool.get("parameters")
-        function = given(name=name, description=tool.get("description"), parameters=parameters)
+        parameters = _CUSTOM_SCHEMA if origin.custom else tool.parameters
+        function = given(name=name, description=tool.description, parameters=parameters)
         offered.append({"type": "function", "function": function})
     return Tools(offered, origins)
 
 
-def offered_name(name: Any, namespace: Any) -> Any:
+def offered_name(name: str, namespace: str | None) -> str:
     """Return the name under which the daemon has a tool."""
-    if not isinstance(namespace, str) or not isinstance(name, str) or not namespace:
+    if not namespace:
         return name
     joined = namespace.removesuffix(_SEPARATOR) + _SEPARATOR + name
     if len(joined) <= _MOST_CHARACTERS:
@@ -79,30 +100,24 @@ def _flat(tools: list[Tool]) -> Iterator[tuple[Tool, Origin, str]]:
     """Yield each function and custom tool with its origin and its place in the request."""
     for number, tool in enumerate(tools):
         place = f"tools[{number}]"
-        if tool.get("type") != _NAMESPACE:
+        if tool.type != _NAMESPACE:
             yield tool, _origin(tool, None, place), place
             continue
-        for inner_number, inner in enumerate(_inner(tool, place)):
+        if tool.tools is None:
+            raise bad(f"{place}.tools", "give the list of the namespace's tools")
+        for inner_number, inner in enumerate(tool.tools):
             inner_place = f"{place}.tools[{inner_number}]"
-            described = given(description=tool.get("description")) | inner
-            yield described, _origin(inner, _text(tool.get("name"), f"{place}.name"), inner_place), inner_place
-
-
-def _inner(tool: Tool, place: str) -> list[Tool]:
-    inner = tool.get("tools")
-    if not isinstance(inner, list) or not all(isinstance(each, dict) for each in inner):
-        raise bad(f"{place}.tools", "give the list of the namespace's tools")
-    return inner
+            described = replace(inner, description=inner.description or tool.description)
+            yield described, _origin(inner, _name(tool, place), inner_place), inner_place
 
 
 def _origin(tool: Tool, namespace: str | None, place: str) -> Origin:
-    kind = tool.get("type")
-    if kind not in ("function", _CUSTOM):
-        raise bad(place, f"tools of the type `{kind}` are not offered: leave it out")
-    return Origin(_text(tool.get("name"), f"{place}.name"), namespace, kind == _CUSTOM)
+    if tool.type not in ("function", _CUSTOM):
+        raise bad(place, f"tools of the type `{tool.type}` are not offered: leave it out")
+    return Origin(_name(tool, place), namespace, tool.type == _CUSTOM)
 
 
-def _text(name: Any, place: str) -> str:
-    if not isinstance(name, str) or not name:
-        raise bad(place, "give a name")
-    return name
+def _name(tool: Tool, place: str) -> str:
+    if not tool.name:
+        raise bad(f"{place}.name", "give a name")
+    return tool.name

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from car_http.dialects.anthropic.writer import MessagesWriter
-from car_http.dialects.bodies import Own
+from car_http.dialects.bodies import Form, Own
 from car_http.dialects.common import Caller, caller_params, given, own_params, refuse, same_named
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params
@@ -77,6 +77,12 @@ class Metadata(Struct, kw_only=True):
     user_id: Annotated[str | None, note("the session")] = None
 
 
+class Output(Struct, kw_only=True):
+    """The output that is requested."""
+
+    format: Form | None = None
+
+
 class Turned(Struct, kw_only=True):
     """One turn: a text or blocks."""
 
@@ -105,8 +111,8 @@ class MessagesRequest(Counted, kw_only=True):
     top_k: int | None = None
     stop_sequences: list[str] | None = None
     metadata: Metadata | None = None
-    output_config: dict[str, Any] | None = None
-    output_format: dict[str, Any] | None = None
+    output_config: Output | None = None
+    output_format: Form | None = None
     card: Own | None = None
     mcp_servers: Any = UNSET
     container: Any = UNSET
@@ -161,8 +167,10 @@ def _thinking(thinking: Thinking | None) -> dict[str, Any]:
 
 
 def _format(request: MessagesRequest) -> dict[str, Any]:
-    form = request.output_format or (request.output_config or {}).get("format")
-    return response_params(form) if isinstance(form, dict) else {}
+    if request.output_format is not None:
+        return response_params(request.output_format, "output_format")
+    output = request.output_config
+    return response_params(None if output is None else output.format, "output_config.format")
 
 
 def _tool(tool: Offered, place: str) -> dict[str, Any]:
