@@ -155,11 +155,10 @@ class EngineProcess:
             match message:
                 case Run() | RunTexts() | Park() | Resume() | Halt() | SetThreads():
                     self._commands.put(message)
-                case Prepare():
-                    self._commands.announce(message.key)
-                    self._jobs.put(QueuedJob(message, len(body)))
-                case PrepareTexts() | Tokenize() | Detokenize():
-                    self._jobs.put(QueuedJob(message, len(body)))
+                case Prepare() | PrepareTexts() | Tokenize() | Detokenize():
+                    if isinstance(message, Prepare):
+                        self._commands.announce(message.key)
+                    self._jobs.put(QueuedJob(message, len(body), message.owner))
                 case Forget():
                     self._jobs.forget(message.key)
                     self._commands.put(message)

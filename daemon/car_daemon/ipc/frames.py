@@ -144,6 +144,7 @@ class PrepareTexts(Struct, frozen=True, tag=True):
     key: int
     texts: list[str]
     query: str | None
+    owner: int = 0  # as in Prepare
 
 
 class ImageSlot(Struct, frozen=True, array_like=True):
@@ -268,6 +269,7 @@ class Tokenize(Struct, frozen=True, tag=True):
     parse_special: bool
     chat: Chat | None = None
     count_only: bool = False
+    owner: int = 0  # as in Prepare
 
 
 class Detokenize(Struct, frozen=True, tag=True):
@@ -276,6 +278,7 @@ class Detokenize(Struct, frozen=True, tag=True):
     key: int
     tokens: list[int]
     special: bool
+    owner: int = 0  # as in Prepare
 
 
 class Quit(Struct, frozen=True, tag=True):

@@ -40,8 +40,8 @@ class EmbeddingAnswer:
         """Return the frame that cuts the texts into tokens."""
         params = self._params
         if isinstance(params, EmbedParams):
-            return frames.PrepareTexts(self.request.key, params.input, None)
-        return frames.PrepareTexts(self.request.key, params.documents, params.query)
+            return frames.PrepareTexts(self.request.key, params.input, None, self.origin.uid)
+        return frames.PrepareTexts(self.request.key, params.documents, params.query, self.origin.uid)
 
     def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:
         """Keep the prepared form; embeddings use no cached cells, however they are `routed`."""

@@ -74,7 +74,7 @@ class Tokenization:
         """Tokenize a text or a conversation; return the key that cancels it. Raises RpcError `draining` or `limit`."""
         key = next(self._keys)
         message = frames.Tokenize(
-            key, params.text, params.add_special, params.parse_special, chat_of(params), params.count_only
+            key, params.text, params.add_special, params.parse_special, chat_of(params), params.count_only, uid
         )
         return self._submit(Job(model, message, uid, size, responder))
 
@@ -82,7 +82,7 @@ class Tokenization:
         self, model: str, params: DetokenizeParams, responder: Responder, *, uid: int = 0, size: int = 0
     ) -> int:
         """Write tokens out as text; return the key that cancels it. Raises RpcError `draining` or `limit`."""
-        message = frames.Detokenize(next(self._keys), params.tokens, params.special)
+        message = frames.Detokenize(next(self._keys), params.tokens, params.special, uid)
         return self._submit(Job(model, message, uid, size, responder))
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:

@@ -1,5 +1,6 @@
 """Requests prepared in the tokenizer thread: prompts become tokens and are refused before they wait for a lease."""
 
+import time
 from array import array
 from collections.abc import Callable, Collection
 from typing import NoReturn, Protocol
@@ -11,7 +12,7 @@ from car_daemon.engine.prompt.context_limit import ContextLimit
 from car_daemon.engine.prompt.conversation import Conversations, Prompt
 from car_daemon.engine.prompt.fill_prompt import FillTokens, Vocabulary, fill_prompt
 from car_daemon.engine.prompt.job_progress import JobProgress
-from car_daemon.engine.prompt.jobs import Job, Jobs, QueuedJob
+from car_daemon.engine.prompt.jobs import Job, Jobs, QueuedJob, Turns
 from car_daemon.engine.prompt.text_inputs import TextInputs
 from car_daemon.ipc.frames import (
     Counted,
@@ -50,7 +51,7 @@ class Tokenizer(Vocabulary, Protocol):
 
 
 class TokenizerThread:
-    """Answers jobs in the order of their arrival; forgotten jobs are skipped."""
+    """Answers jobs in turn by user, each user's in the order of their arrival; forgotten jobs are skipped."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class TokenizerThread:
         send: Callable[[FromEngine], None],
         command: Callable[[EncodeAhead | Forget], None],
         expected: Expected,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._expected = expected
         self._answer = answer
@@ -67,21 +69,28 @@ class TokenizerThread:
         self._progress = progress
         self._send = send
         self._command = command  # the loop
+        self._clock = clock
+        self.turns = Turns()  # the jobs that it received
 
     def run(self) -> NoReturn:
         """Work as long as the process lives."""
         while True:
-            self.turn(self._inbox.receive(wait=True))
+            self.turn()
 
-    def turn(self, jobs: list[QueuedJob]) -> None:
-        """Answer the jobs that are still wanted, in order."""
-        for queued in jobs:
-            if queued.wanted:
-                self._do(queued)
-            self._inbox.done(queued)
-
-    def _do(self, queued: QueuedJob) -> None:
+    def turn(self) -> None:
+        """Answer the job whose turn it is; block while there is none."""
+        for queued in self._inbox.receive(wait=self.turns.empty):
+            self.turns.add(queued)
+        queued = self.turns.take()
         job = queued.job
+        if job is None:
+            return
+        begun = self._clock()
+        self._do(job, queued)
+        self._inbox.done(queued)
+        self.turns.charge(queued.owner, self._clock() - begun)
+
+    def _do(self, job: Job, queued: QueuedJob) -> None:
         with self._progress.doing(queued.size, job.key):
             answer = self._answer(job)
         if not isinstance(job, Prepare) or not isinstance(answer, Prepared):
@@ -93,7 +102,7 @@ class TokenizerThread:
             self._send(answer)
             return
         self._command(EncodeAhead(job, answer))
-        if not queued.wanted:
+        if queued.job is None:
             # It was forgotten meanwhile, and the loop may have received that first.
             self._command(Forget(job.key))
 

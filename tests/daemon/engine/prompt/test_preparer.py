@@ -326,7 +326,7 @@ def no_command(command: object) -> None:
 
 
 def tokenize(key: int, text: str) -> QueuedJob:
-    return QueuedJob(Tokenize(key, text, False, False), 9)
+    return QueuedJob(Tokenize(key, text, False, False), 9, 0)
 
 
 def answers_to(jobs: Jobs) -> list[FromEngine]:
@@ -335,14 +335,15 @@ def answers_to(jobs: Jobs) -> list[FromEngine]:
     thread = TokenizerThread(
         preparer().answer, jobs, JobProgress(lambda _: None), answers.append, no_command, Expected()
     )
-    thread.turn(jobs.receive(wait=False))
+    while not jobs.empty or not thread.turns.empty:
+        thread.turn()
     return answers
 
 
 def test_jobs_are_answered_in_order() -> None:
     jobs = Jobs()
     jobs.put(tokenize(1, "a"))
-    jobs.put(QueuedJob(Detokenize(2, [98], special=False), 9))
+    jobs.put(QueuedJob(Detokenize(2, [98], special=False), 9, 0))
     assert answers_to(jobs) == [TokenIds(1, [97]), PlainText(2, "b")]
 
 
@@ -381,8 +382,8 @@ def test_a_prompt_with_images_goes_to_the_loop_which_answers_once_they_are_encod
         raise AssertionError(message)
 
     thread = TokenizerThread(answer, jobs, JobProgress(lambda _: None), no_answer, commands.append, Expected())
-    jobs.put(QueuedJob(job, 9))
-    thread.turn(jobs.receive(wait=False))
+    jobs.put(QueuedJob(job, 9, job.owner))
+    thread.turn()
     dropped = [Forget(job.key)] if forgotten_meanwhile else []
     assert commands == [EncodeAhead(job, prepared), *dropped]
 
@@ -397,8 +398,9 @@ def test_the_age_of_a_job_is_reported_with_its_size_and_its_request() -> None:
         reports.append(progress.running())
         return TokenIds(job.key, [])
 
-    thread = TokenizerThread(answer, Jobs(), progress, lambda _: None, no_command, Expected())
-    thread.turn([QueuedJob(Tokenize(7, "a", False, False), 12)])
+    jobs = Jobs()
+    jobs.put(QueuedJob(Tokenize(7, "a", False, False), 12, 0))
+    TokenizerThread(answer, jobs, progress, lambda _: None, no_command, Expected()).turn()
     assert (reports, progress.running()) == ([RunningJob(2500.0, 12, 7)], None)
     assert begun == [JobBegun(RunningJob(0.0, 12, 7))]
 
