@@ -135,7 +135,7 @@ def status(socket: str) -> dict[str, Any]:
         "draft_tried": 0,
         "draft_right": 0,
         "utilisation": 0.25,
-        "sandbox": ["not dumpable", "no new privileges", "landlock 7", "seccomp"],
+        "sandbox": ["not dumpable", "no new privileges", "few capabilities", "landlock 7", "seccomp"],
         "memory": {
             "private_bytes": 3 * 1024**3,
             "private_limit_bytes": 5 * 1024**3,

@@ -33,6 +33,8 @@ _SYSTEM = (
 )
 # Variables that point the binding at other builds of llama.cpp's libraries.
 _LIBRARIES = ("LLAMA_CPP_LIB_PATH", "MTMD_CPP_LIB")
+# Variables that have threads bound to cores.
+_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 _DRIVER_CACHES = (".nv", ".cache/mesa_shader_cache", ".cache/nvidia", ".cache/AMD")
 
 
@@ -58,7 +60,8 @@ def confine(load: Load) -> list[str]:
     if not kernel_sandbox.give_up_privileges():
         return found
     found.append("no new privileges")
-    kernel_sandbox.drop_capabilities()
+    if kernel_sandbox.drop_capabilities():
+        found.append("few capabilities")
     if load.curves is not None:
         # A rule needs a folder that exists; the curve is measured later.
         with contextlib.suppress(OSError):
@@ -71,11 +74,13 @@ def confine(load: Load) -> list[str]:
     return [*found, f"landlock {abi}"] if abi else found
 
 
-def confine_loaded(load: Load) -> list[str]:
+def confine_loaded(load: Load, env: Mapping[str, str]) -> list[str]:
     """Filter the system calls of all threads, once the model is loaded; return the means in force."""
-    if load.sandbox == "off" or not kernel_sandbox.filter_system_calls():
+    if load.sandbox == "off":
         return []
-    return ["seccomp"]
+    # Each thread that the library of parallel loops starts later is bound, and the process ends where that fails.
+    binds_threads = any(env.get(name) for name in _BINDING)
+    return ["seccomp"] if kernel_sandbox.filter_system_calls(binds_threads=binds_threads) else []
 
 
 def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:

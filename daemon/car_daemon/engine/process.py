@@ -199,7 +199,7 @@ class EngineProcess:
         except ModelError as error:
             send(LoadFailed(str(error)))
             return
-        engine.ready.sandbox[:] = [*self._sandbox, *engine.ready.sandbox, *confine_loaded(load)]
+        engine.ready.sandbox[:] = [*self._sandbox, *engine.ready.sandbox, *confine_loaded(load, os.environ)]
         self._engine = engine
         self._start("tokenizer", engine.tokenizer.run)
         if engine.encoder is not None:

@@ -186,16 +186,23 @@ class _Architecture(NamedTuple):
     clone: int
     clone3: int
     utimensat: int
+    fcntl: int
+    ioctl: int
+    sched_setaffinity: int
     of_process: tuple[int, ...]  # calls for a process, which has to be this one
     denied: tuple[int, ...]
 
 
-# pidfd_getfd, process_madvise, io_uring_setup, _enter and _register, open_tree, move_mount, fsopen to fspick,
-# mount_setattr, pidfd_send_signal, fchmodat2, setxattrat, removexattrat: the same numbers on all architectures
-_NEW = (438, 440, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442, 424, 452, 463, 466)
+# pidfd_getfd, process_madvise, process_mrelease, io_uring_setup, _enter and _register, open_tree, move_mount, fsopen to
+# fspick, mount_setattr, pidfd_send_signal, fchmodat2, setxattrat, removexattrat: the same numbers on all architectures
+_NEW = (438, 440, 448, 425, 426, 427, 428, 429, 430, 431, 432, 433, 442, 424, 452, 463, 466)
+# Of fcntl F_SETOWN and F_SETOWN_EX, of ioctl FIOSETOWN and SIOCSPGRP: the process to which the kernel sends a signal of
+# choice when a descriptor is ready. TIOCSTI and TIOCLINUX: keys pressed at a terminal.
+_FCNTL_DENIED = (8, 15)
+_IOCTL_DENIED = (0x8901, 0x8902, 0x5412, 0x541C)
 _ARCHITECTURES = {
     "x86_64": _Architecture(
-        0xC000003E, 317, 56, 435, 280,
+        0xC000003E, 317, 56, 435, 280, 72, 16, 203,
         (62, 234, 129, 297, 302),  # kill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, prlimit64
         (
             41, 42, 43, 49, 50, 53, 288,  # socket, connect, accept, bind, listen, socketpair, accept4
@@ -210,11 +217,14 @@ _ARCHITECTURES = {
             132, 235, 261, 254, 300,  # utime, utimes, futimesat, inotify_add_watch, fanotify_init
             # tkill, setpriority, sched_setparam, sched_setscheduler, sched_setattr, ioprio_set
             200, 141, 142, 144, 314, 251,
+            256, 279, 29, 30, 31, 67,  # migrate_pages, move_pages, shmget, shmat, shmctl, shmdt
+            64, 65, 66, 220, 68, 69, 70, 71,  # semget, semop, semctl, semtimedop, msgget, msgsnd, msgrcv, msgctl
+            240, 241, 242, 243, 244, 245,  # mq_open, _unlink, _timedsend, _timedreceive, _notify, _getsetattr
             *_NEW,
         ),
     ),
     "aarch64": _Architecture(
-        0xC00000B7, 277, 220, 435, 88,
+        0xC00000B7, 277, 220, 435, 88, 25, 29, 122,
         (129, 131, 138, 240, 261),  # kill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, prlimit64
         (
             198, 203, 202, 200, 201, 199, 242,  # socket, connect, accept, bind, listen, socketpair, accept4
@@ -229,26 +239,30 @@ _ARCHITECTURES = {
             27, 262,  # inotify_add_watch, fanotify_init
             # tkill, setpriority, sched_setparam, sched_setscheduler, sched_setattr, ioprio_set
             130, 140, 118, 119, 274, 30,
+            238, 239, 194, 196, 195, 197,  # migrate_pages, move_pages, shmget, shmat, shmctl, shmdt
+            190, 193, 191, 192, 186, 189, 188, 187,  # semget, semop, semctl, semtimedop, msgget, msgsnd, msgrcv, msgctl
+            180, 181, 182, 183, 184, 185,  # mq_open, _unlink, _timedsend, _timedreceive, _notify, _getsetattr
             *_NEW,
         ),
     ),
 }  # fmt: skip
 
 
-def filter_system_calls() -> bool:
+def filter_system_calls(*, binds_threads: bool = False) -> bool:
     """Refuse all threads of this process the system calls that reach other processes, the network or the kernel.
 
-    Returns False where the kernel or this architecture does not support it. Needs `give_up_privileges`.
+    A process that `binds_threads` may set the cores of any thread: the filter cannot tell later threads from other
+    processes. Returns False where the kernel or this architecture does not support it. Needs `give_up_privileges`.
     """
     architecture = _ARCHITECTURES.get(platform.machine())
     if sys.platform != "linux" or architecture is None:
         return False
-    code = _program(architecture, os.getpid())
+    code = _program(architecture, os.getpid(), () if binds_threads else (architecture.sched_setaffinity,))
     program = _Program(len(code) // 8, code)
     return _system_call(architecture.seccomp, _SET_MODE_FILTER, _FLAG_ALL_THREADS, ctypes.byref(program)) == 0
 
 
-def _program(architecture: _Architecture, process: int) -> bytes:
+def _program(architecture: _Architecture, process: int, more_of_process: tuple[int, ...]) -> bytes:
     """Return the filter of a process.
 
     A fork is a clone without the flag of threads; clone3 is absent, because it has its flags in memory. Times are set
@@ -277,7 +291,12 @@ def _program(architecture: _Architecture, process: int) -> bytes:
         allow,
         deny,
     ]
-    for number in architecture.of_process:
+    for number, commands in ((architecture.fcntl, _FCNTL_DENIED), (architecture.ioctl, _IOCTL_DENIED)):
+        code += [(_JUMP_EQUAL, 0, 2 * len(commands) + 2, number), (_LOAD_WORD, 0, 0, _AT_SECOND_ARGUMENT[0])]
+        for command in commands:
+            code += [(_JUMP_EQUAL, 0, 1, command), deny]
+        code.append(allow)
+    for number in (*architecture.of_process, *more_of_process):
         code += [
             (_JUMP_EQUAL, 0, 5, number),
             (_LOAD_WORD, 0, 0, _AT_FIRST_ARGUMENT),

@@ -27,7 +27,7 @@ _SIGNAL_ABI = 6
 
 # A real engine, of which the tokenizer, the loop and at last the intake try what is forbidden in place of their work.
 PROBE = """
-import ctypes, json, os, resource, signal, socket, sys, threading
+import ctypes, fcntl, json, os, resource, signal, socket, sys, threading
 from pathlib import Path
 from car_daemon.engine.process import EngineProcess
 from car_daemon.engine.prompt.preparer import TokenizerThread
@@ -59,6 +59,11 @@ attempts = {
     "limit": lambda: resource.prlimit(parent, resource.RLIMIT_CORE, (0, 0)),
     "slow down": lambda: os.setpriority(os.PRIO_PROCESS, parent, 10),
     "idle": lambda: os.sched_setscheduler(parent, os.SCHED_IDLE, os.sched_param(0)),
+    "bind": lambda: os.sched_setaffinity(parent, os.sched_getaffinity(parent)),
+    "signal of a descriptor": lambda: fcntl.fcntl(mine, fcntl.F_SETOWN, parent),
+    "signal of a group": lambda: fcntl.fcntl(mine, 15, bytes(8)),
+    "signal of a socket": lambda: fcntl.ioctl(mine, 0x8901, bytes(4)),
+    "key of a terminal": lambda: fcntl.ioctl(mine, 0x5412, b"a"),
     "mode": lambda: os.chmod(secret, 0o777),
     "mode of a model": lambda: os.fchmod(os.open(sys.executable, os.O_RDONLY), 0o755),
     "owner": lambda: os.chown(secret, -1, -1),
@@ -98,6 +103,8 @@ own = {
     "thread": lambda: signal.pthread_kill(threading.get_ident(), 0),
     "limit": lambda: resource.prlimit(os.getpid(), resource.RLIMIT_CORE, (0, 0)),
     "time": lambda: os.utime(mine),
+    "bind": lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)),
+    "flags": lambda: fcntl.fcntl(mine, fcntl.F_SETFL, fcntl.fcntl(mine, fcntl.F_GETFL)),
 }
 results["own"] = []
 for name, act in own.items():
@@ -119,12 +126,14 @@ NUMBERS = {
     "x86_64": {
         "ptrace": 101, "process_vm_readv": 310, "io_uring_setup": 425, "keyctl": 250, "userfaultfd": 323, "bpf": 321,
         "mount": 165, "unshare": 272, "execveat": 322, "clone3": 435, "pidfd_getfd": 438,
-        "inotify_add_watch": 254, "pidfd_send_signal": 424, "tkill": 200,
+        "inotify_add_watch": 254, "pidfd_send_signal": 424, "tkill": 200, "shmget": 29, "shmat": 30, "semget": 64,
+        "msgget": 68, "mq_open": 240, "migrate_pages": 256, "process_mrelease": 448,
     },
     "aarch64": {
         "ptrace": 117, "process_vm_readv": 270, "io_uring_setup": 425, "keyctl": 219, "userfaultfd": 282, "bpf": 280,
         "mount": 40, "unshare": 97, "execveat": 281, "clone3": 435, "pidfd_getfd": 438,
-        "inotify_add_watch": 27, "pidfd_send_signal": 424, "tkill": 130,
+        "inotify_add_watch": 27, "pidfd_send_signal": 424, "tkill": 130, "shmget": 194, "shmat": 196, "semget": 190,
+        "msgget": 186, "mq_open": 180, "migrate_pages": 238, "process_mrelease": 448,
     },
 }  # fmt: skip
 THREADS = ("intake", "tokenizer", "loop")
@@ -172,8 +181,16 @@ def test_no_thread_of_an_engine_sends_signals_to_others(probed: Probed) -> None:
 
 
 @needs_seccomp
-@pytest.mark.parametrize("attempt", ["signal", "limit", "slow down", "idle"])
+@pytest.mark.parametrize("attempt", ["signal", "limit", "slow down", "idle", "bind"])
 def test_no_thread_of_an_engine_changes_another_process(probed: Probed, attempt: str) -> None:
+    assert probed.refused(attempt)
+
+
+@needs_seccomp
+@pytest.mark.parametrize(
+    "attempt", ["signal of a descriptor", "signal of a group", "signal of a socket", "key of a terminal"]
+)
+def test_no_thread_of_an_engine_has_the_kernel_send_signals_or_press_keys(probed: Probed, attempt: str) -> None:
     assert probed.refused(attempt)
 
 
@@ -185,7 +202,7 @@ def test_no_thread_of_an_engine_changes_the_mode_owner_or_time_of_a_file(probed:
 
 @needs_seccomp
 def test_an_engine_may_signal_and_limit_itself_and_set_the_times_of_its_own_files(probed: Probed) -> None:
-    assert probed.results["own"] == ["signal", "thread", "limit", "time"]
+    assert probed.results["own"] == ["signal", "thread", "limit", "time", "bind", "flags"]
 
 
 @needs_seccomp
@@ -208,7 +225,7 @@ def test_every_thread_of_an_engine_is_confined(probed: Probed) -> None:
     assert {int(thread[kind], 16) & ~0x4006 for thread in threads for kind in ("CapEff", "CapPrm", "CapInh")} == {0}
     assert probed.results["dumpable"] == 0
     assert probed.ready is not None
-    assert probed.ready.sandbox[:2] == ["not dumpable", "no new privileges"]
+    assert probed.ready.sandbox[:3] == ["not dumpable", "no new privileges", "few capabilities"]
     filtered = "seccomp" in probed.ready.sandbox
     assert {thread["Seccomp"] for thread in threads} == {"2" if filtered else "0"}
 
@@ -246,6 +263,28 @@ def test_an_engine_cannot_fill_the_disk_nor_start_threads_without_end(tmp_path: 
         [sys.executable, "-c", LIMITED, tmp_path / "file"], capture_output=True, text=True, check=True
     )
     assert done.stdout == "27\nTrue\n"
+
+
+BOUND = """
+import os, sys
+from car_daemon.host import kernel_sandbox
+from car_daemon.engine.confinement import confine_loaded
+from tests.daemon.engine.real_process import LOAD
+kernel_sandbox.give_up_privileges()
+assert confine_loaded(LOAD, os.environ) == ["seccomp"]
+os.sched_setaffinity(int(sys.argv[1]), os.sched_getaffinity(0))
+"""
+
+
+@needs_seccomp
+@pytest.mark.parametrize(("variables", "code"), [({}, 1), ({"OMP_PLACES": "cores"}, 0)])
+def test_only_an_engine_whose_environment_binds_its_threads_sets_the_cores_of_others(
+    variables: dict[str, str], code: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BOUND, str(os.getpid())], env=os.environ | variables, capture_output=True, text=True
+    )
+    assert (done.returncode, "PermissionError" in done.stderr) == (code, code == 1)
 
 
 def test_an_engine_gets_no_key_or_token_of_the_environment() -> None:
