@@ -37,32 +37,43 @@ _MIB = 1024**2
 
 
 class SequenceBytes(Struct, frozen=True):
-    """Memory of one sequence: each token in the KV cache, and the states, which are there from the start."""
+    """Memory of one sequence: each token in the KV cache, and the states, which are there from the start.
+
+    `masks` is the number of attention masks of a batch: layers with a sliding window have one of their own.
+    """
 
     per_token: int
     states: int = 0
+    masks: int = 1
 
     @classmethod
     def attending(
-        cls, kv_heads: Iterable[int], key_length: int, value_length: int, states: int = 0, kv_type: KvType = "f16"
+        cls,
+        kv_heads: Iterable[int],
+        key_length: int,
+        value_length: int,
+        states: int = 0,
+        kv_type: KvType = "f16",
+        masks: int = 1,
     ) -> "SequenceBytes":
         """Return the bytes of a sequence in a KV cache of this type; `kv_heads` are the KV heads of each layer."""
         size, numbers = _BLOCKS[kv_type]
-        return cls(sum(kv_heads) * (key_length + value_length) * size // numbers, states)
+        return cls(sum(kv_heads) * (key_length + value_length) * size // numbers, states, masks)
 
     @classmethod
     def together(cls, models: Iterable["SequenceBytes"]) -> "SequenceBytes":
         """Return the bytes of a sequence that several models compute."""
         listed = list(models)
-        return cls(sum(each.per_token for each in listed), sum(each.states for each in listed))
+        per_token, states = sum(each.per_token for each in listed), sum(each.states for each in listed)
+        return cls(per_token, states, sum(each.masks for each in listed))
 
     def of(self, context_tokens: int) -> int:
         """Return the bytes of a sequence of this context."""
         return self.per_token * context_tokens + self.states
 
     def mask(self, context_tokens: int) -> int:
-        """Return the bytes of a batch's attention mask, which all sequences share."""
-        return _MASK_BYTES_PER_TOKEN * context_tokens if self.per_token else 0
+        """Return the bytes of a batch's attention masks, which all sequences share."""
+        return self.masks * _MASK_BYTES_PER_TOKEN * context_tokens if self.per_token else 0
 
     def number_within(self, size: int, context_tokens: int) -> int:
         """Return the number of sequences of this context within a size in bytes."""

@@ -23,7 +23,7 @@ class Demand(Struct, frozen=True):
     @property
     def weights(self) -> int:
         """Bytes of the weights of all replicas."""
-        return len(self.places) * (self.sizes.embedding + sum(slot.weights for slot in self.sizes.slots))
+        return len(self.places) * self.sizes.weights
 
 
 def standings(demand: Demand, machine: Machine) -> list[Standing]:

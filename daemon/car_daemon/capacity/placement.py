@@ -30,19 +30,29 @@ class Slot(Struct, frozen=True):
 class ModelSizes(Struct, frozen=True):
     """The sizes of a model by its header; `slots` are its layers and its output, `embedding` stays on the host.
 
-    `buffers` are the bytes that a batch takes on each device that computes.
+    `buffers` are the bytes that a batch takes on each device that computes, beside its attention masks.
     """
 
     slots: tuple[Slot, ...]
     embedding: int
     buffers: int
     trained_context: int
+    masks: int = 1
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all weights."""
+        return self.embedding + sum(slot.weights for slot in self.slots)
+
+    def mask(self, tokens: int) -> int:
+        """Return the bytes of a batch's masks, as long as a sequence of so many tokens."""
+        return SequenceBytes(1, masks=self.masks).mask(min(tokens, self.trained_context))
 
     @classmethod
     def of(cls, sizes: HeaderSizes) -> "ModelSizes":
         """Return the sizes of a header."""
         slots = tuple(Slot(each.weights, each.experts, SequenceBytes(each.cells, each.states)) for each in sizes.layers)
-        return cls(slots, sizes.embedding, sizes.buffers, sizes.trained_context)
+        return cls(slots, sizes.embedding, sizes.buffers, sizes.trained_context, sizes.masks)
 
 
 class Machine(Struct, frozen=True):
@@ -235,7 +245,7 @@ class _Planner:
         return slot.weights - (0 if experts else slot.experts) + slot.cells.of(tokens)
 
     def _buffers(self, tokens: int) -> int:
-        return self._sizes.buffers + SequenceBytes(1).mask(min(tokens, self._sizes.trained_context))
+        return self._sizes.buffers + self._sizes.mask(tokens)
 
 
 def weights_of(sizes: ModelSizes, placement: Placement) -> tuple[list[int], int]:
@@ -247,8 +257,7 @@ def weights_of(sizes: ModelSizes, placement: Placement) -> tuple[list[int], int]
     for count in placement.slots:
         on_devices.append(sum(placed[first : first + count]))
         first += count
-    total = sizes.embedding + sum(slot.weights for slot in sizes.slots)
-    return on_devices, total - sum(on_devices)
+    return on_devices, sizes.weights - sum(on_devices)
 
 
 def device_bytes(sizes: ModelSizes, placement: Placement, sequences: int, context_tokens: int) -> list[int]:
@@ -257,7 +266,8 @@ def device_bytes(sizes: ModelSizes, placement: Placement, sequences: int, contex
     first, taken = len(sizes.slots) - placement.gpu_layers, []
     for size, count in zip(weights, placement.slots, strict=True):
         cells = SequenceBytes.together(slot.cells for slot in sizes.slots[first : first + count])
-        own = sequences * cells.of(context_tokens) + cells.mask(context_tokens)
+        mask = sizes.mask(context_tokens) if cells.per_token else 0
+        own = sequences * cells.of(context_tokens) + mask
         taken.append(size + own + sizes.buffers if count else 0)
         first += count
     return taken
@@ -266,9 +276,9 @@ def device_bytes(sizes: ModelSizes, placement: Placement, sequences: int, contex
 def cells_room(sizes: ModelSizes, placement: Placement, machine: Machine, host_part: float) -> int:
     """Return the bytes of all sequences for which no device is too small, after the weights were loaded.
 
-    Sequences on the host take a part of its free memory. Each device has a mask as large as that of all of them.
+    Sequences on the host take a part of its free memory. Each device has masks as large as those of all of them.
     """
-    mask = SequenceBytes(1).mask(min(placement.tokens, sizes.trained_context))
+    mask = sizes.mask(placement.tokens)
     first = len(sizes.slots) - placement.gpu_layers
     rooms = [(_share(sizes, slice(first)), machine.host_free * host_part)]
     for count, device in zip(placement.slots, machine.devices, strict=True):

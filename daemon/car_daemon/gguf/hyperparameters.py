@@ -35,6 +35,8 @@ _BOUNDS = {
     "expert_group_used_count": (0, 1024),
 }
 _EPSILONS = ("attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "attention.group_norm_epsilon")
+# Architectures that llama.cpp gives sliding windows without the key.
+_WINDOWED = ("exaone4", "gemma2", "llama4")
 _WITHIN_BLOCKS = ("nextn_predict_layers", "posnet.block_count", "convnext.block_count")
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 
@@ -96,6 +98,10 @@ class Hyperparameters:
         shifted = width * (head + _SHIFTS) if head else 0
         convolved = width * max(0, self.most("shortconv.l_cache") - 1)
         return self.most("block_count") * (scanned + shifted + convolved) * _F32_BYTES
+
+    def masks(self) -> int:
+        """Return the attention masks of a batch: layers with a sliding window have one beside that of the others."""
+        return 2 if self.architecture in _WINDOWED or self.most("attention.sliding_window") else 1
 
     def check(self) -> None:
         """Raise InvalidModel where a size is out of its bounds, or two of them disagree."""

@@ -40,6 +40,7 @@ class Facts:
     warnings: tuple[str, ...]
     layers: tuple[tuple[int, int, int], ...]  # number, bytes of all weights, and of the experts among them
     embedding_bytes: int
+    masks: int  # of attention in one batch
 
 
 def check(path: Path) -> Facts:
@@ -70,6 +71,7 @@ def check(path: Path) -> Facts:
             parts=parts,
             layers=layer_weights(header),
             embedding_bytes=embedding_bytes(header),
+            masks=sizes.masks(),
             warnings=tuple(
                 f"tensor type {type} is unknown to this version ({count} of {len(header.tensors)} tensors)"
                 for type, count in unknown_types(header).items()

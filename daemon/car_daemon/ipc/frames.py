@@ -23,12 +23,16 @@ class LayerBytes(Struct, frozen=True, array_like=True):
 
 
 class HeaderSizes(Struct, frozen=True, array_like=True):
-    """Bytes by a model's header: its layers and after them its output, the table of tokens, the buffers of a batch."""
+    """Bytes by a model's header: its layers and after them its output, the table of tokens, the buffers of a batch.
+
+    `masks` is the number of attention masks that a batch has beside them.
+    """
 
     layers: list[LayerBytes]
     embedding: int
     buffers: int
     trained_context: int
+    masks: int = 1
 
 
 class DeviceMemory(Struct, frozen=True, array_like=True):

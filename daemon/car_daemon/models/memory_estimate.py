@@ -88,13 +88,15 @@ def sizes_of(parts: "Sequence[Facts]", settings: ModelSettings, draft: "Sequence
     drafted = cells_of(draft[:1], settings)
     output = LayerBytes(max(rest, embedding), 0, drafted.per_token, drafted.states)
     buffers = sum(map(batch_bytes, [first, *draft[:1]])) + sum(part.tensor_bytes for part in draft)
-    return HeaderSizes([*layers, output], embedding, buffers, max(1, first.context_length))
+    masks = cells_of([first, *draft[:1]], settings).masks
+    return HeaderSizes([*layers, output], embedding, buffers, max(1, first.context_length), masks)
 
 
 def cells_of(models: "Sequence[Facts]", settings: ModelSettings) -> SequenceBytes:
     """Return the bytes of a sequence of a model, and of the one that drafts for it, in their first files."""
-    each = [SequenceBytes.attending(*first.attention, first.state_bytes, settings.kv_type) for first in models]
-    return SequenceBytes.together(each)
+    return SequenceBytes.together(
+        SequenceBytes.attending(*first.attention, first.state_bytes, settings.kv_type, first.masks) for first in models
+    )
 
 
 def batch_bytes(first: "Facts") -> int:

@@ -175,6 +175,7 @@ def headers(layers: list[tuple[int, int]], kv_heads: tuple[int, ...], **more: An
         warnings=(),
         layers=tuple((number, *sizes) for number, sizes in enumerate(layers)),
         embedding_bytes=facts["embedding"],
+        masks=facts.get("masks", 1),
     )
 
 
@@ -214,7 +215,7 @@ def sliding_headers(draw: st.DrawFn) -> Facts:
     narrow, wide = draw(st.sampled_from([(16, 2), (8, 4), (4, 1)]))
     whole = [(number + 1) % 6 == 0 for number in range(layers)]
     blocks = [(size if each else size * 4 // 5, 0) for each in whole]
-    return headers(blocks, tuple(wide if each else narrow for each in whole), **draw(surroundings()))
+    return headers(blocks, tuple(wide if each else narrow for each in whole), masks=2, **draw(surroundings()))
 
 
 @st.composite
@@ -315,6 +316,19 @@ def test_the_bytes_of_a_plan_are_its_weights_its_sequences_and_a_batchs_buffers_
     cells = 3 * 32 * 2048 * 1024
     batch = sizes.buffers + SequenceBytes(1).mask(1024)
     assert device_bytes(sizes, placement, 3, 1024) == [0, on_devices[1] + cells + batch]
+
+
+def test_the_second_mask_of_layers_with_a_sliding_window_leaves_less_room_for_cells() -> None:
+    one, two = dense(), dense(masks=2)
+    another = 512 * 2 * 131_072
+    whole: dict[str, Any] = {"context_tokens": 131_072, "sequences": 1}
+    found = planned(one, gpu(24), **whole)
+    assert device_bytes(two, found, 1, 131_072) == [device_bytes(one, found, 1, 131_072)[0] + another]
+    # So much memory holds all layers and a sequence with one mask alone.
+    tight = Device("CUDA0", found.device_bytes[0] + reserve_of(gpu(24)), 24 * GIB)
+    assert planned(one, tight, **whole) == found
+    assert planned(two, tight, **whole).gpu_layers < found.gpu_layers
+    assert planned(two, gpu(20)).tokens < planned(one, gpu(20)).tokens
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)

@@ -99,6 +99,7 @@ def test_the_facts_of_the_built_in_model() -> None:
         warnings=(),
         layers=tuple((number, 227_328, 0) for number in range(4)),
         embedding_bytes=1024 * 128 // 32 * 34,
+        masks=1,
     )
 
 

@@ -7,7 +7,7 @@ from car_daemon.guide import PATH
 from car_daemon.ipc.frames import LayerBytes
 from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.settings import ModelSettings
-from tests.daemon.gguf.files import U32, model, numbers
+from tests.daemon.gguf.files import U32, model, numbers, text, u32
 
 LAYER = 227_328
 TABLE = 139_264
@@ -35,3 +35,12 @@ def test_each_device_keeps_room_for_a_draft_model_and_the_output_for_its_cells()
     assert both.buffers == 2 * alone.buffers + facts.tensor_bytes
     assert both.layers[-1].cells == sum(layer.cells for layer in alone.layers)
     assert both.layers[:-1] == alone.layers[:-1]
+
+
+def test_layers_with_a_sliding_window_bring_a_mask_of_their_own_and_so_does_a_draft_model(tmp_path: Path) -> None:
+    path = model(llama__attention__sliding_window=u32(128)).write(tmp_path / "m.gguf")
+    windows, facts, settings = check(path), check(PATH), ModelSettings(path)
+    assert [sizes_of([each], settings).masks for each in (facts, windows)] == [1, 2]
+    assert sizes_of([windows], settings, [facts]).masks == 3
+    without_key = model(general__architecture=text("gemma2")).write(tmp_path / "g.gguf")
+    assert check(without_key).masks == 2

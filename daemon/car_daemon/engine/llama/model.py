@@ -144,6 +144,11 @@ class LlamaModel:
         return bool(binding.llama_model_is_recurrent(self.handle) or binding.llama_model_is_hybrid(self.handle))
 
     @cached_property
+    def masks(self) -> int:
+        """Attention masks of a batch: layers with a sliding window have one of their own."""
+        return 2 if binding.llama_model_n_swa(self.handle) else 1
+
+    @cached_property
     def ranks(self) -> bool:
         """True if it scores a query and a document, by its metadata."""
         return self.metadata.own("pooling_type") == str(binding.LLAMA_POOLING_TYPE_RANK)
@@ -161,7 +166,7 @@ class LlamaModel:
         value = self.metadata.own_integer("attention.value_length", width)
         kv_heads = int(binding.llama_model_n_head_kv(self.handle))
         layers = int(binding.llama_model_n_layer(self.handle))
-        return SequenceBytes.attending([kv_heads] * layers, key, value, kv_type=self.kv_type)
+        return SequenceBytes.attending([kv_heads] * layers, key, value, kv_type=self.kv_type, masks=self.masks)
 
     def close(self) -> None:
         """Free the weights; contexts have to be free already."""

@@ -25,4 +25,4 @@ def sequence_bytes(model: LlamaModel, threads: int) -> SequenceBytes:
                 raise RuntimeError(f"llama_decode returned {code} where memory is measured")
             sizes.append(context.saved_size(0))
     per_token = (sizes[1] - sizes[0]) // _STEP
-    return SequenceBytes(per_token, sizes[0] - _STEP * per_token)
+    return SequenceBytes(per_token, sizes[0] - _STEP * per_token, model.masks)

@@ -12,6 +12,7 @@ from tests.daemon.engine.llama.conftest import loaded
 from tools.random_models.by_layer import KV_HEADS, generate_by_layer
 from tools.random_models.recurrent import INNER, KERNEL, STATE, generate_recurrent
 from tools.random_models.shape import TINY
+from tools.random_models.sliding import generate_sliding
 
 _FLOAT_BYTES = 4
 # Positions, lengths and types beside the cells.
@@ -48,3 +49,9 @@ def test_states_of_a_recurrent_model_are_measured(tmp_path: Path) -> None:
     assert need.per_token == 0
     assert 0 <= need.states - states < _HEADERS
     assert need.of(4096) == need.states
+
+
+def test_layers_with_a_sliding_window_have_a_mask_of_their_own_by_the_header_and_once_loaded(tmp_path: Path) -> None:
+    generate_sliding(tmp_path / "m.gguf")
+    with loaded(tmp_path / "m.gguf") as sliding:
+        assert sequence_bytes(sliding, threads=1).masks == check(tmp_path / "m.gguf").masks == 2
