@@ -72,8 +72,8 @@ class StepPlanner:
             return Step([], chunks, adapters)
         current.waited = 0.0
         batches = self._packer.pack(mine.decoding, table)
-        # Straight after prompts answers have waited already, and a decode with guesses takes longer.
-        for batch in batches if decoded is not None else ():
+        # After prompts, or a pause in their place, answers have waited already: decodes with guesses take longer.
+        for batch in batches if decoded is not None and not mine.prefilling else ():
             if batch.sequences[0].lookup is not None:
                 self._guesser.plan(batch, table.context_tokens)
         if batches:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 
-from car_daemon.engine.batching.costs import PrefillTime, StepCosts
+from car_daemon.engine.batching.costs import CHUNKS, PrefillTime, StepCosts
 from car_daemon.engine.batching.packing import WORTH_IT
 from car_daemon.engine.batching.sequence import Sequence, mean_cells
 from car_daemon.engine.batching.table import Demand, SequenceTable
@@ -41,6 +41,7 @@ class Round:
     waited: float = 0.0  # Seconds that requests with a first token have waited for prompts of others.
     halved: int = 0  # Age of the youngest prompt of the last burst that was cut in half.
     decodes: int = 0
+    passed: int = -1  # The last decode after which prompts had no turn, because a pause had taken it.
     long: dict[int, int] = field(default_factory=dict)  # Prompts of several steps by age, with their last decode.
 
     def next_lead(self, waiting: list[Sequence]) -> Sequence:
@@ -95,6 +96,8 @@ class PrefillPlanner:
             alone = len(waiting) == 1 and lead.images.at(lead.cells) is None and lead.grid is None
             return [Chunk(lead, 1)] if alone and tokens * cost(1) < WORTH_IT * cost(tokens) else chunks
         if decoded is not None:
+            if self._passes(waiting, current, decoded):
+                return []
             lead = current.next_lead(waiting)
             if lead.order in current.long or self._length(lead, self._time(decoded, 1)) < lead.stretch:
                 current.long[lead.order] = current.decodes
@@ -104,6 +107,15 @@ class PrefillPlanner:
         if all(sequence.remaining >= 0 for sequence in demand.decoding):
             return self._opening(table, waiting, current)
         return []
+
+    def _passes(self, waiting: list[Sequence], current: Round, decoded: float) -> bool:
+        """Return whether answers go on before prompts, because a pause took the turn of these; never twice in a row."""
+        smallest = min(self._costs.prefill.estimate(CHUNKS[0], sequence.cells) for sequence in waiting)
+        turn = max(smallest, self._time(decoded, current.queue(waiting)).seconds)
+        if current.paused <= turn or current.decodes == current.passed + 1:
+            return False
+        current.passed = current.decodes
+        return True
 
     def _opening(self, table: SequenceTable, waiting: list[Sequence], current: Round) -> list[Chunk]:
         """Return one more batch before requests with a first token continue, if it brings another first token."""
@@ -159,10 +171,15 @@ class PrefillPlanner:
             return shares and sequence in waiting and sequence.stretch >= length
 
         # Neighbours of the lead that can prefill as many tokens: first above it, then below.
-        above = takewhile(fits, table.sequences[lead.number + 1 :])
-        below = takewhile(fits, reversed(table.sequences[: lead.number]))
+        sides = [
+            list(takewhile(fits, table.sequences[lead.number + 1 :])),
+            list(takewhile(fits, reversed(table.sequences[: lead.number]))),
+        ]
+        if most < len(waiting):
+            # The shorter side first, so that the other part of a burst are neighbours too.
+            sides.sort(key=len)
         group = [lead]
-        for sequence in islice(chain(above, below), most - 1):
+        for sequence in islice(chain(*sides), most - 1):
             longer = [*group, sequence]
             if len(longer) * length > self._batch_tokens or self._batch_seconds(longer, length) > time.seconds:
                 break

@@ -38,6 +38,21 @@ def test_prompts_that_come_together_are_read_in_two_parts_before_the_first_decod
     assert [done(planner, table) for _ in range(len(batches) + 1)] == [*batches, []]
 
 
+@pytest.mark.parametrize(
+    ("oldest", "batches"),
+    [
+        (1, [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        (3, [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        (5, [[4, 5, 6, 7], [0, 1, 2, 3]]),
+        (6, [[4, 5, 6, 7], [0, 1, 2, 3]]),
+    ],
+)
+def test_both_parts_are_neighbours_whichever_prompt_is_the_oldest(oldest: int, batches: list[list[int]]) -> None:
+    planner, table = planner_of(costs_of(prefill=0.0005)), table_of(*[8] * 8)
+    table.sequences[oldest].order = 0
+    assert [done(planner, table) for _ in range(3)] == [*batches, []]
+
+
 def test_prompts_that_come_while_the_first_is_read_are_read_before_it_goes_on() -> None:
     planner, table = planner_of(costs_of(prefill=0.0005)), table_of(8, *[None] * 7)
     assert done(planner, table) == [0]

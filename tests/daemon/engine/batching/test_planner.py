@@ -78,11 +78,25 @@ def test_beside_a_decoder_a_prompt_gets_the_rest_of_the_step() -> None:
 def test_time_that_passed_since_the_decode_is_no_more_there_for_a_prompt() -> None:
     planner, table = planner_of(costs_of(prefill=0.0001)), table_of(0, 4000)
     lengths = []
-    for paused in (0.0, 0.010, 0.020, 0.030, 10.0):
+    for paused in (0.0, 0.010, 0.020, 0.030, 0.040):
         assert planner.plan(table, now=0.0).decode
         ((_, length),) = chunks(planner.plan(table, now=0.0, paused=paused))
         lengths.append(length)
     assert lengths == [384, 256, 192, 96, 16]
+
+
+def test_answers_go_on_before_a_prompt_where_a_pause_took_its_turn_but_not_twice_in_a_row() -> None:
+    planner, table = planner_of(), table_of(0, 4000)
+    assert planner.plan(table, now=0.0).decode
+    steps = [planner.plan(table, now=0.0, paused=0.041) for _ in range(6)]
+    assert [bool(step.decode) for step in steps] == [True, False, True, True, False, True]
+
+
+def test_a_pause_shorter_than_the_smallest_chunk_takes_no_turn_of_a_prompt() -> None:
+    # The decode leaves nothing of the target, and a chunk of 16 takes 16 ms.
+    planner, table = planner_of(costs_of({1: 0.0499, 8: 0.060})), table_of(0, 4000)
+    assert planner.plan(table, now=0.0).decode
+    assert chunks(planner.plan(table, now=0.0, paused=0.015)) == [(1, 16)]
 
 
 def test_beside_slow_decoders_a_prompt_gets_as_long_as_they_take() -> None:

@@ -155,6 +155,15 @@ def test_the_first_decode_after_a_prompt_guesses_nothing_and_the_next_one_does()
     assert guessed == [0, 0, 15]
 
 
+def test_a_decode_after_a_pause_that_took_the_turn_of_a_prompt_guesses_nothing() -> None:
+    table = table_of(0, 100)
+    costs = StepCosts({1: 0.010, 64: 0.016}, {1: 0.001, 512: 0.100})
+    planner = StepPlanner(costs, 512, step_target=0.050, idle_target=0.2, pads=True)
+    assert planner.plan(table, now=0.0).decode
+    table.sequences[0].lookup = PromptLookup(PROMPT * 9)
+    assert [batch.guessed for batch in planner.plan(table, now=0.0, paused=1.0).decode] == [0]
+
+
 def test_guesses_that_fail_are_given_up_and_tried_again_later_and_later() -> None:
     lookup = PromptLookup(PROMPT * 8)
     pauses = []
