@@ -107,8 +107,12 @@ class CellMover:
 
     def save_if_fits(self, sequence: Sequence) -> None:
         """Copy the cells of a sequence to host memory, if they can be continued there and fit."""
-        if self._reach.continues_saved(sequence, sequence.cells) and self.fits(sequence):
+        if self.can_save(sequence):
             self.save(sequence)
+
+    def can_save(self, sequence: Sequence) -> bool:
+        """Return whether the cells of a sequence can be continued from host memory, and fit there."""
+        return self._reach.continues_saved(sequence, sequence.cells) and self.fits(sequence)
 
     def fits(self, sequence: Sequence) -> bool:
         """Return whether host memory has room for the cells of a sequence."""

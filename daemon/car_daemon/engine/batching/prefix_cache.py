@@ -45,7 +45,7 @@ class PrefixCache:
         self.stored = StoredCells(store, self._cells, costs, context.attends_from)
         self.storing = Storing(context, table, saved, self._cells, costs, self.stored, store)
         self._copies = Copies(saved, self.stored, costs)
-        self._worth = Worth(table, self._copies, costs, expected)
+        self._worth = Worth(table, self._copies, costs, expected, self._cells)
         self._starts = Starts(table, self._copies, costs, self._reach, self._worth)
         self.resident: list[int] = []  # waiting requests that would go on in idle sequences, when a request ended last
 

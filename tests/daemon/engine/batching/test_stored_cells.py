@@ -295,7 +295,7 @@ def worth_of(table: SequenceTable, disk: Disk, read_s: float) -> Worth:
     context, saved = FakeContext(2, CONTEXT), SavedCells(0, no_window)
     mover = CellMover(context, saved, Reach(context), costs)
     copies = Copies(saved, StoredCells(FakeStore(disk), mover, costs, no_window), costs)
-    return Worth(table, copies, costs, Expected())
+    return Worth(table, copies, costs, Expected(), mover)
 
 
 def no_window(_: int) -> int:

@@ -137,3 +137,18 @@ def test_a_request_whose_cells_are_saved_as_well_is_not_named() -> None:
     expect(engine, 51, continued(2))
     ask(engine, 3, [*conversation(1), 3])
     assert engine.resident == []
+
+
+@pytest.mark.parametrize(("move_s", "named"), [(0.0, []), (1.0, [[50]])])
+def test_a_request_whose_cells_would_be_saved_and_restored_for_less_than_it_computes_is_not_named(
+    move_s: float, named: list[list[int]]
+) -> None:
+    context = FakeContext(1, 512, batch_tokens=64)
+    context.cell_s = {"save": move_s, "restore": move_s}
+    engine = FakeEngine(context, saved_bytes=100_000)
+    ask(engine, 1, conversation(1))
+    ask(engine, 2, conversation(2))
+    ask(engine, 3, [*conversation(1), 3])
+    expect(engine, 50, continued(4))
+    ask(engine, 4, conversation(4))
+    assert engine.resident == named

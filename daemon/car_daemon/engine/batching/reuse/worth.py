@@ -1,5 +1,6 @@
 """The worth of the cells of idle sequences: the seconds that later requests lose without them."""
 
+from car_daemon.engine.batching.cells import CellMover
 from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.reuse.copies import Copies
 from car_daemon.engine.batching.reuse.expected import Expected
@@ -16,11 +17,14 @@ _LIKELY = 0.5
 class Worth:
     """Values idle sequences: by waiting requests that begin like them, and by the time since their last use."""
 
-    def __init__(self, table: SequenceTable, copies: Copies, costs: MoveCosts, expected: Expected) -> None:
+    def __init__(
+        self, table: SequenceTable, copies: Copies, costs: MoveCosts, expected: Expected, cells: CellMover
+    ) -> None:
         self._table = table
         self._copies = copies
         self._costs = costs
         self._expected = expected
+        self._cells = cells
 
     def awaited(self, idle: list[Sequence]) -> dict[int, float]:
         """Return the seconds that waiting requests are spared by each idle sequence alone, by its number."""
@@ -33,14 +37,21 @@ class Worth:
         return spared
 
     def resident(self, idle: list[Sequence]) -> list[int]:
-        """Return the waiting requests of which an idle sequence spares more than it leaves to compute."""
+        """Return the waiting requests that lose more without an idle sequence than it leaves them to compute."""
         return [key for key, prompt in self._expected.prompts if self._spares_most(prompt, idle)]
 
     def _spares_most(self, prompt: Prefix, idle: list[Sequence]) -> bool:
-        _, tokens, otherwise = self._longest(prompt, idle)
-        costs, end = self._costs, len(prompt) + 1
+        number, tokens, otherwise = self._longest(prompt, idle)
+        costs, left = self._costs, self._costs.compute(tokens, len(prompt) + 1)
         spared = costs.restore(otherwise) + costs.compute(otherwise, tokens)
-        return min([spared, *self._read(prompt.cut(tokens))]) > costs.compute(tokens, end)
+        if min([spared, *self._read(prompt.cut(tokens))]) <= left:
+            return False
+        sequence = self._table.sequences[number]
+        return self._moved(sequence) > left or not self._cells.can_save(sequence)
+
+    def _moved(self, sequence: Sequence) -> float:
+        """Return the seconds to save the cells of a sequence and to restore them."""
+        return self._costs.save(sequence.cells) + self._costs.restore(sequence.cells)
 
     def _longest(self, prompt: Prefix, idle: list[Sequence]) -> tuple[int, int, int]:
         """Return the idle sequence with most cells of a prompt, their number, and how many there are elsewhere."""
@@ -64,7 +75,7 @@ class Worth:
         """Return the seconds that emptying an idle sequence probably costs; its first `kept` tokens stay in use."""
         if sequence.prefix is None or sequence.cells <= kept or self._replaced(sequence, kept, spared):
             return 0.0
-        moved = self._costs.save(sequence.cells) + self._costs.restore(sequence.cells)
+        moved = self._moved(sequence)
         if spared:
             return min(spared, moved)
         return self.likely(sequence) * min(self._regained(sequence, sequence.prefix, kept), moved)
@@ -73,9 +84,9 @@ class Worth:
         """Return whether it costs less to save cells now, and probably restore them, than probably to compute them."""
         if sequence.prefix is None or self._replaced(sequence, kept, spared):
             return False
-        costs, cells = self._costs, sequence.cells
         if spared:
-            return costs.save(cells) + costs.restore(cells) < spared
+            return self._moved(sequence) < spared
+        costs, cells = self._costs, sequence.cells
         likely = self.likely(sequence)
         regained = self._regained(sequence, sequence.prefix, kept)
         return costs.save(cells) + likely * costs.restore(cells) < likely * regained
