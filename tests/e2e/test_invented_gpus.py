@@ -20,6 +20,7 @@ GIB = 1 << 30
 # What entries of one file state, by their names.
 STATED = {
     "layers": "gpu_layers = 2",
+    "first": 'device = "gpu0"',
     "second": 'device = "gpu1"\nkv_type = "q4_0"',
     "twice": 'device = "gpu0"\nreplicas = 2',
     "missing": 'device = "gpu2"',
@@ -192,6 +193,11 @@ def test_a_model_without_a_stated_device_for_which_a_gpu_has_no_room_is_on_the_c
         assert (model(client, "b")["device"], device(client, "b")["layers"]) == ("cpu", 0)
         assert client.reason("infer", short("b", device="gpu")) == "model_unavailable"
         assert model(client, "a")["device"] == "gpu"
+        # An entry that names the GPU gets no answers from the CPU in its place.
+        assert client.reason("models/load", {"model": "first"}) == "model_unavailable"
+        (why,) = [each["reason"] for each in client.result("models/list")["models"] if each["name"] == "first"]
+        assert "(0 on CUDA0)" in why
+        assert why in doctor(daemon)
 
 
 def test_a_model_that_a_gpu_has_no_room_for_drives_the_least_recently_used_idle_one_out(

@@ -109,23 +109,24 @@ def plan(
     context_tokens: int | None = None,
     sequences: int | None = None,
     slots: int | None = None,
+    least_slots: int = 0,
 ) -> Placement | NoRoom:
     """Decide the slots of each device: as many as fit with one sequence, whole layers before experts on the host.
 
     The layers that stay decide how many tokens fit; more memory gives more layers, or as many and more tokens. A device
     that holds all of it, with as many tokens as a plan needs, holds it alone; several hold slots in proportion to what
-    is free. `slots` fixes the number of slots, `context_tokens` the least sequence, and with it `sequences` the tokens
-    that are needed.
+    is free. `slots` fixes the number of slots, and `least_slots` bounds it; `context_tokens` fixes the least sequence,
+    and with it `sequences` the tokens that are needed.
     """
-    planner = _Planner(sizes, machine)
+    planner, counts = _Planner(sizes, machine), _counts(sizes, slots, least_slots)
     least = context_tokens or min(sizes.trained_context, LEAST_CONTEXT)
     most = _most_tokens(sizes, context_tokens, sequences or _MOST_SEQUENCES, least)
     if (alone := planner.alone(slots, most)) is not None:
         return alone
-    for count, host_experts in planner.choices(slots):
+    for count, host_experts in planner.choices(counts):
         if planner.fit(count, host_experts, least) is not None:
             return planner.evened(planner.fullest(count, host_experts, least, most))
-    return planner.no_room(least, slots)
+    return planner.no_room(least, counts)
 
 
 def _most_tokens(sizes: ModelSizes, context_tokens: int | None, sequences: int, least: int) -> int:
@@ -133,6 +134,12 @@ def _most_tokens(sizes: ModelSizes, context_tokens: int | None, sequences: int, 
     trained = sizes.trained_context
     most = context_tokens * sequences if context_tokens else max(trained, _MOST_SEQUENCES * min(trained, _SHORTER))
     return least + (most - least) // _CELLS * _CELLS
+
+
+def _counts(sizes: ModelSizes, slots: int | None, least: int) -> Sequence[int]:
+    """Return the numbers of slots that devices may hold, the best first."""
+    total = len(sizes.slots)
+    return range(total, min(total, least) - 1, -1) if slots is None else (min(slots, total),)
 
 
 class _Planner:
@@ -154,18 +161,14 @@ class _Planner:
         only = [room if number == widest else 0 for number, room in enumerate(rooms)]
         return _Planner(self._sizes, self._machine, only).fit(count, 0, tokens)
 
-    def choices(self, slots: int | None) -> Iterator[tuple[int, int]]:
+    def choices(self, counts: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Yield numbers of slots on devices with numbers of layers whose experts stay, the best first."""
-        total = len(self._sizes.slots)
         if not self._machine.devices:
             yield 0, 0
             return
         experts = len(self._expert_layers)
-        if slots is not None:
-            yield from ((min(slots, total), host_experts) for host_experts in range(experts + 1))
-            return
-        yield from ((total, host_experts) for host_experts in range(experts + 1))
-        yield from ((count, experts) for count in range(total - 1, -1, -1))
+        yield from ((counts[0], host_experts) for host_experts in range(experts + 1))
+        yield from ((count, experts) for count in counts[1:])
 
     def fit(self, count: int, host_experts: int, tokens: int) -> Placement | None:
         """Fill the devices in their order with the last slots; None where these or the rest do not fit."""
@@ -229,16 +232,23 @@ class _Planner:
                 high, found = middle, within
         return found
 
-    def no_room(self, least: int, slots: int | None) -> NoRoom:
+    def no_room(self, least: int, counts: Sequence[int]) -> NoRoom:
         """Return the figures of a refusal: by how much the nearest plan misses what is free."""
         own = sum(room for room, device in zip(self._room, self._machine.devices, strict=True) if not device.shared)
         free = self._machine.host_free + own
-        missing = []
-        for count, host_experts in self.choices(slots):
-            _, taken, lacking = self._filled(count, host_experts, least)
-            used = [each + self._buffers(least) if each else 0 for each in taken]
-            missing.append(lacking + self._over(self._on_host(count, host_experts, least), used))
-        return NoRoom(free + min(missing), free)
+        missing = min(self._missing(count, host_experts, least) for count, host_experts in self.choices(counts))
+        return NoRoom(free + missing, free)
+
+    def _missing(self, count: int, host_experts: int, tokens: int) -> int:
+        """Return the bytes that a plan needs beyond the last device's room, and beyond what the host has free."""
+        _, taken, lacking = self._filled(count, host_experts, tokens)
+        if lacking:
+            taken[-1] += lacking
+        used = [each + self._buffers(tokens) if each else 0 for each in taken]
+        beyond = used[-1] - self._room[-1] if lacking else 0
+        over = self._over(self._on_host(count, host_experts, tokens), used)
+        # Memory that the last device shares with the host is missing once.
+        return max(beyond, over) if lacking and self._machine.devices[-1].shared else beyond + over
 
     def _size(self, number: int, tokens: int, *, experts: bool = True) -> int:
         slot = self._sizes.slots[number]

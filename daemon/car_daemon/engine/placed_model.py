@@ -25,6 +25,9 @@ from car_daemon.host.memory import read_memory
 from car_daemon.ipc.frames import DeviceMemory, DeviceUse, FromEngine, Load, Warned
 
 _MIB = 1 << 20
+_REMEDY = "set a smaller context_tokens or kv_type, or fewer gpu_layers"
+# Where the entry names a GPU, on which no layer finds room.
+_FREE_IT = ', end what else is on the GPU, or set device = "auto", by which the CPU has what a GPU does not hold'
 
 T = TypeVar("T")
 
@@ -88,7 +91,10 @@ class PlacedModel(Generic[T]):
         return made
 
     def _again(self, first: int, part: float, error: ModelError) -> T:
-        self.placement = self._plan(part)
+        try:
+            self.placement = self._plan(part)
+        except ModelError as another:
+            raise ModelError(f"{error}; with {part:.0%} of what is free on GPUs, {another}") from None
         layers = 0 if self.placement is None else self.placement.gpu_layers
         self._send(Warned("load.retried", {"layers": first, "tried_next": layers, "part": part, "why": str(error)}))
         try:
@@ -167,11 +173,18 @@ class PlacedModel(Generic[T]):
         self._part = part / load.sharing
         devices = tuple(structs.replace(each, free=int(each.free * self._part)) for each in self._before)
         slots = load.gpu_layers if load.gpu_layers >= 0 else None
-        wanted = {"context_tokens": load.context_tokens, "sequences": load.sequences, "slots": slots}
-        found = plan(self.sizes, Machine(self._host_room(), devices), **wanted)
+        found = plan(
+            self.sizes,
+            Machine(self._host_room(), devices),
+            context_tokens=load.context_tokens,
+            sequences=load.sequences,
+            slots=slots,
+            # Because answers of a model that is stated to be on a GPU would come from the CPU.
+            least_slots=1 if load.stated else 0,
+        )
         if isinstance(found, NoRoom):
             lacking, free = -(-(found.needed - found.free) // _MIB), found.free // _MIB
             on = ", ".join(f"{max(0, each.free - reserve_of(each)) // _MIB} on {each.name}" for each in devices)
-            remedy = "set a smaller context_tokens or kv_type, or fewer gpu_layers"
+            remedy = _REMEDY + (_FREE_IT if load.stated and slots is None else "")
             raise ModelError(f"the model lacks {lacking} MiB beside the {free} MiB that are free ({on}): {remedy}")
         return found

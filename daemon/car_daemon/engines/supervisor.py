@@ -262,6 +262,7 @@ def load_of(
         curves=str(settings.curves) if settings.curves else None,
         threads=settings.threads,
         device=replica.device,
+        stated=not settings.auto,
         gpu_layers=settings.layers_on(replica.device),
         sharing=_sharing(entry, replica),
         sizes=sizes_of(facts, settings, draft) if facts and settings.layers_on(replica.device) else None,

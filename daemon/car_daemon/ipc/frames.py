@@ -87,6 +87,7 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     gpu_layers: int
     packed: bool = True
     device: str = "cpu"
+    stated: bool = False  # by the configuration: no load on a GPU leaves all of its layers on the host
     kv_type: KvType = "f16"
     sizes: HeaderSizes | None = None  # for the plan of a model on GPUs
     sharing: int = 1  # replicas that plan with the same devices, each with as large a part of them

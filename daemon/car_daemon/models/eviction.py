@@ -74,10 +74,13 @@ class Eviction:
     async def make_room(self, entry: ModelEntry) -> bool:
         """Unload others until the model fits; return False where that is impossible or it is not awaited any more.
 
-        The default model waits for no others, and is loaded whether it fits or not.
+        The default model waits for no others, and is loaded whether it fits or not. Others wait for a load onto GPUs
+        where they fit only if enough of it is there.
         """
         if entry.estimate is None:
             return True
+        if not entry.default and not await self._is_certain(entry):
+            return False
         give_way_at = self._clock() + self._give_way_s
         room = await self._budget.room_for(entry)
         while True:
@@ -97,10 +100,25 @@ class Eviction:
                     await self._evict(self._choose(room, _may_go) or [], entry)
             else:
                 await self._evict(chosen, entry)
-            if not entry.default and not self._is_awaited(entry):
-                log.debug("model.not_awaited", **figures)
-                entry.become("unloaded")
+            if not entry.default and self._abandoned(entry):
                 return False
+
+    async def _is_certain(self, entry: ModelEntry) -> bool:
+        """Return once loads onto GPUs decide nothing about the room for a model; False where it is not awaited then."""
+        certain = self._budget.is_certain_for
+        if certain(entry):
+            return True
+        log.debug("model.waits", model=entry.name, why="a load onto GPUs may leave too little on the host")
+        await self._waiters.until(lambda: certain(entry) or not self._is_awaited(entry))
+        return not self._abandoned(entry)
+
+    def _abandoned(self, entry: ModelEntry) -> bool:
+        """Return whether nothing awaits a model any more, which then is not loaded."""
+        if self._is_awaited(entry):
+            return False
+        log.debug("model.not_awaited", model=entry.name)
+        entry.become("unloaded")
+        return True
 
     def _choose(self, room: Room, may_go: Callable[[ModelEntry], bool]) -> list[ModelEntry] | None:
         entries = {entry.name: entry for entry in self._budget.residents}

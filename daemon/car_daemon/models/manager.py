@@ -9,7 +9,7 @@ from car_daemon.host.event_log import log
 from car_daemon.models.condition_waiters import ConditionWaiters
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.eviction import GIVE_WAY_S, Eviction, Requests
-from car_daemon.models.memory_budget import MemoryBudget
+from car_daemon.models.memory_budget import MemoryBudget, takes_devices
 from car_daemon.models.memory_estimate import MemoryEstimate
 from car_daemon.models.replica import Supervisors
 from car_daemon.models.settings import ModelSettings
@@ -143,7 +143,7 @@ class ModelManager:
                 return
             async with self._device_turn:
                 await self._start(entry)
-                await self._waiters.until(lambda: not _takes_devices(entry))
+                await self._waiters.until(lambda: not takes_devices(entry))
         except Exception as error:  # noqa: BLE001 - a model must not be `loading` for ever
             log.error("model.failed", model=entry.name, error=type(error).__name__)
             entry.become("failed", reason=_FAULT)
@@ -187,8 +187,3 @@ class ModelManager:
         entry.become("unloaded")
         if self._is_awaited(entry):
             self.load(entry)
-
-
-def _takes_devices(entry: ModelEntry) -> bool:
-    """Return whether a replica is being loaded onto a GPU."""
-    return any(replica.state == "loading" and replica.device != CPU for replica in entry.replicas)

@@ -44,7 +44,8 @@ class MemoryBudget:
         replicas = len(entry.configured.places)
         entry.budget_bytes = None
         # Because engines that load at the same time would each find the same memory free.
-        if entry.estimate is not None and (self.budget_bytes is not None or replicas > 1):
+        together = replicas > 1 or self._loading_bytes > 0
+        if entry.estimate is not None and (self.budget_bytes is not None or together):
             entry.budget_bytes = max(0, self.free() - entry.estimate.total_with(0)) // replicas
         self._residents[entry.name] = entry
 
@@ -58,15 +59,16 @@ class MemoryBudget:
 
     def free(self) -> int:
         """Return the bytes that one more model may use."""
-        loading = sum(
-            memory_of(entry)
-            for entry in self.residents
-            if entry.replicas.ready is None or any(replica.state == "loading" for replica in entry.replicas)
-        )
-        free = self._read_memory().available - loading
+        free = self._read_memory().available - self._loading_bytes
         if self.budget_bytes is not None:
             free = min(free, self.budget_bytes - sum(memory_of(entry) for entry in self.residents))
         return max(0, free)
+
+    def is_certain_for(self, entry: ModelEntry) -> bool:
+        """Return whether a model's needs are free, or not, however much loads onto GPUs leave on the host."""
+        unplanned = sum(map(_unplanned, self.residents))
+        needed = 0 if entry.estimate is None else entry.estimate.total
+        return not self.free() - unplanned < needed <= self.free()
 
     async def room_for(self, entry: ModelEntry) -> "Room":
         """Return the room for a model, on devices as well where it depends on what others that may go hold of them.
@@ -79,6 +81,15 @@ class MemoryBudget:
         shared = any(taken_of(each) for each in self.residents if not each.pinned)
         short = self.free() < entry.estimate.total + demand.weights
         return Room(self, entry, demand, await self._find_devices() if shared or short else ())
+
+    @property
+    def _loading_bytes(self) -> int:
+        """Bytes of the models with engines that have not taken all of theirs yet."""
+        return sum(
+            memory_of(entry)
+            for entry in self.residents
+            if entry.replicas.ready is None or any(replica.state == "loading" for replica in entry.replicas)
+        )
 
 
 class Room:
@@ -110,9 +121,9 @@ class Room:
         return free >= self.needed and as_good(self._standings(gone), self._wanted)
 
     @property
-    def host_weights(self) -> int:
-        """Bytes of weights that a plan would leave on the host now; 0 where no device was read."""
-        return 0 if self._demand is None else host_weights(self._demand, self._machine(()))
+    def host_weights(self) -> int | None:
+        """Bytes of weights that a plan would leave on the host now; None where no device was read."""
+        return None if self._demand is None else host_weights(self._demand, self._machine(()))
 
     def _standings(self, gone: Collection[ModelEntry]) -> list[Standing]:
         return [] if self._demand is None else standings(self._demand, self._machine(gone))
@@ -154,12 +165,26 @@ def memory_of(entry: ModelEntry) -> int:
     if entry.estimate is None or entry.settings.placed:
         return 0
     ready = [replica.ready for replica in entry.replicas if replica.ready is not None]
-    host_weights = sum(each.host_weights for each in ready) if ready else entry.estimate.host_weights
+    planned = 0 if len(ready) == len(list(entry.replicas)) else entry.estimate.host_weights or 0
+    host_weights = max(planned, sum(each.host_weights for each in ready))
     on_host = [replica.ready for replica in entry.replicas if replica.device == CPU]
     allocated = [each.kv_bytes + each.mask_bytes for each in on_host if each is not None]
     if len(allocated) < len(on_host) or not on_host:
         return entry.estimate.total + host_weights
     return entry.estimate.total_with(sum(allocated)) + host_weights
+
+
+def takes_devices(entry: ModelEntry) -> bool:
+    """Return whether a replica is being loaded onto a GPU."""
+    return any(replica.state == "loading" and replica.device != CPU for replica in entry.replicas)
+
+
+def _unplanned(entry: ModelEntry) -> int:
+    """Return the bytes of weights that a load onto GPUs leaves there or on the host, as its engine decides."""
+    demand = demand_of(entry)
+    if demand is None or entry.estimate is None or entry.estimate.host_weights is not None or not takes_devices(entry):
+        return 0
+    return demand.weights
 
 
 class Resident(Struct, frozen=True):

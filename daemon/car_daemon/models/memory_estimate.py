@@ -27,14 +27,14 @@ class MemoryEstimate(Struct, frozen=True):
     """Bytes of the weights, of one sequence of each replica with its attention mask, and of everything else.
 
     `sizes` are those of a model with replicas on GPUs, whose layers count nothing here, and `host_weights` the bytes of
-    these layers that were planned to stay on the host.
+    these layers that were planned to stay on the host; None without a plan.
     """
 
     weights: int
     kv: int
     others: int
     sizes: HeaderSizes | None = None
-    host_weights: int = 0
+    host_weights: int | None = None
 
     @property
     def total(self) -> int:

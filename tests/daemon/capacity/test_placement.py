@@ -262,12 +262,19 @@ def machines(draw: st.DrawFn) -> Machine:
     return Machine(host, tuple(devices))
 
 
+def larger(machine: Machine, more: int) -> Machine:
+    """Return a machine with so many bytes more on the host and on its last device."""
+    devices = [structs.replace(each, free=each.free + more) for each in machine.devices[-1:]]
+    return Machine(machine.host_free + more, (*machine.devices[:-1], *devices))
+
+
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(models(), machines())
 def test_no_plan_takes_more_than_is_free_and_each_has_room_for_a_sequence(sizes: ModelSizes, machine: Machine) -> None:
     found = plan(sizes, machine)
     if isinstance(found, NoRoom):
         assert found.needed > found.free >= 0
+        assert isinstance(plan(sizes, larger(machine, found.needed - found.free)), Placement)
         return
     least = min(sizes.trained_context, LEAST_CONTEXT)
     assert least <= found.tokens <= max(least, 8 * sizes.trained_context)
@@ -289,10 +296,10 @@ def test_more_memory_never_gives_less(sizes: ModelSizes, machine: Machine, more_
     devices = list(machine.devices)
     if where < len(devices):
         devices[where] = structs.replace(devices[where], free=devices[where].free + more_gib * GIB)
-        larger = structs.replace(machine, devices=tuple(devices))
+        grown = structs.replace(machine, devices=tuple(devices))
     else:
-        larger = structs.replace(machine, host_free=machine.host_free + more_gib * GIB)
-    after = plan(sizes, larger)
+        grown = structs.replace(machine, host_free=machine.host_free + more_gib * GIB)
+    after = plan(sizes, grown)
     assert isinstance(after, Placement)
     rank = [(each.gpu_layers, -len(each.host_experts), each.tokens) for each in (before, after)]
     assert rank[1] >= rank[0]

@@ -1,5 +1,8 @@
 """Models that share a GPU: those that go for another one, and those that stay because it would not help."""
 
+import asyncio
+
+import pytest
 from msgspec import structs
 
 from car_daemon.host.devices import Device
@@ -175,3 +178,57 @@ async def test_a_load_onto_a_gpu_that_fails_lets_the_next_one_begin() -> None:
         await failing.started.wait()
         world.entries["small"].replicas[0].become("failed", reason="the file cannot be read")
         await world.becomes("large", "ready")
+
+
+async def test_a_model_on_the_host_waits_for_a_load_onto_gpus_that_may_leave_it_no_room() -> None:
+    async with world_of() as world:
+        plug_in(world, 8)
+        put_on_gpu(world, large=7)
+        world.read_memory = lambda: MemoryReading(16 * GIB, 16 * GIB)
+        world.bytes.update(small=8 * GIB, other=10 * GIB)
+        on_gpu = world.supervisors[world.entries["large"]]
+        on_gpu.slow = True
+        world.request("large")
+        await on_gpu.started.wait()
+        # The host holds the small one, and 7 GiB of layers beside it; the other one only where these are on the GPU.
+        await world.served("small")
+        await world.manager.unload(world.entries["small"])
+        world.request("other")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(world.supervisors[world.entries["other"]].started.wait(), 0.1)
+        loaded = structs.replace(READY, device="gpu", host_weights=GIB)
+        world.entries["large"].replicas[0].become("ready", ready=loaded)
+        await world.becomes("other", "ready")
+        assert world.refused == []
+
+
+async def test_a_model_that_waits_for_a_load_onto_gpus_is_not_loaded_once_nothing_awaits_it() -> None:
+    async with world_of() as world:
+        plug_in(world, 8)
+        put_on_gpu(world, large=7)
+        world.read_memory = lambda: MemoryReading(16 * GIB, 16 * GIB)
+        world.bytes["other"] = 10 * GIB
+        on_gpu = world.supervisors[world.entries["large"]]
+        on_gpu.slow = True
+        world.request("large")
+        await on_gpu.started.wait()
+        world.request("other")
+        await world.becomes("other", "loading")
+        world.end("other")
+        await world.becomes("other", "unloaded")
+        assert world.starts("other") == 0
+
+
+async def test_models_that_load_at_the_same_time_have_bounds_on_the_memory_of_their_sequences() -> None:
+    async with world_of() as world:
+        plug_in(world, 8)
+        put_on_gpu(world, large=7)
+        world.read_memory = lambda: MemoryReading(64 * GIB, 32 * GIB)
+        world.bytes["other"] = 10 * GIB
+        on_host = world.supervisors[world.entries["other"]]
+        on_host.slow = True
+        world.request("other")
+        await on_host.started.wait()
+        assert world.entries["other"].budget_bytes is None
+        await world.served("large")
+        assert world.entries["large"].budget_bytes == 22 * GIB
