@@ -8,16 +8,15 @@ from msgspec import structs
 from car_daemon.config.model_paths import NotLocated, expanded
 from car_daemon.config.tables import ClusterTable, ConfigError, ModelTable
 from car_daemon.host.devices import AUTO, CPU, GPU
+from car_daemon.ipc.labels import WORD, LabelExpression
 from car_daemon.models.settings import ModelSettings, Needs
 
 REPLICAS_HERE = 16
 _AUTO_ADDRESS = "auto"
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%]{2,64}\]):(?P<port>[0-9]{1,5})")
 _LARGEST_PORT = 65_535
-# What Ray takes as a label's name, its value, and an expression of values.
-_WORD = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-_LABEL = re.compile(rf"(?:[A-Za-z0-9.-]{{1,253}}/)?{_WORD}")
-_VALUE = re.compile(rf"!?(?:{_WORD}|in\(\s*{_WORD}\s*(?:,\s*{_WORD}\s*)*\))")
+# What Ray takes as a label's name.
+_LABEL = re.compile(rf"(?:[A-Za-z0-9.-]{{1,253}}/)?{WORD}")
 _NODE_ID = "ray.io/node-id"
 # Resources that a key of their own reserves.
 _KEYS = {"CPU": "cpus", "GPU": "gpus", "memory": "memory_bytes", "object_store_memory": "memory_bytes"}
@@ -81,19 +80,23 @@ def _check_needs(table: ModelTable, key: str) -> None:
 def _check_names(needs: Needs, key: str) -> None:
     """Raise ConfigError for labels and resources that Ray refuses, or that the daemon sets itself."""
     for name, value in needs.labels.items():
-        if name == _NODE_ID:
-            why = "the daemon chooses nodes by it: give the node a label of its own by `ray start --labels`"
-        elif not _LABEL.fullmatch(name):
-            why = "is not the name of a label: write letters and digits, with ._- between them"
-        elif not _VALUE.fullmatch(value):
-            why = f"{value[:80]!r} is not a value of a label: write a word, in(a, b), or either after a !"
-        else:
-            continue
-        raise ConfigError(f"{key}.labels: {name[:80]!r}: {why}", f"{key}.labels")
+        try:
+            _check_label(name, value)
+        except ValueError as error:
+            raise ConfigError(f"{key}.labels: {name[:80]!r}: {error}", f"{key}.labels") from error
     for name in needs.resources:
         if name in _KEYS or not name:
             why = f"write needs.{_KEYS[name]}" if name else "name the resource"
             raise ConfigError(f"{key}.resources: {name!r}: {why}", f"{key}.resources")
+
+
+def _check_label(name: str, value: str) -> None:
+    """Raise ValueError for a label that Ray refuses, and for the one that the daemon sets itself."""
+    if name == _NODE_ID:
+        raise ValueError("the daemon chooses nodes by it: give the node a label of its own by `ray start --labels`")
+    if not _LABEL.fullmatch(name):
+        raise ValueError("is not the name of a label: write letters and digits, with ._- between them")
+    LabelExpression.parse(value)
 
 
 def placed_devices(table: ModelTable) -> ModelTable:

@@ -16,6 +16,7 @@ import ray
 from ray._raylet import AuthenticationTokenLoader, GcsClient
 from ray.exceptions import AuthenticationError, RayActorError, RayError
 
+from car_daemon.ipc.labels import LabelExpression
 from car_daemon.ipc.placing import Join, Node, Nodes, Place, Placed, Unplaced, Waiting, decode_from_seat
 from car_daemon.placer.pair import new_pair
 from car_daemon.placer.seat import Seat, SeatOrder, Where
@@ -202,8 +203,7 @@ async def _awaited(reference: Any) -> Any:
 def _selectors(order: Place) -> dict[str, Any]:
     """Return the labels that a node must have, and those that it should have."""
     never = [*order.avoid, *order.apart]
-    # Ray takes the blanks of a list as part of its values: `in(a, b)` would not match b.
-    labels = {name: re.sub(r"\s+", "", value) for name, value in order.labels.items()}
+    labels = {name: str(LabelExpression.parse(value)) for name, value in order.labels.items()}
     anywhere = labels | _nodes("!in", never)
     rather = _nodes("in", order.first) or _nodes("!in", [*never, *order.last] if order.last else [])
     if not rather:

@@ -1,14 +1,11 @@
 """The nodes that could take an engine, and the reason why none does, in words: pure."""
 
-import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
+from car_daemon.ipc.labels import LabelExpression
 from car_daemon.ipc.placing import Place
-
-# A label's value, one of several, or neither of them.
-_LABEL = re.compile(r"(?P<other>!?)(?:in\((?P<list>.*)\)|(?P<one>.*))")
 
 
 class NodeFacts(Struct, frozen=True):
@@ -76,16 +73,9 @@ def _has(node: NodeFacts, needs: Mapping[str, float]) -> bool:
 
 def _labelled(order: Place, nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
     """Return the nodes alive that have all that an order needs, in use or not."""
+    labels = {name: LabelExpression.parse(value) for name, value in order.labels.items()}
     fit = [node for node in nodes if node.alive and _has(node, needs_of(order))]
-    return [node for node in fit if all(_matches(node.labels.get(name), value) for name, value in order.labels.items())]
-
-
-def _matches(label: str | None, value: str) -> bool:
-    """Return whether a node's label has a value, which may be one of Ray's expressions."""
-    found = _LABEL.fullmatch(value)
-    assert found is not None
-    values = [found["one"]] if found["list"] is None else [each.strip() for each in found["list"].split(",")]
-    return (label in values) is not bool(found["other"])
+    return [node for node in fit if all(label.takes(node.labels.get(name)) for name, label in labels.items())]
 
 
 def _most(nodes: Sequence[NodeFacts], needs: Mapping[str, float]) -> dict[str, float]:
