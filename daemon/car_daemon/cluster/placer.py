@@ -1,6 +1,7 @@
 """The daemon's side of placing: orders to the placer process, which is started when first needed, and its answers."""
 
 import asyncio
+import contextlib
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ class Placer:
         self._numbers = count(1)
         self._placing: dict[int, Placement] = {}
         self._starting = asyncio.Lock()
+        self._early: asyncio.Task[None] | None = None  # a start before the first placement
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE))
         self._alone: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._process: ChildProcess | None = None
@@ -48,6 +50,10 @@ class Placer:
 
     def __repr__(self) -> str:
         return f"<Placer {self._process!r}, {len(self._placing)} placements, {self.seats!r}>"
+
+    def connect(self) -> None:
+        """Start the process, because its connection takes seconds, for which the first placement would wait."""
+        self._early = asyncio.create_task(self._connect(), name="placer's start")
 
     async def place(self, order: Place, spread: Spread, waits: Callable[[str], None] = lambda _: None) -> Placed:
         """Return an open seat; raises NoPlace. `close` is called with its number once it is gone."""
@@ -71,6 +77,8 @@ class Placer:
 
     async def stop(self) -> None:
         """End the process."""
+        if self._early is not None:
+            await self._early
         if self._process is not None and self._watch is not None:
             await self._process.stop()
             await self._watch
@@ -112,6 +120,10 @@ class Placer:
         finally:
             del self._placing[order.number]
 
+    async def _connect(self) -> None:
+        with contextlib.suppress(NoPlace):  # which the status has
+            await self._started()
+
     async def _started(self) -> ChildProcess:
         """Return the process, which is started where none runs; raises NoPlace."""
         async with self._starting:
@@ -119,7 +131,9 @@ class Placer:
                 try:
                     self._process = await start_placer(self._command, self._receive)
                 except OSError as error:
-                    raise NoPlace(f"the placer did not start: {error.strerror or type(error).__name__}") from error
+                    apart = Apart(f"the placer did not start: {error.strerror or type(error).__name__}")
+                    self._receive(apart)
+                    raise NoPlace(apart.why) from error
                 self._watch = asyncio.create_task(self._until_end(self._process), name="placer")
                 self._process.send(structs.replace(self._join, seats=self.seats.numbers))
             return self._process

@@ -251,6 +251,11 @@ class Assembly:
             return None if cluster is None else self._placer.status()
         return ClusterStatus(address=cluster.address, placer_pid=None, ray=None)
 
+    def connect_placer(self) -> None:
+        """Connect to the cluster where a model has engines there."""
+        if any(entry.configured.placed for entry in self.pool):
+            self._placer.connect()
+
     async def end_placer(self) -> None:
         """End the placer process where one was needed."""
         if "_placer" in self.__dict__:

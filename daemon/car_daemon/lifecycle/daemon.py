@@ -100,6 +100,7 @@ class Daemon:
             old, self.config = self.config, config
             self._parts.auto_device.look()
             self._parts.reload.apply(config)
+            self._parts.connect_placer()
         log.info("config.reloaded", needs_restart=needs_restart(old, config))
 
     def begin_drain(self, patience_s: float | None = None, responder: Responder | None = None) -> None:
@@ -120,6 +121,7 @@ class Daemon:
         default = parts.pool.default
         log.info("daemon.started", version=__version__, socket=str(self._sockets.clients.path), model=default.name)
         parts.auto_device.look()
+        parts.connect_placer()
         parts.manager.load(default)
         self._start_services([parts.pressure, parts.cores, parts.weights, parts.old_cells], stopping)
         stopping.push_async_callback(parts.end_placer)

@@ -98,6 +98,17 @@ async def test_a_placer_that_closes_its_link_and_ends_later_fails_no_placement_o
         later.seat.cancel()
 
 
+async def test_a_placer_that_connects_early_serves_the_first_placement() -> None:
+    async with started() as placer:
+        placer.connect()
+        placer.connect()
+        while placer.status().placer_pid is None:  # noqa: ASYNC110 - nothing announces the process
+            await asyncio.sleep(0.001)
+        pid = pid_of(placer)
+        await Placing(placer, "opened").seat
+        assert pid_of(placer) == pid
+
+
 async def test_a_new_placer_gets_the_numbers_of_the_seats_in_use() -> None:
     async with started() as placer:
         seats = [await Placing(placer, "opened").seat for _ in range(3)]
@@ -117,3 +128,7 @@ async def test_a_placer_that_cannot_be_started_is_a_lack_of_a_place() -> None:
     with pytest.raises(NoPlace, match="the placer did not start: No such file"):
         await placer.place(Place(number=0, model="m", path="/m"), True)
     await placer.stop()
+    early = Placer(JOIN, time.monotonic, ("/no/such/program",))
+    early.connect()
+    await early.stop()
+    assert early.status().reason == "the placer did not start: No such file or directory"
