@@ -90,9 +90,9 @@ def test_a_folder_imports_none_of_its_banned_modules(
     assert offences == []
 
 
-def test_ray_is_imported_by_its_adapter_and_the_probe_of_its_token_alone() -> None:
+def test_ray_is_imported_by_its_adapter_and_the_check_of_its_head_alone() -> None:
     files = {file.name for file in (DAEMON / "placer").glob("*.py") for name in imports(file) if name.startswith("ray")}
-    assert files == {"ray_cluster.py", "token_probe.py"}
+    assert files == {"ray_cluster.py", "ray_head.py"}
 
 
 def test_every_module_has_a_docstring() -> None:

@@ -202,7 +202,9 @@ def test_no_seat_outlives_a_daemon_that_is_killed(folder: Path, nodes: RayNodes)
         assert left == []
 
 
-@pytest.mark.parametrize(("text", "words"), [("0ddba11" * 9, "is not that of the cluster"), (None, "is not that of")])
+@pytest.mark.parametrize(
+    ("text", "words"), [("0ddba11" * 9, "is not that of the cluster"), (None, "is missing or empty")]
+)
 def test_without_the_token_nothing_is_placed_and_the_reason_is_told(
     folder: Path, nodes: RayNodes, text: str | None, words: str
 ) -> None:

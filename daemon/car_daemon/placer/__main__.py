@@ -15,10 +15,10 @@ INSTALL = "pip install 'card-daemon[cluster]'"
 def connect(join: Join) -> Cluster:
     """Return the cluster, connected; raises NotConnected."""
     # Before Ray is imported, because it reads its variables then.
-    os.environ["RAY_AUTH_MODE"] = "token"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     if join.token is not None:
         os.environ["RAY_AUTH_TOKEN_PATH"] = join.token
+        os.environ.pop("RAY_AUTH_TOKEN", None)
     try:
         from car_daemon.placer.ray_cluster import RayCluster
     except ModuleNotFoundError as error:

@@ -1,33 +1,25 @@
-"""A Ray cluster as the placer's cluster: the only importer of Ray."""
+"""A Ray cluster as the placer's cluster: the only importer of Ray beside the check of its head."""
 
 import asyncio
 import contextlib
 import re
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import ray
-
-# Ray has no other client that neither starts nor needs a node.
-from ray._raylet import AuthenticationTokenLoader, GcsClient
-from ray.exceptions import AuthenticationError, RayActorError, RayError
+from ray.exceptions import RayActorError, RayError
 
 from car_daemon.ipc.labels import LabelExpression
 from car_daemon.ipc.placing import Join, Node, Nodes, Place, Placed, Unplaced, Waiting, decode_from_seat
 from car_daemon.placer.pair import new_pair
+from car_daemon.placer.ray_head import checked
 from car_daemon.placer.seat import Seat, SeatOrder, Where
 from car_daemon.placer.service import NoRoom, NotConnected
 from car_daemon.placer.shortage import NodeFacts, needs_of, present, relaxed, shortage
 
 NAMESPACE = "card"
 _AT_ONCE_S = 2.0  # a placement that takes longer is reported as one that waits
-_HEAD_S = 5.0
-_PROBE_S = 30.0
-_AUTO = "auto"
 _NODE_ID = "ray.io/node-id"
 _IP = re.compile(r"\bip=([0-9A-Fa-f.:]+)")
 
@@ -46,16 +38,12 @@ class RayCluster:
 
     def __init__(self, join: Join) -> None:
         self._join = join
-        if join.address != _AUTO:
-            _check_head(join.address, join.token)
+        address = checked(join.address)
         try:
-            ray.init(address=join.address, namespace=NAMESPACE, log_to_driver=False, logging_level="critical")
-        except AuthenticationError as error:
-            raise NotConnected(_token_text(error, join.token)) from error
+            ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="critical")
         except Exception as error:
             advice = "start Ray on this machine too: ray start --address=HEAD --num-cpus=0"
-            raise NotConnected(f"cannot join the cluster at {join.address}: {_first_line(error)}; {advice}") from error
-        _check_closed(ray.get_runtime_context().gcs_address)
+            raise NotConnected(f"cannot join the cluster at {address}: {_first_line(error)}; {advice}") from error
         self._sweep()
 
     def nodes(self) -> Nodes:
@@ -158,42 +146,6 @@ class RayCluster:
                 # It may have ended meanwhile.
                 with contextlib.suppress(ValueError):
                     ray.kill(ray.get_actor(each, namespace=NAMESPACE))
-
-
-def _check_head(address: str, token: str | None) -> None:
-    """Raise NotConnected where no head listens or it refuses the token: Ray itself takes minutes to report either."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _HEAD_S).close()
-    except OSError as error:
-        why = f"no Ray head answers at {address} ({error.strerror or type(error).__name__})"
-        raise NotConnected(f"{why}: start it, or correct cluster.address") from error
-    try:
-        has_token = AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
-        if has_token:
-            GcsClient(address=address)
-    except AuthenticationError as error:
-        raise NotConnected(_token_text(error, token)) from error
-    except Exception as error:
-        raise NotConnected(f"the head at {address} does not answer as Ray does: {_first_line(error)}") from error
-    if not has_token:
-        raise NotConnected("this machine has no token of the cluster: copy the head's to ~/.ray/auth_token")
-
-
-def _check_closed(address: str) -> None:
-    """Raise NotConnected for a head that takes clients without a token: they could run code on every node."""
-    command = [sys.executable, "-m", "car_daemon.placer.token_probe", address]
-    status = subprocess.run(command, check=False, capture_output=True, timeout=_PROBE_S).returncode  # noqa: S603 - own module
-    if status:
-        why = f"the Ray head at {address} takes clients without a token"
-        raise NotConnected(f"{why}: start every node with RAY_AUTH_MODE=token and the same token")
-
-
-def _token_text(error: Exception, token: str | None) -> str:
-    """Return what to do about a token that is missing or wrong."""
-    file = token or "RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token"
-    why, _, _ = _first_line(error).partition(". Ensure")
-    return f"the token in {file} is not that of the cluster: copy the head's there ({why})"
 
 
 async def _awaited(reference: Any) -> Any:

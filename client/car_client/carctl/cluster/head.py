@@ -2,6 +2,9 @@
 
 import re
 import socket
+import subprocess
+import sys
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from car_client.errors import CardError
@@ -9,10 +12,33 @@ from car_client.errors import CardError
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%]{2,64}\]):(?P<port>[0-9]{1,5})")
 _LARGEST_PORT = 65_535
 _TIMEOUT_S = 5.0
+# Its import of Ray takes seconds on a busy machine.
+_CHECK_S = 60.0
+_NOT_CONNECTED = 3
+_CHECK = (sys.executable, "-m", "car_daemon.placer.ray_head")
 
 
 class Unreachable(CardError):
     """Nothing listens at the head's address, or a firewall drops what is sent to it."""
+
+
+class NotTaken(CardError):
+    """The head takes no node with this machine's token."""
+
+
+def check_head(address: str, env: Mapping[str, str]) -> None:
+    """Have Ray ask the head at an address whether it takes the token of an environment; raises NotTaken."""
+    try:
+        done = subprocess.run(  # noqa: S603 - card's own program, with an address that was parsed
+            [*_CHECK, address], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_CHECK_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise NotTaken(f"Ray did not check the head at {address} within {_CHECK_S:.0f} s: try again") from error
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = lines[-1] if lines else f"status {done.returncode}"
+        known = done.returncode == _NOT_CONNECTED
+        raise NotTaken(reason if known else f"the head at {address} could not be checked: {reason}")
 
 
 class Head(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 from shlex import join, quote
 from typing import NoReturn
 
-from car_client.carctl.cluster.head import Head
+from car_client.carctl.cluster.head import Head, check_head
 from car_client.carctl.cluster.token import (
     PATH_VARIABLE,
     TOKEN_VARIABLE,
@@ -75,10 +75,13 @@ def run(_client: Client, options: Namespace) -> None:
         return
     _provide_token(path, given=options.token is not None)
     options.address.check()
+    whole = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE} | environment
+    # Ray itself takes 20 s for a wrong token, and ends with a traceback.
+    check_head(str(options.address), whole)
     print(f"joining {options.address} with the token of {path}; Ctrl-C leaves the cluster")
     variables = " ".join(f"{name}={quote(value)}" for name, value in environment.items())
     print(f"run {variables} {join(command)}", flush=True)
-    _become(command, environment)
+    _become(command, whole)
 
 
 def ray_command(installed: Callable[[str], str] = version) -> Path:
@@ -133,9 +136,8 @@ def _provide_token(path: Path, *, given: bool) -> None:
 
 def _become(command: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
     """Run the node in the place of this process, so that signals reach Ray itself; raises JoinFailed."""
-    whole = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE} | dict(environment)
     try:
         # Ray's own command, and what this command's user wrote after --; it runs without a shell.
-        os.execve(command[0], list(command), whole)  # noqa: S606
+        os.execve(command[0], list(command), dict(environment))  # noqa: S606
     except OSError as error:
         raise JoinFailed(f"cannot run {command[0]}: {os.strerror(error.errno or 0).lower()}") from error

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec import UNSET
 
-from car_client.carctl.cluster.head import Head, Unreachable
+from car_client.carctl.cluster.head import Head, NotTaken, Unreachable, check_head
 from car_client.carctl.cluster.joining import INSTALL, OLDEST, release
 from car_client.carctl.cluster.state import connection, node_state
-from car_client.carctl.cluster.token import TokenError, check_token, token_path
+from car_client.carctl.cluster.token import PATH_VARIABLE, TokenError, check_token, token_path
 from car_client.carctl.doctor.check import CheckResult, Level
 from car_client.results import Status
 
@@ -32,20 +32,18 @@ def configured(path: Path) -> Mapping[str, Any] | None:
 
 
 def check_machine(
-    table: Mapping[str, Any], env: Mapping[str, str] = os.environ, installed: Callable[[str], str] = version
+    table: Mapping[str, Any],
+    env: Mapping[str, str] = os.environ,
+    installed: Callable[[str], str] = version,
+    check: Callable[[str, Mapping[str, str]], None] = check_head,
 ) -> Iterator[CheckResult]:
-    """Check the packages, the token and the head of a configured cluster."""
-    yield _packages(installed)
-    token = table.get("token")
-    path = token_path(token if isinstance(token, str) else None, env)
-    try:
-        check_token(path)
-        yield CheckResult("ok", "token", f"{path}, mode {stat.S_IMODE(path.stat().st_mode):03o}")
-    except TokenError as error:
-        yield CheckResult("fail", "token", str(error))
-    address = str(table.get("address", ""))
-    if address != _AUTO:
-        yield from _head(address, env)
+    """Check the packages, the token and the head of a configured cluster; the head by `check` where all is well."""
+    given, address = table.get("token"), str(table.get("address", ""))
+    path = token_path(given if isinstance(given, str) else None, env)
+    results = [_packages(installed), _token(path), *([] if address == _AUTO else _head(address, env))]
+    yield from results
+    if all(result.level != "fail" for result in results):
+        yield _taken(address, dict(env) | {PATH_VARIABLE: str(path)}, check)
 
 
 def check_status(status: Status, _: str | None) -> Iterator[CheckResult]:
@@ -78,6 +76,22 @@ def _packages(installed: Callable[[str], str]) -> CheckResult:
         oldest = ".".join(map(str, OLDEST))
         return CheckResult("fail", "packages", f"Ray {found['ray']} is older than {oldest}", INSTALL)
     return CheckResult("ok", "packages", ", ".join(f"{name} {number}" for name, number in found.items()))
+
+
+def _token(path: Path) -> CheckResult:
+    try:
+        check_token(path)
+        return CheckResult("ok", "token", f"{path}, mode {stat.S_IMODE(path.stat().st_mode):03o}")
+    except TokenError as error:
+        return CheckResult("fail", "token", str(error))
+
+
+def _taken(address: str, env: Mapping[str, str], check: Callable[[str, Mapping[str, str]], None]) -> CheckResult:
+    try:
+        check(address, env)
+    except NotTaken as error:
+        return CheckResult("fail", "head", str(error))
+    return CheckResult("ok", "head", f"{address} takes this token, and no client without it")
 
 
 def _head(address: str, env: Mapping[str, str]) -> Iterator[CheckResult]:

@@ -23,6 +23,29 @@ echo "mode $RAY_AUTH_MODE, token of $RAY_AUTH_TOKEN_PATH, in the environment: ${
 exit ${FAKE_RAY_CODE:-0}
 """
 SECRET = "a-secret-that-is-never-printed"
+# The modules of Ray by which card asks a head: it takes the secret, and no client without it unless it is open.
+RAY_MODULES = {
+    "__init__": "",
+    "exceptions": "class AuthenticationError(Exception): pass",
+    "_private/__init__": "",
+    "_private/services": "def canonicalize_bootstrap_address(address): return address",
+    "_raylet": f"""
+import os
+from ray.exceptions import AuthenticationError
+class AuthenticationTokenLoader:
+    instance = classmethod(lambda cls: cls())
+    def has_token(self, ignore_auth_mode): return os.path.exists(os.environ["RAY_AUTH_TOKEN_PATH"])
+class Config:
+    initialize = staticmethod(lambda text: None)
+def GcsClient(address):
+    head = os.environ.get("FAKE_HEAD", "closed")
+    if head == "none of Ray":
+        raise RuntimeError("RPC error: 404\\nmore")
+    token = open(os.environ["RAY_AUTH_TOKEN_PATH"]).read() if os.environ["RAY_AUTH_MODE"] == "token" else ""
+    if head == "closed" and token != {SECRET!r}:
+        raise AuthenticationError("InvalidAuthToken")
+""",
+}
 
 
 class Node:
@@ -34,6 +57,10 @@ class Node:
         about = packages / f"ray-{version}.dist-info" / "METADATA"
         about.parent.mkdir(parents=True)
         about.write_text(f"Metadata-Version: 2.1\nName: ray\nVersion: {version}\n")
+        for name, text in RAY_MODULES.items():
+            module = packages / "ray" / f"{name}.py"
+            module.parent.mkdir(exist_ok=True)
+            module.write_text(text)
         self.programs.mkdir()
         (self.programs / "ray").touch(0o755)
         (self.programs / "ray").write_text(RAY)
@@ -139,6 +166,23 @@ def test_a_head_that_does_not_answer_is_named_before_anything_starts(node: Node)
     done = node.join(address)
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.decode().startswith(f"carctl: {address}: connection refused: start Ray on the head")
+
+
+@pytest.mark.parametrize(
+    ("token", "head_is", "part"),
+    [
+        ("another", "closed", "the token in {token} is not that of the cluster at {head}: copy the head's there"),
+        (SECRET, "open", "the Ray head at {head} takes clients without a token: start every node with RAY_AUTH_MODE="),
+        (SECRET, "none of Ray", "the Ray head at {head} does not answer: RPC error: 404\n"),
+    ],
+)
+def test_a_head_that_takes_no_such_node_is_an_error_in_a_line_before_ray_starts(
+    node: Node, head: str, token: str, head_is: str, part: str
+) -> None:
+    node.write_token(text=token)
+    done = node.join(head, FAKE_HEAD=head_is)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
+    assert done.stderr.decode().startswith(f"carctl: {part.format(token=node.token, head=head)}")
 
 
 def test_rays_exit_code_is_the_commands(node: Node, head: str) -> None:

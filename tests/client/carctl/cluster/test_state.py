@@ -1,7 +1,7 @@
 """`carctl cluster status` and the doctor's lines about a cluster."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from car_client.carctl.cluster.head import NotTaken
 from car_client.carctl.doctor import daemon_checks
 from car_client.carctl.doctor.cluster_checks import check_machine, configured
 from tests.client.carctl.command import carctl
@@ -49,7 +50,11 @@ def machine(table: dict[str, Any], installed: dict[str, str] = VERSIONS, **env: 
             raise PackageNotFoundError(name)
         return installed[name]
 
-    return [result.line() for result in check_machine(table, env, version)]
+    def takes(address: str, environment: Mapping[str, str]) -> None:
+        if Path(environment["RAY_AUTH_TOKEN_PATH"]).read_text() != "secret":
+            raise NotTaken(f"the token is not that of {address}")
+
+    return [result.line() for result in check_machine(table, env, version, takes)]
 
 
 @pytest.fixture
@@ -136,7 +141,14 @@ def test_a_machine_with_packages_token_and_head_is_well(token: str, head: str) -
         "ok   packages    ray 2.60.0, cryptography 44.0.1",
         f"ok   token       {token}, mode 600",
         f"ok   head        {head} answers",
+        f"ok   head        {head} takes this token, and no client without it",
     ]
+
+
+def test_the_head_is_asked_about_the_token_where_all_else_is_well(token: str, head: str) -> None:
+    Path(token).write_text("another")
+    assert machine({"address": head, "token": token})[-1] == f"fail head        the token is not that of {head}"
+    assert machine({"address": head, "token": token}, installed={})[-1] == f"ok   head        {head} answers"
 
 
 @pytest.mark.parametrize("missing", ["ray", "cryptography"])
@@ -168,13 +180,13 @@ def test_a_head_beyond_this_machine_without_tls_is_a_warning(token: str) -> None
         address = f"0.0.0.0:{listener.getsockname()[1]}"
         plain = machine({"address": address, "token": token})
         encrypted = machine({"address": address, "token": token}, RAY_USE_TLS="1")
-    assert [line.split()[0] for line in plain[2:]] == ["ok", "warn"]
-    assert [line.split()[0] for line in encrypted[2:]] == ["ok"]
+    assert [line.split()[0] for line in plain[2:]] == ["ok", "warn", "ok"]
+    assert [line.split()[0] for line in encrypted[2:]] == ["ok", "ok"]
 
 
 def test_the_doctor_reads_the_table_of_the_configuration(daemon: FakeDaemon, token: str, tmp_path: Path) -> None:
     config = tmp_path / "car" / "card.toml"
     config.parent.mkdir()
-    config.write_text(f'[cluster]\naddress = "auto"\ntoken = "{token}"\n')
+    config.write_text(f'[cluster]\naddress = "127.0.0.1:1"\ntoken = "{token}"\n')
     done = carctl("--socket", daemon.path, "doctor", env={"XDG_CONFIG_HOME": str(tmp_path)})
     assert f"ok   token       {token}, mode 600".encode() in done.stdout
