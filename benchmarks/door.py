@@ -31,7 +31,7 @@ _MESSAGES: Messages = [{"role": "user", "content": PROMPT}]
 def processes(folder: Path) -> Iterator[psutil.Process]:
     """Run a daemon and a door in front of it; yield the door."""
     env = {**os.environ, "XDG_CONFIG_HOME": str(folder)}
-    card = subprocess.Popen([str(BIN / "card"), "--socket", str(folder / "card.sock"), "--capacity", "8"], env=env)
+    card = subprocess.Popen([str(BIN / "card"), "--socket", str(folder / "card.sock"), "--capacity", "16"], env=env)
     listen = ["--listen", f"unix:{folder}/http.sock", "--socket", str(folder / "card.sock")]
     door = subprocess.Popen([str(BIN / "card-http"), *listen], env=env)
     try:
@@ -186,14 +186,18 @@ def paced(options: argparse.Namespace) -> None:
         forwarding = program(path, *_PACED, "forward", str(path), str(daemon))
         ways["forward"] = (stack.enter_context(forwarding), path, _BY_SOCKET + b"\n", b'"result"')
         took: dict[str, list[float]] = {name: [] for name in ways}
+        woken: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(options.turns):
             for name, (process, path, request, end) in ways.items():
-                before = cpu_s(process)
+                before, switches = cpu_s(process), process.num_ctx_switches().voluntary
                 read_all(path, request, end, options.streams)
                 took[name].append((cpu_s(process) - before) * 1e6 / (chunks * options.streams))
+                switches = process.num_ctx_switches().voluntary - switches
+                woken[name].append(switches / (chunks * options.streams))
         for name, micros in took.items():
             each = ", ".join(f"{figure:.1f}" for figure in micros)
-            print(f"{name}: {statistics.median(micros):.1f} us of CPU a chunk ({each})")
+            wakes = statistics.median(woken[name])
+            print(f"{name}: {statistics.median(micros):.1f} us of CPU and {wakes:.2f} wake-ups a chunk ({each})")
 
 
 def main() -> None:
@@ -215,7 +219,7 @@ def main() -> None:
         first_tokens(folder, 10)  # the model is loaded and the caches are warm
         by_socket, by_door = first_tokens(folder, options.requests)
         print(f"first token, median of {options.requests}: socket {by_socket:.2f} ms, door {by_door:.2f} ms")
-        for streams in (1, 4, 8):
+        for streams in (1, 4, 8, 16):
             micros, chunks = cpu_per_chunk(folder, door, streams)
             print(f"{streams} streams: {micros:.1f} us of CPU in the door a chunk ({chunks} chunks)")
         print(f"resident memory of the door: {door.memory_info().rss / 2**20:.0f} MiB")

@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 
 from car_client.errors import CardError, ConnectionLost, ProtocolError, from_object
 from car_client.results import Chunk
+from car_http.daemon.coalescing import Coalescing
 from car_http.daemon.plain import head_of, texts_taken
 from car_protocol.answer import Progress
 from car_protocol.envelope import NOT_JSON, Request, decode_incoming, encode_message
@@ -41,8 +42,9 @@ _decode_progress = msgspec.json.Decoder(Progress).decode
 class DaemonConnection(asyncio.Protocol):
     """One connection, and the events of its call that were not taken; `on_lost` is called once, at its end."""
 
-    def __init__(self, on_lost: Callable[["DaemonConnection"], None]) -> None:
+    def __init__(self, on_lost: Callable[["DaemonConnection"], None], coalescing: Coalescing) -> None:
         self._on_lost = on_lost
+        self._coalescing = coalescing
         self._transport: asyncio.Transport | None = None  # set by connection_made
         self._framer = LineFramer(_MAX_INCOMING_BYTES)
         self._events: list[Event] = []
@@ -71,12 +73,13 @@ class DaemonConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Turn frames into events, but for a text that is taken as it is."""
+        size = len(data)
         if self._offer is not None:
-            rest = texts_taken(data, self._head, self._offer)
-            if len(rest) < len(data):
-                data = rest
+            data = texts_taken(data, self._head, self._offer)
+            if len(data) < size:
                 self.answered = self.took_text = True
             if not data:
+                self._coalesce(size)
                 return
         try:
             for frame in self._framer.feed(data):
@@ -86,6 +89,7 @@ class DaemonConnection(asyncio.Protocol):
             self.close()
         if self._taken():
             self._begin_offering()
+            self._coalesce(size)
             return
         if self._unread > _PAUSE_BYTES and not self._paused and self._transport:
             self._paused = True
@@ -147,6 +151,10 @@ class DaemonConnection(asyncio.Protocol):
         self.idle = False
         if self._transport:
             self._transport.abort()
+
+    def _coalesce(self, size: int) -> None:
+        if self._transport:
+            self._coalescing.read(self._transport, size)
 
     def _begin_offering(self) -> None:
         self._offer = None if self._framer.pending else self._take_text

@@ -10,6 +10,7 @@ import msgspec
 
 from car_client.errors import ConnectionLost, ProtocolError
 from car_client.paths import unavailable
+from car_http.daemon.coalescing import Coalescing, SharedPause
 from car_http.daemon.connection import DaemonConnection, Ended
 from car_protocol.envelope import NOT_JSON
 
@@ -26,6 +27,7 @@ class DaemonPool:
         self._paths = list(paths)
         self._kept: dict[DaemonConnection, asyncio.TimerHandle] = {}
         self._used: set[DaemonConnection] = set()
+        self._pause = SharedPause()
 
     @property
     def in_flight(self) -> int:
@@ -79,12 +81,15 @@ class DaemonPool:
         failures = {}
         for path in self._paths:
             try:
-                _, connection = await loop.create_unix_connection(lambda: DaemonConnection(self._on_lost), str(path))
+                _, connection = await loop.create_unix_connection(self._new, str(path))
             except OSError as error:
                 failures[path] = error
             else:
                 return connection
         raise unavailable(self._paths, failures)
+
+    def _new(self) -> DaemonConnection:
+        return DaemonConnection(self._on_lost, Coalescing(self._pause))
 
     def _keep(self, connection: DaemonConnection) -> None:
         if connection.idle and not connection.lost and len(self._kept) < _KEPT:
