@@ -15,7 +15,7 @@ _MOST_BY_MEMORY = 8
 # The shortest context that an engine chooses by itself.
 LEAST_CONTEXT = 2048
 # llama.cpp rounds the cells of a stream up to a multiple of this.
-_CELLS = 256
+CELLS = 256
 # Bytes of a block of numbers in the KV cache, and the numbers in it.
 _BLOCKS: dict[KvType, tuple[int, int]] = {"f16": (2, 1), "q8_0": (34, 32), "q4_0": (18, 32)}
 # The attention mask of a batch: 512 rows of 16-bit floats, as long as a sequence.
@@ -34,6 +34,11 @@ _NEARLY_BEST = 0.9
 _GB = 1000**3
 _RAM_TIERS = ((48, 3), (16, 2))  # the least RAM in GB, and the sequences
 _MIB = 1024**2
+
+
+def whole_cells(tokens: int) -> int:
+    """Return the cells of a sequence of so many tokens."""
+    return -(-tokens // CELLS) * CELLS
 
 
 class SequenceBytes(Struct, frozen=True):
@@ -83,7 +88,7 @@ class SequenceBytes(Struct, frozen=True):
         """Return the tokens of each of several sequences within a size in bytes, in whole cells."""
         each = sequences * self.per_token + self.mask(1)
         tokens = max(0, size - sequences * self.states) // max(1, each)
-        return tokens - tokens % _CELLS
+        return tokens - tokens % CELLS
 
 
 class Need(Struct, frozen=True):
@@ -208,10 +213,10 @@ def _context_tokens(need: Need, given: int | None) -> int:
     """
     free, each = need.free_bytes, need.sequence_bytes
     if need.context_tokens is not None:
-        best, least = _rounded(need.context_tokens), _CELLS
+        best, least = whole_cells(need.context_tokens), CELLS
         affordable = each.tokens_within(int(free * need.explicit_part))
     else:
-        best = _rounded(need.trained_context)
+        best = whole_cells(need.trained_context)
         least = min(best, LEAST_CONTEXT)
         number = _LEAST_NUMBER if given is None else max(1, given)
         affordable = each.tokens_within(int(free * need.part), min(number, _LEAST_NUMBER))
@@ -227,14 +232,13 @@ def _offers(need: Need) -> tuple[Offer, ...]:
     """Return the lengths, up to the trained context, of which at least one sequence fits, and how many of each do."""
     longest = need.trained_context if need.most_tokens is None else min(need.trained_context, need.most_tokens)
     powers = (1 << exponent for exponent in range(longest.bit_length(), LEAST_CONTEXT.bit_length() - 2, -1))
-    lengths = [_rounded(longest) if need.most_tokens is None else longest, *(each for each in powers if each < longest)]
+    lengths = [
+        whole_cells(longest) if need.most_tokens is None else longest,
+        *(each for each in powers if each < longest),
+    ]
     size = int(need.free_bytes * need.part)
     numbers = {length: need.sequence_bytes.number_within(size, length) for length in lengths}
     fits = [Offer(min(number, need.most_sequences), length) for length, number in numbers.items() if number]
     # Of lengths of which equally many run the longest is an offer.
     distinct = {offer.sequences: offer for offer in reversed(fits[::2][:_OFFERS])}
     return tuple(reversed(distinct.values()))
-
-
-def _rounded(tokens: int) -> int:
-    return -(-tokens // _CELLS) * _CELLS

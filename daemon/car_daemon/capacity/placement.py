@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from car_daemon.capacity.capacity import LEAST_CONTEXT, SequenceBytes
+from car_daemon.capacity.capacity import CELLS, LEAST_CONTEXT, SequenceBytes, whole_cells
 from car_daemon.host.devices import Device, gpu_number
 from car_daemon.ipc.frames import HeaderSizes
 
@@ -14,7 +14,6 @@ _RESERVED_PART = 0.05
 # A plan leaves room for one sequence as long as the model was trained for, or for this many shorter or stated ones.
 _MOST_SEQUENCES = 8
 _SHORTER = 8192
-_CELLS = 256
 # Steps in which the part of several devices that a plan fills is looked for.
 _PARTS = 256
 
@@ -46,7 +45,7 @@ class ModelSizes(Struct, frozen=True):
 
     def mask(self, tokens: int) -> int:
         """Return the bytes of a batch's masks, as long as a sequence of so many tokens."""
-        return SequenceBytes(1, masks=self.masks).mask(min(tokens, self.trained_context))
+        return SequenceBytes(1, masks=self.masks).mask(tokens)
 
     @classmethod
     def of(cls, sizes: HeaderSizes) -> "ModelSizes":
@@ -65,13 +64,14 @@ class Machine(Struct, frozen=True):
 class Placement(Struct, frozen=True):
     """A plan: slots by device (the last ones of the model), and the layers whose experts stay on the host.
 
-    `tokens` are the cells of all sequences together for which there is room, up to as many as a plan needs;
-    `device_bytes` and `host_bytes` are what the plan takes with them.
+    `tokens` are the cells of all sequences together for which there is room, up to as many as a plan needs, and
+    `mask_tokens` those of one sequence at most; `device_bytes` and `host_bytes` are what the plan takes with them.
     """
 
     slots: tuple[int, ...]
     host_experts: tuple[int, ...]
     tokens: int
+    mask_tokens: int
     device_bytes: tuple[int, ...]
     host_bytes: int
 
@@ -118,9 +118,10 @@ def plan(
     is free. `slots` fixes the number of slots, and `least_slots` bounds it; `context_tokens` fixes the least sequence,
     and with it `sequences` the tokens that are needed.
     """
-    planner, counts = _Planner(sizes, machine), _counts(sizes, slots, least_slots)
-    least = context_tokens or min(sizes.trained_context, LEAST_CONTEXT)
-    most = _most_tokens(sizes, context_tokens, sequences or _MOST_SEQUENCES, least)
+    longest = whole_cells(context_tokens or sizes.trained_context)
+    planner, counts = _Planner(sizes, machine, longest), _counts(sizes, slots, least_slots)
+    least = longest if context_tokens else min(longest, LEAST_CONTEXT)
+    most = longest * (sequences or _MOST_SEQUENCES) if context_tokens else _most_tokens(longest)
     if (alone := planner.alone(slots, most)) is not None:
         return alone
     for count, host_experts in planner.choices(counts):
@@ -129,11 +130,9 @@ def plan(
     return planner.no_room(least, counts)
 
 
-def _most_tokens(sizes: ModelSizes, context_tokens: int | None, sequences: int, least: int) -> int:
-    """Return the tokens that a plan needs, a number of whole cells above the least."""
-    trained = sizes.trained_context
-    most = context_tokens * sequences if context_tokens else max(trained, _MOST_SEQUENCES * min(trained, _SHORTER))
-    return least + (most - least) // _CELLS * _CELLS
+def _most_tokens(trained: int) -> int:
+    """Return the tokens that a plan without a stated context needs."""
+    return max(trained, _MOST_SEQUENCES * min(trained, _SHORTER))
 
 
 def _counts(sizes: ModelSizes, slots: int | None, least: int) -> Sequence[int]:
@@ -143,11 +142,15 @@ def _counts(sizes: ModelSizes, slots: int | None, least: int) -> Sequence[int]:
 
 
 class _Planner:
-    """The sizes of one model against one machine; without a stated room devices have what is free less the reserve."""
+    """The sizes of one model against one machine; without a stated room devices have what is free less the reserve.
 
-    def __init__(self, sizes: ModelSizes, machine: Machine, room: list[int] | None = None) -> None:
+    `longest` is the most tokens of one sequence.
+    """
+
+    def __init__(self, sizes: ModelSizes, machine: Machine, longest: int, room: list[int] | None = None) -> None:
         self._sizes = sizes
         self._machine = machine
+        self._longest = longest
         self._expert_layers = [number for number, slot in enumerate(sizes.slots) if slot.experts]
         self._room = [max(0, each.free - reserve_of(each)) for each in machine.devices] if room is None else room
 
@@ -159,7 +162,7 @@ class _Planner:
         count = total if slots is None else min(slots, total)
         widest = max(range(len(rooms)), key=lambda number: (rooms[number], -number))
         only = [room if number == widest else 0 for number, room in enumerate(rooms)]
-        return _Planner(self._sizes, self._machine, only).fit(count, 0, tokens)
+        return _Planner(self._sizes, self._machine, self._longest, only).fit(count, 0, tokens)
 
     def choices(self, counts: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Yield numbers of slots on devices with numbers of layers whose experts stay, the best first."""
@@ -177,7 +180,8 @@ class _Planner:
         host = self._on_host(count, host_experts, tokens)
         if lacking or self._over(host, used):
             return None
-        return Placement(tuple(filled), tuple(self._expert_layers[:host_experts]), tokens, used, host)
+        stay, mask_tokens = tuple(self._expert_layers[:host_experts]), min(tokens, self._longest)
+        return Placement(tuple(filled), stay, tokens, mask_tokens, used, host)
 
     def _filled(self, count: int, host_experts: int, tokens: int) -> tuple[list[int], list[int], int]:
         """Return the slots and their bytes by device, and the bytes for which no device has room."""
@@ -208,14 +212,14 @@ class _Planner:
 
     def fullest(self, count: int, host_experts: int, least: int, most: int) -> Placement:
         """Return the plan with the most tokens, in whole cells, from the least that a plan needs to the most."""
-        low, high = 0, (most - least) // _CELLS
+        low, high = 0, (most - least) // CELLS
         while low < high:
             middle = (low + high + 1) // 2
-            if self.fit(count, host_experts, least + middle * _CELLS) is None:
+            if self.fit(count, host_experts, least + middle * CELLS) is None:
                 high = middle - 1
             else:
                 low = middle
-        found = self.fit(count, host_experts, least + low * _CELLS)
+        found = self.fit(count, host_experts, least + low * CELLS)
         assert found is not None, "the least fits"
         return found
 
@@ -224,7 +228,8 @@ class _Planner:
         low, high = 0, _PARTS if len(self._room) > 1 else 0
         while high - low > 1:
             middle = (low + high) // 2
-            planner = _Planner(self._sizes, self._machine, [room * middle // _PARTS for room in self._room])
+            rooms = [room * middle // _PARTS for room in self._room]
+            planner = _Planner(self._sizes, self._machine, self._longest, rooms)
             within = planner.fit(found.gpu_layers, len(found.host_experts), found.tokens)
             if within is None:
                 low = middle
@@ -245,17 +250,20 @@ class _Planner:
         if lacking:
             taken[-1] += lacking
         used = [each + self._buffers(tokens) if each else 0 for each in taken]
-        beyond = used[-1] - self._room[-1] if lacking else 0
         over = self._over(self._on_host(count, host_experts, tokens), used)
-        # Memory that the last device shares with the host is missing once.
-        return max(beyond, over) if lacking and self._machine.devices[-1].shared else beyond + over
+        if not lacking:
+            return over
+        last = self._machine.devices[-1]
+        beyond = used[-1] + reserve_of(last) - last.free
+        # Memory that it shares with the host is missing once.
+        return max(beyond, over) if last.shared else beyond + over
 
     def _size(self, number: int, tokens: int, *, experts: bool = True) -> int:
         slot = self._sizes.slots[number]
         return slot.weights - (0 if experts else slot.experts) + slot.cells.of(tokens)
 
     def _buffers(self, tokens: int) -> int:
-        return self._sizes.buffers + self._sizes.mask(tokens)
+        return self._sizes.buffers + self._sizes.mask(min(tokens, self._longest))
 
 
 def weights_of(sizes: ModelSizes, placement: Placement) -> tuple[list[int], int]:
@@ -288,7 +296,7 @@ def cells_room(sizes: ModelSizes, placement: Placement, machine: Machine, host_p
 
     Sequences on the host take a part of its free memory. Each device has masks as large as those of all of them.
     """
-    mask = sizes.mask(placement.tokens)
+    mask = sizes.mask(placement.mask_tokens)
     first = len(sizes.slots) - placement.gpu_layers
     rooms = [(_share(sizes, slice(first)), machine.host_free * host_part)]
     for count, device in zip(placement.slots, machine.devices, strict=True):

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from car_daemon.capacity.capacity import LEAST_CONTEXT, Need, SequenceBytes, declare
+from car_daemon.capacity.capacity import LEAST_CONTEXT, Need, SequenceBytes, declare, whole_cells
 from car_daemon.capacity.curve import Curve
 from car_daemon.capacity.placement import (
     Machine,
@@ -276,8 +276,8 @@ def test_no_plan_takes_more_than_is_free_and_each_has_room_for_a_sequence(sizes:
         assert found.needed > found.free >= 0
         assert isinstance(plan(sizes, larger(machine, found.needed - found.free)), Placement)
         return
-    least = min(sizes.trained_context, LEAST_CONTEXT)
-    assert least <= found.tokens <= max(least, 8 * sizes.trained_context)
+    trained = whole_cells(sizes.trained_context)
+    assert min(trained, LEAST_CONTEXT) <= found.tokens <= 8 * trained
     for taken, device in zip(found.device_bytes, machine.devices, strict=True):
         assert taken <= max(0, device.free - reserve_of(device))
     shared = sum(taken for taken, each in zip(found.device_bytes, machine.devices, strict=True) if each.shared)
@@ -316,7 +316,7 @@ def test_a_refusal_means_that_the_host_alone_does_not_hold_the_model(sizes: Mode
 
 
 def test_the_bytes_of_a_plan_are_its_weights_its_sequences_and_a_batchs_buffers_on_each_device_that_is_used() -> None:
-    sizes, placement = experts(), Placement((0, 33), (0, 1), 4096, (0, 0), 0)
+    sizes, placement = experts(), Placement((0, 33), (0, 1), 4096, 4096, (0, 0), 0)
     on_devices, host = weights_of(sizes, placement)
     assert on_devices == [0, (32 * 1000 - 2 * 900 + 130) * MIB]
     assert host == (130 + 2 * 900) * MIB
@@ -357,6 +357,9 @@ FIGURES: list[dict[str, int]] = [
     {"sequences": 16},
     {"context_tokens": 4096},
     {"context_tokens": 4096, "sequences": 4},
+    # Cells come in blocks, and a stated context may be longer than the one that a model was trained for.
+    {"context_tokens": 1},
+    {"context_tokens": 300_000},
 ]
 
 
@@ -372,8 +375,9 @@ def test_no_device_lacks_memory_for_the_sequences_that_are_declared_after_the_we
     left = [
         structs.replace(each, free=each.free - size) for each, size in zip(machine.devices, on_devices, strict=True)
     ]
+    cells = SequenceBytes.together(slot.cells for slot in sizes.slots)
     need = Need(
-        sequence_bytes=SequenceBytes.together(slot.cells for slot in sizes.slots),
+        sequence_bytes=structs.replace(cells, masks=sizes.masks),
         free_bytes=cells_room(sizes, found, Machine(machine.host_free, tuple(left)), 0.25),
         total_bytes=machine.host_free,
         trained_context=sizes.trained_context,

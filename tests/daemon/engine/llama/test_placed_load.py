@@ -61,13 +61,13 @@ def load(placement: Placement | None) -> None:
 
 
 def test_a_split_over_devices_is_passed_as_its_layers_by_device(recorder: Recorder) -> None:
-    load(Placement((20, 0, 13), (), 2048, (1, 0, 1), 1))
+    load(Placement((20, 0, 13), (), 2048, 2048, (1, 0, 1), 1))
     assert (recorder.layers, recorder.split, recorder.overrides) == (33, [20.0, 0.0, 13.0], [])
     assert recorder.device == (BY_LAYER, 0)
 
 
 def test_experts_of_layers_that_stay_are_passed_as_overrides_with_the_hosts_buffers(recorder: Recorder) -> None:
-    load(Placement((33,), (0, 1, 30), 2048, (1,), 1))
+    load(Placement((33,), (0, 1, 30), 2048, 2048, (1,), 1))
     patterns = [pattern.decode() for pattern, _ in recorder.overrides]
     assert patterns == [rf"blk\.{layer}\.ffn_.*_exps" for layer in (0, 1, 30)]
     assert len({buffers for _, buffers in recorder.overrides}) == 1
@@ -75,7 +75,7 @@ def test_experts_of_layers_that_stay_are_passed_as_overrides_with_the_hosts_buff
 
 
 def test_a_device_that_holds_everything_is_the_only_one_that_llama_cpp_uses(recorder: Recorder) -> None:
-    load(Placement((0, 33), (), 2048, (0, 1), 1))
+    load(Placement((0, 33), (), 2048, 2048, (0, 1), 1))
     assert recorder.device == (ONE_DEVICE, 1)
 
 
