@@ -73,6 +73,7 @@ class EngineLoop:
         self._storing = IdleStoring(running.cache, table, commands.clock)
         self._send = send
         self._stepped = 0.0  # the end of the last step
+        self._step_s = 0.0  # its seconds
         self.progress = LoopProgress()
 
     def __repr__(self) -> str:
@@ -90,10 +91,15 @@ class EngineLoop:
             self.turn(self.next_commands())
 
     def next_commands(self) -> list[Command]:
-        """Return the commands that came; blocks for one while there is no work."""
-        if self._table.busy or self._texts.busy:
+        """Return the commands that came; blocks for one while there is no work, and shortly where requests ended."""
+        ended, self._running.ended = self._running.ended, 0
+        if not (self._table.busy or self._texts.busy):
+            return self._commands.gather(len(self._table.sequences), self._storing.wait_s)
+        streams = len(self._running.seats.generations)
+        if not (ended and streams):
             return self._commands.receive(wait=False)
-        return self._commands.gather(len(self._table.sequences), self._storing.wait_s)
+        # All streams together wait no longer than a request would for their decode.
+        return self._commands.follow(ended, self._step_s / streams)
 
     def turn(self, commands: list[Command]) -> None:
         """Apply commands, do one step and report it."""
@@ -114,7 +120,8 @@ class EngineLoop:
             updates += self._running.advance(self._stepper.execute(step))
             self._running.cache.supply_followers()
             self._stepped = self._phases.end("text")
-            self._texts.yield_to(self._stepped - started)
+            self._step_s = self._stepped - started
+            self._texts.yield_to(self._step_s)
             self.progress.step_started = None
         if self._texts.busy and (self._texts.due or not self._table.busy):
             updates += self._texts.step()

@@ -71,6 +71,7 @@ class RunningRequests:
         self._odds = Odds()  # of all requests' guesses from earlier text
         self._draft_odds = Odds()  # of all requests' guesses from a draft model
         self._clock = clock
+        self.ended = 0  # requests that ended by their last token since the loop last looked for commands
         self.seats = Seats(cache, sampling, images)
         self._image_commands = ImageCommands(self.seats, cache, images)
 
@@ -183,6 +184,7 @@ class RunningRequests:
         generation = self.seats.generations[sequence.number]
         output = generation.push(sampled.token, now)
         if generation.finish_reason is not None:
+            self.ended += 1
             return self._end(sequence, output, sampled)
         extra = generation.extras(output, sampled.token, sampled.logprob)
         cached = count_cached(sequence, generation) if sequence.cached else 0

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -93,6 +94,71 @@ def test_the_wait_for_a_prompt_that_never_comes_is_short(timeout: float) -> None
     commands.announce(2)
     commands.put(command(1))
     assert commands.gather(ROOM) == [command(1)]
+
+
+def test_after_an_end_beside_streams_the_next_request_is_awaited() -> None:
+    assert commands_that_come(command(2)).follow(1, LONG_S) == [command(2)]
+
+
+def test_after_several_ends_as_many_requests_are_awaited_and_other_commands_are_kept_in_order() -> None:
+    commands = commands_that_come(command(3), Halt(1, deadline=False), command(4))
+    assert commands.follow(2, LONG_S) == [command(3), Halt(1, deadline=False), command(4)]
+
+
+def test_a_request_that_came_already_is_not_awaited() -> None:
+    commands = Commands(LONG_S)
+    commands.put(command(2))
+    assert commands.follow(1, LONG_S) == [command(2)]
+
+
+@pytest.mark.parametrize(("timeout", "patience"), [(LONG_S, 0.0), (0.0, LONG_S), (0.01, 0.01)])
+def test_the_wait_for_the_next_request_is_short(timeout: float, patience: float) -> None:
+    commands = Commands(timeout)
+    assert commands.follow(1, patience) == []
+
+
+def waits_after_ends(ends: int, follows: Callable[[int], bool]) -> list[int]:
+    """Return after which ends the loop waits, where the next request comes in time after some of them."""
+    waited: set[int] = set()
+
+    def clock() -> float:
+        # Read only where the loop waits.
+        if end not in waited and follows(end):
+            commands.put(command(end))
+        waited.add(end)
+        return 0.0
+
+    commands = Commands(LONG_S, clock)
+    for end in range(1, ends + 1):
+        commands.follow(1, LONG_S if follows(end) else 0.0)
+    return sorted(waited)
+
+
+def test_where_no_requests_follow_the_loop_soon_waits_after_one_of_sixteen_ends() -> None:
+    assert waits_after_ends(64, lambda _: False) == [1, 2, 3, 4, 16, 32, 48, 64]
+
+
+def test_where_requests_follow_again_the_loop_waits_after_all_ends_again() -> None:
+    assert waits_after_ends(40, lambda end: end > 10) == [1, 2, 3, 4, *range(16, 41)]
+
+
+def test_a_request_that_follows_at_once_is_read_before_the_next_decode_of_the_others() -> None:
+    commands = commands_that_come(command(3))
+    engine = FakeEngine(context := FakeContext(), commands=commands)
+    engine.turn(run_command(1, [3, 4, 5], 20), run_command(2, [4, 5, 6], 2))
+    while not engine.ends(2):
+        engine.turn()
+    engine.loop.turn(engine.loop.next_commands())
+    assert engine.number_of(3) is not None
+    assert len(context.batches[-1].tokens) == len(command(3).prepared.tokens) // 4
+
+
+def test_a_lone_request_that_ends_delays_no_command() -> None:
+    engine = FakeEngine(FakeContext(), commands=Commands(LONG_S))
+    engine.turn(run_command(1, [3, 4, 5], 2))
+    engine.finish()
+    engine.commands.put(command(2))
+    assert engine.loop.next_commands() == [command(2)]
 
 
 def commands_that_come(*to_come: Command) -> Commands:
