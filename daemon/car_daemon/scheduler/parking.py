@@ -7,10 +7,10 @@ from functools import partial
 from msgspec import Struct
 
 from car_daemon.scheduler.actions import Decisions, Park, Remind
-from car_daemon.scheduler.fair_queue.charging import ADVANCE
 from car_daemon.scheduler.fair_queue.lane import Lane
 from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
 from car_daemon.scheduler.fair_queue.tree import Account
+from car_daemon.scheduler.fair_queue.turns import ADVANCE
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import RANKS, Request, State
 from car_daemon.scheduler.waiting import Grant, Waiting

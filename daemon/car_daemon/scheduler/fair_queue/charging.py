@@ -1,10 +1,8 @@
 """Charges: tokens of running requests, charged to label, process and user."""
 
 from car_daemon.scheduler.fair_queue.tree import Account
+from car_daemon.scheduler.fair_queue.turns import ADVANCE
 from car_daemon.scheduler.request import Request
-
-# Answer tokens charged at the lease, so that one client does not get all leases that are free at once.
-ADVANCE = 64
 
 
 class Charging:

@@ -5,6 +5,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from car_daemon.scheduler.fair_queue.tree import Account, Branch, Path
+from car_daemon.scheduler.fair_queue.turns import Forecast
 
 _SLACK = 8  # outdated keys that are never worth a rebuild
 
@@ -52,12 +53,12 @@ class Lane:
 
     def first(self) -> int:
         """Return the key of the request that is served next; the lane is not empty."""
-        return self._oldest(self.root.first().first().first())
+        return self._oldest(self.root.turns.first().turns.first().turns.first())
 
     def first_of(self, uid: int) -> int | None:
         """Return the key of a user's request that is served next; None where the user has none."""
         user = self.root.children.get(uid)
-        return None if user is None or not user.waiting else self._oldest(user.first().first())
+        return None if user is None or not user.waiting else self._oldest(user.turns.first().turns.first())
 
     def oldest_beside(self, key: int) -> int:
         """Return the key of the oldest request of a request's label."""
@@ -71,8 +72,7 @@ class Lane:
         leaf = self._served(key) if in_turn else self.leaves.pop(key)
         branch: Branch | None = leaf
         while branch is not None:
-            branch.waiting -= 1
-            branch.leases += 1
+            branch.begin_lease()
             branch = branch.parent
         leaf.account.remove_waiting()
         leaf.account.count_lease(1)
@@ -114,26 +114,14 @@ def _order(branch: Branch, leaves: dict[int, Branch], cost: Callable[[int], floa
     if branch.keys:
         yield from (key for key in _ascending(branch.keys) if leaves.get(key) is branch)
         return
-    # Nodes of the heap's tree by index, opened in order, and children that were found, by virtual time: so a few
-    # requests of many cost little.
-    frontier: list[tuple[float, int, int, Branch | None, Iterator[int] | None]] = [
-        (branch.heap[0][0], -1, 0, None, None)
-    ]
-    while frontier:
-        time, number, index, child, keys = heappop(frontier)
-        if child is None:
-            entry, _, found = branch.heap[index]
-            for below in (2 * index + 1, 2 * index + 2):
-                if below < len(branch.heap):
-                    heappush(frontier, (branch.heap[below][0], -1, below, None, None))
-            if found.waiting and entry == found.entry:
-                heappush(frontier, (found.time, found.number, 0, found, _order(found, leaves, cost)))
-            continue
-        assert keys is not None
-        key = next(keys, None)
-        if key is not None:
-            yield key
-            heappush(frontier, (time + cost(key) / child.account.weight, number, 0, child, keys))
+    forecast = Forecast(branch.turns)
+    below: dict[int, Iterator[int]] = {}
+    while (child := forecast.first()) is not None:
+        if child.number not in below:
+            below[child.number] = _order(child, leaves, cost)
+        key = next(below[child.number])
+        yield key
+        forecast.serve(cost(key) / child.account.weight)
 
 
 def _ascending(heap: list[int]) -> Iterator[int]:

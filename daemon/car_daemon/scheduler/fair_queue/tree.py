@@ -2,12 +2,15 @@
 
 An account is charged once for all queues that it waits in. A branch has the account's virtual time in one queue, and
 the children or requests that wait below it. Start-time fair queueing at each level (docs/decisions/0023): the child
-with the least virtual time is served; the clock of the level is the virtual time of the child that was served last; a
-child that begins to wait starts at the greater of its own last virtual time and the clock.
+with the least virtual time is served, and of equal ones the one whose turn is longest ago (`turns.py`); the clock of
+the level is the greatest virtual time of a child that was served; a child that begins to wait starts at the greater of
+its own last virtual time and the clock.
 """
 
-from heapq import heappop, heappush, heapreplace
+from heapq import heappop, heappush
 from itertools import count
+
+from car_daemon.scheduler.fair_queue.turns import Turns
 
 Name = int | str
 # A user, its process and the label of the process.
@@ -150,18 +153,13 @@ class Account:
 
 
 class Branch:
-    """An account in one queue: a leaf has the keys of requests, the others have children.
-
-    Entries of `heap` hold a virtual time that is at most the child's: it rises with every charge, and the entry follows
-    when it reaches the top.
-    """
+    """An account in one queue: a leaf has the keys of requests, the others have children."""
 
     __slots__ = (
         "account",
         "children",
         "clock",
         "entry",
-        "heap",
         "idle",
         "keys",
         "leases",
@@ -170,6 +168,8 @@ class Branch:
         "offset",
         "parent",
         "retired_at",
+        "turn",
+        "turns",
         "waiting",
     )
 
@@ -177,18 +177,17 @@ class Branch:
         self.parent = parent
         self.account = account
         self.name = name
-        self.number = next(_numbers)  # breaks ties: of equal virtual times the older branch goes first
+        self.number = next(_numbers)
         self.children: dict[Name, Branch] = _NO_CHILDREN if leaf else {}
-        self.heap: list[tuple[float, int, Branch]] = (
-            _NO_ENTRIES if leaf else []
-        )  # children with waiting requests, by virtual time
+        self.turns: Turns[Branch] = _NO_TURNS  # children with waiting requests
         self.keys: list[int] = [] if leaf else _NO_KEYS  # a leaf's requests, a heap; some have left
         self.idle: list[tuple[float, int, Branch]] = (
             _NO_ENTRIES if leaf else []
         )  # children without work, by their last virtual time; a heap
         self.clock = 0.0  # of this level
         self.offset = 0.0 if parent is None else parent.clock - account.served  # from the service to the virtual time
-        self.entry: float | None = None  # the virtual time of its live entry in the parent's heap
+        self.entry: float | None = None  # of the parent's turns, like `turn`
+        self.turn = 0
         self.retired_at: float | None = None  # its virtual time while it has no work
         self.waiting = 0  # requests below it
         self.leases = 0  # requests that got their leases from this queue and run
@@ -210,16 +209,23 @@ class Branch:
         return child
 
     def begin_to_wait(self) -> None:
-        """Enter the parent's heap at the greater of the own last virtual time and the level's clock."""
+        """Enter the parent's turns at the greater of the own last virtual time and the level's clock."""
         parent, served = self.parent, self.account.served
         assert parent is not None
         own = served + self.offset if self.retired_at is None else self.retired_at
         start = own if own > parent.clock else parent.clock
         self.offset = start - served
         self.retired_at = None
-        if self.entry is None or start < self.entry:
-            self.entry = start
-            heappush(parent.heap, (start, self.number, self))
+        if parent.turns is _NO_TURNS:
+            parent.turns = Turns()
+        parent.turns.begin(self, start, alone=not parent.waiting)
+
+    def begin_lease(self) -> None:
+        """Count a request that waits no more, because it got a lease."""
+        self.waiting -= 1
+        self.leases += 1
+        if self.parent is not None and self.waiting:
+            self.parent.turns.served(self)
 
     def lease(self, path: Path, weight: float) -> "Branch":
         """Count the lease of a request where nothing waits, as if it had waited; return its leaf, for `returned`.
@@ -265,22 +271,6 @@ class Branch:
             parent.retire(branch)
             branch, parent = parent, parent.parent
 
-    def first(self) -> "Branch":
-        """Return the waiting child of the least virtual time; there is one."""
-        heap = self.heap
-        while True:
-            time, number, child = heap[0]
-            if time != child.entry:
-                heappop(heap)
-            elif not child.waiting:
-                heappop(heap)
-                child.entry = None
-            elif (now := child.account.served + child.offset) > time:
-                child.entry = now
-                heapreplace(heap, (now, number, child))
-            else:
-                return child
-
     def serve(self, time: float) -> None:
         """Move the clock of the level on to the virtual time of a child that is served now."""
         if time > self.clock:
@@ -294,7 +284,7 @@ class Branch:
             for each in self.children.values():
                 each.account.release()
             self.children.clear()
-            self.heap.clear()
+            self.turns = _NO_TURNS
             self.idle.clear()
             return
         child.retired_at = child.time
@@ -321,4 +311,5 @@ class Branch:
 _NO_ACCOUNTS: dict[Name, Account] = {}
 _NO_CHILDREN: dict[Name, Branch] = {}
 _NO_ENTRIES: list[tuple[float, int, Branch]] = []
+_NO_TURNS: Turns[Branch] = Turns()
 _NO_KEYS: list[int] = []
