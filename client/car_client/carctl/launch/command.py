@@ -93,6 +93,8 @@ def _write(path: Path, content: object, *, sure: bool) -> None:
 
 
 def _read(path: Path) -> str:
+    if path.exists() and not path.is_file():
+        raise NotWritten(f"{path} is not a file: move it away")
     try:
         return path.read_bytes().decode()
     except FileNotFoundError:

@@ -14,11 +14,13 @@ class Unmergeable(ValueError):
 
 
 def merged(old: Any, new: Any) -> Any:
-    """Return data with new members; entries of lists are the same where their `name` is."""
+    """Return data with new members; entries of lists are the same where their `name` is. Raises Unmergeable."""
     if isinstance(old, dict) and isinstance(new, dict):
         return {**old, **{key: merged(old[key], value) if key in old else value for key, value in new.items()}}
     if isinstance(old, list) and isinstance(new, list):
         return _merged_lists(old, new)
+    if isinstance(new, dict | list) and old is not None:
+        raise Unmergeable(f"it has a {type(old).__name__} where a {type(new).__name__} belongs")
     return new
 
 
@@ -51,13 +53,16 @@ def _merged_json(old: str, new: Any) -> str:
         data = json.loads(old, object_pairs_hook=_unique) if old.strip() else type(new)()
     except (ValueError, RecursionError) as error:
         raise Unmergeable(f"it is not plain JSON, as with comments in it ({error})") from error
-    if type(data) is not type(new):
-        raise Unmergeable(f"it has a JSON {type(data).__name__} where a {type(new).__name__} belongs")
     changed = merged(data, new)
     if changed == data:
         return old
     found = re.search(r"^([ \t]+)\S", old, re.MULTILINE)
-    return json.dumps(changed, indent=found[1] if found else 2, ensure_ascii=False) + "\n"
+    try:
+        text = json.dumps(changed, indent=found[1] if found else 2, ensure_ascii=False, allow_nan=False) + "\n"
+        text.encode()
+    except ValueError as error:
+        raise Unmergeable(f"it has a value that JSON cannot be written with again ({error})") from error
+    return text
 
 
 def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -77,6 +82,8 @@ def _merged_toml(old: str, new: dict[str, Any]) -> str:
         _set(document, new)
         text = str(tomlkit.dumps(document))
         same = tomllib.loads(text) == expected
+    except Unmergeable:
+        raise
     except (ValueError, RecursionError, tomlkit.exceptions.TOMLKitError) as error:
         raise Unmergeable(f"it is not valid TOML ({error})") from error
     if not same:

@@ -1,6 +1,7 @@
 """`carctl launch`: configurations of applications, merged into their files without a loss."""
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -206,8 +207,12 @@ def test_entries_of_lists_are_merged_by_their_names_and_the_others_stay_in_their
     [
         (".json", '{"a": 1, // mine\n}', "zed", "plain JSON"),
         (".json", '{"a": 1, "a": 2}', "zed", "twice"),
-        (".json", "[]", "zed", "a JSON list where a dict belongs"),
-        (".json", "{}", "vscode", "a JSON dict where a list belongs"),
+        (".json", "[]", "zed", "a list where a dict belongs"),
+        (".json", "{}", "vscode", "a dict where a list belongs"),
+        (".json", '{"language_models": ["mine"]}', "zed", "a list where a dict belongs"),
+        (".json", '{"a": "\\ud800"}', "zed", "surrogates"),
+        (".json", '{"a": 1e999}', "zed", "Out of range"),
+        (".toml", "model_providers = 'mine'", "codex", "a str where a dict belongs"),
         (".toml", "a = ", "codex", "valid TOML"),
         (".yaml", "- model_id: mine\n", "llm", "other content"),
     ],
@@ -284,6 +289,14 @@ def test_a_file_with_comments_stays_and_the_error_names_the_way_by_hand(daemon: 
     code, _, errors = launch(daemon, tmp_path, "zed", "--write", "--yes")
     assert (code, "add by hand the lines that carctl launch prints" in errors) == (1, True)
     assert path.read_text() == "// mine\n{}\n"
+
+
+def test_a_pipe_in_the_place_of_the_file_is_not_read(daemon: FakeDaemon, tmp_path: Path) -> None:
+    path = tmp_path / ".codex" / "config.toml"
+    path.parent.mkdir()
+    os.mkfifo(path)
+    code, _, errors = launch(daemon, tmp_path, "codex", "--write", "--yes")
+    assert (code, "is not a file" in errors) == (1, True)
 
 
 def test_an_unknown_model_and_a_door_without_a_port_are_refused(daemon: FakeDaemon, tmp_path: Path) -> None:
