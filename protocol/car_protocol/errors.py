@@ -23,9 +23,9 @@ REASONS: dict[str, Reason] = {
     "invalid_params": Reason(
         -32602,
         "a member of params is missing, unknown, ill-typed or out of range",
-        "`data.param` names the member, `data.why` what is wrong with a grammar, a schema, an image or a chat "
-        "template, `data.place` where in a schema (a JSON pointer). A grammar may become too complex in the middle of "
-        "an answer, which ends then",
+        "`data.param` names the member, `data.why` what was expected of it, or what is wrong with a grammar, a schema, "
+        "an image or a chat template, `data.place` where in a schema (a JSON pointer). A grammar may become too "
+        "complex in the middle of an answer, which ends then",
     ),
     "internal_error": Reason(-32603, "the daemon failed; its log says why", "a defect", retryable=True),
     "cancelled": Reason(

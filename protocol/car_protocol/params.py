@@ -12,8 +12,11 @@ T = TypeVar("T", bound=msgspec.Struct)
 # msgspec ends its messages with the path of the fault (`$.stop[0]`); without one they name it in backticks.
 # The messages of our own checks begin with the member.
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.(\w+)[^`]*`$")
+# Around the reason: the member, which `param` has, the path, and a value that the client sent.
+_AROUND = re.compile(r"^`\w+`: |(?<=value) '.*'(?= - at |$)| - at (?:`key` in )?`\$[^`]*`$", re.DOTALL)
 _NAMED = re.compile(r"(?:unknown field|required field|^) ?`([^`]*)`")
 _MAX_NAME = 128
+_MAX_WHY = 256
 
 
 def decode_params(kind: type[T], text: bytes) -> T:
@@ -35,10 +38,12 @@ def _fault(text: bytes, error: Exception) -> RpcError:
         msgspec.json.decode(text)
     except msgspec.ValidationError:
         # Still a JSON text: one of its numbers overflows a double.
-        return invalid_param(_member(str(error)))
+        pass
     except NOT_JSON:
         return RpcError("parse_error")
-    return invalid_param(_member(str(error)))
+    message = str(error)
+    why = _AROUND.sub("", message)[:_MAX_WHY]
+    return RpcError("invalid_params", param=_member(message)[:_MAX_NAME], why=why)
 
 
 def _member(message: str) -> str:

@@ -97,6 +97,23 @@ def test_text_that_is_no_utf8_or_nests_too_deep_is_a_parse_error(text: bytes) ->
     assert caught.value.reason == "parse_error"
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b'{"prompt":"a","max_tokens":0}', "Expected `int` >= 1"),
+        (b'{"prompt":"a","stop":[""]}', "Expected `str` of length >= 1"),
+        (b'{"prompt":"a","priority":"SECRET"}', "Invalid enum value"),
+        (b'{"messages":[{"role":"user","content":[{"type":"SECRET - at `$.x`"}]}]}', "Invalid value"),
+        (b"{}", "give exactly one of prompt, tokens, messages"),
+        (b'{"prompt":"a","json_schema":{"minimum":1e999}}', "Number out of range"),
+    ],
+)
+def test_a_fault_says_what_was_expected_and_repeats_no_value(text: bytes, why: str) -> None:
+    with pytest.raises(RpcError) as caught:
+        decode_params(InferParams, text)
+    assert caught.value.data["why"] == why
+
+
 def test_limits_in_bytes_count_bytes() -> None:
     text = '{"prompt":"a","stop":["' + "é" * 128 + '"],"client":"' + "é" * 32 + '"}'
     params = decode_params(InferParams, text.encode())
