@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.gpu.build import BACKENDS, Build, CannotBuild, architecture, detect, missing, options
+from tools.gpu.build import BACKENDS, Build, CannotBuild, architecture, check_programs, detect, options
 from tools.gpu.source import inside, kept, repack, unpack
 
 
@@ -100,8 +100,12 @@ def test_a_build_for_cuda_has_one_architecture_and_no_network() -> None:
 
 
 def test_missing_programs_are_named() -> None:
-    assert missing("cuda", which={"cmake": "/usr/bin/cmake"}.get) == ["nvcc"]
-    assert [missing(backend, which=lambda _: "/usr/bin/any") for backend in BACKENDS] == [[]] * len(BACKENDS)
+    with pytest.raises(CannotBuild, match=r"needs nvcc, and they are neither on the PATH nor in /usr/local/cuda/bin"):
+        check_programs("cuda", which={"cmake": "/usr/bin/cmake"}.get)
+    with pytest.raises(CannotBuild, match="needs cmake and glslc, and they are not on the PATH"):
+        check_programs("vulkan", which=lambda _: None)
+    for backend in BACKENDS:
+        check_programs(backend, which=lambda _: "/usr/bin/any")
 
 
 def test_both_libraries_of_the_binding_come_from_the_build(tmp_path: Path) -> None:

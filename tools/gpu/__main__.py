@@ -1,17 +1,20 @@
 """`python -m tools.gpu`: pack llama.cpp's source, build it for this machine's GPU, and check card on it."""
 
 import argparse
-import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
-from tools.gpu.build import BACKENDS, Build, CannotBuild, build, detect, output_of
+from car_daemon.host.cores import usable_cpus
+from tools.binding_source import BINDING
+from tools.gpu.build import BACKENDS, Build, CannotBuild, build, check_programs, detect, output_of
 from tools.gpu.source import pack, unpack
 from tools.gpu.suite import Plan, run
 from tools.random_models.model_file import TYPES
 from tools.random_models.shape import PRESETS
 
-_FOLDER = Path("build/gpu")
+# By version, because a library of another one than the binding's own crashes it.
+_FOLDER = Path("build/gpu") / version(BINDING)
 
 
 def main() -> int:
@@ -19,6 +22,8 @@ def main() -> int:
     given = _arguments().parse_args()
     archive = given.folder / "llama.cpp.tar.xz"
     try:
+        if given.step in ("all", "build"):
+            check_programs(given.backend)
         if given.step in ("all", "pack") and not archive.exists():
             pack(archive)
             print(f"{archive}: {archive.stat().st_size:,} bytes", flush=True)
@@ -44,7 +49,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("step", nargs="?", choices=steps, default="all", help=text)
     parser.add_argument("--backend", choices=BACKENDS, default="cuda")
     parser.add_argument("--architecture", help="of CUDA, such as 90; without it that of this machine's GPUs")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="of the compiler")
+    parser.add_argument("--jobs", type=int, default=len(usable_cpus()), help="of the compiler")
     parser.add_argument("--folder", type=Path, default=_FOLDER, help="for archive, build and models (%(default)s)")
     suite = parser.add_argument_group("suite")
     suite.add_argument("--device", choices=("gpu", "cpu"), help="without it the GPU, of a build for the CPU the CPU")

@@ -24,6 +24,8 @@ BACKENDS: Mapping[str, tuple[str, ...]] = {
 }
 # Programs that a backend's build needs beside a C++ compiler.
 _PROGRAMS = {"cuda": ("nvcc",), "hip": ("hipcc",), "vulkan": ("glslc",)}
+# Where CUDA's installer puts nvcc; the PATH of many machines lacks it.
+_CUDA = "/usr/local/cuda/bin"
 _TARGETS = ("llama", "mtmd", "llama-server")
 
 Run = Callable[[Sequence[str]], str]
@@ -69,9 +71,17 @@ def options(backend: str, architecture: str) -> list[str]:
     return [*_COMMON, *(option.format(architecture=architecture) for option in BACKENDS[backend])]
 
 
-def missing(backend: str, which: Callable[[str], object] = shutil.which) -> list[str]:
-    """Return the programs that a build needs and that are not installed."""
-    return [name for name in ("cmake", *_PROGRAMS.get(backend, ())) if not which(name)]
+def installed(name: str) -> str | None:
+    """Return the path of a program; None where it is not installed."""
+    return shutil.which(name) or shutil.which(name, path=_CUDA)
+
+
+def check_programs(backend: str, which: Callable[[str], str | None] = installed) -> None:
+    """Raise CannotBuild where programs that a build needs are not installed."""
+    needed = ("cmake", *_PROGRAMS.get(backend, ()))
+    if lacking := [name for name in needed if not which(name)]:
+        places = f"they are neither on the PATH nor in {_CUDA}" if backend == "cuda" else "they are not on the PATH"
+        raise CannotBuild(f"a build for {backend} needs {' and '.join(lacking)}, and {places}: install them first")
 
 
 def output_of(command: Sequence[str]) -> str:
@@ -79,15 +89,16 @@ def output_of(command: Sequence[str]) -> str:
     try:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
-        raise CannotBuild(f"{command[0]} failed ({error}): name the architecture by --architecture") from error
+        remedy = "install the GPU's driver, or name the architecture by --architecture for another machine"
+        raise CannotBuild(f"{command[0]} failed ({error}): {remedy}") from error
 
 
 def build(source: Path, *, backend: str, architecture: str, jobs: int) -> tuple[Build, float]:
     """Configure and build; returns the products and the seconds that it took."""
-    if lacking := missing(backend):
-        raise CannotBuild(f"a build for {backend} needs {' and '.join(lacking)}: install them first")
+    check_programs(backend)
     started, place = time.monotonic(), source.parent / f"build-{backend}"
-    _do(["cmake", "-S", str(source), "-B", str(place), *options(backend, architecture)])
+    compiler = [f"-DCMAKE_CUDA_COMPILER={installed('nvcc')}"] if backend == "cuda" else []
+    _do(["cmake", "-S", str(source), "-B", str(place), *options(backend, architecture), *compiler])
     _do(["cmake", "--build", str(place), "--parallel", str(jobs), "--target", *_TARGETS])
     return Build(place / "bin"), time.monotonic() - started
 

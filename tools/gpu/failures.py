@@ -52,7 +52,8 @@ async def _killed(socket: Path) -> tuple[int, int]:
     async with AsyncClient(socket) as client:
         streams = [asyncio.create_task(answer(client, prompt, _LONG)) for prompt in prompts(_STREAMS)]
         while len((await client.status()).sequences) < _STREAMS:
-            pass
+            if any(stream.done() for stream in streams):
+                raise RuntimeError(f"a request ended before all {_STREAMS} ran: {await asyncio.gather(*streams)}")
         pid = (await engine(client)).pid
         assert pid is not None, "the engine is on another machine"
         os.kill(pid, signal.SIGKILL)
