@@ -49,6 +49,8 @@ def repack(distribution: Path, archive: Path, most: int = MOST_BYTES) -> None:
             path = inside(member.name)
             if path is not None and member.isfile() and kept(path):
                 member.name = f"llama.cpp/{path}"
+                # Else a name of more than 100 characters stays as it was: the headers have it once more.
+                member.pax_headers = {}
                 chosen.addfile(member, members.extractfile(member))
     size = archive.stat().st_size
     if size > most:
