@@ -31,7 +31,7 @@ _OPEN_S = 30.0
 _ANSWER_S = 1.0
 _PROGRESS_S = 2.0
 _HUB_VARIABLES = ("HF_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_")
-PULL = (sys.executable, "-m", "car_client.carctl.main", "models", "pull")
+PULL = (sys.executable, "-m", "car_client.carctl", "models", "pull")
 
 
 class Where(Struct, frozen=True, array_like=True):
@@ -103,12 +103,18 @@ class Seat:
                 context = context_of(order.pair, "server")
                 asyncio.run(Relay(context, self._spawn).serve(listener))
         except Refusal as refusal:
-            why = f"{order.where.address}: {refusal}"
-            self._outcomes.put(Unplaced(number=order.place.number, why=why, node=order.where.node))
-            self._watch = self._limited()
-            return
-        # At once, because a thread may still read the memory.
-        self._end(0)
+            self._refuse(order, str(refusal))
+        except Exception as error:  # noqa: BLE001 - the daemon would wait for an outcome, and the seat keep its cores
+            self._refuse(order, f"its seat failed: {type(error).__name__}: {error}")
+        else:
+            # At once, because a thread may still read the memory.
+            self._end(0)
+
+    def _refuse(self, order: SeatOrder, why: str) -> None:
+        """Report why there is no engine; the process ends once that had time to be read."""
+        where = order.where
+        self._outcomes.put(Unplaced(number=order.place.number, why=f"{where.address}: {why}", node=where.node))
+        self._watch = self._limited()
 
     @contextlib.contextmanager
     def _listening(self, order: SeatOrder) -> Iterator[socket.socket]:
@@ -143,7 +149,11 @@ class Seat:
         path = file.under(models_folder())
         with contextlib.suppress(Refusal):
             return path, _content(path, place)
-        self._download(file, place, where)
+        try:
+            self._download(file, place, where)
+        except OSError as error:
+            why = f"cannot download {file} into {models_folder()}: {error.strerror or type(error).__name__}"
+            raise Refusal(f"{why}: make room there, and let the user of `ray start` write it") from error
         return path, _content(path, place)
 
     def _download(self, file: HubFile, place: Place, where: Where) -> None:

@@ -17,7 +17,8 @@ from car_daemon.ipc.placing import BUILT_IN, FromSeat, HostMemory, Place, Placed
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")
 
 from car_daemon.placer.pair import new_pair
-from car_daemon.placer.seat import Seat, SeatOrder, Where
+from car_daemon.placer.seat import PULL, Seat, SeatOrder, Where
+from tests.client.carctl.hub.fake_hub import FakeHub
 from tests.daemon.cluster.test_relay import FakeEngine
 
 WHERE = Where("n", "127.0.0.1", "1", "s")
@@ -141,6 +142,16 @@ def test_a_file_of_the_hub_is_downloaded_once_for_all_seats_of_a_node(models: Pa
     assert (models / "pulls").read_text() == "x"
 
 
+def test_the_command_that_downloads_is_carctl_s(models: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = FakeHub()
+    hub.files[FILE] = model.read_bytes()
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    with hub.serving():
+        placed = outcome_of(place("/m.gguf", hf=FILE, content=content_of([model])), pull=PULL)[-1]
+    assert isinstance(placed, Placed)
+    assert (models / "m.gguf").read_bytes() == model.read_bytes()
+
+
 def test_a_file_of_the_hub_that_changed_is_downloaded_again(models: Path, model: Path) -> None:
     models.mkdir(parents=True)
     (models / "m.gguf").write_bytes(b"an older one")
@@ -155,6 +166,25 @@ def test_a_download_that_fails_is_refused_with_its_last_line(models: Path, tmp_p
     report = outcome_of(place("/m.gguf", hf=FILE), pull=pull)[-1]
     why = f"127.0.0.1: cannot download hf:{FILE}: carctl: HF_TOKEN may not read it"
     assert report == Unplaced(number=7, why=why, node="n")
+
+
+def test_a_node_that_cannot_write_downloads_refuses_with_the_folder(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file in place of the folder")
+    (report,) = outcome_of(place("/m.gguf", hf=FILE))
+    assert isinstance(report, Unplaced)
+    folder = models.parents[1]
+    assert f"127.0.0.1: cannot download hf:{FILE} into {folder}: Not a directory: make room there" in report.why
+
+
+def test_a_seat_that_fails_reports_it_and_ends(model: Path) -> None:
+    opened = OpenSeat(place(str(model)), open_s=0.0)
+    opened.order = SeatOrder(opened.order.place, WHERE, b"no key")
+    opened.open()
+    assert isinstance(opened.outcome(), Placed)
+    failed = opened.outcome()
+    assert isinstance(failed, Unplaced)
+    assert failed.why.startswith("127.0.0.1: its seat failed: SSLError")
+    assert opened.ended.wait(10)
 
 
 @pytest.mark.parametrize("act", [lambda _: None, lambda seat: seat.open()], ids=["never opened", "refused"])
