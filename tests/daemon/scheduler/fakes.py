@@ -261,11 +261,19 @@ class World:
         """Give up on a model, or on its replicas on all but the devices that are left."""
         self.do(self.scheduler.model_failed(model, self.now, left=left))
 
-    def prepare(self, engine: FakeEngine, key: int, blocks: tuple[int, ...] = (), *, images: bool = False) -> None:
+    def prepare(
+        self,
+        engine: FakeEngine,
+        key: int,
+        blocks: tuple[int, ...] = (),
+        *,
+        images: bool = False,
+        tokens: int = PROMPT_TOKENS,
+    ) -> None:
         """Let an engine report a prompt as prepared, with `images` that it has encoded."""
         engine.preparing.remove(key)
         self.prepared_keys.add(key)
-        self.do(self.scheduler.prepared(key, Prompt(PROMPT_TOKENS, 8, blocks, images), self.now))
+        self.do(self.scheduler.prepared(key, Prompt(tokens, 8, blocks, images), self.now))
 
     def prepare_all(self, engine: FakeEngine) -> None:
         """Let an engine report all its prompts as prepared, in the order of their arrival."""

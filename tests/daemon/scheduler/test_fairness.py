@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_daemon.scheduler.backlog import QueueBounds
+from car_daemon.scheduler.fair_queue.turns import ADVANCE
 from car_daemon.scheduler.request import Request, State
 from car_protocol.infer import Priority
 from tests.daemon.scheduler.fakes import PROMPT_TOKENS, FakeEngine, World
@@ -348,3 +349,40 @@ def test_weights_are_changed_while_requests_wait() -> None:
         world.advance(key, 100)
         world.end(engine, key)
     assert 14 <= served[1] <= 16
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+@pytest.mark.parametrize("prompt", [10_000, 100])
+def test_the_refund_of_a_long_prompt_gives_no_turns_ahead_of_other_users(prompt: int, cancelled: bool) -> None:
+    world = World(bounds=WIDE)
+    engine = world.start_engine(sequences=2)
+    flood, honest = (1, "flood"), (2, "honest")
+
+    def end(key: int) -> None:
+        world.advance(key, ADVANCE)
+        world.end(engine, key)
+
+    long = world.submit(client=flood)
+    world.prepare(engine, long.key, tokens=prompt)
+    for _ in range(40):
+        world.run_one(engine, client=flood)
+    # They are served after the charge for the long prompt, so the clock passes it.
+    for _ in range(4):
+        end(max(engine.running))
+    if cancelled:
+        world.cancel(long.key)
+        world.end(engine, long.key)
+    else:
+        world.scheduler.advanced(long.key, prompt, 0, world.now, cached=prompt)
+    waits = []
+    for _ in range(5):
+        waiter = world.run_one(engine, client=honest)
+        waits.append(0)
+        while waiter.key not in engine.running:
+            end(min(engine.running - engine.to_park))
+            for key in sorted(engine.to_park):
+                world.set_aside(engine, key)
+            waits[-1] += 1
+        end(waiter.key)
+    # The next charges of the flood may be less by the advance of each lease and of two more.
+    assert max(waits) <= 5

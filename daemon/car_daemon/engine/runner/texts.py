@@ -38,6 +38,11 @@ class _Job:
     started: float
     vectors: dict[int, list[float]] = field(default_factory=dict)  # By index of the text.
 
+    @property
+    def computed(self) -> int:
+        """The tokens of the texts whose vectors it has."""
+        return sum(len(self.inputs[index]) for index in self.vectors)
+
 
 class CannotEmbed(Exception):
     """This model's embedder does not open."""
@@ -97,7 +102,7 @@ class Texts:
         return [] if job is None else [self._ended(job, None)]
 
     def step(self) -> list[RequestUpdate]:
-        """Compute one batch of the next request; returns its end after its last batch."""
+        """Compute one batch of the next request; returns its progress, and its end after its last batch."""
         key = next(iter(self._jobs))
         job = self._jobs.pop(key)
         started = self._clock()
@@ -110,7 +115,7 @@ class Texts:
             self._owed = self._clock() - started
         if job.batches:
             self._jobs[key] = job
-            return []
+            return [RequestUpdate(key, NO_SEQUENCE, "", 0, job.computed)]
         return [self._ended(job, None)]
 
     def _compute(self, job: _Job, batch: list[int]) -> list[list[float]]:
@@ -133,7 +138,7 @@ class Texts:
             fault=fault,
         )
         extra = Extra(vectors=[job.vectors[index] for index in range(len(job.inputs))]) if complete else None
-        return RequestUpdate(job.frame.key, NO_SEQUENCE, "", 0, tokens, extra, end)
+        return RequestUpdate(job.frame.key, NO_SEQUENCE, "", 0, job.computed, extra, end)
 
 
 def split(tokens: bytes, lengths: list[int]) -> list[list[int]]:

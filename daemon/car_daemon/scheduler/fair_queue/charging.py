@@ -44,7 +44,7 @@ class Charging:
             refund = min(cached * request.prompt_share, request.charged)
             request.cached += cached
             request.charged -= refund
-            request.account.refund(refund)
+            request.account.refund(refund, ADVANCE)
         used = self._used(request)
         if used > request.charged:
             request.account.charge(used - request.charged)
@@ -54,7 +54,7 @@ class Charging:
         """Refund the unused part of what was charged."""
         unused = request.charged - self._used(request)
         if unused > 0 and request.account is not None:
-            request.account.refund(unused)
+            request.account.refund(unused, ADVANCE)
         request.charged = 0.0
 
     def _used(self, request: Request) -> float:

@@ -28,6 +28,7 @@ class Account:
     """
 
     __slots__ = (
+        "branches",
         "children",
         "clock",
         "credit",
@@ -54,6 +55,7 @@ class Account:
         self.leases = 0  # requests with a lease, and those for which a running one is being parked
         self.several = 0  # children with two or more leases
         self.refs = 0  # branches of queues, and requests that were charged to it and did not end
+        self.branches: list[Branch] = []
         self.children: dict[Name, Account] = _NO_ACCOUNTS if leaf else {}
 
     def __repr__(self) -> str:
@@ -84,16 +86,26 @@ class Account:
             account.served += amount
             account = account.parent
 
-    def refund(self, tokens: float) -> None:
-        """Subtract tokens; where requests wait, from the next charge."""
+    def refund(self, tokens: float, most: float) -> None:
+        """Subtract tokens; where requests wait, from the next charges, up to `most` for each lease and two more.
+
+        The rest takes the virtual time back, to the clock at least: where that has passed the charge, all of it as
+        smaller charges would be turns ahead of siblings that came meanwhile.
+        """
         account = self
-        while account.parent is not None:
+        while (parent := account.parent) is not None:
             amount = tokens / account.weight
             if account.waiting:
-                account.credit += amount
-            else:
-                account.served -= amount
-            account = account.parent
+                kept = min(amount, max(0.0, most * (account.leases + 2) / account.weight - account.credit))
+                account.credit += kept
+                amount -= kept
+            before = account.served + account.offset
+            account.served -= amount
+            if account.waiting and amount:
+                account.offset += _fallen(before, amount, parent.clock) - before + amount
+                for branch in account.branches:
+                    branch.fell(amount)
+            account = parent
 
     def add_waiting(self) -> None:
         """Count a request that waits."""
@@ -145,8 +157,9 @@ class Account:
                 del parent.children[account.name]
             account = parent
 
-    def release(self) -> None:
-        """Give up one reference; an account without any is forgotten."""
+    def release(self, branch: "Branch") -> None:
+        """Give up a branch and its reference; an account without any is forgotten."""
+        self.branches.remove(branch)
         self.refs -= 1
         if not self.refs and self.parent is not None:
             del self.parent.children[self.name]
@@ -192,6 +205,7 @@ class Branch:
         self.waiting = 0  # requests below it
         self.leases = 0  # requests that got their leases from this queue and run
         account.refs += 1
+        account.branches.append(self)
 
     def __repr__(self) -> str:
         return f"<Branch {self.name} at {self.time:.1f}: {self.waiting} waiting, {self.leases} leases>"
@@ -219,6 +233,15 @@ class Branch:
         if parent.turns is _NO_TURNS:
             parent.turns = Turns()
         parent.turns.begin(self, start, alone=not parent.waiting)
+
+    def fell(self, amount: float) -> None:
+        """Follow the service of the account, which fell; the virtual time stays at the level's clock at least."""
+        parent = self.parent
+        if parent is None or not self.waiting:
+            return
+        start = _fallen(self.time + amount, amount, parent.clock)
+        self.offset = start - self.account.served
+        parent.turns.fell(self, start)
 
     def begin_lease(self) -> None:
         """Count a request that waits no more, because it got a lease."""
@@ -282,7 +305,7 @@ class Branch:
         """Keep the last virtual time of a child that has no work, until the clock passes it."""
         if not (self.waiting or self.leases):  # the clock passes them all
             for each in self.children.values():
-                each.account.release()
+                each.account.release(each)
             self.children.clear()
             self.turns = _NO_TURNS
             self.idle.clear()
@@ -303,8 +326,13 @@ class Branch:
         idle = child.retired_at == time and self.children.get(child.name) is child
         if idle:
             del self.children[child.name]
-            child.account.release()
+            child.account.release(child)
         return idle
+
+
+def _fallen(time: float, amount: float, clock: float) -> float:
+    """Return a virtual time that falls by an amount, but not below the clock where it was not below it before."""
+    return max(time - amount, min(time, clock))
 
 
 # Shared by all accounts and branches that never have any, because very many labels may wait.

@@ -1,6 +1,6 @@
 """The waiting children of a branch, in the order in which they are served: by virtual time, then by turn."""
 
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
@@ -9,6 +9,8 @@ from typing import Generic, Protocol, TypeVar
 ADVANCE = 64
 # Children of equal time between which the turn decides: with more, one event could move very many.
 _MOST_ALIKE = 64
+# Outdated entries that are never worth a rebuild.
+_MOST_OUTDATED = 64
 _numbers = count(1)
 
 
@@ -22,7 +24,7 @@ class Child(Protocol):
 
     @property
     def time(self) -> float:
-        """The virtual time, which never falls while the child waits."""
+        """The virtual time; where it falls while the child waits, `fell` is called."""
         ...
 
 
@@ -36,12 +38,13 @@ class Turns(Generic[C]):
     when it reaches the top. Children of equal times move on to `alike`, and back once they were charged.
     """
 
-    __slots__ = ("alike", "heap", "least")
+    __slots__ = ("alike", "heap", "least", "outdated")
 
     def __init__(self) -> None:
         self.heap: list[tuple[float, int, C]] = []
         self.alike: list[tuple[int, C]] = []  # a heap
         self.least = 0.0  # virtual time from which on children are equal
+        self.outdated = 0  # entries of the heap that a lower one replaced, at most
 
     def __repr__(self) -> str:
         return f"<Turns from {self.least:.1f} on: {len(self.alike)} alike, {len(self.heap)} others>"
@@ -53,6 +56,18 @@ class Turns(Generic[C]):
             self.least = time
         if child.entry is None or time < child.entry:
             self._enter(child, time)
+
+    def fell(self, child: C, time: float) -> None:
+        """Follow the virtual time of a child that waits, which fell to this."""
+        self.least = min(self.least, time)
+        if child.entry is None or time >= child.entry:
+            return
+        self._enter(child, time)
+        self.outdated += 1
+        if self.outdated > _MOST_OUTDATED:
+            live = {each[2].number: each for each in self.heap if each[0] == each[2].entry}
+            self.heap, self.outdated = list(live.values()), 0
+            heapify(self.heap)
 
     def served(self, child: C) -> None:
         """Put a child that had a lease, and still waits, behind all others of equal time."""
@@ -119,6 +134,7 @@ class Forecast(Generic[C]):
         self._left: dict[int, int] = {}  # requests of children that were served, by number
         # By virtual time: nodes of the heap by index, whose children are not known yet, and children by turn.
         self._others: list[tuple[float, int, int, C | None]] = []
+        self._found: set[int] = set()  # numbers: an outdated entry may have become right again
         self._open(0)
         self._alike: list[tuple[int, float, C | None]] = [
             (turn, child.time, child if turn == child.turn and child.waiting else None) for turn, child in turns.alike
@@ -166,7 +182,8 @@ class Forecast(Generic[C]):
             entry, number, found = self._heap[index]
             self._open(2 * index + 1)
             self._open(2 * index + 2)
-            if found.waiting and entry == found.entry:
+            if found.waiting and entry == found.entry and found.number not in self._found:
+                self._found.add(found.number)
                 heappush(self._others, (found.time, number, found.turn, found))
         return None
 

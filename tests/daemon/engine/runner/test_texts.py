@@ -17,11 +17,15 @@ def command(key: int, *texts: list[int]) -> RunTexts:
     return RunTexts(Prepared(key, tokens, 1, lengths=[len(text) for text in texts]), normalize=False)
 
 
-def ends(texts: Texts) -> list[RequestUpdate]:
+def updates_of(texts: Texts) -> list[RequestUpdate]:
     updates = []
     while texts.busy:
         updates += texts.step()
     return updates
+
+
+def ends(texts: Texts) -> list[RequestUpdate]:
+    return [update for update in updates_of(texts) if update.end is not None]
 
 
 def vectors(update: RequestUpdate) -> list[list[float]] | None:
@@ -39,6 +43,19 @@ def test_requests_take_turns_by_the_batch() -> None:
     first, second = ends(texts)
     assert (first.key, vectors(first)) == (2, [[2.0, 4.0]])
     assert (second.key, vectors(second)) == (1, [[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
+
+
+def test_each_batch_reports_the_tokens_that_were_computed_so_far() -> None:
+    texts = texts_of()
+    texts.start(command(1, [1], [2, 2], [3]))
+    assert [update.prompt_done for update in updates_of(texts)] == [3, 4]
+
+
+def test_a_request_that_is_halted_reports_the_tokens_that_were_computed() -> None:
+    texts = texts_of()
+    texts.start(command(1, [1, 1], [2], [3]))
+    texts.step()
+    assert [update.prompt_done for update in texts.halt(1)] == [3]
 
 
 def test_vectors_come_in_the_order_of_the_texts_whatever_the_order_of_the_batches() -> None:

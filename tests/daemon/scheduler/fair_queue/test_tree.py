@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from car_daemon.scheduler.fair_queue.lane import Lane, Target
 from car_daemon.scheduler.fair_queue.tree import Account, Branch, Path
+from car_daemon.scheduler.fair_queue.turns import ADVANCE
 
 PATHS: list[Path] = [(user, process, label) for user in (1, 2) for process in (1, 2) for label in ("a", "b")]
 Lease = Callable[[Lane, Path], Branch]
@@ -42,7 +43,7 @@ class Replay:
         if ends is not None and ends < len(self.leaves):
             ended = self.leaves.pop(ends)
             ended.returned()
-            ended.account.refund(tokens / 2)
+            ended.account.refund(tokens / 2, 64)
             ended.account.let_go()
 
     def state(self) -> tuple[object, object, list[int]]:
@@ -81,3 +82,35 @@ def test_a_lease_at_once_leaves_the_tree_as_a_lease_by_the_queue_does(
         direct.do(*step)
         queued.do(*step)
     assert direct.state() == queued.state()
+
+
+ACTS = st.lists(
+    st.tuples(st.sampled_from(["add", "serve", "charge", "refund"]), st.integers(1, 4), st.integers(1, 50)), max_size=60
+)
+
+
+@settings(derandomize=True, deadline=None)
+@given(ACTS)
+def test_the_least_virtual_time_goes_first_and_no_refund_takes_it_far_behind_the_clock(
+    acts: list[tuple[str, int, int]],
+) -> None:
+    root = Account(None, "")
+    lane = Lane(0, Target("m", None, None), root)
+    for key, (act, user, tokens) in enumerate(acts):
+        account = root.child(user).child(user).child("", leaf=True).hold(None)
+        if act == "add":
+            lane.add(key, (user, user, ""), 1.0)
+        elif act == "serve" and len(lane):
+            lane.take(lane.first()).account.charge(tokens)
+        elif act == "charge":
+            account.charge(tokens)
+        elif act == "refund":
+            account.refund(min(tokens, account.served), 10)
+        waiting = [each for each in lane.root.children.values() if each.waiting]
+        if waiting:
+            times = [each.time for each in waiting]
+            assert lane.root.turns.first().time - min(times) < ADVANCE
+            assert min(times) > lane.root.clock - ADVANCE
+            assert all(each.account.credit <= 10 * (each.account.leases + 3) for each in waiting)
+        served = list(lane.order(lambda _: 10.0))
+        assert sorted(served) == sorted(lane.leaves)
