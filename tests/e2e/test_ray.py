@@ -256,6 +256,8 @@ def test_a_cluster_without_a_token_is_refused(folder: Path) -> None:
 def test_a_killed_head_leaves_running_engines_at_work(folder: Path, nodes: RayNodes) -> None:
     with on_ray(folder, nodes) as daemon, daemon.connect() as client:
         nodes.do("head")
+        seats(nodes)[0].kill()
+        until_waiting(daemon, "Ray's head takes no order now: start it")
         requests = [(known, client.send("infer", greedy(known))) for known in LONG[:STREAMS]]
         for known, request in requests:
             assert client.response(request)["result"]["text"] == known.answer

@@ -20,6 +20,7 @@ from car_daemon.placer.shortage import NodeFacts, needs_of, present, relaxed, sh
 
 NAMESPACE = "card"
 _AT_ONCE_S = 2.0  # a placement that takes longer is reported as one that waits
+_NO_HEAD = "Ray's head takes no order now: start it where it has ended"
 _NODE_ID = "ray.io/node-id"
 _IP = re.compile(r"\bip=([0-9A-Fa-f.:]+)")
 
@@ -56,10 +57,14 @@ class RayCluster:
 
     async def open(self, order: Place, waits: Callable[[str], None]) -> Placed:
         """Return an open seat; a cancelled call leaves none. Raises NoRoom."""
+        # Ray itself waits a minute for a head that is gone.
+        slow = asyncio.get_running_loop().call_later(_AT_ONCE_S, waits, _NO_HEAD)
         try:
             actor = await asyncio.to_thread(self._create, order)
         except RayError as error:
-            raise NoRoom(f"Ray's head takes no order now: {_first_line(error)}") from error
+            raise NoRoom(f"{_NO_HEAD} ({_first_line(error)})") from error
+        finally:
+            slow.cancel()
         try:
             where = await self._started(actor, order, waits)
             self._check_version(where)
