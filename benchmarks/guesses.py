@@ -150,7 +150,7 @@ async def _simulated(client: AsyncClient, text: str) -> float:
     guesser, seconds, place = Guesser(costs, 64, inf), 0.0, 1
     while place < len(answer):
         batch = DecodeBatch([sequence], [])
-        guesser.plan(batch, 1 << 20)
+        guesser.plan(batch, 1 << 20, [batch])
         seconds += costs.decode.estimate(batch.rows)
         said = zip(sequence.guess, answer[place:], strict=False)
         right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], said))

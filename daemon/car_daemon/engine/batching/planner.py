@@ -75,7 +75,7 @@ class StepPlanner:
         # After prompts, or a pause in their place, answers have waited already: decodes with guesses take longer.
         for batch in batches if decoded is not None and not mine.prefilling else ():
             if batch.sequences[0].lookup is not None:
-                self._guesser.plan(batch, table.context_tokens)
+                self._guesser.plan(batch, table.context_tokens, batches)
         if batches:
             current.decoded = self._packer.seconds(batches)
             current.decodes += 1

@@ -47,7 +47,7 @@ DEAR = StepCosts({1: 1.0, 64: 64.0})
 def guess(sequences: list[Sequence], costs: StepCosts, room: int = 100, target: float = inf) -> int:
     """Set the guesses of the sequences of one decode, and return its rows for guesses of each."""
     batch = DecodeBatch(sequences, [])
-    Guesser(costs, 64, target).plan(batch, room + 2)
+    Guesser(costs, 64, target).plan(batch, room + 2, [batch])
     return batch.guessed
 
 
@@ -132,6 +132,20 @@ def test_a_decode_with_guesses_takes_at_most_the_target_of_a_step(target: float,
 def test_a_decode_that_misses_the_target_without_guesses_takes_at_most_twice_as_long_with_some() -> None:
     flat, steep = StepCosts({1: 1.0, 8: 1.1, 16: 1.25, 32: 1.4}), StepCosts({1: 1.0, 8: 1.6, 16: 2.7, 32: 4.0})
     assert [len(one(PromptLookup(PROMPT * 9), costs, target=0.1)) for costs in (flat, steep)] == [31, 7]
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+@pytest.mark.parametrize("target", [3.0, 8.0, 20.0])
+def test_the_decodes_of_a_step_with_guesses_take_at_most_its_target_together(count: int, target: float) -> None:
+    # So dear are several sequences in one decode that each has its own.
+    costs = StepCosts({1: 1.0, 2: 1.7, 16: 2.5, 32: 4.0})
+    batches = [DecodeBatch([decoding(PromptLookup(PROMPT * 9), number)], []) for number in range(count)]
+    guesser = Guesser(costs, 64, target)
+    for batch in batches:
+        guesser.plan(batch, 100, batches)
+    seconds = [costs.decode.estimate(batch.rows) for batch in batches]
+    assert sum(seconds) <= max(target, 2 * count)
+    assert all(batch.guessed for batch in batches)
 
 
 def test_of_guesses_that_bring_nearly_as_much_the_shortest_is_tried() -> None:

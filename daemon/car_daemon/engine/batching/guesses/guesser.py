@@ -17,7 +17,7 @@ _MOST_ROWS = 64
 _WORTH = 1.1
 # A shorter guess that promises this part of what the best one does is preferred.
 _NEARLY = 0.95
-# Where a decode misses the target of a step anyway, one with guesses may take so many times as long.
+# Where the decodes of a step miss its target anyway, they may take so many times as long with guesses.
 _PATIENCE = 2.0
 # Where guesses that are right this often would not pay, none are looked for.
 _AT_BEST = 0.95
@@ -46,10 +46,11 @@ class Guesser:
         self._may_pay: dict[int, bool] = {}  # by number of sequences
         self._age = 0  # decodes since this was found out
 
-    def plan(self, batch: DecodeBatch, context_tokens: int) -> None:
+    def plan(self, batch: DecodeBatch, context_tokens: int, batches: list[DecodeBatch]) -> None:
         """Let the sequences of a decode try several tokens at once, unless it is padded, or split by llama.cpp.
 
-        A sequence with fewer guesses than others has rows that bring nothing.
+        A sequence with fewer guesses than others has rows that bring nothing. `batches` are those of the step, which
+        are planned in their order.
         """
         self._age += 1
         if self._age >= _LOOK_AGAIN_EVERY:
@@ -66,14 +67,15 @@ class Guesser:
             return
         lengths = self._lengths(sequences, context_tokens)
         if lengths and count not in self._may_pay:
-            self._may_pay[count] = bool(self._looked_up(lengths, [(_AT_BEST, _LENGTHS[-1])] * count).length)
+            at_best = [(_AT_BEST, _LENGTHS[-1])] * count
+            self._may_pay[count] = bool(self._looked_up(lengths, at_best, self._most(batch, [batch])).length)
         if lengths and self._may_pay[count]:
-            self._choose(batch, lookups, lengths)
+            self._choose(batch, lookups, lengths, self._most(batch, batches))
 
-    def _choose(self, batch: DecodeBatch, lookups: list[PromptLookup], lengths: list[int]) -> None:
+    def _choose(self, batch: DecodeBatch, lookups: list[PromptLookup], lengths: list[int], most: float) -> None:
         found = [lookup.find(lengths[-1]) for lookup in lookups]
-        looked_up = self._looked_up(lengths, [(probability, len(tokens)) for tokens, probability in found])
-        drafted = self._drafted(batch.sequences, lengths)
+        looked_up = self._looked_up(lengths, [(probability, len(tokens)) for tokens, probability in found], most)
+        drafted = self._drafted(batch.sequences, lengths, most)
         if self._drafter is not None and drafted.rate > looked_up.rate:
             batch.let_guess(drafted.length if self._drafter.is_near(batch.sequences) else 0, drafts=True)
             return
@@ -81,17 +83,31 @@ class Guesser:
         for sequence, (tokens, _) in zip(batch.sequences, found, strict=True):
             sequence.guess = tokens[: looked_up.length]
 
+    def _most(self, batch: DecodeBatch, batches: list[DecodeBatch]) -> float:
+        """Return the most seconds for a decode: its share of the time that the decodes of a step leave for guesses."""
+        alone = sum(self._costs.decode.estimate(len(each.members)) for each in batches)
+        left = max(self._step_target, _PATIENCE * alone) - sum(map(self._seconds, batches))
+        share = max(0.0, left) / (len(batches) - batches.index(batch))
+        return self._seconds(batch) + share
+
+    def _seconds(self, batch: DecodeBatch) -> float:
+        """Return the expected seconds of a decode, and of the draft model before it."""
+        seconds = self._costs.decode.estimate(batch.rows)
+        if batch.drafts and self._drafter is not None:
+            seconds += self._drafter.cost(batch.sequences)(batch.guessed)
+        return seconds
+
     def _lengths(self, sequences: list[Sequence], context_tokens: int) -> list[int]:
         """Return the numbers of tokens to try for which there is room."""
         room = context_tokens - 1 - max(sequence.cells for sequence in sequences)
         return [each for each in _LENGTHS if each <= room and len(sequences) * (1 + each) <= self._most_rows]
 
-    def _looked_up(self, lengths: list[int], odds: _Odds) -> _Best:
+    def _looked_up(self, lengths: list[int], odds: _Odds, most: float) -> _Best:
         """Return what guesses of these odds promise, which cost nothing but their rows."""
         count = len(odds)
-        return _best(lengths, lambda length: self._costs.decode.estimate(count * (1 + length)), odds, self._step_target)
+        return _best(lengths, lambda length: self._costs.decode.estimate(count * (1 + length)), odds, most)
 
-    def _drafted(self, sequences: list[Sequence], lengths: list[int]) -> _Best:
+    def _drafted(self, sequences: list[Sequence], lengths: list[int], most: float) -> _Best:
         """Return what the draft model promises, where it may guess for all sequences."""
         drafter, count = self._drafter, len(sequences)
         odds = [
@@ -104,17 +120,17 @@ class Guesser:
         within = [each for each in lengths if each in self._lengths(sequences, drafter.context_tokens)]
         cost = drafter.cost(sequences)
         verify = self._costs.decode.estimate
-        return _best(within, lambda length: verify(count * (1 + length)) + cost(length), odds, self._step_target)
+        return _best(within, lambda length: verify(count * (1 + length)) + cost(length), odds, most)
 
 
-def _best(lengths: list[int], seconds: Callable[[int], float], odds: _Odds, step_target: float) -> _Best:
-    """Return the length with nearly the most tokens per second, within the target of a step in seconds.
+def _best(lengths: list[int], seconds: Callable[[int], float], odds: _Odds, most: float) -> _Best:
+    """Return the length with nearly the most tokens per second, within `most` seconds.
 
     Of lengths that promise nearly as much the least, because a client waits for all tokens of a decode; 0 where none
     promises enough more than without guesses.
     """
     alone = seconds(0)
-    least, most = _WORTH * len(odds) / alone, max(step_target, _PATIENCE * alone)
+    least = _WORTH * len(odds) / alone
     longest = max((guesses for _, guesses in odds), default=0)
     found: list[_Best] = []
     for length in lengths:
