@@ -67,6 +67,8 @@ def test_a_known_question_has_its_one_answer(drafting: RawClient, known: Known) 
 
 def test_a_seed_gives_the_same_text_with_and_without_a_draft(drafting: RawClient, client: RawClient) -> None:
     params = {"prompt": REPEATED, "temperature": 0.7, "seed": 5, "max_tokens": 80, "ignore_eos": True}
+    # A prompt that goes on from the cells of another test is computed in other pieces, and rounds differently.
+    params["cache_prompt"] = False
     assert drafting.result("infer", params)["text"] == client.result("infer", params)["text"]
 
 
