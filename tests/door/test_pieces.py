@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -234,18 +235,27 @@ class Source:
         self.resumed.set()
 
 
-@pytest.mark.parametrize(("gap_s", "paused"), [(0.0019, True), (0.0021, False)])
-async def test_a_stream_is_read_after_a_pause_where_it_is_fast(gap_s: float, paused: bool) -> None:
+def test_a_stream_pauses_while_it_is_fast_for_long_but_not_in_a_burst() -> None:
     now = 50.0
     source: Any = Source()
-    coalescing = Coalescing(SharedPause(), lambda: now)
-    coalescing.read(source, 100)
-    assert source.reading  # the first chunk
-    now += gap_s
-    coalescing.read(source, 100)
-    assert source.reading != paused
-    if paused:
-        await source.resumed.wait()
+    pauses: list[Any] = []
+    pause: Any = SimpleNamespace(begin=pauses.append)
+    coalescing = Coalescing(pause, lambda: now)
+
+    def pauses_of(chunks: int, gap_s: float) -> int:
+        nonlocal now
+        before = len(pauses)
+        for _ in range(chunks):
+            now += gap_s
+            coalescing.read(source, 100)
+        return len(pauses) - before
+
+    assert pauses_of(1, 1.0) == 0  # the first chunk
+    assert pauses_of(10, 0.0001) == 0  # a burst
+    assert pauses_of(20, 0.01) == 0
+    assert pauses_of(100, 0.001) >= 50
+    assert pauses_of(1, 0.1) == 0
+    assert pauses_of(20, 0.005) == 0
 
 
 async def test_connections_that_pause_are_read_again_together_but_for_one_that_ended() -> None:
@@ -263,7 +273,9 @@ async def test_connections_that_pause_are_read_again_together_but_for_one_that_e
 
 async def test_only_chunks_that_were_written_at_once_begin_a_pause() -> None:
     source: Any = Source()
-    connection = DaemonConnection(lambda _: None, Coalescing(SharedPause(), lambda: 0.0))
+    pause = SharedPause()
+    coalescing: Any = SimpleNamespace(read=lambda transport, size: pause.begin(transport))
+    connection = DaemonConnection(lambda _: None, coalescing)
     connection.connection_made(source)
     connection.on_events(lambda _: True)
     connection.data_received(chunk(0))  # no task waits
