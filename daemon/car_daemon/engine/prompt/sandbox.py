@@ -12,7 +12,7 @@ from jinja2.compiler import CodeGenerator, Frame, operators
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Namespace, object_type_repr
 from markupsafe import EscapeFormatter, Markup
 
@@ -232,6 +232,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Return whether a template may use an attribute."""
+        if type(obj) is str:  # of which none changes it
+            return SandboxedEnvironment.is_safe_attribute(self, obj, attr, value)
         return (type(obj) is _OwnList and attr in ("append", "pop")) or super().is_safe_attribute(obj, attr, value)
 
     def call(self, context: Context, function: Any, *args: Any, **kwargs: Any) -> Any:

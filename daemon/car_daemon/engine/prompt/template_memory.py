@@ -32,7 +32,8 @@ class MemoryBudget:
         """Count bytes that are about to be made; raises TooMuchMemory."""
         if size > self._left:
             raise TooMuchMemory(f"it would make a piece of {size:,} bytes, the limit leaves {self._left:,}")
-        self._left -= max(0, size)
+        if size > 0:
+            self._left -= size
 
     def text_size(self, value: object) -> int:
         """Return the size of a value as text; raises TooMuchMemory for one that is too large."""
@@ -88,9 +89,9 @@ class MemoryBudget:
 
 def size_of(value: object) -> int:
     """Return the bytes of a value's own storage, without those of its items."""
+    if isinstance(value, str):  # most values
+        return len(value) if value.isascii() else _WIDEST * len(value)
     match value:
-        case str():
-            return len(value) if value.isascii() else _WIDEST * len(value)
         case bytes():
             return len(value)
         case list() | tuple():
