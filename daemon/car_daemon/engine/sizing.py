@@ -84,7 +84,7 @@ def size_of(
         sequence_bytes=each if draft is None else SequenceBytes.together([each, draft]),
         free_bytes=free_bytes,
         total_bytes=read_memory().total,
-        trained_context=model.trained_context,
+        trained_context=_longest(model, placed),
         policy=load.policy,
         curve=curve,
         max_itl=load.max_itl_ms / 1000,
@@ -117,6 +117,13 @@ def _memory(placed: PlacedModel[Any]) -> tuple[int, float]:
         return machine.host_free, HOST_PART
     # Whatever is on the host is bounded by its part already, and a device is there for its model.
     return cells_room(placed.sizes, placed.placement, machine, HOST_PART), 1.0
+
+
+def _longest(model: LlamaModel, placed: PlacedModel[Any]) -> int:
+    """Return the most tokens of a sequence: on GPUs no more than the plan has masks for."""
+    if placed.placement is None or not placed.placement.gpu_layers:
+        return model.trained_context
+    return min(model.trained_context, placed.placement.mask_tokens)
 
 
 def default_threads(weights_bytes: int) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -363,7 +363,15 @@ FIGURES: list[dict[str, int]] = [
 ]
 
 
+def little_host() -> tuple[ModelSizes, Machine]:
+    """Return experts for which the host has just room, so that the plan has fewer tokens than their context."""
+    slot = Slot(3389 * MIB, experts=1694 * MIB, cells=SequenceBytes(512))
+    sizes = ModelSizes((*[slot] * 12, Slot(321 * MIB)), 321 * MIB, 126 * MIB, 1 << 20)
+    return sizes, Machine(43_008 * MIB, (gpu(4),))
+
+
 @settings(derandomize=True, deadline=None, max_examples=500)
+@example(*little_host(), {})
 @given(models(), machines(), st.sampled_from(FIGURES))
 def test_no_device_lacks_memory_for_the_sequences_that_are_declared_after_the_weights_were_loaded(
     sizes: ModelSizes, machine: Machine, figures: dict[str, int]
@@ -380,7 +388,7 @@ def test_no_device_lacks_memory_for_the_sequences_that_are_declared_after_the_we
         sequence_bytes=structs.replace(cells, masks=sizes.masks),
         free_bytes=cells_room(sizes, found, Machine(machine.host_free, tuple(left)), 0.25),
         total_bytes=machine.host_free,
-        trained_context=sizes.trained_context,
+        trained_context=min(sizes.trained_context, found.mask_tokens),
         policy="memory",
         curve=Curve({}, {}),
         max_itl=1.0,
