@@ -24,6 +24,25 @@ class Work(NamedTuple):
     streams: bool = False
 
 
+class _Step(NamedTuple):
+    """What a running request does until its next report."""
+
+    start: int  # the start that the report belongs to
+    begun: float
+    prompt_s: float
+    tokens_s: float
+    tokens: int
+
+    def done(self, now: float) -> int:
+        """Return the tokens of the answer so far."""
+        share = (now - self.begun - self.prompt_s) / self.tokens_s if self.tokens_s else 0.0
+        return int(self.tokens * min(1.0, max(0.0, share)))
+
+    def prompt_left(self, now: float) -> float:
+        """Return the seconds that the prompt still takes."""
+        return max(0.0, self.begun + self.prompt_s - now)
+
+
 class Speeds(Protocol):
     """The speeds of engines, by number."""
 
@@ -78,7 +97,8 @@ class SimulatedEngines:
         self._clock = clock
         self._speeds = speeds
         self._watcher = watcher
-        self._starts: dict[int, int] = {}  # of running requests: the start that their next event belongs to
+        self._steps: dict[int, _Step] = {}  # of running requests, by key
+        self._prompts_left: dict[int, float] = {}  # seconds, of parked requests whose prompt was not done, by key
         self._numbers = itertools.count(1)
 
     def start(self, number: int, offer: EngineOffer) -> None:
@@ -89,7 +109,7 @@ class SimulatedEngines:
     def silence(self, number: int) -> None:
         """Let an engine report nothing more, of which the scheduler is not notified."""
         for key in self.leased.pop(number):
-            self._starts.pop(key, None)
+            self._steps.pop(key, None)
 
     def lose(self, number: int) -> None:
         """Notify the scheduler of an engine's death."""
@@ -112,13 +132,15 @@ class SimulatedEngines:
                 case Run(request, engine):
                     self._watcher.started(request)
                     work = self.requests[request.key][1]
+                    self._prompts_left.pop(request.key, None)  # of an engine that is lost
                     self._step(request.key, engine, 0, self._speeds.prompt_s(engine, work.prompt))
                 case Park(key, engine):
                     at(PARK_S, partial(self._park, key, engine))
                 case Resume(key, engine):
-                    self._step(key, engine, 0, 0.0)
+                    left = self.requests[key][1].tokens - self.requests[key][0].produced
+                    self._step(key, engine, min(left, STEP_TOKENS), self._prompts_left.pop(key, 0.0))
                 case Halt(key, engine):
-                    self._starts.pop(key, None)
+                    self._steps.pop(key, None)
                     at(PARK_S, partial(self._release, key, engine))
                 case Complete(request):
                     self._end(request, "completed")
@@ -138,33 +160,46 @@ class SimulatedEngines:
         if engine not in self.leased:
             return
         self.leased[engine].add(key)
-        start = self._starts[key] = next(self._numbers)
         seconds = self._speeds.tokens_s(engine, tokens, len(self.leased[engine]))
+        start = next(self._numbers)
+        self._steps[key] = _Step(start, self._clock.now, delay, seconds or 0.0, 0 if seconds is None else tokens)
         if seconds is not None:
             self._clock.at(delay + seconds, lambda: self._advance(key, engine, tokens, start))
 
     def _advance(self, key: int, engine: int, tokens: int, start: int) -> None:
         """Report tokens, and the end where it is reached."""
-        if self._starts.get(key) != start:
+        if key not in self._steps or self._steps[key].start != start:
             return
         request, work = self.requests[key]
-        request.sent = request.sent or (work.streams and tokens > 0)
-        self.scheduler.advanced(key, work.prompt, tokens, self._clock.now)
+        self._report(key, tokens)
         left = work.tokens - request.produced
         if left > 0:
             self._step(key, engine, min(left, STEP_TOKENS), 0.0)
         else:
             self._release(key, engine)
 
+    def _report(self, key: int, tokens: int) -> None:
+        """Report tokens of an answer."""
+        request, work = self.requests[key]
+        request.sent = request.sent or (work.streams and tokens > 0)
+        self.scheduler.advanced(key, work.prompt, tokens, self._clock.now)
+
     def _park(self, key: int, engine: int) -> None:
-        """Report a request as parked, unless it ended."""
-        if self._starts.pop(key, None) is not None and engine in self.leased:
-            self.leased[engine].remove(key)
-            self.do(self.scheduler.parked(key, engine, self._clock.now))
+        """Report a request as parked with what it has done so far, unless it ended."""
+        step = self._steps.pop(key, None)
+        if step is None or engine not in self.leased:
+            return
+        now = self._clock.now
+        self.leased[engine].remove(key)
+        if left := step.prompt_left(now):
+            self._prompts_left[key] = left
+        elif done := step.done(now):
+            self._report(key, done)
+        self.do(self.scheduler.parked(key, engine, now))
 
     def _release(self, key: int, engine: int) -> None:
         """Report the end of a request."""
-        self._starts.pop(key, None)
+        self._steps.pop(key, None)
         if engine in self.leased:
             self.leased[engine].discard(key)
             self.do(self.scheduler.ended(key, engine, self._clock.now))
