@@ -22,6 +22,8 @@ _MAIN = "from car_client.carctl.main import main; main()"
 _RUN = [sys.executable, "-c", _MAIN]
 # What finds and runs the program; nothing else of the environment of who runs the tests reaches it.
 _ENV = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "PYTHONPYCACHEPREFIX") if name in os.environ}
+# The configuration of the user that runs the tests changes nothing.
+_NO_FILES = {"XDG_CONFIG_HOME": "/nonexistent"}
 
 
 def carctl(
@@ -57,7 +59,7 @@ def _carctl_here(arguments: list[str], data: bytes) -> subprocess.CompletedProce
     output, errors = TextIOWrapper(BytesIO(), "utf-8"), TextIOWrapper(BytesIO(), "utf-8", "backslashreplace")
     with (
         patch.object(sys, "stdin", given),
-        patch.dict(os.environ, _ENV, clear=True),
+        patch.dict(os.environ, {**_ENV, **_NO_FILES}, clear=True),
         redirect_stdout(output),
         redirect_stderr(errors),
     ):
