@@ -25,7 +25,7 @@ class Work(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """What a running request does until its next report."""
+    """The seconds of a running request's prompt and of its next tokens, which its engine reports together."""
 
     start: int  # the start that the report belongs to
     begun: float

@@ -10,7 +10,7 @@ _EXPRESSION = re.compile(rf"(?P<no>!?)(?:in\((?P<several>\s*{WORD}\s*(?:,\s*{WOR
 
 
 class LabelExpression(Struct, frozen=True):
-    """The values that a label may have, or with `no` those that it may not have."""
+    """A label has one of `values`; with `no` it has none of them."""
 
     values: tuple[str, ...]
     no: bool = False

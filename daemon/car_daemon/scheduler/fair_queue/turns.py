@@ -193,5 +193,5 @@ class Forecast(Generic[C]):
 
 
 def _equal(time: float, least: float, alike: int) -> bool:
-    """Return whether the turn decides between a child and those that are alike."""
+    """Return whether a virtual time counts as equal to the least one, and `alike` children leave room for its child."""
     return time - least < ADVANCE and alike < _MOST_ALIKE
