@@ -44,7 +44,7 @@ class Gpus:
         self._names: list[str] = []  # of the devices that its model may use
 
     def add(self, **total_bytes: int) -> None:
-        """Plug the devices in."""
+        """Plug the devices in; one whose name begins with "i" shares the host's memory."""
         (self.folder / "gpus.json").write_text(json.dumps(total_bytes))
 
     def take(self, pid: int, **taken_bytes: int) -> None:
@@ -83,10 +83,13 @@ class Gpus:
                 for name, size in json.loads(file.read_text()).items():
                     taken[name] = taken.get(name, 0) + size
         totals = json.loads((self.folder / "gpus.json").read_text())
-        return tuple(Device(name, max(0, total - taken.get(name, 0)), total) for name, total in totals.items())
+        return tuple(
+            Device(name, max(0, total - taken.get(name, 0)), total, shared=name.startswith("i"))
+            for name, total in totals.items()
+        )
 
     def open(self, load: Load, progress: Callable[[float], None], placement: Placement | None) -> LlamaModel:
-        """Take the planned weights, and load them for the CPU; raises ModelError."""
+        """Take the planned weights, and load them for the CPU, with the planned overrides; raises ModelError."""
         if placement is not None and self._fails("loads"):
             raise ModelError("the file is not a model that llama.cpp can load")
         if placement is not None and load.sizes is not None:
@@ -94,7 +97,8 @@ class Gpus:
             self._names = [each.name for each in devices_of(load.device, self.read())]
             self._record(slots=placement.slots, host_experts=placement.host_experts)
             self._hold(weights_of(*self._opened)[0])
-        return ggml_backend().open_model(structs.replace(load, gpu_layers=0, device="cpu"), progress, None)
+            placement = structs.replace(placement, slots=(0,) * len(placement.slots))
+        return ggml_backend().open_model(structs.replace(load, gpu_layers=0, device="cpu"), progress, placement)
 
     def open_context(self, model: LlamaModel, *, sequences: int, context_tokens: int, threads: int) -> LlamaContext:
         """Take the memory of the sequences, and return a context on the CPU; raises ModelError."""

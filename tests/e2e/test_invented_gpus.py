@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from car_daemon.capacity.placement import ModelSizes, reserve_of
+from car_daemon.host.devices import Device
+from car_daemon.models.memory_estimate import sizes_of
+from car_daemon.models.settings import ModelSettings
+from car_daemon.models.split_files import check_model
 from tests.e2e.invented_gpus import FOLDER, Gpus
-from tests.e2e.pool import long, short, until, write_models
+from tests.e2e.pool import CONTEXT, long, short, until, write_models
 from tests.e2e.support import BIN, PATIENCE_S, ROOT, Daemon, Json, RawClient
 from tools.random_model import generate
+from tools.random_models.experts import generate_experts
 
 pytestmark = pytest.mark.slow
 GIB = 1 << 30
@@ -43,6 +49,8 @@ def configuration(tmp_path_factory: pytest.TempPathFactory) -> str:
     generate(files / "long.gguf", "long", "q8_0")
     same = f'path = "{files}/long.gguf"\ncontext_tokens = 4096\nsequences = 1\n'
     stated = "".join(f"[models.{name}]\n{same}{text}\n" for name, text in STATED.items())
+    generate_experts(files / "experts.gguf")
+    stated += f'[models.experts]\npath = "{files}/experts.gguf"\ncontext_tokens = {CONTEXT}\nsequences = 1\n'
     return f'{config.read_text()}{stated}[daemon]\nsandbox = "off"\n[pressure]\ncalm_s = 0.1\n'
 
 
@@ -94,6 +102,12 @@ def doctor(daemon: Daemon) -> str:
         timeout=PATIENCE_S,
     )
     return done.stdout
+
+
+def experts_sizes(configuration: str) -> ModelSizes:
+    """Return the sizes of the mixture of experts by its header."""
+    (path,) = [Path(line.split('"')[1]) for line in configuration.splitlines() if "experts.gguf" in line]
+    return ModelSizes.of(sizes_of(check_model(path), ModelSettings(path, context_tokens=CONTEXT)))
 
 
 def capacity_of(client: RawClient, capacity: int) -> Json:
@@ -153,6 +167,48 @@ def test_stated_layers_devices_replicas_and_kv_types_win_over_the_plan(daemon: D
         assert client.reason("infer", short("missing")) == "model_unavailable"
         (why,) = [each["reason"] for each in client.result("models/list")["models"] if each["name"] == "missing"]
         assert why == "gpu2: llama.cpp finds 2 GPUs, gpu0 (CUDA0), gpu1 (CUDA1): set device to one of them, or to gpu"
+
+
+def test_layers_are_split_over_unequal_gpus_and_experts_go_to_the_host_where_one_gpu_is_left(
+    daemon: Daemon, gpus: Gpus, configuration: str
+) -> None:
+    sizes = experts_sizes(configuration)
+    layer = sizes.slots[0].weights + sizes.slots[0].cells.of(CONTEXT)
+    least = reserve_of(Device("any", 0, 0)) + sizes.buffers + sizes.mask(CONTEXT)
+    gpus.add(CUDA0=least + 7 * layer // 2, CUDA1=least + 3 * layer // 2)
+    with daemon.connect() as client:
+        client.result("models/unload", {"model": "a"})
+        written = [client.result("infer", short("experts", max_tokens=8))["text"]]
+        (engine,) = model(client, "experts")["engines"]
+        assert [each["layers"] for each in engine["devices"]] == [3, 2]
+        assert engine["host_experts"] == 0
+        assert all(each["planned_bytes"] == each["taken_bytes"] for each in engine["devices"])
+        assert client.result("models/show", {"model": "experts"})["devices"] == engine["devices"]
+        (line,) = [each for each in doctor(daemon).splitlines() if "experts on gpu" in each]
+        assert "CUDA0: 3 layers" in line
+        assert "CUDA1: 2 layers" in line
+        client.result("models/unload", {"model": "experts"})
+        until(client, "experts", "unloaded")
+        gpus.add(CUDA0=least + 4 * layer + sizes.slots[-1].weights - sizes.slots[0].experts)
+        written.append(client.result("infer", short("experts", max_tokens=8))["text"])
+        (engine,) = model(client, "experts")["engines"]
+        assert (engine["devices"][0]["layers"], engine["host_experts"]) == (5, 1)
+        assert gpus.calls(engine["pid"])["host_experts"] == [0]
+    # llama.cpp kept these experts in other buffers, and computed the same.
+    assert written[0] == written[1]
+    assert "layers.on_host" in daemon.log.read_text()
+
+
+def test_an_integrated_gpu_is_used_where_there_is_no_other(daemon: Daemon, gpus: Gpus) -> None:
+    with daemon.connect() as client:
+        gpus.add(iGPU=GIB, CUDA0=GIB)
+        client.result("infer", short("b"))
+        assert device(client, "b")["name"] == "CUDA0"
+        gpus.add(iGPU=GIB)
+        client.result("infer", short("c"))
+        found = device(client, "c")
+        assert (found["name"], found["layers"]) == ("iGPU", 3)
+        assert 0 < found["planned_bytes"] == found["taken_bytes"]
 
 
 def test_a_load_that_runs_out_of_memory_once_is_served_and_twice_fails_with_a_reason(
@@ -250,12 +306,14 @@ def test_a_gpu_that_other_programs_fill_runs_fewer_requests_of_its_models_until_
 ) -> None:
     with daemon.connect() as client, daemon.connect() as watching:
         assert watching.result("inference/capacity", {"model": "a", "subscribe": True})["capacity"] == 2
+        running = [client.send("infer", long("a")) for _ in range(2)]
         gpus.take(os.getpid(), CUDA0=GIB)
         pressed = capacity_of(watching, 1)
         assert (pressed["pressure"], pressed["declared"]) == ("critical", 2)
         assert device(client, "a")["pressure"] == "critical"
         assert client.result("daemon/status")["memory"]["pressure"] == "none"
         assert "pressure critical on CUDA0" in doctor(daemon)
+        assert all("result" in client.response(each) for each in running)
         both = [client.send("infer", long("a")) for _ in range(2)]
         now = client.result("inference/capacity", {"model": "a"})
         assert now["in_use"] <= 1

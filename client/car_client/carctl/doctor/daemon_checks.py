@@ -15,6 +15,7 @@ from car_client.errors import CardError, RequestTimeout
 from car_client.results import ModelStatus, Status
 from car_protocol import PROTOCOL, __version__
 from car_protocol.models import Estimate
+from car_protocol.status import EngineStatus
 
 # A reason that has its own advice, which is about a setting and not about the file.
 _REMEDY = re.compile("[:;] set ")
@@ -134,8 +135,13 @@ def _device(status: Status, gpu: str | None) -> Iterator[CheckResult]:
 
 
 def _on_devices(model: ModelStatus) -> str:
-    """Return what a model has on each GPU: what was planned, and what the load took."""
-    return "".join(f"; {device_text(device)}" for engine in model.engines for device in engine.devices)
+    """Return what a model has on each GPU: what was planned, and what the load took; and its experts elsewhere."""
+    return "".join(map(_placed, model.engines))
+
+
+def _placed(engine: EngineStatus) -> str:
+    stay = f"; experts of {engine.host_experts} layers on the host" if engine.host_experts else ""
+    return "".join(f"; {device_text(device)}" for device in engine.devices) + stay
 
 
 def _sandbox(status: Status, _: str | None) -> Iterator[CheckResult]:

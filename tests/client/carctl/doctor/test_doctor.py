@@ -146,8 +146,12 @@ def test_what_a_model_has_on_its_gpus_is_named_with_the_plan(daemon: FakeDaemon)
     model = daemon.answers["daemon/status"]["models"][0]
     model["device"] = "gpu"
     model["engines"][0]["devices"] = [{"name": "CUDA0", "layers": 33, **sizes}]
+    model["engines"][0]["host_experts"] = 9
     (device,) = found(daemon, "device")
-    told = "CUDA0: 33 layers, 7168 MiB planned, 6144 MiB taken (-14.3%), 1024 MiB of 8192 MiB free"
+    told = (
+        "CUDA0: 33 layers, 7168 MiB planned, 6144 MiB taken (-14.3%), 1024 MiB of 8192 MiB free"
+        "; experts of 9 layers on the host"
+    )
     assert device.facts == f"guide on gpu; {told}"
     model["engines"][0]["devices"][0]["pressure"] = "some"
     (device,) = found(daemon, "device")

@@ -16,6 +16,7 @@ from tools.random_model import generate
 from tools.random_models.adapter import generate_adapter
 from tools.random_models.by_layer import generate_by_layer
 from tools.random_models.embedding import WIDTH, generate_embedding
+from tools.random_models.experts import generate_experts
 from tools.random_models.projector import IMAGE_TOKENS, generate_projector
 from tools.random_models.recurrent import generate_recurrent
 from tools.random_models.sliding import WINDOW, generate_sliding
@@ -37,6 +38,7 @@ GENERATORS: dict[str, Callable[[Path], None]] = {
     "recurrent": generate_recurrent,
     "sliding": generate_sliding,
     "by layer": generate_by_layer,
+    "experts": generate_experts,
     "projector": generate_projector,
 }
 
