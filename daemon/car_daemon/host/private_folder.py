@@ -43,7 +43,7 @@ class PrivateFolder:
         self._descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             facts = os.fstat(self._descriptor)
-            _check_owner(facts)
+            check_owner(facts)
             if facts.st_mode & _OTHERS_WRITE:
                 os.fchmod(self._descriptor, _FOLDER_MODE)
         except OSError:
@@ -104,11 +104,12 @@ class PrivateFolder:
 
 
 def _check_file(facts: os.stat_result) -> None:
-    _check_owner(facts)
+    check_owner(facts)
     if facts.st_mode & _OTHERS_WRITE or not stat.S_ISREG(facts.st_mode):
         raise OSError(errno.EPERM, "others can write to the file")
 
 
-def _check_owner(facts: os.stat_result) -> None:
+def check_owner(facts: os.stat_result) -> None:
+    """Raise OSError for a file or folder that is another user's."""
     if facts.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "it belongs to another user")

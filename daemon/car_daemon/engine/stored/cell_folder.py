@@ -2,7 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.reuse.stored_prefix import StoredPrefix, file_name
 from car_daemon.engine.batching.saved_cells import SavedPrefix
 from car_daemon.engine.stored.cell_file import Unusable, head_of, packed, read_cells, read_head
-from car_daemon.host.private_folder import Entry, PrivateFolder
+from car_daemon.host.private_folder import Entry, PrivateFolder, check_owner
 from car_daemon.ipc.types import STORED_AGE_S, STORED_SUFFIX
 
 # A write takes seconds; the draft of a process that was killed stays behind.
@@ -29,8 +30,9 @@ class Written(NamedTuple):
 class CellFolder:
     """Files of at most `limit` bytes in all; the least recently used of the user that takes most is removed first.
 
-    `maker` is the digest of all that the values of cells depend on. Several engines may use one folder. `wall_clock`
-    returns seconds as the times of files are counted.
+    Files with other names stay, because `cache_dir` may be a folder of other things too. `maker` is the digest of all
+    that the values of cells depend on. Several engines may use one folder. `wall_clock` returns seconds as the times of
+    files are counted.
     """
 
     def __init__(self, path: Path, limit: int, maker: bytes, wall_clock: Callable[[], float]) -> None:
@@ -46,9 +48,9 @@ class CellFolder:
         """Return the prefixes of all files that this model can use; removes the others. Raises OSError."""
         now = self._wall_clock()
         found = []
-        with PrivateFolder(self._path) as folder:
+        with self._opened() as folder:
             self._make_room(folder, 0)  # because the limit may be lower than it was
-            for name, size, modified_s in folder.entries:
+            for name, size, modified_s in _files(folder):
                 if not name.endswith(STORED_SUFFIX):
                     if now - modified_s > _DRAFT_AGE_S:
                         folder.remove(name)
@@ -63,7 +65,7 @@ class CellFolder:
     def read(self, stored: StoredPrefix) -> memoryview | None:
         """Return the cells of a file, and count it as used now; None where it cannot be used, and removes it then."""
         try:
-            with PrivateFolder(self._path) as folder:
+            with self._opened() as folder:
                 try:
                     return self._read(folder, stored)
                 except Unusable:
@@ -78,15 +80,22 @@ class CellFolder:
         head = head_of(saved, prefix, self._maker)
         start = packed(head)
         name, size = file_name(prefix), len(start) + len(saved.cells)
-        with PrivateFolder(self._path) as folder:
+        with self._opened() as folder:
             removed = self._make_room(folder, size, name)
             folder.write(name, start, saved.cells)
         return Written(StoredPrefix(prefix, saved.lowest, name, size), removed)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there; raises OSError."""
-        with PrivateFolder(self._path) as folder:
+        with self._opened() as folder:
             folder.remove(name)
+
+    @contextmanager
+    def _opened(self) -> Iterator[PrivateFolder]:
+        """Open the folder; raises OSError where another user could replace it by a link in its model's place."""
+        with PrivateFolder(self._path) as folder:
+            check_owner(os.lstat(self._path.parent))
+            yield folder
 
     def _read(self, folder: PrivateFolder, stored: StoredPrefix) -> memoryview:
         with folder.open(stored.name) as file:
@@ -109,7 +118,7 @@ class CellFolder:
 
     def _make_room(self, folder: PrivateFolder, size: int, name: str = "") -> tuple[str, ...]:
         """Remove files until one of this size fits; the one that it replaces takes no room."""
-        files = [entry for entry in folder.entries if entry.name != name]
+        files = [entry for entry in _files(folder) if entry.name != name]
         removed: list[str] = []
         while leaving := self._leaving(files, Entry(name, size, 0.0)):
             folder.remove(leaving.name)
@@ -127,6 +136,11 @@ class CellFolder:
             taken[_user_of(each)] += each.size if too_large else 1
         heaviest = max(map(_user_of, files), key=taken.__getitem__)
         return next(each for each in files if _user_of(each) == heaviest)
+
+
+def _files(folder: PrivateFolder) -> list[Entry]:
+    """Return the files of cells and their drafts, the least recently used first; raises OSError."""
+    return [entry for entry in folder.entries if STORED_SUFFIX in entry.name]
 
 
 def _user_of(entry: Entry) -> str:

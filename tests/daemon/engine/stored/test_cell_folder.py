@@ -127,6 +127,31 @@ def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
     assert folder_of(path).read(stored) is None
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+def test_a_link_of_another_user_in_place_of_the_model_s_folder_is_not_followed(tmp_path: Path) -> None:
+    path = tmp_path / "guide" / "cpu"
+    stored = write(folder_of(path), saved_of(300)).stored
+    os.rename(path.parent, tmp_path / "elsewhere")
+    path.parent.symlink_to(tmp_path / "elsewhere")
+    os.lchown(path.parent, 1001, 1001)
+    with pytest.raises(OSError, match="it belongs to another user"):
+        folder_of(path).found()
+    with pytest.raises(OSError, match="it belongs to another user"):
+        write(folder_of(path), saved_of(400))
+    assert folder_of(path).read(stored) is None
+    assert [file.name for file in (tmp_path / "elsewhere" / "cpu").iterdir()] == [stored.name]
+
+
+def test_files_with_other_names_stay_and_take_no_room(tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_bytes(b"n" * 5000)
+    os.utime(other, (0, 0))
+    folder = folder_of(tmp_path, limit=3000, now=NOW)
+    folder.found()
+    stored = write(folder, saved_of(300)).stored
+    assert {file.name for file in tmp_path.iterdir()} == {other.name, stored.name}
+
+
 def test_the_least_recently_used_files_make_room(tmp_path: Path) -> None:
     limit = 3 * write(folder_of(tmp_path), saved_of(300)).stored.size + 100
     folder = folder_of(tmp_path, limit=limit)
