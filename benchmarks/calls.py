@@ -82,14 +82,7 @@ class Caller:
 def main() -> None:
     """Measure in turn and print."""
     report = Report("calls")
-    with serving(model_file("q8_0", "tiny"), "--capacity", "8", "--context-tokens", "1024") as card, echo() as bare:
-        trips: dict[str, list[Spread]] = {"card": [], "echo": []}
-        rates: dict[str, list[float]] = {"card": [], "echo": []}
-        for _ in range(TURNS):
-            for name, path in (("card", card), ("echo", bare)):
-                trip, rate = _measured(path)
-                trips[name].append(trip)
-                rates[name].append(rate)
+    trips, rates = measured(TURNS)
     for name in trips:
         p50 = statistics.median(trip.p50 for trip in trips[name]) * 1000
         p99 = statistics.median(trip.p99 for trip in trips[name]) * 1000
@@ -99,6 +92,19 @@ def main() -> None:
         loaded = _under_load(card)
     report.say("card: round trip while 8 streams decode: p50 us (p99, most)", *(1000 * value for value in _row(loaded)))
     report.close()
+
+
+def measured(turns: int) -> tuple[dict[str, list[Spread]], dict[str, list[float]]]:
+    """Return the round trips in ms and the calls a second of card and of the echo, in turn."""
+    trips: dict[str, list[Spread]] = {"card": [], "echo": []}
+    rates: dict[str, list[float]] = {"card": [], "echo": []}
+    with serving(model_file("q8_0", "tiny"), "--capacity", "8", "--context-tokens", "1024") as card, echo() as bare:
+        for _ in range(turns):
+            for name, path in (("card", card), ("echo", bare)):
+                trip, rate = _measured(path)
+                trips[name].append(trip)
+                rates[name].append(rate)
+    return trips, rates
 
 
 def _row(found: Spread) -> tuple[float, float, float]:

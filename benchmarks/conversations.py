@@ -12,7 +12,7 @@ import json
 import statistics
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
@@ -60,6 +60,13 @@ class Turn(NamedTuple):
     first_ms: float
 
 
+class Run(NamedTuple):
+    """The seconds of all conversations of a case on a fresh server, and their turns."""
+
+    seconds: float
+    turns: list[Turn]
+
+
 class Answer(NamedTuple):
     """The text of an answer, the prompt tokens computed for it, its time to the first token."""
 
@@ -74,6 +81,7 @@ Chat = Callable[[str, list[dict[str, Any]]], Awaitable[Answer]]
 Serving = Callable[[Case], AbstractContextManager[Callable[[], AbstractAsyncContextManager[Chat]]]]
 
 
+COMPUTED, SECONDS, LATE_P95 = "prompt tokens computed", "seconds", "later turns' first token, p95 ms"
 CASES = (Case(12, 4), Case(12, 8), Case(12, 12), Case(40, 8, think=2.0))
 
 
@@ -88,31 +96,42 @@ def main() -> None:
     cases = CASES if arguments.users is None else (Case(arguments.users, arguments.sequences, arguments.think),)
     report = Report("conversations")
     model = str(model_file("smollm2"))
-    servers: dict[str, Serving] = {"card": partial(_card, model)}
-    servers |= {server.name: partial(_llama_server, server, model) for server in found_llama_servers(("split",))}
+    servers = found_llama_servers(("split",))
     for case in cases:
-        runs: dict[str, list[tuple[float, list[Turn]]]] = {name: [] for name in servers}
-        for _ in range(arguments.runs):
-            for name, server in servers.items():
-                runs[name].append(_measured(server, case))
-        for name, measured in runs.items():
-            _say(report, f"{name}: {case}", measured)
+        for name, runs in measured(model, case, servers, arguments.runs).items():
+            for what, values in figures(runs).items():
+                report.say(f"{name}: {case}: {what}", statistics.median(values), max(values))
     report.close()
 
 
-def _measured(server: Serving, case: Case) -> tuple[float, list[Turn]]:
-    """Return the seconds of all conversations on a fresh server, and their turns."""
-    with server(case) as connected:
-        return uvloop.run(_conversations(connected, case))
+def measured(model: str, case: Case, servers: Sequence[LlamaServer], turns: int) -> dict[str, list[Run]]:
+    """Return the runs of card and of each server, in turn, each on a fresh process."""
+    starts: dict[str, Serving] = {"card": partial(_card, model)}
+    starts |= {server.name: partial(_llama_server, server, model) for server in servers}
+    runs: dict[str, list[Run]] = {name: [] for name in starts}
+    for _ in range(turns):
+        for name, start in starts.items():
+            with start(case) as connected:
+                runs[name].append(uvloop.run(_conversations(connected, case)))
+    return runs
 
 
-async def _conversations(
-    connected: Callable[[], AbstractAsyncContextManager[Chat]], case: Case
-) -> tuple[float, list[Turn]]:
+def figures(runs: Sequence[Run]) -> dict[str, list[float]]:
+    """Return the figures of each run by their names."""
+    later = [sorted(turn.first_ms for turn in run.turns if turn.number) for run in runs]
+    return {
+        COMPUTED: [float(sum(turn.computed for turn in run.turns)) for run in runs],
+        SECONDS: [run.seconds for run in runs],
+        "later turns' first token, p50 ms": [percentile(times, 50) for times in later],
+        LATE_P95: [percentile(times, 95) for times in later],
+    }
+
+
+async def _conversations(connected: Callable[[], AbstractAsyncContextManager[Chat]], case: Case) -> Run:
     async with connected() as chat:
         begin = time.perf_counter()
         turns = await asyncio.gather(*(_conversation(chat, user, case.think) for user in range(case.users)))
-        return time.perf_counter() - begin, [turn for each in turns for turn in each]
+        return Run(time.perf_counter() - begin, [turn for each in turns for turn in each])
 
 
 async def _conversation(chat: Chat, user: int, think: float) -> list[Turn]:
@@ -198,19 +217,6 @@ def _llama_answer(address: str, messages: list[dict[str, Any]]) -> Answer:
     if computed is None:
         raise RuntimeError("llama-server reported no timings")
     return Answer(text, computed, (first - sent) * 1000)
-
-
-def _say(report: Report, what: str, runs: list[tuple[float, list[Turn]]]) -> None:
-    """Print the medians of the runs; in parentheses the greatest."""
-    later = [sorted(turn.first_ms for turn in turns if turn.number) for _, turns in runs]
-    figures = {
-        "prompt tokens computed": [float(sum(turn.computed for turn in turns)) for _, turns in runs],
-        "seconds": [seconds for seconds, _ in runs],
-        "later turns' first token, p50 ms": [percentile(times, 50) for times in later],
-        "later turns' first token, p95 ms": [percentile(times, 95) for times in later],
-    }
-    for name, values in figures.items():
-        report.say(f"{what}: {name}", statistics.median(values), max(values))
 
 
 if __name__ == "__main__":

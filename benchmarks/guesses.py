@@ -7,8 +7,10 @@ a line. One stream takes some minutes.
 
 import argparse
 import asyncio
+import json
 import statistics
 import time
+import urllib.request
 from itertools import takewhile
 from math import inf
 from pathlib import Path
@@ -20,7 +22,9 @@ from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.table import figure, markdown
 from benchmarks.targets.card import serving
+from benchmarks.targets.llama_server import LlamaServer, found_llama_servers
 from car_client import AsyncClient
+from car_client.carctl.load.http.dialect import COMPLETION
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.guesses.guesser import Guesser
 from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
@@ -62,7 +66,9 @@ FREE = {
     "poem": "Write a poem about the sea in winter.",
     "opinion": "Is it better to live in a city or in the country?",
 }
-TOKENS = 128
+TOKENS, CONTEXT_TOKENS = 128, 2048
+# The names of llama-server's lookups: this one has no state beside the text.
+SERVER_LOOKUP = "ngram-simple"
 # What the ratios of on to off have to reach, at least: of free texts, of repeating ones, and of these in simulation.
 FREE_LEAST, REPEATING_LEAST, SIMULATED_LEAST = 0.98, 1.15, 2.0
 HEADINGS = ("text", "off, tokens/s", "on, tokens/s", "on / off", "simulated")
@@ -88,20 +94,18 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     arguments = parser.parse_args()
     report = Report("guesses")
-    model = model_file(arguments.model)
-    config = "".join(
-        f'[models.{name}]\npath = "{model}"\nspeculative = {str(name == "on").lower()}\n'
-        f"sequences = {arguments.streams}\ncontext_tokens = 2048\npinned = true\n"
-        for name in ("off", "on")
-    )
-    with serving(Path("off"), config=config) as socket:
-        repeating, free = uvloop.run(_measured(str(socket), arguments.streams, arguments.turns))
+    repeating, free = measured(str(model_file(arguments.model)), arguments.streams, arguments.turns)
     rows = [[each.text, *map(figure, each[1:])] for each in (*repeating, *free)]
     print(markdown(HEADINGS, rows))
     _judge(report, "texts without repetition, on / off, least and median", [each.ratio for each in free], FREE_LEAST)
     _judge(report, "copies, edits, summaries: on / off", [each.ratio for each in repeating], REPEATING_LEAST)
     simulated = [each.simulated for each in repeating]
     _judge(report, "the same at rows that cost next to nothing", simulated, SIMULATED_LEAST)
+    for server in found_llama_servers(("split",)):
+        ratios = measured_server(str(model_file(arguments.model)), server, arguments.turns)
+        report.say(
+            f"{server.name}: the same with its own lookup, least and median", min(ratios), statistics.median(ratios)
+        )
     report.close(texts=[each._asdict() for each in (*repeating, *free)])
 
 
@@ -109,6 +113,40 @@ def _judge(report: Report, what: str, ratios: list[float], wanted: float) -> Non
     """Print the least ratio and the median, and whether the least reaches what is wanted."""
     least = min(ratios)
     report.say(f"{what}: {'reaches' if least >= wanted else 'is below'} {wanted:g}", least, statistics.median(ratios))
+
+
+def measured(model: str, streams: int, turns: int) -> tuple[list[Measured], list[Measured]]:
+    """Return the figures of the repeating texts and of the free ones."""
+    config = "".join(
+        f'[models.{name}]\npath = "{model}"\nspeculative = {str(name == "on").lower()}\n'
+        f"sequences = {streams}\ncontext_tokens = {CONTEXT_TOKENS}\npinned = true\n"
+        for name in ("off", "on")
+    )
+    with serving(Path("off"), config=config) as socket:
+        return uvloop.run(_measured(str(socket), streams, turns))
+
+
+def measured_server(model: str, server: LlamaServer, turns: int) -> list[float]:
+    """Return, for each repeating text, the median ratio of llama-server with its own lookup to without, in turn."""
+    size = (model, 1, CONTEXT_TOKENS)
+    with server.serving(*size) as off, server.serving(*size, "--spec-type", SERVER_LOOKUP) as on:
+        return [_server_ratio(off, on, text, turns) for text in REPEATING.values()]
+
+
+def _server_ratio(off: str, on: str, text: str, turns: int) -> float:
+    """Return the ratio for one text; the first turn only warms up."""
+    ratios = [_server_rate(on, text) / _server_rate(off, text) for _ in range(turns + 1)]
+    return statistics.median(ratios[1:])
+
+
+def _server_rate(completions: str, text: str) -> float:
+    request = {name: value for name, value in _request("any", text).items() if name != "cache_prompt"}
+    url = completions.removesuffix(COMPLETION) + "/v1/chat/completions"
+    started = time.perf_counter()
+    data = json.dumps(request).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data, {"Content-Type": "application/json"})) as answer:
+        tokens = json.load(answer)["usage"]["completion_tokens"]
+    return float(tokens / (time.perf_counter() - started))
 
 
 async def _measured(address: str, streams: int, turns: int) -> tuple[list[Measured], list[Measured]]:
@@ -124,13 +162,14 @@ async def _text(client: AsyncClient, name: str, text: str, streams: int, turns: 
     rates: dict[str, list[float]] = {"off": [], "on": []}
     for turn in range(turns + 1):
         for model in ("off", "on") if turn % 2 else ("on", "off"):
-            rates[model].append(await _rate(client, model, text, streams))
+            rates[model].append(await rate(client, model, text, streams))
     off, on = rates["off"][1:], rates["on"][1:]
     ratio = statistics.median(with_it / without for with_it, without in zip(on, off, strict=True))
     return Measured(name, statistics.median(off), statistics.median(on), ratio, await _simulated(client, text))
 
 
-async def _rate(client: AsyncClient, model: str, text: str, streams: int) -> float:
+async def rate(client: AsyncClient, model: str, text: str, streams: int) -> float:
+    """Return the tokens a second of equal requests at once."""
     started = time.perf_counter()
     answers = await asyncio.gather(*(client.call("infer", _request(model, text)) for _ in range(streams)))
     tokens = sum(answer["usage"]["completion_tokens"] for answer in answers)

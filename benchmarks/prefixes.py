@@ -8,7 +8,7 @@ import statistics
 import tempfile
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import uvloop
 
@@ -28,6 +28,28 @@ ROUNDS = 5
 CROWDED_ROUNDS = 4
 
 
+class Restarted(NamedTuple):
+    """Times to the first token in ms, of prompts that are new and of as many that begin like one before the restart."""
+
+    cold_ms: list[float]
+    again_ms: list[float]
+
+    @property
+    def cold(self) -> float:
+        """The median of new prompts."""
+        return statistics.median(self.cold_ms)
+
+    @property
+    def percents(self) -> list[float]:
+        """Each second request's time, in percent of the median of new prompts."""
+        return [100 * each / self.cold for each in self.again_ms]
+
+    @property
+    def percent(self) -> float:
+        """The median of these."""
+        return statistics.median(self.percents)
+
+
 def main() -> None:
     """Measure everything on one model."""
     report = Report("prefixes")
@@ -38,7 +60,9 @@ def main() -> None:
     with _card(model) as socket:
         uvloop.run(_many(socket, 20, report))
     for length in RESTARTED_LENGTHS:
-        _after_restart(model, length, report)
+        found = after_restart(model, length, ROUNDS)
+        report.say(f"card: prefix of {length}, the daemon restarted: first token, cold, p50 ms", found.cold)
+        report.say(f"card: {length} after a restart, percent of cold", found.percent, max(found.percents))
     for server in found_llama_servers(("split", "unified")):
         for length in LENGTHS:
             with server.serving(model, SEQUENCES, CONTEXT_TOKENS) as address:
@@ -78,21 +102,17 @@ async def _second_request(name: str, address: str, length: int, report: Report) 
         report.say(f"{name}: {length} {what}, percent of cold", *percent)
 
 
-def _after_restart(model: str, length: int, report: Report) -> None:
-    """A second request to another daemon, which finds the prefix in a file; nothing was computed there before."""
-    cold: list[float] = []
-    restarted: list[float] = []
+def after_restart(model: str, length: int, turns: int) -> Restarted:
+    """Let a second request to another daemon find the prefix in a file; nothing was computed there before."""
+    found = Restarted([], [])
     with tempfile.TemporaryDirectory(prefix="card-") as folder:
         config = f'[scheduler]\ncache_dir = "{folder}"\n'
-        for turn in range(ROUNDS):
+        for turn in range(turns):
             shared = prefix(length, 30_000 + length + turn)
-            for times, last in ((cold, 302), (restarted, 304)):
+            for times, last in ((found.cold_ms, 302), (found.again_ms, 304)):
                 with _card(model, config) as socket:
                     times.append(uvloop.run(stream(str(socket), [*shared, 301, last], 2, GREEDY)).first_ms)
-    base = statistics.median(cold)
-    report.say(f"card: prefix of {length}, the daemon restarted: first token, cold, p50 ms", base)
-    percent = 100 * statistics.median(restarted) / base, 100 * max(restarted) / base
-    report.say(f"card: {length} after a restart, percent of cold", *percent)
+    return found
 
 
 async def _beside_its_first(address: str, shared: list[int]) -> float:

@@ -1,38 +1,31 @@
 """card beside llama-server in turn: one table, with a verdict on each line.
 
 `LLAMA_SERVER=PATH python -m benchmarks.verdicts [--turns N] [--model KIND] [--only TEXT] [--full]` takes about nine
-minutes with the default of two turns; `--full` adds cases. The model is SmolLM2 (`make real-model`). Without
-LLAMA_SERVER the lines have card's figures, and verdicts only where the bar is card's own.
+minutes with the default of two turns; `--full` adds cases, and its long parts have as many turns as the others. The
+model is SmolLM2 (`make real-model`). Without LLAMA_SERVER the lines have card's figures, and verdicts only where the
+bar is card's own.
 """
 
 import argparse
-import json
-import statistics
-import time
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
-import uvloop
 from msgspec.structs import replace
 
-from benchmarks import long_prompt, overhead
+from benchmarks import conversations, verdict_parts
 from benchmarks.bystanders import Bystanders
 from benchmarks.interleaved import Compared, compare
 from benchmarks.models import model_file
 from benchmarks.record import this_machine, write_record
 from benchmarks.table import figure, markdown
 from benchmarks.targets.bare_loop import BareLoop
-from benchmarks.targets.card import Card, serving
+from benchmarks.targets.card import Card
 from benchmarks.targets.case import Case
 from benchmarks.targets.llama_server import VARIABLE, LlamaServer, found_llama_servers
-from car_client import AsyncClient
+from benchmarks.verdict_line import Line
 from car_client.carctl.load.figures import Figures
 from car_client.carctl.load.lengths import Lengths
-from car_client.carctl.load.prompts import WORDS
 from car_client.carctl.load.workload import Workload
 
 HEADINGS = ("line", "card", "beside it", "ratio or bar", "verdict")
@@ -47,25 +40,7 @@ SHORT, LONG, ANSWERS = Lengths(16, 16), Lengths(400, 400), Lengths(50, 50)
 GREEDY = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 SHARES = {"temperature": 0, "ignore_eos": True, "cache_prompt": True}
 SCHEMA = {"type": "array", "items": {"type": "integer"}, "minItems": 100}
-# A word is a token.
-TEXTS, TEXT_WORDS = 64, Lengths(85, 115)
-TARGETS_MS = (30, 120, 300)
-OWN_US = 15.0
 MODES = ("split", "unified")
-
-
-class Line(NamedTuple):
-    """A line of the table; `met` is None where nothing was beside card."""
-
-    name: str
-    card: str
-    beside: str
-    bar: str
-    met: bool | None
-
-    def row(self) -> list[str]:
-        """Return its cells."""
-        return [self.name, self.card, self.beside, self.bar, {True: "met", False: "MISSED", None: "-"}[self.met]]
 
 
 class Load(NamedTuple):
@@ -75,9 +50,10 @@ class Load(NamedTuple):
     least: float
     of_bare: float | None = None
     most_gap_ms: float | None = None
+    full: bool = False  # left out by default
 
 
-def loads(model: str, *, full: bool) -> Iterator[Load]:
+def loads(model: str) -> Iterator[Load]:
     """Yield the cases of streaming clients."""
 
     plain = Workload(
@@ -88,10 +64,11 @@ def loads(model: str, *, full: bool) -> Iterator[Load]:
         workload = replace(plain, clients=clients, **more)
         return Case(name=name, model=model, sequences=clients, context_tokens=CONTEXT_TOKENS, workload=workload)
 
-    for clients, of_bare in ((1, 0.96), (8, 0.96), *(((16, 0.97),) if full else ())):
-        yield Load(case(f"{clients} clients, answers of 60", clients), 1.0, of_bare)
-    for clients in (2, 8, 16) if full else (8, 16):
-        yield Load(case(f"{clients} clients, answers of 15-105", clients, answers=Lengths(15, 105)), 1.0)
+    for clients, of_bare in ((1, 0.96), (8, 0.96), (16, 0.97)):
+        yield Load(case(f"{clients} clients, answers of 60", clients), 1.0, of_bare, full=clients == 16)
+    for clients in (2, 8, 16):
+        mixed = case(f"{clients} clients, answers of 15-105", clients, answers=Lengths(15, 105))
+        yield Load(mixed, 1.0, full=clients == 2)
     yield Load(
         case("8 clients, prompts of 400, answers of 50", 8, prompts=LONG, answers=ANSWERS, **HEAVY),
         0.97,
@@ -157,61 +134,42 @@ def _no_worse_line(name: str, found: Compared, other: str, read: Callable[[Figur
     return Line(name, figure(own), figure(its), f"{own / its:.2f}, at most 1.00", round(own / its, 2) <= 1.0)
 
 
-def text_line(model: str, server: LlamaServer | None, turns: int) -> Line:
-    """Embed the same texts in turn; return the line."""
-    chance = Random(1)
-    texts = [" ".join(chance.choices(WORDS, k=TEXT_WORDS.draw(chance))) for _ in range(TEXTS)]
-    taken: dict[str, list[float]] = {"card": [], "llama-server": []}
-    with serving(model, "--capacity", "4", "--context-tokens", str(CONTEXT_TOKENS)) as socket:
-        for _ in range(turns):
-            taken["card"].append(uvloop.run(_embedded(socket, texts)))
-            if server is not None:
-                with server.serving(model, 4, CONTEXT_TOKENS, "--embedding", "--pooling", "mean") as address:
-                    _embed_by(address, texts[:4])
-                    taken["llama-server"].append(_embed_by(address, texts))
-    own = statistics.median(taken["card"])
-    name = f"{TEXTS} texts of {TEXT_WORDS} words embedded, s"
-    if server is None:
-        return Line(name, figure(own), "", "", None)
-    ratio = statistics.median(its / mine for mine, its in zip(*taken.values(), strict=True))
-    its = statistics.median(taken["llama-server"])
-    return Line(name, figure(own), figure(its), f"{ratio:.2f}, at least 1.00", round(ratio, 2) >= 1.0)
+class Part(NamedTuple):
+    """Lines that are measured together; `full` ones take long and are left out by default."""
+
+    name: str
+    measure: Callable[[], Iterator[Line]]
+    full: bool = False
 
 
-async def _embedded(socket: Path, texts: list[str]) -> float:
-    async with AsyncClient(socket) as client:
-        await client.embed(texts[:4])
-        started = time.perf_counter()
-        assert len((await client.embed(texts)).embeddings) == len(texts)
-        return time.perf_counter() - started
+def all_parts(model: str, servers: list[LlamaServer], turns: int, long_turns: int) -> Iterator[Part]:
+    """Yield every part; one whose turn takes as long as several turns of the others has `long_turns` of them."""
+    bystanders = Bystanders(QUIET, PATIENCE_S)
+    for load in loads(model):
+        yield Part(load.case.name, partial(load_lines, load, servers, turns, bystanders), load.full)
+    embedder = servers[0] if servers else None
+    yield Part("texts embedded", lambda: iter([verdict_parts.text_line(model, embedder, long_turns)]))
+    yield Part("a prompt of 2,000 joins 7", partial(verdict_parts.long_lines, model, long_turns))
+    yield Part("CPU outside llama.cpp", lambda: iter([verdict_parts.own_line(1)]))
+    yield Part("inference/capacity beside a bare echo", lambda: iter([verdict_parts.call_line(turns)]))
+    for case in conversations.CASES:
+        measure = partial(verdict_parts.conversation_lines, model, case, servers, long_turns)
+        yield Part(str(case), measure, full=True)
+    yield Part("a prefix after a restart", lambda: iter([verdict_parts.restart_line(model, long_turns)]), full=True)
+    yield Part("guesses", partial(verdict_parts.guess_lines, model, servers, long_turns), full=True)
 
 
-def _embed_by(address: str, texts: list[str]) -> float:
-    url = address.rsplit("/", 1)[0] + "/v1/embeddings"
-    data = json.dumps({"input": texts, "model": "any"}).encode()
-    started = time.perf_counter()
-    with urllib.request.urlopen(urllib.request.Request(url, data, {"content-type": "application/json"})) as answer:
-        assert len(json.load(answer)["data"]) == len(texts)
-    return time.perf_counter() - started
+def chosen_of(parts: Sequence[Part], only: str, *, full: bool) -> list[Part]:
+    """Return the parts to measure: those whose name holds `only`, else all, or all that are not left out by default."""
+    return [part for part in parts if only in part.name and (only or full or not part.full)]
 
 
-def long_lines(model: str, turns: int) -> Iterator[Line]:
-    """Let a prompt of 2,000 tokens join seven decoders; yield the lines."""
-    for target in TARGETS_MS:
-        found = [long_prompt.measured(model, 2000, target) for _ in range(turns)]
-        worst = statistics.median(turn.gaps.max for turn in found)
-        most = target + statistics.median(turn.smallest for turn in found)
-        name = f"a prompt of 2,000 joins 7, target {target} ms"
-        yield Line(f"{name}: worst gap, ms", figure(worst), "", f"at most {figure(most)}", worst <= most)
-        first = statistics.median(turn.first / turn.alone for turn in found)
-        met = first <= 2.2 if target == 120 else None
-        yield Line(f"{name}: first token by alone", f"{first:.2f}", "", "at most 2.20" if target == 120 else "", met)
-
-
-def own_line(turns: int) -> Line:
-    """Return the line of the processor time outside llama.cpp."""
-    own = statistics.median(overhead.measured(overhead.case(8)).outside for _ in range(turns))
-    return Line("8 streams: CPU outside llama.cpp, us a token", figure(own), "", f"at most {OWN_US:g}", own <= OWN_US)
+def summary(lines: Sequence[Line], left_out: Sequence[Part], turns: int) -> str:
+    """Return the count of each verdict, and the names of what was not measured."""
+    met, missed, open_lines = (sum(line.met is verdict for line in lines) for verdict in (True, False, None))
+    counts = f"{met} met, {missed} missed, {open_lines} without a verdict; medians of {turns} turns"
+    names = ", ".join(part.name for part in left_out)
+    return f"{counts}\nnot measured (--full): {names}" if names else counts
 
 
 def main() -> None:
@@ -221,29 +179,30 @@ def main() -> None:
     parser.add_argument(
         "--model", default="smollm2", metavar="KIND", help="smollm2, or a quantization of random weights"
     )
-    parser.add_argument("--only", default="", metavar="TEXT", help="the lines whose name holds it")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="the parts whose name holds it, also those of --full"
+    )
     parser.add_argument("--full", action="store_true", help="more cases")
     given = parser.parse_args()
+    if given.turns < 1:
+        parser.error(f"--turns: {given.turns} turns have no median: give 1 or more")
     model, servers, machine = str(model_file(given.model)), found_llama_servers(MODES), this_machine()
+    long_turns = given.turns if given.full else max(1, given.turns // 2)
+    parts = list(all_parts(model, servers, given.turns, long_turns))
+    chosen = chosen_of(parts, given.only, full=given.full)
+    if not chosen:
+        names = "; ".join(part.name for part in parts)
+        parser.error(f"--only: no part has {given.only!r} in its name; there are: {names}")
     if not servers:
-        print(f"without llama-server: set {VARIABLE} to its path", flush=True)
-    bystanders, turns = Bystanders(QUIET, PATIENCE_S), given.turns
-    parts: dict[str, Callable[[], Iterator[Line]]] = {
-        load.case.name: partial(load_lines, load, servers, turns, bystanders) for load in loads(model, full=given.full)
-    }
-    half = max(1, turns // 2)  # Each of these takes as long as several turns of the others.
-    parts["texts embedded"] = lambda: iter([text_line(model, servers[0] if servers else None, half)])
-    parts["a prompt of 2,000 joins 7"] = partial(long_lines, model, half)
-    parts["CPU outside llama.cpp"] = lambda: iter([own_line(1)])
+        print(f"without llama-server, so nothing is compared with it: set {VARIABLE} to its path", flush=True)
     print(markdown(HEADINGS, []), flush=True)
     lines: list[Line] = []
-    for name, measure in parts.items():
-        if given.only in name:
-            for line in measure():
-                lines.append(line)
-                print(f"| {' | '.join(line.row())} |", flush=True)
-    missed = sum(line.met is False for line in lines)
-    print(f"\n{len(lines) - missed} lines without a miss, {missed} missed; medians of {turns} turns", flush=True)
+    for part in chosen:
+        for line in part.measure():
+            lines.append(line)
+            print(f"| {' | '.join(line.row())} |", flush=True)
+    left_out = [] if given.only else [part for part in parts if part not in chosen]
+    print(f"\n{summary(lines, left_out, given.turns)}", flush=True)
     print(f"load average at the begin: {machine.load_average[0]:.2f}; {write_record('verdicts', machine, lines)}")
 
 
