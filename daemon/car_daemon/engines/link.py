@@ -13,6 +13,7 @@ from msgspec import DecodeError, Struct
 from car_daemon.ipc.codec import FrameReader, FrameTooLong, decode_from_engine, encode_frame
 from car_daemon.ipc.frames import FromEngine
 from car_daemon.ipc.spawning import ENGINE, spawn_engine
+from car_daemon.ipc.unsent_frames import UnsentFrames
 from car_daemon.telemetry import defects
 from car_daemon.telemetry.error_location import named
 
@@ -83,6 +84,8 @@ class EngineLink(asyncio.Protocol):
         self._decode = decode
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
+        self._paused = False  # whether frames wait for the engine to read
+        self._unsent = UnsentFrames()
         self.closed = asyncio.Event()
         self.fault: str | None = None  # why the daemon ended the link
 
@@ -107,12 +110,30 @@ class EngineLink(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the engine closed its end, or died."""
+        self._paused, self._unsent = False, UnsentFrames()
         self.closed.set()
+
+    def pause_writing(self) -> None:
+        """Keep frames back: the engine does not read as fast as it is sent to."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """Send the frames that were kept back, until the engine falls behind again."""
+        self._paused = False
+        while not self._paused and (frame := self._unsent.take()) is not None:
+            self._write(frame)
 
     def send(self, message: Struct) -> None:
         """Send one frame; it is dropped once the engine is gone."""
+        frame = encode_frame(message)
+        if self._paused:
+            self._unsent.add(message, frame)
+        else:
+            self._write(frame)
+
+    def _write(self, frame: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(encode_frame(message))
+            self._transport.write(frame)
 
     def _end(self, fault: str) -> None:
         """Close the link because of what the engine sent."""
@@ -121,7 +142,7 @@ class EngineLink(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close the link at once, without the bytes that are buffered."""
-        self._reader = FrameReader()
+        self._reader, self._unsent = FrameReader(), UnsentFrames()
         if self._transport is not None:
             self._transport.abort()
 
