@@ -127,5 +127,5 @@ def check_tools(tools: list[Tool]) -> None:
     """Raise ValueError for functions that share a name or whose schemas are out of bounds."""
     if len({tool.function.name for tool in tools}) < len(tools):
         raise ValueError("`tools`: a function is named twice")
-    for tool in tools:
-        check_free_form("tools", tool.function.parameters)
+    if tools:
+        check_free_form("tools", *(tool.function.parameters for tool in tools))

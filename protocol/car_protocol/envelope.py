@@ -1,17 +1,20 @@
 """The JSON-RPC 2.0 envelope: frames into calls, answers into frames."""
 
 import re
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
 
 from car_protocol.errors import ErrorObject, RpcError
-from car_protocol.limits import MAX_BATCH, MAX_ID_BYTES, MAX_ID_INTEGER
+from car_protocol.limits import MAX_BATCH, MAX_ID_BYTES, MAX_ID_INTEGER, MAX_MEMBERS
 
 Id = str | int
 _INTEGER = re.compile(rb"0|-?[1-9][0-9]*")
 _ABSENT = Raw(b"")
+# The longest text of an id: each of its bytes may be written as `\\u0041`.
+_MAX_ID_TEXT = 6 * MAX_ID_BYTES + 2
 
 
 class Call(Struct, frozen=True):
@@ -110,6 +113,37 @@ def join_batch(answers: list[bytes]) -> bytes:
     return b"[" + b",".join(answer[:-1] for answer in answers) + b"]\n"
 
 
+def require_few_members(text: bytes) -> None:
+    """Raise `limit` for more objects, members and arrays than MAX_MEMBERS: to decode millions would take seconds.
+
+    Raises `parse_error` where so many are not a JSON text.
+    """
+    if _members(text) <= MAX_MEMBERS:
+        return
+    try:
+        msgspec.json.decode(text, type=Raw)
+    except NOT_JSON as error:
+        raise RpcError("parse_error") from error
+    count = 0
+    for part in _outside_strings(text):
+        count += _members(part)
+        if count > MAX_MEMBERS:
+            raise RpcError("limit", limit="max_members", value=MAX_MEMBERS)
+
+
+def _outside_strings(text: bytes) -> Iterator[bytes]:
+    """Yield the parts of a JSON text that are not in strings, up to MAX_MEMBERS of them joined."""
+    rest = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    while b'"' in rest:
+        *parts, rest = rest.split(b'"', 2 * MAX_MEMBERS)
+        yield b"".join(parts[::2])
+    yield rest
+
+
+def _members(text: bytes) -> int:
+    return text.count(b"{") + text.count(b":") + text.count(b"[")
+
+
 def _require_utf8(frame: bytes) -> None:
     """Raise `parse_error` for bytes that are not UTF-8: msgspec does not check the bytes of `params`."""
     try:
@@ -143,6 +177,8 @@ def _batch_entry(entry: bytes) -> Call | RpcError:
 
 
 def _decode_id(text: bytes) -> Id:
+    if len(text) > _MAX_ID_TEXT:
+        raise RpcError("invalid_request")
     try:
         value = msgspec.json.decode(text)
     except msgspec.ValidationError as error:
@@ -165,6 +201,7 @@ def _undecodable(frame: bytes) -> RpcError:
 
 
 def _require_json(frame: bytes) -> None:
+    require_few_members(frame)
     try:
         _parse(frame)
     except NOT_JSON as error:

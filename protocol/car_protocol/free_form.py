@@ -1,34 +1,38 @@
-"""The bounds of free-form members of params: their depth, and the range of their numbers."""
+"""The bounds of free-form members of params: their depth, their number of values, and the range of their numbers."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from car_protocol.limits import MAX_DEPTH
+from car_protocol.limits import MAX_DEPTH, MAX_VALUES
 
 Container = dict[str, Any] | list[Any]
 _LEAST, _MOST = -(2**63), 2**64 - 1
 
 
-def check_free_form(name: str, value: object) -> None:
-    """Raise ValueError naming the member where it nests deeper than MAX_DEPTH or a number overflows a double.
+def check_free_form(name: str, *values: object) -> None:
+    """Raise ValueError naming the member where its values are out of bounds, or a number overflows a double.
 
     Integers of more than 64 bits become doubles in place, because frames to an engine cannot carry them.
     """
-    for container in _walk(name, value):
+    for container in _walk(name, values):
         _bound_integers(name, container)
 
 
 def check_depth(name: str, value: object) -> None:
-    """Raise ValueError naming the member where arrays and objects nest deeper than MAX_DEPTH."""
-    for _ in _walk(name, value):
+    """Raise ValueError naming the member where arrays and objects nest too deeply or have too many values."""
+    for _ in _walk(name, [value]):
         pass
 
 
-def _walk(name: str, value: object) -> Iterator[Container]:
-    containers = _containers([value])
+def _walk(name: str, values: Iterable[object]) -> Iterator[Container]:
+    containers, count = _containers(values), 0
     for _ in range(MAX_DEPTH):
         if not containers:
             return
+        count += sum(map(len, containers))
+        if count > MAX_VALUES:
+            # Before they are looked at: a frame has room for millions, which would take seconds.
+            raise ValueError(f"`{name}`: has at least {count:,} values, at most {MAX_VALUES:,} are allowed")
         yield from containers
         containers = [inner for outer in containers for inner in _containers(_members(outer))]
     if containers:

@@ -8,6 +8,9 @@ from car_protocol.notes import note
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 64
+# Far more than a schema has; a frame has room for millions, which would keep the daemon from all else for seconds.
+MAX_VALUES = 100_000
+MAX_MEMBERS = 2 * MAX_VALUES
 MAX_ID_BYTES = 128
 MAX_ID_INTEGER = 2**53 - 1
 MAX_BATCH = 32
@@ -34,6 +37,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     max_frame_bytes: Annotated[int, note("a frame, without its newline")] = MAX_FRAME_BYTES
     max_depth: Annotated[int, note("nesting of `json_schema`, `template_args` and the parameters of tools")] = MAX_DEPTH
+    max_values: Annotated[int, note("values in each of these, in the parameters of all tools together")] = MAX_VALUES
+    max_members: Annotated[int, note("objects, their members, and arrays of a frame")] = MAX_MEMBERS
     max_id_bytes: Annotated[int, note("an id")] = MAX_ID_BYTES
     max_batch: Annotated[int, note("entries of a batch")] = MAX_BATCH
     max_connections: Annotated[int, note("can be configured; lowered where the system allows fewer open files")] = (

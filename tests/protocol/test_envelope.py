@@ -21,7 +21,9 @@ from car_protocol.envelope import (
     join_batch,
 )
 from car_protocol.errors import RpcError
-from car_protocol.limits import MAX_BATCH
+from car_protocol.limits import MAX_BATCH, MAX_MEMBERS
+from car_protocol.params import decode_params
+from car_protocol.text import TokenizeParams
 
 
 def request(**members: Any) -> bytes:
@@ -276,3 +278,55 @@ def test_no_json_is_ever_a_parse_error(value: Any) -> None:
         decode_frame(frame)
     except RpcError as error:
         assert error.reason == "invalid_request"  # noqa: PT017 - either outcome is right
+
+
+MANY = {
+    "arrays": b"[" + b",".join([b"[]"] * (MAX_MEMBERS + 1)) + b"]",
+    "objects": b"[" + b",".join([b"{}"] * (MAX_MEMBERS + 1)) + b"]",
+    "members": b"{" + b",".join([b'"\\":[{":1'] * (MAX_MEMBERS + 1)) + b"}",
+}
+
+
+@pytest.mark.parametrize("value", MANY.values(), ids=MANY)
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"%s",
+        b'[{"jsonrpc":"2.0","method":"tokenize","id":1,"params":%s}]',
+        b'{"jsonrpc":"2.0","id":1,"params":%s}',
+        b'{"jsonrpc":"2.0","method":[%s],"id":1}',
+    ],
+    ids=["alone", "in a batch", "without a method", "as a method"],
+)
+def test_a_frame_of_too_many_values_is_refused_before_they_are_decoded(frame: bytes, value: bytes) -> None:
+    with pytest.raises(RpcError) as caught:
+        decode_frame(frame % value)
+    assert (caught.value.reason, caught.value.data) == ("limit", {"limit": "max_members", "value": MAX_MEMBERS})
+
+
+@pytest.mark.parametrize("value", MANY.values(), ids=MANY)
+def test_params_of_too_many_values_are_refused_with_their_id(value: bytes) -> None:
+    call = decode_frame(b'{"jsonrpc":"2.0","method":"tokenize","id":7,"params":{"text":"","_meta":%s}}' % value)
+    assert isinstance(call, Call)
+    assert call.id == 7
+    with pytest.raises(RpcError) as caught:
+        decode_params(TokenizeParams, call.params)
+    assert caught.value.data == {"limit": "max_members", "value": MAX_MEMBERS}
+
+
+@pytest.mark.parametrize(
+    "text", ["{" * (2 * MAX_MEMBERS), '"[:{' * MAX_MEMBERS, '\\"[' * MAX_MEMBERS, "\\" * MAX_MEMBERS]
+)
+def test_brackets_in_a_text_count_for_nothing(text: str) -> None:
+    assert decode_params(TokenizeParams, msgspec.json.encode({"text": text})).text == text
+
+
+def test_strings_without_an_end_are_read_once() -> None:
+    """Not once from each of their quotes, which would take hours."""
+    assert reason(b'{"jsonrpc":"2.0","a":"' + b'\\"{' * (20 * MAX_MEMBERS)) == "parse_error"
+
+
+def test_an_id_of_a_million_bytes_or_objects_is_refused_unread() -> None:
+    assert reason(raw_id('"' + "a" * 1_000_000 + '"')) == "invalid_request"
+    assert reason(raw_id("[" + "[]," * 1_000_000 + "[]]")) == "invalid_request"
+    assert decode_frame(raw_id('"' + r"\u0041" * 128 + '"')) == Call("infer", "A" * 128, b"")

@@ -65,6 +65,8 @@ def test_the_limits_are_those_of_the_contract() -> None:
     assert limits == {
         "max_frame_bytes": 8_388_608,
         "max_depth": 64,
+        "max_values": 100_000,
+        "max_members": 200_000,
         "max_id_bytes": 128,
         "max_batch": 32,
         "max_connections": 1024,

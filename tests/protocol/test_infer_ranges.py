@@ -10,6 +10,7 @@ from msgspec import UNSET, inspect
 
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
+from car_protocol.limits import MAX_VALUES
 from car_protocol.params import decode_params
 from car_protocol.sampling import Sampling
 
@@ -293,6 +294,30 @@ def test_a_free_form_member_that_nests_deeper_is_refused_by_name(member: str) ->
     with pytest.raises(RpcError) as caught:
         decode(Case(member, FREE_FORM[member](chain(65)), good=False))
     assert caught.value.data["param"] == member
+
+
+WIDE: dict[str, Callable[[int], Any]] = {
+    "one list": lambda count: {"a": [0] * (count - 1)},
+    "lists of lists": lambda count: {"a": [[]] * (count - 1)},
+    "levels": lambda count: {"a": [[0] * (count // 2 - 1)] + [0] * (count - count // 2 - 1)},
+}
+
+
+@pytest.mark.parametrize(("member", "shape"), list(zip(FREE_FORM, WIDE, strict=True)))
+def test_the_values_of_a_free_form_member_are_bounded_before_they_are_looked_at(member: str, shape: str) -> None:
+    decode(Case(member, FREE_FORM[member](WIDE[shape](MAX_VALUES)), good=True))
+    with pytest.raises(RpcError) as caught:
+        decode(Case(member, FREE_FORM[member](WIDE[shape](MAX_VALUES + 1)), good=False))
+    assert caught.value.data["param"] == member
+    assert caught.value.data["why"] == "has at least 100,001 values, at most 100,000 are allowed"
+
+
+def test_the_values_of_all_tools_are_bounded_together() -> None:
+    half = WIDE["one list"](MAX_VALUES // 2 + 1)
+    tools = [{"type": "function", "function": {"name": name, "parameters": half}} for name in "ab"]
+    with pytest.raises(RpcError) as caught:
+        decode_params(InferParams, msgspec.json.encode({"messages": MESSAGES, "tools": tools}))
+    assert caught.value.data["param"] == "tools"
 
 
 def test_a_number_in_a_free_form_member_that_overflows_a_double_is_refused_by_name() -> None:

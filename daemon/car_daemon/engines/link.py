@@ -121,18 +121,17 @@ class EngineLink(asyncio.Protocol):
         """Send the frames that were kept back, until the engine falls behind again."""
         self._paused = False
         while not self._paused and (frame := self._unsent.take()) is not None:
-            self._write(frame)
+            assert self._transport is not None
+            self._transport.write(frame)
 
     def send(self, message: Struct) -> None:
         """Send one frame; it is dropped once the engine is gone."""
+        if self._transport is None or self._transport.is_closing():
+            return
         frame = encode_frame(message)
         if self._paused:
             self._unsent.add(message, frame)
         else:
-            self._write(frame)
-
-    def _write(self, frame: bytes) -> None:
-        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frame)
 
     def _end(self, fault: str) -> None:
@@ -148,6 +147,7 @@ class EngineLink(asyncio.Protocol):
 
     def close(self) -> None:
         """Close the daemon's end; an engine without a daemon exits by itself."""
+        self._unsent = UnsentFrames()
         if self._transport is not None:
             self._transport.close()
 
