@@ -2,11 +2,13 @@
 
 import io
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tools.gpu.build import BACKENDS, Build, CannotBuild, architecture, check_programs, detect, options
+from tools.gpu.nvcc import check_nvcc, errors_of
 from tools.gpu.source import inside, kept, repack, unpack
 
 
@@ -102,12 +104,67 @@ def test_a_build_for_cuda_has_one_architecture_and_no_network() -> None:
 
 
 def test_missing_programs_are_named() -> None:
-    with pytest.raises(CannotBuild, match=r"needs nvcc, and they are neither on the PATH nor in /usr/local/cuda/bin"):
+    with pytest.raises(CannotBuild, match=r"needs nvcc, not found on the PATH or in /usr/local/cuda/bin: install"):
         check_programs("cuda", which={"cmake": "/usr/bin/cmake"}.get)
-    with pytest.raises(CannotBuild, match="needs cmake and glslc, and they are not on the PATH"):
+    with pytest.raises(CannotBuild, match="needs cmake and glslc, not found on the PATH: install"):
         check_programs("vulkan", which=lambda _: None)
     for backend in BACKENDS:
         check_programs(backend, which=lambda _: "/usr/bin/any")
+
+
+NEW_GCC = """In file included from /usr/local/cuda/include/cuda_runtime.h:82,
+                 from <command-line>:
+/usr/local/cuda/include/crt/host_config.h:137:2: error: #error -- unsupported GNU version! gcc versions later than 15 \
+are not supported! The nvcc flag '-allow-unsupported-compiler' can be used to override this version check
+  137 | #error -- unsupported GNU version! gcc versions later than 15 are not supported!
+"""
+NO_CUBLAS = """/tmp/probe.cu:1:10: fatal error: cublas_v2.h: No such file or directory
+    1 | #include <cublas_v2.h>
+compilation terminated.
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            NEW_GCC,
+            "(unsupported GNU version! gcc versions later than 15 are not supported): name an older C++ compiler",
+        ),
+        (NO_CUBLAS, "(cublas_v2.h: No such file or directory): install cuBLAS with its headers"),
+        (
+            "nvcc fatal   : Unsupported gpu architecture 'compute_120'\n",
+            "(Unsupported gpu architecture 'compute_120'): install a CUDA toolkit that has it, or name another one",
+        ),
+        ("exit code 127", "(exit code 127): mend the CUDA toolkit"),
+    ],
+)
+def test_what_nvcc_lacks_is_one_reason_with_one_remedy(lines: str, message: str) -> None:
+    with pytest.raises(CannotBuild) as raised:
+        check_nvcc("120", errors=lambda _: lines)
+    assert str(raised.value).startswith(f"nvcc cannot build for architecture 120 {message}")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "option"), [("90", "sm_90"), ("90a-real", "sm_90a"), ("80;90", "sm_80"), ("native", "native")]
+)
+def test_nvcc_preprocesses_a_file_with_cublas_for_the_architecture(architecture: str, option: str) -> None:
+    given: list[str] = []
+
+    def succeed(command: Sequence[str]) -> str:
+        given.extend([*command, Path(command[3]).read_text()])
+        return ""
+
+    check_nvcc(architecture, errors=succeed)
+    assert given[1:3] == [f"-arch={option}", "-E"]
+    assert "cublas" in given[-1]
+
+
+def test_only_a_program_that_fails_has_errors() -> None:
+    assert errors_of(["sh", "-c", "echo warning >&2"]) == ""
+    assert errors_of(["sh", "-c", "echo fatal >&2; exit 1"]) == "fatal\n"
+    assert errors_of(["false"]) == "exit code 1"
 
 
 def test_both_libraries_of_the_binding_come_from_the_build(tmp_path: Path) -> None:

@@ -32,12 +32,17 @@ class Served:
     ) -> Iterator[tuple[Path, "subprocess.Popen[bytes]"]]:
         """Run it for the length of a block, ready to answer; yields its socket and process."""
         flags = ("--gpu-layers", LAYERS[self.device], "--capacity", str(sequences))
-        hidden = _HIDDEN if self.device == "cpu" else {}
         with (
-            environment(hidden),
+            self.visible(),
             serving_process(self.model, *flags, "--context-tokens", str(context_tokens), config=config) as found,
         ):
             yield found
+
+    @contextmanager
+    def visible(self) -> Iterator[None]:
+        """Hide GPUs from the programs that are started in a block, where the device is the CPU."""
+        with environment(_HIDDEN if self.device == "cpu" else {}):
+            yield
 
 
 @contextmanager

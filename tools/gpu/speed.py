@@ -24,6 +24,8 @@ _SHORT, _ANSWERS = Lengths(16, 16), Lengths(60, 60)
 _WARM_UP_S = 1.0
 # An engine reports its counters with a heartbeat, each second.
 _HEARTBEATS_S = 2.1
+# By itself it would choose the number by what is free, beside card on the same device.
+_ITS_LAYERS = {"gpu": "all", "cpu": "0"}
 _GREEDY = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 
 
@@ -42,6 +44,30 @@ class CardOn:
             yield partial(generate, str(socket))
 
 
+class LlamaServerOn:
+    """llama-server with all layers on a device or none, as card has them, as a target of a comparison.
+
+    Its copies of finished prompts in the host's memory are off: no request of the comparison may use them, and it would
+    copy cells from the device for each.
+    """
+
+    name = "llama-server"
+
+    def __init__(self, served: Served, path: Path) -> None:
+        self._served = served
+        self._server = LlamaServer(path, "split")
+
+    @contextmanager
+    def started(self, case: Case) -> Iterator[Measure]:
+        """Run it with as many slots as the case has sequences."""
+        options = ("--n-gpu-layers", _ITS_LAYERS[self._served.device], "--cache-ram", "0")
+        with (
+            self._served.visible(),
+            self._server.serving(case.model, case.sequences, case.context_tokens, *options) as address,
+        ):
+            yield partial(generate, address)
+
+
 def case_of(name: str, model: Path, streams: int, seconds: float) -> Case:
     """Return a closed loop of streams with short prompts and answers of 60 tokens; `seconds` are measured."""
     workload = Workload(
@@ -57,7 +83,7 @@ def case_of(name: str, model: Path, streams: int, seconds: float) -> Case:
 
 def beside_llama_server(served: Served, server: Path, case: Case, turns: int) -> Speed:
     """Measure both in turn; other programs are not waited for."""
-    other = LlamaServer(server, "split")
+    other = LlamaServerOn(served, server)
     targets: list[Target] = [CardOn(served), other]
     found = compare(case, targets, turns, Bystanders(quiet=1.0, patience_s=0.0))
     return Speed(

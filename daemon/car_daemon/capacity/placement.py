@@ -62,7 +62,7 @@ class Machine(Struct, frozen=True):
 
 
 class Placement(Struct, frozen=True):
-    """A plan: slots by device (the last ones of the model), and the layers whose experts stay on the host.
+    """A plan: slots by device (the last ones of the model), and the layers of these whose experts stay on the host.
 
     `tokens` are the cells of all sequences together for which there is room, up to as many as a plan needs, and
     `mask_tokens` those of one sequence at most; `device_bytes` and `host_bytes` are what the plan takes with them.
@@ -126,7 +126,7 @@ def plan(
         return alone
     for count, host_experts in planner.choices(counts):
         if planner.fit(count, host_experts, least) is not None:
-            return planner.evened(planner.fullest(count, host_experts, least, most))
+            return planner.evened(planner.fullest(count, host_experts, least, most), host_experts)
     return planner.no_room(least, counts)
 
 
@@ -180,8 +180,8 @@ class _Planner:
         host = self._on_host(count, host_experts, tokens)
         if lacking or self._over(host, used):
             return None
-        stay, mask_tokens = tuple(self._expert_layers[:host_experts]), min(tokens, self._longest)
-        return Placement(tuple(filled), stay, tokens, mask_tokens, used, host)
+        mask_tokens = min(tokens, self._longest)
+        return Placement(tuple(filled), tuple(self._staying(count, host_experts)), tokens, mask_tokens, used, host)
 
     def _filled(self, count: int, host_experts: int, tokens: int) -> tuple[list[int], list[int], int]:
         """Return the slots and their bytes by device, and the bytes for which no device has room."""
@@ -199,11 +199,14 @@ class _Planner:
         return filled, taken, lacking
 
     def _on_host(self, count: int, host_experts: int, tokens: int) -> int:
-        first = len(self._sizes.slots) - count
-        stay = [number for number in self._expert_layers[:host_experts] if number >= first]
         host = self._sizes.embedding + self._buffers(tokens)
-        host += sum(self._size(number, tokens) for number in range(first))
-        return host + sum(self._sizes.slots[number].experts for number in stay)
+        host += sum(self._size(number, tokens) for number in range(len(self._sizes.slots) - count))
+        return host + sum(self._sizes.slots[number].experts for number in self._staying(count, host_experts))
+
+    def _staying(self, count: int, host_experts: int) -> list[int]:
+        """Return the layers of which the rest is on a device, and the experts are on the host."""
+        first = len(self._sizes.slots) - count
+        return [number for number in self._expert_layers[:host_experts] if number >= first]
 
     def _over(self, host: int, used: Sequence[int]) -> int:
         """Return the bytes that the host lacks."""
@@ -223,14 +226,14 @@ class _Planner:
         assert found is not None, "the least fits"
         return found
 
-    def evened(self, found: Placement) -> Placement:
+    def evened(self, found: Placement, host_experts: int) -> Placement:
         """Return a plan with its slots within the smallest part of each device's room that holds all of them."""
         low, high = 0, _PARTS if len(self._room) > 1 else 0
         while high - low > 1:
             middle = (low + high) // 2
             rooms = [room * middle // _PARTS for room in self._room]
             planner = _Planner(self._sizes, self._machine, self._longest, rooms)
-            within = planner.fit(found.gpu_layers, len(found.host_experts), found.tokens)
+            within = planner.fit(found.gpu_layers, host_experts, found.tokens)
             if within is None:
                 low = middle
             else:

@@ -84,6 +84,17 @@ def test_experts_go_to_the_host_before_whole_layers() -> None:
     assert found.host_experts == tuple(range(len(found.host_experts)))
 
 
+def test_experts_of_layers_that_are_on_the_host_are_counted_with_these_layers_alone() -> None:
+    found = planned(experts(), gpu(3))
+    assert 20 <= found.gpu_layers < 33
+    assert found.host_experts == tuple(range(33 - found.gpu_layers, 32))
+    split = planned(experts(), gpu(2), gpu(1.5, "CUDA1"))
+    assert split.host_experts == tuple(range(33 - split.gpu_layers, 32))
+    assert min(split.slots) > 0
+    on_host = planned(experts(), gpu(0.2))
+    assert (on_host.gpu_layers, on_host.host_experts) == (0, ())
+
+
 def test_unequal_devices_take_unequal_parts() -> None:
     found = planned(dense(), gpu(6), gpu(3, "CUDA1"))
     assert found.gpu_layers == 33
@@ -282,6 +293,7 @@ def test_no_plan_takes_more_than_is_free_and_each_has_room_for_a_sequence(sizes:
         assert taken <= max(0, device.free - reserve_of(device))
     shared = sum(taken for taken, each in zip(found.device_bytes, machine.devices, strict=True) if each.shared)
     assert found.host_bytes + shared <= machine.host_free
+    assert all(len(sizes.slots) - found.gpu_layers <= number < len(sizes.slots) for number in found.host_experts)
     # Everything is somewhere.
     weights = sizes.embedding + sum(slot.weights + slot.cells.of(found.tokens) for slot in sizes.slots)
     assert found.host_bytes + sum(found.device_bytes) >= weights
