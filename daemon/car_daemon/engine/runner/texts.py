@@ -37,11 +37,12 @@ class _Job:
     batches: list[list[int]]
     started: float
     vectors: dict[int, list[float]] = field(default_factory=dict)  # By index of the text.
+    computed: int = 0  # The tokens of the texts whose vectors it has.
 
-    @property
-    def computed(self) -> int:
-        """The tokens of the texts whose vectors it has."""
-        return sum(len(self.inputs[index]) for index in self.vectors)
+    def add(self, batch: list[int], vectors: list[list[float]]) -> None:
+        """Add the vectors of a batch of texts."""
+        self.vectors.update(zip(batch, vectors, strict=True))
+        self.computed += sum(len(self.inputs[index]) for index in batch)
 
 
 class CannotEmbed(Exception):
@@ -108,7 +109,7 @@ class Texts:
         started = self._clock()
         try:
             batch = job.batches.pop(0)
-            job.vectors.update(zip(batch, self._compute(job, batch), strict=True))
+            job.add(batch, self._compute(job, batch))
         except RuntimeError:
             return [self._ended(job, "embedder")]
         finally:
