@@ -54,6 +54,7 @@ class DecodePacker:
         self._decoding: list[Sequence] = []  # The sequences of the plans below.
         self._cheapest: list[DecodeBatch] = []
         self._fewest: list[DecodeBatch] = []
+        self._fewest_spans: list[Span] = []
         self._padding: set[int] = set()  # Sequences that either plan pads.
         self._age = 0  # Decodes since the plans were made.
         self._steps = 0
@@ -70,14 +71,16 @@ class DecodePacker:
         for batch in (*self._fewest, *self._cheapest):
             if batch.guessed or batch.drafts:
                 batch.let_guess(0)
-        unchanged = decoding == self._decoding and self._age < _PLAN_AGAIN_EVERY
-        if not unchanged or not all(map(table.can_pad, self._padding)):
-            self._decoding, self._age = decoding, 0
+        unchanged = decoding == self._decoding and all(map(table.can_pad, self._padding))
+        if not unchanged:
+            self._decoding = decoding
             # Few batches before few rows, but one batch more before long padding.
-            fewest = self._spans(table, lambda rows: 1 + rows / 8)
+            self._fewest_spans = self._spans(table, lambda rows: 1 + rows / 8)
+            self._fewest = _batches(decoding, self._fewest_spans)
+        if not unchanged or self._age == _PLAN_AGAIN_EVERY:
+            self._age = 0
             cheapest = self._spans(table, self._costs.decode.estimate)
-            self._fewest = _batches(decoding, fewest)
-            self._cheapest = self._fewest if cheapest == fewest else _batches(decoding, cheapest)
+            self._cheapest = self._fewest if cheapest == self._fewest_spans else _batches(decoding, cheapest)
             self._padding = {number for batch in (*self._fewest, *self._cheapest) for number in batch.padding}
         self._age += 1
         self._steps += 1

@@ -1,7 +1,9 @@
 """Sampled tokens into reasoning, text up to a stop string, and tool calls."""
 
 import codecs
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from car_daemon.engine.output.reasoning import ReasoningSplit
 from car_daemon.engine.output.stop_search import StopSearch
@@ -9,7 +11,7 @@ from car_daemon.engine.output.tool_calls import Part, Thought, ToolCallReader
 from car_daemon.ipc.frames import CallDelta
 
 
-class Output(NamedTuple):
+class Output(Struct, frozen=True, gc=False):
     """The text that one token released; `calls` has pieces of calls, and text after the first of them."""
 
     text: str
@@ -108,7 +110,7 @@ class OutputReader:
         if ended and not self._called:
             released.append(self._stops.finish())
         output = _output(released)
-        return output._replace(reasoning="" if self._keep else reasoning + output.reasoning)
+        return replace(output, reasoning="" if self._keep else reasoning + output.reasoning)
 
     def _until_stop(self, parts: list[Part]) -> list[Part]:
         """Return the parts in front of a stop string, or up to the end of the only call."""

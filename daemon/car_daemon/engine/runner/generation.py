@@ -95,10 +95,10 @@ class Generation:
 
     def extras(self, output: Output, token: int | None = None, logprob: Logprob | None = None) -> Extra | None:
         """Return the results beside text, None if there are none."""
-        tokens = [token] if self._return_tokens and token is not None else []
+        tokens = (token,) if self._return_tokens and token is not None else ()
         if not (tokens or logprob or output.reasoning or output.calls):
             return None
-        return Extra(tokens, [logprob] if logprob else [], output.reasoning, output.calls)
+        return Extra([*tokens], [logprob] if logprob else [], output.reasoning, output.calls)
 
     def end(self, now: float, *, fault: Fault | None = None) -> End:
         """Return the frame of its end; without a finish reason the request was cancelled or failed."""

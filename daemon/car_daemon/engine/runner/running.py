@@ -166,8 +166,11 @@ class RunningRequests:
                 cached = count_cached(chunk.sequence, generation)
                 updates.append(RequestUpdate(generation.key, chunk.sequence.number, "", 0, done, cached=cached))
         # A guess can bring several tokens, of which one may end the request.
+        generations = self.seats.generations
         updates += [
-            self._push(token, now) for token in outcome.sampled if token.sequence.number in self.seats.generations
+            self._push(found, token, now)
+            for token in outcome.sampled
+            if (found := generations.get(token.sequence.number)) is not None
         ]
         updates += [self._end(sequence, NOTHING, fault="decode") for sequence in outcome.lost]
         updates += [self._end(sequence, NOTHING, fault="constraint") for sequence in outcome.refused]
@@ -179,9 +182,8 @@ class RunningRequests:
             if self._abilities.drafts and not generation.images:
                 sequence.draft = Trials(self._draft_odds, len(tokens))
 
-    def _push(self, sampled: SampledToken, now: float) -> RequestUpdate:
+    def _push(self, generation: Generation, sampled: SampledToken, now: float) -> RequestUpdate:
         sequence = sampled.sequence
-        generation = self.seats.generations[sequence.number]
         output = generation.push(sampled.token, now)
         if generation.finish_reason is not None:
             self.ended += 1

@@ -1,7 +1,9 @@
 """Tokens from output rows: unconstrained ones at once, grammar-bound ones by turns within a time budget."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+from msgspec import Struct
 
 from car_daemon.engine.batching.sequence import Sequence
 from car_daemon.engine.grammar.constraint import ConstraintError
@@ -38,7 +40,7 @@ class OutputRows(Protocol):
         ...
 
 
-class SampledToken(NamedTuple):
+class SampledToken(Struct, frozen=True, gc=False):
     """The next token of a sequence, with its log probability if the request has that option."""
 
     sequence: Sequence
@@ -56,7 +58,7 @@ class SamplingTurns:
         self._logprob_of = logprob_of
         self._clock = clock
         self._samplers: dict[int, Sampler] = {}  # By sequence number.
-        self._waiting: dict[int, tuple[Sequence, Any]] = {}  # Logits by sequence number, longest waiting first.
+        self.waiting: dict[int, tuple[Sequence, Any]] = {}  # Logits by sequence number, longest waiting first.
 
     def join(self, sequence: Sequence, sampler: Sampler) -> None:
         """Sample a sequence with this sampler from now on."""
@@ -65,26 +67,28 @@ class SamplingTurns:
     def leave(self, sequence: Sequence) -> None:
         """Drop the sampler and the waiting logits of a sequence whose request ended or was parked."""
         self._samplers.pop(sequence.number, None)
-        self._waiting.pop(sequence.number, None)
+        self.waiting.pop(sequence.number, None)
 
     def sample(self, sequence: Sequence, row: int) -> SampledToken | None:
         """Return the token of an output row; None if it has to wait for its turn."""
         sampler = self._samplers[sequence.number]
         if sampler.bound:
             sequence.await_turn()
-            self._waiting[sequence.number] = sequence, self._rows.logits(row).copy()
+            self.waiting[sequence.number] = sequence, self._rows.logits(row).copy()
             return None
         token = self._rows.sample(sampler, row)
-        logits = self._rows.logits(row) if sampler.logprobs is not None else None
-        return self._sampled(sequence, token, logits)
+        if sampler.logprobs is not None:
+            return self._sampled(sequence, token, self._rows.logits(row))
+        sequence.accept(token)
+        return SampledToken(sequence, token, None)
 
     def sample_waiting(self) -> tuple[list[SampledToken], list[Sequence]]:
         """Sample waiting rows while the budget lasts; return tokens, and sequences whose grammar failed."""
         tokens: list[SampledToken] = []
         failed: list[Sequence] = []
-        started = self._clock() if self._waiting else 0.0
-        while self._waiting:
-            sequence, logits = self._waiting.pop(next(iter(self._waiting)))
+        started = self._clock() if self.waiting else 0.0
+        while self.waiting:
+            sequence, logits = self.waiting.pop(next(iter(self.waiting)))
             try:
                 token = self._samplers[sequence.number].choose(logits)
             except ConstraintError:

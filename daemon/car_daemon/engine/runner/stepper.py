@@ -123,9 +123,10 @@ class Stepper:
             self._decode(batch, outcome)
         if step.prefill:
             self._prefill(step.prefill, outcome)
-        sampled, outcome.refused = self._sampling.sample_waiting()
-        outcome.sampled += sampled
-        self.phases.end("sample")
+        if self._sampling.waiting:
+            sampled, outcome.refused = self._sampling.sample_waiting()
+            outcome.sampled += sampled
+            self.phases.end("sample")
         return outcome
 
     def _decode(self, batch: DecodeBatch, outcome: Outcome) -> None:
@@ -148,7 +149,8 @@ class Stepper:
             return
         for place, (_, sequence) in enumerate(batch.members):
             if sequence is not None:
-                self._advance(sequence, place * (1 + batch.guessed), outcome)
+                sequence.commit(1)
+                self._sample(sequence, place * (1 + batch.guessed), outcome)
                 if batch.guessed:
                     self._try(sequence, place * (1 + batch.guessed), outcome, drafted=batch.drafts)
         seconds = self.phases.end("sample") - started
@@ -168,23 +170,24 @@ class Stepper:
                 padding.append((number, cells))
                 continue
             assert sequence.next_token is not None
-            rows.add([sequence.next_token], sequence.cells, number, output=True)
-            useless = [_PADDING_TOKEN] * (batch.guessed - len(sequence.guess))
-            for place, token in enumerate(sequence.guess + useless, 1):
-                rows.add([token], sequence.cells + place, number, output=True)
+            # Without a call, because this runs for every token.
+            rows.tokens.append(sequence.next_token)
+            rows.positions.append(sequence.cells)
+            rows.numbers.append(number)
+            rows.outputs.append(True)
+            if batch.guessed:
+                useless = [_PADDING_TOKEN] * (batch.guessed - len(sequence.guess))
+                for place, token in enumerate(sequence.guess + useless, 1):
+                    rows.add([token], sequence.cells + place, number, output=True)
         return rows, padding
-
-    def _advance(self, sequence: Sequence, row: int, outcome: Outcome) -> None:
-        """Commit and sample a decoded row."""
-        sequence.commit(1)
-        self._sample(sequence, row, outcome)
 
     def _try(self, sequence: Sequence, row: int, outcome: Outcome, *, drafted: bool) -> None:
         """Commit and sample the rows of a guess after a decoded row while it is right; the other cells are removed."""
         guess, sequence.guess, right = sequence.guess, [], 0
         while right < len(guess) and sequence.next_token == guess[right]:
             right += 1
-            self._advance(sequence, row + right, outcome)
+            sequence.commit(1)
+            self._sample(sequence, row + right, outcome)
         self._context.cut(sequence.number, sequence.cells)
         if not guess:
             return

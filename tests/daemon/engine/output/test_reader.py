@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.engine.output.reader import OutputReader
+from car_daemon.engine.output.reader import NOTHING, Output, OutputReader
 from car_daemon.engine.output.reasoning import ReasoningSplit
 from car_daemon.ipc.frames import CallDelta
 from car_daemon.ipc.types import Tags
@@ -51,9 +51,9 @@ def both_ways(text: str, stops: list[str], *, keep: bool = False) -> tuple[Said,
 def test_plain_text_goes_through() -> None:
     answer = OutputReader([], None, None)
     assert [answer.push(b"one "), answer.push(b"<think>"), answer.finish()] == [
-        ("one ", "", []),
-        ("<think>", "", []),
-        ("", "", []),
+        Output("one ", "", []),
+        Output("<think>", "", []),
+        NOTHING,
     ]
 
 
@@ -140,7 +140,7 @@ def test_stop_strings_count_in_the_text_alone(text: str, expected: tuple[object,
 def test_nothing_comes_after_a_stop_string() -> None:
     answer = OutputReader(["END"], None, reader("hermes"))
     assert answer.push(b"one END two").text == "one "
-    assert [answer.push(F.encode()), answer.finish()] == [("", "", []), ("", "", [])]
+    assert [answer.push(F.encode()), answer.finish()] == [NOTHING, NOTHING]
 
 
 FRAGMENTS = ["<think>", "</think>", F, "<tool_call>", '{"a"', "END", "STOP", "PED", "E", " ", "\n", "é", "😀", "</"]

@@ -186,7 +186,7 @@ def test_costs_are_learned_from_steps() -> None:
         "fill": 1.0,
         "decode": 0.5,
         "prefill": 0.5,
-        "sample": 1.5,
+        "sample": 1.0,
     }
 
 
