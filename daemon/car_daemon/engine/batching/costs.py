@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import NamedTuple
 
 CHUNKS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
@@ -13,6 +14,8 @@ _NEAR = 0.5
 # A chunk beside decoders may exceed its time by this part of the smallest chunk's: costs vary from step to step, and a
 # step should exceed its target by at most one smallest chunk.
 _EXCESS = 0.75
+# Where the smallest chunk takes more than this many times the target of a step, it is cut in half.
+_MOST_TARGETS = 2.0
 # Beside decoders a token of a prompt should take at most this many times as long as alone, decodes included.
 _SLOWEST = 2.0
 # The chunk by which a prompt's cost a token is counted, where no step is planned.
@@ -231,11 +234,12 @@ class PrefillCosts:
 
 
 class PrefillTime(NamedTuple):
-    """Seconds for a prefill batch; beside decoders also the decode before it, and what that leaves of the target."""
+    """Seconds for a prefill batch; beside decoders also the decode before it, the target, and what is left of that."""
 
     seconds: float
     decoded: float = 0.0
     left: float = 0.0
+    target: float = inf
 
 
 class StepCosts:
@@ -282,8 +286,13 @@ class StepCosts:
         if remaining <= most and cost(remaining, depth) <= time.seconds:
             return remaining
         affordable = (size for size in reversed(CHUNKS) if size <= most and cost(size, depth) <= time.seconds)
-        length = min(remaining, next(affordable, min(CHUNKS[0], most)))
+        length = min(remaining, next(affordable, min(self._smallest(time, depth), most)))
         return self._paced(length, time, min(remaining, most), depth) if time.decoded else length
+
+    def _smallest(self, time: PrefillTime, depth: int) -> int:
+        """Return the length of the smallest chunk: half of the usual one where that far exceeds the target."""
+        exceeds = self.prefill.estimate(CHUNKS[0], depth) > _MOST_TARGETS * time.target
+        return _LEAST_LEARNED if exceeds else CHUNKS[0]
 
     def _paced(self, length: int, time: PrefillTime, most: int, depth: int) -> int:
         """Return a longer chunk where the prompt would be read at less than half of its pace alone.

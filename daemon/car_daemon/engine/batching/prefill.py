@@ -150,8 +150,9 @@ class PrefillPlanner:
         """
         times = min(1 + _MORE_PER_PROMPT * (prompts - 1), _MOST_TIMES)
         least = times if decoded > self._step_target else times - 1
-        left = times * self._step_target - decoded - paused
-        return PrefillTime(max(left, least * decoded), decoded, max(0.0, left))
+        target = times * self._step_target
+        left = target - decoded - paused
+        return PrefillTime(max(left, least * decoded), decoded, max(0.0, left), target)
 
     def _batch(
         self, table: SequenceTable, waiting: list[Sequence], lead: Sequence, time: PrefillTime, most: int

@@ -124,8 +124,12 @@ def test_where_every_decoder_has_just_ended_a_prompt_has_the_time_of_an_idle_eng
     assert chunks(planner.plan(table, now=0.0)) == [(1, 192)]
 
 
-def test_a_prompt_gets_the_smallest_chunk_even_where_there_is_no_time() -> None:
-    assert chunks(after_decode(planner_of(costs_of(prefill=1.0)), table_of(0, 4000))) == [(1, 16)]
+@pytest.mark.parametrize(("smallest", "length"), [(0.099, 16), (0.101, 8)])
+def test_a_prompt_gets_the_smallest_chunk_where_there_is_no_time_and_half_of_it_where_that_takes_two_targets(
+    smallest: float, length: int
+) -> None:
+    planner = planner_of(costs_of(prefill=smallest / 16))
+    assert chunks(after_decode(planner, table_of(0, 4000))) == [(1, length)]
 
 
 def test_a_short_prompt_is_prefilled_whole() -> None:
