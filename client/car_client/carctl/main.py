@@ -90,8 +90,9 @@ def run(arguments: list[str]) -> int:
     if sys.stderr is None:
         # With None, print(file=sys.stderr) writes to standard output.
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8", errors="backslashreplace")
-    if sys.stdin is None or sys.stdout is None:
-        return _fail("standard input and output must be open", USAGE)
+    fault = _fault(arguments)
+    if fault is not None:
+        return _fail(fault, USAGE)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     options = make_parser(arguments).parse_args(arguments)
@@ -113,6 +114,13 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
+
+
+def _fault(arguments: list[str]) -> str | None:
+    """Return the reason why nothing can be run."""
+    if sys.stdin is None or sys.stdout is None:
+        return "standard input and output must be open"
+    return None if arguments else "name a command: carctl up starts the daemon, carctl --help shows them all"
 
 
 def _fail(line: str, code: int) -> int:

@@ -39,6 +39,8 @@ class Reason(StrEnum):
     HEADS = "the numbers of attention heads disagree"
     EXPERTS = "the numbers of experts disagree"
     ROPE = "the scaling of positions is unknown"
+    ADAPTER = "the file is a LoRA adapter: name it in `adapters` of its model"
+    PROJECTOR = "the file is a projector: name it as `projector` of its model"
     NO_ADAPTER = "the file is not a LoRA adapter"
     NO_PROJECTOR = "the file is not a projector"
 

@@ -19,6 +19,7 @@ _NAME_CHARACTERS = 64
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 # llama.cpp's name for the architecture of all projectors.
 _PROJECTORS = "clip"
+_ADAPTERS = "adapter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ def check(path: Path) -> Facts:
         parts = _whole(header, "split.count") or 1
         refuse(Reason.NO_TENSORS, when=not header.tensors and parts == 1)
         architecture = _architecture(header)
+        refuse(Reason.PROJECTOR, when=architecture == _PROJECTORS)
+        refuse(Reason.ADAPTER, when=_text(header, "general.type") == _ADAPTERS)
         sizes = Hyperparameters(header, reader, architecture or "")
         sizes.check()
         # llama.cpp aborts at a position beyond such a table.
@@ -83,7 +86,7 @@ def check_adapter(path: Path) -> None:
     """Raise InvalidModel for a file that is not a valid LoRA adapter."""
     header = _read(path)
     kind = (_text(header, "general.type"), _text(header, "adapter.type"))
-    refuse(Reason.NO_ADAPTER, when=kind != ("adapter", "lora"))
+    refuse(Reason.NO_ADAPTER, when=kind != (_ADAPTERS, "lora"))
 
 
 def check_projector(path: Path) -> None:

@@ -89,7 +89,6 @@ def test_a_path_that_no_platform_takes_is_wrong_usage(path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["nonsense"],
         ["status", "--nonsense"],
         ["--socket", "a", "--system", "status"],
@@ -103,6 +102,11 @@ def test_wrong_usage_exits_2(arguments: list[str]) -> None:
     assert (done.returncode, done.stdout) == (2, b"")
     assert one_line(done.stderr).startswith("carctl")
     assert one_line(done.stderr).endswith(" --help` shows the usage")
+
+
+def test_no_command_is_answered_with_the_first_one() -> None:
+    done = carctl()
+    assert (done.returncode, b"carctl up" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

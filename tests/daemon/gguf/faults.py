@@ -164,6 +164,8 @@ FAULTS: list[tuple[str, bytes, Reason]] = [
     ("more used than there are", model(llama__expert_used_count=u32(2)).bytes(), Reason.EXPERTS),
     ("1025 experts", model(llama__expert_count=u32(1025)).bytes(), Reason.HYPERPARAMETER),
     ("layers past the blocks", model(llama__nextn_predict_layers=u32(3)).bytes(), Reason.HYPERPARAMETER),
+    ("a projector", model(general__architecture=text("clip")).bytes(), Reason.PROJECTOR),
+    ("an adapter", model(general__type=text("adapter")).bytes(), Reason.ADAPTER),
     ("an unknown scaling", model(llama__rope__scaling__type=text("mine")).bytes(), Reason.ROPE),
 ]
 
@@ -177,7 +179,7 @@ UNUSUAL: list[tuple[str, Gguf]] = [
     ("a gap between tensors", Gguf(tensors=[tensor("a", (32,)), tensor("b", (32,), 0, 896)])),
     ("tensors in another order", Gguf(tensors=plain_tensors()[::-1])),
     ("alignment 64", Gguf(values=plain_values() | {"general.alignment": u32(64)}, data=bytes(1088))),
-    ("no vocabulary", Gguf(values={"general.architecture": text("clip")})),
+    ("no vocabulary", Gguf(values={"general.architecture": text("plain")})),
     ("several empty tokens", tokens("", "", "a")),
     ("bytes among tokens", spelled()),
     ("whole words", bert(1)),

@@ -1,5 +1,6 @@
 """The configuration file as commands change it: comments, order and meaning of all else stay."""
 
+import errno
 import os
 import tempfile
 import tomllib
@@ -11,6 +12,7 @@ from typing import Any, Self
 from car_client.errors import CardError
 
 SYSTEM_CONFIG = Path("/etc/car/card.toml")
+_WRITABLE = 0o222
 
 
 class ConfigUnwritable(CardError):
@@ -34,6 +36,7 @@ class CardToml:
         self.path = path
         self._tomlkit = load_tomlkit()
         self._before = _read(path)  # bytes to go back to; None without a file
+        self._last = self._before  # bytes that were read or written last
         try:
             self._text = (self._before or b"").decode()
             self._plain: dict[str, Any] = tomllib.loads(self._text)  # what the text has to mean
@@ -65,9 +68,7 @@ class CardToml:
 
     def add_model(self, name: str, table: Mapping[str, object]) -> None:
         """Add the table of a model that is not there yet, after all else."""
-        added = self._tomlkit.dumps({"models": {name: dict(table)}})
-        before = f"{self._text.rstrip()}\n\n" if self._text.strip() else self._text
-        self._text = before + added
+        self._text = _appended(self._text, self._tomlkit.dumps({"models": {name: dict(table)}}))
         self._plain = {**self._plain, "models": {**self.models, name: dict(table)}}
 
     def use_model(self, name: str) -> None:
@@ -78,8 +79,7 @@ class CardToml:
             self._text = self._tomlkit.dumps(document)
         else:
             # Before all tables: after one it would belong to it.
-            start = _end_of_comments(self._text)
-            self._text = self._text[:start] + self._tomlkit.dumps({"default_model": name}) + self._text[start:]
+            self._text = _prepended(self._text, self._tomlkit.dumps({"default_model": name}))
         self._plain = {**self._plain, "default_model": name}
 
     def listen_http(self, addresses: Sequence[str]) -> None:
@@ -87,8 +87,7 @@ class CardToml:
         value = addresses[0] if len(addresses) == 1 else list(addresses)
         table = self._plain.get("http")
         if table is None:
-            before = f"{self._text.rstrip()}\n\n" if self._text.strip() else self._text
-            self._text = before + self._tomlkit.dumps({"http": {"listen": value}})
+            self._text = _appended(self._text, self._tomlkit.dumps({"http": {"listen": value}}))
         elif isinstance(table, dict):
             document = self._document()
             document["http"]["listen"] = value
@@ -105,14 +104,19 @@ class CardToml:
             kept = False
         if not kept:
             raise self._unclear()
+        if _read(self.path) != self._last:
+            raise ConfigUnwritable(f"{self.path} was changed meanwhile and was left as it is: run this again")
         self._write(self._text.encode())
 
     def restore(self) -> None:
-        """Write the file as it was before."""
+        """Write the file as it was before, unless another program has changed it since."""
+        if self._last == self._before or _read(self.path) != self._last:
+            return
         if self._before is None:
-            self.path.unlink(missing_ok=True)
-        elif _read(self.path) != self._before:
+            self.path.unlink()
+        else:
             self._write(self._before)
+        self._last = self._before
 
     def _document(self) -> Any:
         try:
@@ -130,21 +134,54 @@ class CardToml:
             replace_file(place, data)
         except OSError as error:
             raise ConfigUnwritable(f"cannot write {self.path}: {error.strerror}") from error
+        self._last = data
 
 
 def replace_file(place: Path, data: bytes) -> None:
-    """Put a file in place as a whole, with the mode of the one before."""
-    mode = place.stat().st_mode & 0o777 if place.exists() else 0o600
+    """Put a file in place as a whole, with mode and owner of the one before.
+
+    Raises OSError, also where that one is read-only.
+    """
+    before = place.stat() if place.exists() else None
+    if before is not None and not before.st_mode & _WRITABLE:
+        raise PermissionError(errno.EACCES, "the file is read-only", str(place))
     descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
     try:
         with open(descriptor, "wb") as file:
             file.write(data)
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+            if before is not None:
+                _keep_owner(descriptor, before)
+            os.fchmod(descriptor, 0o600 if before is None else before.st_mode & 0o777)
+            os.fsync(descriptor)
         os.replace(name, place)
     except BaseException:
         os.unlink(name)
         raise
+
+
+def _keep_owner(descriptor: int, before: os.stat_result) -> None:
+    now = os.fstat(descriptor)
+    if (now.st_uid, now.st_gid) != (before.st_uid, before.st_gid):
+        os.fchown(descriptor, before.st_uid, before.st_gid)
+
+
+def _appended(text: str, tables: str) -> str:
+    """Return the text with tables after all else."""
+    kept, gap = (text.rstrip(), "\n\n") if text.strip() else (text, "")
+    return kept + _with_ends_of(text, gap + tables)
+
+
+def _prepended(text: str, line: str) -> str:
+    """Return the text with a line before all tables, after the comments about the whole file."""
+    start = _end_of_comments(text)
+    before, after = text[:start], text[start:]
+    gap = "\n" if after.strip() and after.splitlines()[0].strip() else ""
+    return before + _with_ends_of(text, line + gap) + after
+
+
+def _with_ends_of(text: str, lines: str) -> str:
+    """Return lines that end as those of the text do."""
+    return lines.replace("\n", "\r\n") if "\r\n" in text else lines
 
 
 def _end_of_comments(text: str) -> int:

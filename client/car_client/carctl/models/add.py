@@ -5,8 +5,6 @@ import re
 import stat
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 
@@ -17,10 +15,12 @@ from car_client.carctl.hub.folder import folder_of
 from car_client.carctl.hub.pull import EVERYBODY_READS, Puller
 from car_client.carctl.hub.remote import Hub
 from car_client.carctl.models.guide import GUIDE
+from car_client.carctl.models.stores import is_later_part
 from car_client.carctl.request import nearest
 from car_client.carctl.terminal.byte_progress import progress_on
 from car_client.client import Client
 from car_client.errors import DaemonUnavailable
+from car_client.results import Model
 from car_protocol.hub import PREFIX, HubFile, hub_file
 
 _MAGIC = b"GGUF"
@@ -55,53 +55,79 @@ def _name(text: str) -> str:
 
 def run(client: Client, options: Namespace) -> None:
     """Add a model; raises ConfigUnwritable, PullError or WrongUse and leaves the configuration as it was."""
-    with _changed(client, options) as config:
+    with _config(options) as config:
         if options.source.startswith(PREFIX):
             name, table = _downloaded(config, options)
         else:
             name, table = _local(config, options)
         config.add_model(name, table)
+        runs = _apply(client, config)
+        if runs:
+            _check_file(client, config, name)
         if options.use:
             config.use_model(name)
+            _apply(client, config)
     print(f"added {name} to {config.path}{', the default model' if options.use else ''}")
-    _tell(client, name, config)
+    _tell(client, name, config, runs=runs)
 
 
 def use(client: Client, options: Namespace) -> None:
     """Make a configured model the default one."""
-    with _changed(client, options) as config:
-        names = [GUIDE, *config.models]
+    with _config(options) as config:
+        names = list(dict.fromkeys([GUIDE, *config.models]))
         if options.name not in names:
             facts = f"{config.path} has no model {options.name!r}{nearest(options.name, names)}"
             raise WrongUse(f"{facts}; there are: {', '.join(names)}; carctl models add makes another one")
         before = config.default_model or GUIDE
         config.use_model(options.name)
+        runs = _apply(client, config)
+        if runs:
+            _check_file(client, config, options.name)
     print(f"default model: {options.name} (before: {before}), in {config.path}")
-    _tell(client, options.name, config)
+    _tell(client, options.name, config, runs=runs)
 
 
-@contextmanager
-def _changed(client: Client, options: Namespace) -> Iterator[CardToml]:
-    """Yield the configuration for changes; save it and reload the daemon, or leave all as it was."""
-    with CardToml(options.config or config_path(system=options.system)) as config:
-        yield config
-        config.save()
-        try:
-            client.reload()
-        except DaemonUnavailable:
-            print("no daemon runs; it reads this when it starts: carctl up", file=sys.stderr)
+def _config(options: Namespace) -> CardToml:
+    return CardToml(options.config or config_path(system=options.system))
 
 
-def _tell(client: Client, name: str, config: CardToml) -> None:
-    """Print how to use the model, or that the daemon reads another file."""
+def _apply(client: Client, config: CardToml) -> bool:
+    """Save the changes and have the daemon read them; return whether a daemon runs."""
+    config.save()
     try:
-        known = name in {model.name for model in client.models()}
+        client.reload()
     except DaemonUnavailable:
+        return False
+    return True
+
+
+def _check_file(client: Client, config: CardToml, name: str) -> None:
+    """Raise WrongUse and take the changes back where the daemon finds a fault in the model's file."""
+    if _served(client, name) is None:
+        return  # the daemon reads another configuration
+    details = client.call("models/show", {"model": name})
+    if "why" in details:
+        config.restore()
+        client.reload()
+        facts = f"{details['model']['path']} cannot be served: {details['why']}"
+        raise WrongUse(f"{facts}; {config.path} stays as it was")
+
+
+def _served(client: Client, name: str) -> Model | None:
+    return next((model for model in client.models() if model.name == name), None)
+
+
+def _tell(client: Client, name: str, config: CardToml, *, runs: bool) -> None:
+    """Print how to use the model, or that the daemon reads another file."""
+    if not runs:
+        print("no daemon runs; it reads this when it starts: carctl up", file=sys.stderr)
         return
-    if known:
-        print(f'try it: carctl infer --model {quote(name)} "Hello"')
-    else:
+    served = _served(client, name)
+    if served is None:
         print(f"the daemon does not read {config.path}: start it without --config, or give this command --config")
+    else:
+        command = "embed" if "embed" in served.can and "generate" not in served.can else "infer"
+        print(f'try it: carctl {command} --model {quote(name)} "Hello"')
 
 
 def _local(config: CardToml, options: Namespace) -> tuple[str, dict[str, object]]:
@@ -146,16 +172,22 @@ def _chosen(hub: Hub, source: str) -> Choice:
 
 
 def _check_gguf(path: Path) -> None:
-    """Raise WrongUse unless the path is a file that begins as GGUF does."""
+    """Raise WrongUse unless the path is a file that begins as GGUF does, and not a later part of a model."""
     try:
         # A pipe would have the command wait.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with open(descriptor, "rb") as file:
             found = file.read(len(_MAGIC)) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    except IsADirectoryError as error:
+        raise WrongUse(f"{path} is a folder: name a GGUF file in it") from error
+    except FileNotFoundError as error:
+        raise WrongUse(f"there is no file {path}; a model of the hub is hf:OWNER/REPO[:QUANT]") from error
     except OSError as error:
         raise WrongUse(f"cannot read {path}: {error.strerror}") from error
     if found != _MAGIC:
         raise WrongUse(f"{path} is not a GGUF file: it does not begin with GGUF")
+    if is_later_part(path.name):
+        raise WrongUse(f"{path.name} is a later part of a model: name its first part, -00001-of-")
 
 
 def name_of(file: str) -> str:
@@ -164,6 +196,8 @@ def name_of(file: str) -> str:
 
 
 def _free_name(config: CardToml, name: str) -> str:
+    if name == GUIDE:
+        raise WrongUse(f"{GUIDE} is the name of the built-in model: give --name NAME")
     if name in config.models:
         raise WrongUse(f"{config.path} has a model {name} already: give --name NAME, or remove [models.{name}]")
     return name

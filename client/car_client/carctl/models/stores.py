@@ -60,14 +60,15 @@ def _files(store: str, folder: Path) -> Iterator[Found]:
         projectors = [name for name in models if "mmproj" in name.lower()]
         for name in models:
             path = Path(parent) / name
-            if name in projectors or _is_later_part(name) or not path.is_file():
+            if name in projectors or is_later_part(name) or not path.is_file():
                 continue
             size = sum(part.stat().st_size for part in _parts(path))
             projector = Path(parent) / projectors[0] if projectors else None
             yield Found(store, name.removesuffix(_SUFFIX), path, size, projector)
 
 
-def _is_later_part(name: str) -> bool:
+def is_later_part(name: str) -> bool:
+    """Return whether a file's name numbers it as a part after the first."""
     return _LATER[0] in name and name.rpartition(_LATER[0])[0][-5:].isdigit() and _LATER[1] not in name
 
 

@@ -23,12 +23,16 @@ def change(path: Path, failing: type[Exception] | None = None) -> None:
 
 HEADS = st.sampled_from(["", "# The machine in the hall.\n\n", "# Says\n# two lines.\n", "\n\n"])
 DEFAULTS = st.sampled_from(["", "default_model = 'old'  # the small one\n", 'default_model="old"\n\n'])
+# Tabs, arrays of tables, inline tables and dotted keys among them.
 TABLES = st.sampled_from(
     [
         "[daemon]\nlog_level = 'info' # quiet enough\n\n",
         "[queue]\n  limit = 10\n  # overflow = 'block'\n",
         "[capacity]\nsequences=4\n",
         "[fairness]\nweights = { 1000 = 2, 1001 = 0.5 }\n",
+        "\t[metrics]\t# tabs\n\tlisten\t=\t'127.0.0.1:1'\n",
+        "[[seats]]\nname = 'a' # first\n[[seats]]\nname = 'b'\n",
+        '[cluster]\nlabels.pool = \'x\'\nlabels.\'zone 1\' = """\n[models.old]\n"""\n',
     ]
 )
 MODELS = st.sampled_from(
@@ -40,13 +44,16 @@ MODELS = st.sampled_from(
     ]
 )
 FILES = st.builds(
-    lambda head, default, before, models, after, end: head + default + "".join(before) + models + "".join(after) + end,
+    lambda head, default, before, models, after, end, newline: (
+        head + default + "".join(before) + models + "".join(set(after) - set(before)) + end
+    ).replace("\n", newline),
     HEADS,
     DEFAULTS,
     st.lists(TABLES, max_size=2, unique=True),
     st.one_of(st.just(""), MODELS),
-    st.just([]),
-    st.sampled_from(["", "# The end.\n", "\n"]),
+    st.lists(TABLES, max_size=1),
+    st.sampled_from(["", "# The end.\n", "# The end, without a newline.", "\n"]),
+    st.sampled_from(["\n", "\r\n"]),
 )
 NAMES = st.one_of(st.sampled_from(["new", "a.b", "SmolLM2 135M", 'quo"te', "日本"]), st.text(min_size=1, max_size=8))
 
@@ -64,9 +71,12 @@ def test_a_change_keeps_every_line_in_its_order_and_the_meaning_of_all_else(
         if use:
             config.use_model(name)
         config.save()
+    raw = path.read_bytes().decode()
     written = path.read_text(encoding="utf-8")
     expected = {**before, "models": {**before.get("models", {}), name: {"path": "/new model.gguf", "sequences": 2}}}
     assert tomllib.loads(written) == ({**expected, "default_model": name} if use else expected)
+    assert ("\r\n" in text) == ("\r\n" in raw)
+    assert raw.count("\n") == raw.count("\r\n") or "\r\n" not in raw, raw
     kept = [line for line in text.splitlines() if line.strip() and not (use and line.startswith("default_model"))]
     lines = iter(written.splitlines())
     assert all(any(line == each for each in lines) for line in kept), written
@@ -117,6 +127,65 @@ def test_mode_and_link_of_a_file_stay(tmp_path: Path) -> None:
     assert tomllib.loads(real.read_text()) == {"default_model": "guide"}
 
 
+def test_a_read_only_file_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "card.toml"
+    path.write_text("# mine\n")
+    path.chmod(0o444)
+    with pytest.raises(ConfigUnwritable, match="read-only"):
+        change(path)
+    assert (path.read_text(), os.listdir(tmp_path)) == ("# mine\n", ["card.toml"])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a file away")
+def test_the_owner_of_a_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "card.toml"
+    path.write_text("# mine\n")
+    os.chown(path, 1234, 1235)
+    change(path)
+    assert (path.stat().st_uid, path.stat().st_gid) == (1234, 1235)
+
+
+def test_an_edit_that_was_saved_meanwhile_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "card.toml"
+    path.write_text("# mine\n")
+    config = CardToml(path)
+    config.use_model("guide")
+    path.write_text("# mine, edited\n")
+    with pytest.raises(ConfigUnwritable, match="run this again"):
+        config.save()
+    assert path.read_text() == "# mine, edited\n"
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_an_edit_after_the_change_is_not_taken_back(saves: bool, tmp_path: Path) -> None:
+    path = tmp_path / "card.toml"
+    path.write_text("# mine\n")
+    with CardToml(path) as config:
+        config.use_model("guide")
+        if saves:
+            config.save()
+        path.write_text("# mine, edited\n")
+        config.restore()
+    assert path.read_text() == "# mine, edited\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 'default_model = "guide"\n'),
+        ("[daemon]\n", 'default_model = "guide"\n\n[daemon]\n'),
+        ("# The hall.\r\n\r\n[daemon]\r\n", '# The hall.\r\n\r\ndefault_model = "guide"\r\n\r\n[daemon]\r\n'),
+    ],
+)
+def test_a_line_of_its_own_stands_apart_from_tables(text: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "card.toml"
+    path.write_bytes(text.encode())
+    with CardToml(path) as config:
+        config.use_model("guide")
+        config.save()
+    assert path.read_bytes().decode() == expected
+
+
 @pytest.mark.parametrize("before", [None, b"# mine\n"])
 def test_a_failure_after_the_change_brings_the_old_file_back(before: bytes | None, tmp_path: Path) -> None:
     path = tmp_path / "card.toml"
@@ -160,7 +229,9 @@ HTTP = st.sampled_from(
 def test_the_doors_addresses_change_and_nothing_else(
     door: str, text: str, addresses: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    whole = door + text if door.startswith("http") else text + "\n" + door
+    newline = "\r\n" if "\r\n" in text else "\n"
+    door = door.replace("\n", newline)
+    whole = door + text if door.startswith("http") else text + newline + door
     path = tmp_path_factory.mktemp("config") / "card.toml"
     path.write_text(whole, encoding="utf-8", newline="")
     before = tomllib.loads(whole)

@@ -36,6 +36,7 @@ def daemon(tmp_path: Path) -> Iterator[FakeDaemon]:
     daemon = FakeDaemon(tmp_path / "s").start()
     daemon.answers["daemon/reload"] = {}
     daemon.answers["models/list"] = {"models": [model(), model(name="smol")]}
+    daemon.answers["models/show"] = {"model": model(name="smol")}
     yield daemon
     daemon.stop()
 
@@ -60,7 +61,8 @@ def test_a_file_becomes_a_model_and_the_daemon_reads_it(daemon: FakeDaemon, tmp_
     done = run(daemon, tmp_path, "add", file, "--use")
     assert (done.returncode, done.stderr) == (0, b"")
     assert written(tmp_path) == {"default_model": "smol", "models": {"smol": {"path": str(file)}}}
-    assert [call.method for call in daemon.calls][-2:] == ["daemon/reload", "models/list"]
+    calls = [call.method for call in daemon.calls if call.method.startswith(("daemon/", "models/"))]
+    assert calls == ["daemon/reload", "models/list", "models/show", "daemon/reload", "models/list"]
     assert b"carctl infer --model smol" in done.stdout
 
 
@@ -76,6 +78,28 @@ def test_a_configuration_that_the_daemon_refuses_goes_back_to_what_it_was(
     assert config.read_text() == "# mine\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "before"), [(["add"], "# mine\n"), (["use"], "# mine\n[models.smol]\npath = '/m'\n")]
+)
+def test_a_file_that_the_daemon_cannot_serve_is_refused_with_the_reason(
+    daemon: FakeDaemon, tmp_path: Path, file: Path, words: list[str], before: str
+) -> None:
+    config = tmp_path / "car" / "card.toml"
+    config.parent.mkdir()
+    config.write_text(before)
+    daemon.answers["models/show"] = {"model": model(name="smol"), "why": "the file is cut short"}
+    done = run(daemon, tmp_path, *words, file if words == ["add"] else "smol", *(["--use"] if words == ["add"] else []))
+    assert done.returncode == 2
+    assert b"/models/smol.gguf cannot be served: the file is cut short; " in done.stderr
+    assert config.read_text() == before
+    assert daemon.calls[-1].method == "daemon/reload"
+
+
+def test_a_model_that_only_embeds_is_tried_by_embed(daemon: FakeDaemon, tmp_path: Path, file: Path) -> None:
+    daemon.answers["models/list"] = {"models": [model(name="smol", can=("embed",))]}
+    assert b"try it: carctl embed --model smol" in run(daemon, tmp_path, "add", file).stdout
+
+
 def test_a_daemon_that_reads_another_file_is_told_of(daemon: FakeDaemon, tmp_path: Path, file: Path) -> None:
     done = run(daemon, tmp_path, "add", file, "--name", "other")
     assert done.returncode == 0
@@ -85,7 +109,12 @@ def test_a_daemon_that_reads_another_file_is_told_of(daemon: FakeDaemon, tmp_pat
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("add", "missing.gguf"), b"cannot read"),
+        (("add", "missing.gguf"), b"hf:OWNER/REPO[:QUANT]"),
+        (("add", "Qwen/Qwen3-4B-GGUF"), b"hf:OWNER/REPO[:QUANT]"),
+        (("add", "{file}/x"), b"cannot read"),
+        (("add", "/"), b"is a folder: name a GGUF file in it"),
+        (("add", "{part}"), b"name its first part"),
+        (("add", "{file}", "--name", "guide"), b"the built-in model: give --name"),
         (("add", "/dev/null"), b"not a GGUF file"),
         (("add", "hf:nobody"), b"hf:OWNER/REPO"),
         (("add", "{file}", "--name", " "), b"not a name"),
@@ -96,7 +125,9 @@ def test_a_daemon_that_reads_another_file_is_told_of(daemon: FakeDaemon, tmp_pat
 def test_what_cannot_be_added_or_used_changes_nothing(
     daemon: FakeDaemon, tmp_path: Path, file: Path, words: tuple[str, ...], reason: bytes
 ) -> None:
-    done = run(daemon, tmp_path, *(word.format(file=file) for word in words))
+    part = file.with_name("m-00002-of-00003.gguf")
+    part.write_bytes(b"GGUF")
+    done = run(daemon, tmp_path, *(word.format(file=file, part=part) for word in words))
     assert done.returncode == 2
     assert reason in done.stderr
     assert not (tmp_path / "car").exists()
