@@ -80,7 +80,7 @@ class Admission:
         """Count a new request and have it prepared, hold it back, or refuse it.
 
         A request that drops or replaces another is counted only once it is prepared, because it may turn out to be
-        invalid.
+        invalid; it is refused where these have as many bytes as the queue may.
         """
         spec = request.spec
         if not spec.wait and not self._free_now(request):
@@ -96,6 +96,8 @@ class Admission:
             return [self._full_queue.refuse(request, "queue full", now)]
         if blocks and spec.queue:
             return self._full_queue.hold_back(request, now)
+        if not self._backlog.uncounted.fits(request, self._backlog.bounds.max_bytes):
+            return [self._full_queue.refuse(request, "queue full", now)]
         return self.prepare_uncounted(request, now)
 
     def prepared(self, request: Request, now: float) -> list[Action]:
@@ -137,6 +139,8 @@ class Admission:
         if request.key in self._backlog.held_back:
             return []
         if self._gate.engine_of(request.model, request.spec.device) is not None:
+            if request.key not in self._backlog.counted:
+                self._backlog.uncounted.requests[request.key] = request
             return self.prepare(request)
         actions = self._make_room(request, now)
         return actions + self.prepare(request)

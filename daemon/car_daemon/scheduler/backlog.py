@@ -30,6 +30,19 @@ class QueueBounds(Struct, frozen=True):
     overflow: Overflow = "block"
 
 
+class Uncounted:
+    """The requests that are prepared before they are counted, of as many bytes as the queue, or one of each user."""
+
+    def __init__(self) -> None:
+        self.requests: dict[int, Request] = {}  # by key
+
+    def fits(self, request: Request, max_bytes: int) -> bool:
+        """Return True if a request may be among them."""
+        others, spec = [each.spec for each in self.requests.values()], request.spec
+        alone = all(each.client[0] != spec.client[0] for each in others)
+        return alone or sum(each.size for each in others) + spec.size <= max_bytes
+
+
 class Backlog:
     """Counts accepted, preparing and waiting requests; under `block` more are held back outside.
 
@@ -44,6 +57,7 @@ class Backlog:
         self.unprepared: dict[str, dict[int, Request]] = {}  # counted, without an engine that prepares them, by model
         self._charging = charging
         self.counted: dict[int, Request] = {}  # by key
+        self.uncounted = Uncounted()
         self._unplaced: dict[int, Request] = {}  # a few of them that are not yet among the places of their users
         self._bytes = 0  # of the counted requests
         self._held_back_bytes = 0
@@ -71,12 +85,13 @@ class Backlog:
     def enter(self, request: Request) -> None:
         """Count a request."""
         self.counted[request.key] = self._unplaced[request.key] = request
+        self.uncounted.requests.pop(request.key, None)
         self._bytes += request.spec.size
         if self.held_back or len(self._unplaced) > _FEW:
             self._place()
 
     def leave(self, request: Request) -> None:
-        """Forget a request, counted or held back."""
+        """Forget a request, counted, held back or neither."""
         if request.key in self.counted:
             self._uncount(request)
             if unprepared := self.unprepared.get(request.model):
@@ -86,6 +101,8 @@ class Backlog:
                 self._lacking[user.uid, request.model] = None
         elif request.key in self.held_back:
             self._take_back(request, served=False)
+        else:
+            self.uncounted.requests.pop(request.key, None)
 
     def hold_back(self, request: Request) -> None:
         """Keep a request outside the queue until there is room; it gives up its place if it has one."""

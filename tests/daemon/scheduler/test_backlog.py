@@ -189,6 +189,34 @@ def test_under_drop_oldest_a_newcomer_drops_no_other_before_it_was_prepared() ->
     assert world.endings[1] == [], "running work is never dropped"
 
 
+@pytest.mark.parametrize("overflow", ["block", "drop_oldest"])
+def test_requests_that_are_prepared_before_they_count_have_as_many_bytes_as_the_queue(overflow: Overflow) -> None:
+    world = world_with(overflow, limit=1)
+    engine = world.start_engine(sequences=0)
+    world.submit(supersede=(1, "a"))
+    world.prepare(engine, 1)
+    for size in (60, 40, 1):
+        world.submit(size=size, supersede=(1, "a"), queue=False)
+    assert engine.preparing == {2, 3}
+    assert why(world) == [(4, "queue full")]
+    world.prepare(engine, 2)
+    world.cancel(3)
+    world.submit(size=100, supersede=(1, "a"), queue=False)
+    assert 5 in engine.preparing, "the bytes of requests that count or have ended are free again"
+
+
+def test_the_bytes_of_one_user_s_uncounted_requests_keep_no_other_user_out() -> None:
+    world = world_with("drop_oldest", limit=1)
+    engine = world.start_engine(sequences=0)
+    world.submit(client=(1, 1))
+    world.prepare(engine, 1)
+    world.submit(size=100, client=(1, 1))
+    world.submit(size=100, client=(1, 1))
+    assert why(world) == [(3, "queue full")]
+    world.submit(size=100, client=(2, 2))
+    assert engine.preparing == {2, 4}
+
+
 @pytest.mark.parametrize("engine_up", [False, True])
 def test_under_drop_oldest_a_higher_class_is_never_dropped(engine_up: bool) -> None:
     world = world_with("drop_oldest", limit=1)
