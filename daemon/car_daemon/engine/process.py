@@ -187,11 +187,16 @@ class EngineProcess:
         return readings(self._backend().read_devices())
 
     def _load(self, load: Load) -> None:
+        send = self._sender.send
+        try:
+            import car_daemon.engine.llama.library  # noqa: F401 - the first module that loads llama.cpp
+        except (OSError, RuntimeError) as error:
+            send(LoadFailed(f"llama.cpp does not start ({error}): run `card --check`, which has what to do"))
+            return
         from car_daemon.engine.assembly import Assembly
         from car_daemon.engine.llama.model import ModelError
 
         return_blocks(_RETURNED_BYTES)
-        send = self._sender.send
         try:
             engine = Assembly(
                 load, self._jobs, self._job, self._commands, send, in_steps(send), self._backend()

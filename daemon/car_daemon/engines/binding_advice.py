@@ -20,6 +20,23 @@ _NEEDED_FEATURES = ("AVX", "AVX2", "FMA", "F16C")
 # table of toolkits and drivers in NVIDIA's release notes of CUDA 12 (read in copies in November 2026, not on NVIDIA's
 # page), and by the project's README, whose index of CUDA 12.5 is missing (its issue 2127).
 _CUDA_WHEELS = (((550, 54), "cu124"), ((545, 23), "cu123"), ((535, 54), "cu122"), ((530, 30), "cu121"))
+_CUDA_RUNTIME = (
+    "install cudart and cuBLAS of the CUDA release in its name, or put their folder into LD_LIBRARY_PATH; "
+    "for the CPU alone, {cpu}"
+)
+_ROCM_RUNTIME = (
+    "install ROCm with hipBLAS and rocBLAS, or put its folder into LD_LIBRARY_PATH; for the CPU alone, {cpu}"
+)
+# Libraries that a build for GPUs needs where it runs, by their names, and the remedy where one is missing.
+_LIBRARIES = {
+    "libcuda.so": "install NVIDIA's driver, or pass the GPU on to this container; for the CPU alone, {cpu}",
+    "libcudart.so": _CUDA_RUNTIME,
+    "libcublas": _CUDA_RUNTIME,
+    "libamdhip64.so": _ROCM_RUNTIME,
+    "libhipblas": _ROCM_RUNTIME,
+    "librocblas.so": _ROCM_RUNTIME,
+    "libvulkan.so": "install Vulkan's loader (Debian, Ubuntu: sudo apt install libvulkan1); for the CPU alone, {cpu}",
+}
 _CPU = Path("/proc/cpuinfo")
 _DRIVER = Path("/proc/driver/nvidia/version")
 _GPU_PAGE = 'docs/operations.md, "GPU builds"'
@@ -55,6 +72,12 @@ def unused_gpu(description: str, version: str) -> str | None:
         return f"{facts}: the prebuilt wheels need driver {oldest} or newer; update it, or build for it ({_GPU_PAGE})"
     wheel = f"install llama-cpp-python's prebuilt wheel {tag}, or a newer one of CUDA 12 that the driver supports"
     return f"{facts}: {wheel}, or build it ({_GPU_PAGE})"
+
+
+def start_advice(reason: str) -> str:
+    """Return what to do about a llama.cpp that does not start, by the library that the reason names as missing."""
+    remedies = (remedy for name, remedy in _LIBRARIES.items() if name in reason)
+    return next(remedies, "{cpu}").format(cpu=build_it())
 
 
 def build_it(build: str = REBUILD, which: Callable[[str], str | None] = shutil.which) -> str:

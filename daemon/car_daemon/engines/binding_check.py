@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from car_daemon.engines.binding_advice import build_it, machine_advice
+from car_daemon.engines.binding_advice import build_it, machine_advice, start_advice
 
 # The guide decodes at 12,000 tokens/s on two cores of a small server; a build without optimization or vector
 # instructions stays far below this.
@@ -41,7 +41,7 @@ def check_binding(model: Path, module: str = "car_daemon.engine.trial") -> Bindi
         return BindingCheck(False, f"llama.cpp crashes on this CPU ({name}): {build_it()}")
     if trial.returncode != 0:
         reason = (trial.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        return BindingCheck(False, f"llama.cpp does not start ({reason}): {build_it()}")
+        return BindingCheck(False, f"llama.cpp does not start ({reason}): {start_advice(reason)}")
     speed, *described = trial.stdout.splitlines()
     return _judged(float(speed), "".join(described[:1]), described[1:])
 

@@ -9,7 +9,7 @@ import pytest
 
 from car_daemon.engine.process import DaemonGone, FrameSender, in_steps
 from car_daemon.ipc.codec import FrameReader, decode_from_engine, encode_frame
-from car_daemon.ipc.frames import FromEngine, Heartbeat, Loading, Warned
+from car_daemon.ipc.frames import FromEngine, Heartbeat, LoadFailed, Loading, Warned
 from tests.daemon.engine.real_process import LOAD, PATIENCE_S, started
 
 YIELD = """
@@ -49,6 +49,21 @@ def test_an_engine_whose_daemon_goes_while_it_loads_ends_silently() -> None:
         ours.close()
         _, said = engine.communicate(timeout=PATIENCE_S)
     assert (engine.returncode, said) == (0, b"")
+
+
+def test_a_llama_cpp_that_cannot_be_loaded_fails_the_load_with_the_reason_and_the_command_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "libllama.so").write_text("not a library")
+    monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(tmp_path))
+    with started("-m", "car_daemon.engine") as (ours, engine):
+        ours.sendall(encode_frame(LOAD))
+        [failed] = [decode_from_engine(body) for body in FrameReader().feed(ours.recv(4096))]
+        ours.close()
+        assert engine.wait(PATIENCE_S) == 0
+    assert isinstance(failed, LoadFailed)
+    assert failed.reason.startswith("llama.cpp does not start (Failed to load shared library")
+    assert failed.reason.endswith("libllama.so: file too short): run `card --check`, which has what to do")
 
 
 FAILING = """

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.engines.binding_advice import build_it, machine_advice, slow_build, unused_gpu
+from car_daemon.engines.binding_advice import build_it, machine_advice, slow_build, start_advice, unused_gpu
 
 NATIVE = "0.3.36 CPU : SSE3 = 1 | AVX = 1 | AVX2 = 1 | F16C = 1 | FMA = 1 | BMI2 = 1 | AVX512 = 1 | OPENMP = 1 | "
 GENERIC = "0.3.36 CPU : SSE3 = 1 | SSSE3 = 1 | OPENMP = 1 | "
@@ -85,3 +85,21 @@ def test_a_missing_compiler_comes_before_the_build() -> None:
     without = build_it("build it", lambda _: None)
     assert without.startswith("install a C++ compiler first (Debian, Ubuntu: sudo apt install g++;")
     assert without.endswith("then build it")
+
+
+@pytest.mark.parametrize(
+    ("library", "remedy"),
+    [
+        ("libcuda.so.1", "install NVIDIA's driver"),
+        ("libcudart.so.12", "install cudart and cuBLAS of the CUDA release in its name"),
+        ("libcublasLt.so.13", "install cudart and cuBLAS of the CUDA release in its name"),
+        ("libhipblas.so.2", "install ROCm"),
+        ("libvulkan.so.1", "install Vulkan's loader"),
+        ("libgomp.so.1", "build it on this machine"),
+    ],
+)
+def test_a_library_that_is_missing_where_llama_cpp_starts_has_a_remedy(library: str, remedy: str) -> None:
+    reason = f"RuntimeError: Failed to load '/libllama.so': {library}: cannot open shared object file"
+    advice = start_advice(reason)
+    assert advice.startswith((remedy, "install a C++ compiler first"))
+    assert advice.endswith(build_it())
