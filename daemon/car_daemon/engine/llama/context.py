@@ -34,6 +34,7 @@ _NO_KV_TYPE = (
 _NO_MEMORY = (
     "the memory for {} sequences of {} tokens could not be allocated: set a smaller context_tokens, or fewer sequences"
 )
+_NO_NUMBERS = "the model computes no numbers (NaN), because its weights are damaged: fetch the file again"
 # Result of a decode without enough free cells.
 _FULL = 1
 # Without a flag llama_state_seq_*_ext covers the whole state of a sequence.
@@ -159,9 +160,14 @@ class LlamaContext:
         return bool(self._memory)
 
     def can_cut_tails(self) -> bool:
-        """Return whether the memory can drop a tail; recurrent and hybrid models cannot. Uses sequence 0."""
+        """Return whether the memory can drop a tail; recurrent and hybrid models cannot. Uses sequence 0.
+
+        Raises ModelError where the model cannot decode, or its weights make every logit NaN.
+        """
         if self.decode([0, 0], [0, 1], [0, 0], [False, True]) != 0:
             raise ModelError("the model cannot decode")
+        if np.isnan(self.logits(1)).all():
+            raise ModelError(_NO_NUMBERS)
         can = bool(_seq_rm(self._memory, 0, 1, -1)) and self.last_position(0) == 0
         binding.llama_memory_clear(self._memory, True)
         return can
