@@ -6,6 +6,7 @@ Both ways take turns in one run, and the figures are medians. Run: python -m ben
 import argparse
 import json
 import os
+import re
 import selectors
 import socket
 import statistics
@@ -27,76 +28,59 @@ Messages = list[dict[str, str]]
 _MESSAGES: Messages = [{"role": "user", "content": PROMPT}]
 
 
-@contextmanager
-def processes(folder: Path) -> Iterator[psutil.Process]:
-    """Run a daemon and a door in front of it; yield the door."""
-    env = {**os.environ, "XDG_CONFIG_HOME": str(folder)}
-    card = subprocess.Popen([str(BIN / "card"), "--socket", str(folder / "card.sock"), "--capacity", "16"], env=env)
-    listen = ["--listen", f"unix:{folder}/http.sock", "--socket", str(folder / "card.sock")]
-    door = subprocess.Popen([str(BIN / "card-http"), *listen], env=env)
-    try:
-        while not all((folder / name).exists() for name in ("card.sock", "http.sock")):
-            time.sleep(0.05)
-        yield psutil.Process(door.pid)
-    finally:
-        for process in (door, card):
-            process.terminate()
-            process.wait()
-
-
 class ByDoor:
-    """A connection to the door that is kept."""
+    """A connection to a door that is kept."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(str(folder / "http.sock"))
+        self._socket.connect(str(path))
         self._file = self._socket.makefile("rb")
 
     def stream(self, **more: Any) -> tuple[float, int]:
-        """Return the seconds to the first token of a chat, and the number of its chunks."""
-        body = json.dumps({"model": "guide", "messages": _MESSAGES, "stream": True, **more}).encode()
+        """Return the seconds to the first token of a chat, and the number of its tokens."""
+        body = json.dumps({"model": "guide", "messages": _MESSAGES, **_STREAMED, **more}).encode()
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         head += b"Content-Length: %d\r\n\r\n" % len(body)
         begun = time.perf_counter()
         self._socket.sendall(head + body)
-        first, chunks = 0.0, 0
+        first, tokens = 0.0, 0
         for line in self._file:
             if b'"delta":{"content":' in line and b'"role"' not in line:
                 first = first or time.perf_counter() - begun
-                chunks += 1
+            elif found := _TOKENS.search(line):
+                tokens = int(found[1])
             elif line == b"0\r\n":
                 self._file.readline()
                 break
-        return first, chunks
+        return first, tokens
 
 
 class BySocket:
     """A connection to the daemon that is kept."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(str(folder / "card.sock"))
+        self._socket.connect(str(path))
         self._file = self._socket.makefile("rb")
 
     def stream(self, **more: Any) -> tuple[float, int]:
-        """Return the seconds to the first token of a chat, and the number of its chunks."""
+        """Return the seconds to the first token of a chat, and the number of its tokens."""
         params = {"messages": _MESSAGES, **more}
         begun = time.perf_counter()
         request = {"jsonrpc": "2.0", "id": 1, "method": "infer_stream", "params": params}
         self._socket.sendall(json.dumps(request).encode() + b"\n")
-        first, chunks = 0.0, 0
+        first = 0.0
         for line in self._file:
             if b'"infer_stream/chunk"' in line:
                 first = first or time.perf_counter() - begun
-                chunks += 1
-            else:
-                break
-        return first, chunks
+            elif found := _TOKENS.search(line):
+                return first, int(found[1])
+        raise EOFError("the daemon ended the connection before the result")
 
 
-def first_tokens(folder: Path, count: int) -> tuple[float, float]:
+def first_tokens(daemon: Path, door: Path, count: int) -> tuple[float, float]:
     """Return the median milliseconds to the first token by the socket and by the door, in turns."""
-    ways: tuple[BySocket | ByDoor, ...] = (BySocket(folder), ByDoor(folder))
+    ways: tuple[BySocket | ByDoor, ...] = (BySocket(daemon), ByDoor(door))
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(count):
         for way, seconds in zip(ways, times, strict=True):
@@ -105,22 +89,21 @@ def first_tokens(folder: Path, count: int) -> tuple[float, float]:
     return by_socket, by_door
 
 
-def cpu_per_chunk(folder: Path, door: psutil.Process, streams: int) -> tuple[float, int]:
-    """Return the microseconds of CPU of the door a chunk, over streams at once, and the number of chunks."""
+def cpu_per_token(process: psutil.Process, door: Path, streams: int) -> tuple[float, float]:
+    """Return the microseconds of CPU of the door a token, over streams at once, and the tokens a second."""
     counts: list[int] = []
 
     def run() -> None:
-        counts.append(ByDoor(folder).stream(max_tokens=2000, ignore_eos=True, seed=1)[1])
+        counts.extend(ByDoor(door).stream(max_tokens=2000, ignore_eos=True, seed=1)[1] for _ in range(16 // streams))
 
-    before = door.cpu_times()
+    before, begun = cpu_s(process), time.perf_counter()
     threads = [threading.Thread(target=run) for _ in range(streams)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    after = door.cpu_times()
-    used = after.user + after.system - before.user - before.system
-    return used * 1e6 / sum(counts), sum(counts)
+    took_s = time.perf_counter() - begun
+    return (cpu_s(process) - before) * 1e6 / sum(counts), sum(counts) / took_s
 
 
 @contextmanager
@@ -159,6 +142,24 @@ def cpu_s(process: psutil.Process) -> float:
     return times.user + times.system
 
 
+@contextmanager
+def doors(folder: Path, daemon: Path, against: Path | None) -> Iterator[dict[str, tuple[psutil.Process, Path]]]:
+    """Run this checkout's door in front of a daemon, and the door of another checkout."""
+    with ExitStack() as stack:
+        running = {}
+        trees = {"door": None} | ({"old": against} if against else {})
+        for name, tree in trees.items():
+            path = folder / f"{name}.sock"
+            env = {"XDG_CONFIG_HOME": str(folder)}
+            if tree is not None:
+                env["PYTHONPATH"] = f"{tree}/client:{tree}/protocol"
+            command = (str(BIN / "card-http"), "--listen", f"unix:{path}", "--socket", str(daemon))
+            running[name] = stack.enter_context(program(path, *command, env=env)), path
+        yield running
+
+
+_STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+_TOKENS = re.compile(rb'"completion_tokens":(\d+)')
 _CHAT = json.dumps({"model": "paced", "messages": _MESSAGES, "stream": True}).encode()
 _BY_DOOR = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 _BY_DOOR += b"Content-Length: %d\r\n\r\n%b" % (len(_CHAT), _CHAT)
@@ -174,14 +175,8 @@ def paced(options: argparse.Namespace) -> None:
         daemon, figures = folder / "card.sock", (str(chunks), str(options.rate))
         stack.enter_context(program(daemon, *_PACED, "daemon", str(daemon), *figures))
         ways: dict[str, tuple[psutil.Process, Path, bytes, bytes]] = {}
-        trees = {"door": None} | ({"old": options.against} if options.against else {})
-        for name, tree in trees.items():
-            path = folder / f"{name}.sock"
-            env = {"XDG_CONFIG_HOME": str(folder)}
-            if tree is not None:
-                env["PYTHONPATH"] = f"{tree}/client:{tree}/protocol"
-            command = (str(BIN / "card-http"), "--listen", f"unix:{path}", "--socket", str(daemon))
-            ways[name] = (stack.enter_context(program(path, *command, env=env)), path, _BY_DOOR, b"0\r\n\r\n")
+        for name, (process, path) in stack.enter_context(doors(folder, daemon, options.against)).items():
+            ways[name] = process, path, _BY_DOOR, b"0\r\n\r\n"
         path = folder / "forward.sock"
         forwarding = program(path, *_PACED, "forward", str(path), str(daemon))
         ways["forward"] = (stack.enter_context(forwarding), path, _BY_SOCKET + b"\n", b'"result"')
@@ -200,6 +195,30 @@ def paced(options: argparse.Namespace) -> None:
             print(f"{name}: {statistics.median(micros):.1f} us of CPU and {wakes:.2f} wake-ups a chunk ({each})")
 
 
+def guide(options: argparse.Namespace) -> None:
+    """Print the first token's milliseconds, and the CPU a token of the doors in front of the real daemon."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="card-")))
+        daemon = folder / "card.sock"
+        stack.enter_context(program(daemon, str(BIN / "card"), "--socket", str(daemon), "--capacity", "16"))
+        ways = stack.enter_context(doors(folder, daemon, options.against))
+        process, door = ways["door"]
+        first_tokens(daemon, door, 10)  # the model is loaded and the caches are warm
+        if options.requests:
+            by_socket, by_door = first_tokens(daemon, door, options.requests)
+            print(f"first token, median of {options.requests}: socket {by_socket:.2f} ms, door {by_door:.2f} ms")
+        for streams in (1, 4, 8, 16):
+            took: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+            for _ in range(options.turns):
+                for name, way in ways.items():
+                    took[name].append(cpu_per_token(*way, streams))
+            for name, figures in took.items():
+                each = ", ".join(f"{micros:.1f}" for micros, _ in figures)
+                micros, speed = (statistics.median(column) for column in zip(*figures, strict=True))
+                print(f"{name}: {streams} streams: {micros:.1f} us of CPU a token at {speed:.0f} tokens/s ({each})")
+        print(f"resident memory of the door: {process.memory_info().rss / 2**20:.0f} MiB")
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -211,18 +230,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5, help="of each way (default: 5)")
     parser.add_argument("--against", type=Path, help="a checkout whose door takes turns with this one's")
     options = parser.parse_args()
-    if options.paced:
-        paced(options)
-        return
-    with tempfile.TemporaryDirectory(prefix="card-") as name, processes(Path(name)) as door:
-        folder = Path(name)
-        first_tokens(folder, 10)  # the model is loaded and the caches are warm
-        by_socket, by_door = first_tokens(folder, options.requests)
-        print(f"first token, median of {options.requests}: socket {by_socket:.2f} ms, door {by_door:.2f} ms")
-        for streams in (1, 4, 8, 16):
-            micros, chunks = cpu_per_chunk(folder, door, streams)
-            print(f"{streams} streams: {micros:.1f} us of CPU in the door a chunk ({chunks} chunks)")
-        print(f"resident memory of the door: {door.memory_info().rss / 2**20:.0f} MiB")
+    (paced if options.paced else guide)(options)
 
 
 if __name__ == "__main__":

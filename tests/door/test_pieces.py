@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.daemon.coalescing import Coalescing, SharedPause
 from car_http.daemon.connection import DaemonConnection, Ended, Event
-from car_http.daemon.plain import head_of, texts_taken
+from car_http.daemon.plain import leading_text
 from car_http.dialects.anthropic.writer import MessagesWriter
 from car_http.dialects.infill import InfillWriter
 from car_http.dialects.ollama.writer import OllamaWriter
@@ -117,25 +117,16 @@ ENDED = msgspec.convert(ANSWER | {"text": "ab"}, Answer)
 PLAIN = st.text() | st.text(alphabet='"\\,:{}text ', max_size=20)
 
 
-def cut(data: bytes, call_id: int) -> tuple[list[bytes], bytes]:
-    """Return the literals of the texts that are cut out of frames, and the bytes that are left to decode."""
-    texts: list[bytes] = []
-
-    def take(text: bytes) -> bool:
-        texts.append(text)
-        return True
-
-    rest = texts_taken(data, head_of(call_id), take)
-    return texts, rest
+def cut(data: bytes) -> tuple[str, bytes]:
+    """Return the text that is cut out of frames, and the bytes that are left to decode."""
+    text, rest = leading_text(data)
+    return msgspec.json.decode(b'"' + text + b'"'), rest
 
 
 @given(text=PLAIN, seq=st.integers(0, 2**53), call_id=st.integers(1, 2**53))
 def test_a_text_that_is_cut_out_of_its_chunk_is_the_decoded_one(text: str, seq: int, call_id: int) -> None:
     frame = encode_message(Notification(CHUNK, {"id": call_id, "seq": seq, "text": text}))
-    texts, rest = cut(frame, call_id)
-    assert [msgspec.json.decode(literal) for literal in texts] == ([text] if text else [])
-    assert rest == (b"" if text else frame)
-    assert cut(frame, call_id + 1) == ([], frame)
+    assert cut(frame) == (text, b"" if text else frame)
 
 
 @given(
@@ -147,26 +138,22 @@ def test_a_text_that_is_cut_out_of_its_chunk_is_the_decoded_one(text: str, seq: 
 def test_a_chunk_of_more_than_a_text_is_decoded(text: str, more: dict[str, Any]) -> None:
     for params in ({"id": 1, "seq": 0, **more, "text": text}, {"id": 1, "seq": 0, "text": text, **more}):
         frame = encode_message(Notification(CHUNK, params))
-        assert cut(frame, 1) == ([], frame)
-        assert cut(frame[:-1], 1) == ([], frame[:-1])
+        assert cut(frame) == ("", frame)
+        assert cut(frame[:-1]) == ("", frame[:-1])
+        assert cut(chunk(0) + frame + chunk(1)) == ("a", frame + chunk(1))
 
 
 @given(texts=st.lists(PLAIN.filter(bool), max_size=3), place=st.integers(0, 40))
-def test_a_part_of_a_chunk_behind_whole_ones_is_left(texts: list[str], place: int) -> None:
+def test_texts_are_joined_and_a_part_of_a_chunk_behind_them_is_left(texts: list[str], place: int) -> None:
     frames = [encode_message(Notification(CHUNK, {"id": 1, "seq": 0, "text": text})) for text in texts]
     part = chunk(0)[:place]
-    found, rest = cut(b"".join(frames) + part, 1)
-    assert ([msgspec.json.decode(literal) for literal in found], rest) == (texts, part)
-    assert cut(part[5:], 1) == ([], part[5:])
-
-
-def test_a_text_that_is_not_taken_is_left_with_all_after_it() -> None:
-    assert texts_taken(chunk(0) + chunk(1), head_of(1), lambda _: False) == chunk(0) + chunk(1)
+    assert cut(b"".join(frames) + part) == ("".join(texts), part)
+    assert cut(part[5:]) == ("", part[5:])
 
 
 def test_the_daemons_own_chunks_are_cut() -> None:
     frame = encode_message(Notification(CHUNK, SentChunk(id=1, seq=3, text="a")))
-    assert cut(frame, 1) == ([b'"a"'], b"")
+    assert cut(frame) == ("a", b"")
 
 
 def repeatable(data: bytes) -> bytes:
@@ -195,7 +182,7 @@ def test_a_text_that_is_cut_out_is_written_as_its_chunk(writer: Any) -> None:
         each.begin()
         each.chunk(Chunk(id=1, seq=0, text="a"))
     decoded = writer.chunk(Chunk(id=1, seq=1, text='b "c"')) + writer.chunk(Chunk(id=1, seq=2, text="d"))
-    cut_out = other.of_text(b'"b \\"c\\""') + other.of_text(b'"d"')
+    cut_out = other.of_text(b'b \\"c\\"') + other.of_text(b"d")
     assert repeatable(cut_out) == repeatable(decoded)
     assert repeatable(other.end(ENDED)) == repeatable(writer.end(ENDED))
 
@@ -314,5 +301,10 @@ async def test_a_text_alone_is_taken_as_it_is_and_others_in_order_after_it() -> 
     connection.data_received(chunk(1) + chunk(2) + chunk(3)[:20])
     connection.data_received(chunk(3)[20:])
     connection.data_received(chunk(4))
-    assert texts == [b'"a"', b'"a"']
+    assert texts == [b"aa"]
     assert [event.seq for event in await waiting if isinstance(event, Chunk)] == [3, 4]
+    connection.on_texts(lambda _: False)  # as for a client that does not read
+    waiting = asyncio.create_task(connection.events())
+    await asyncio.sleep(0)
+    connection.data_received(chunk(5) + chunk(6))
+    assert [event.seq for event in await waiting if isinstance(event, Chunk)] == [5, 6]

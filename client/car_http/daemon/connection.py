@@ -10,7 +10,7 @@ from msgspec import Raw, Struct
 from car_client.errors import CardError, ConnectionLost, ProtocolError, from_object
 from car_client.results import Chunk
 from car_http.daemon.coalescing import Coalescing
-from car_http.daemon.plain import head_of, texts_taken
+from car_http.daemon.plain import leading_text
 from car_protocol.answer import Progress
 from car_protocol.envelope import NOT_JSON, Request, decode_incoming, encode_message
 from car_protocol.framing import LineFramer
@@ -55,7 +55,6 @@ class DaemonConnection(asyncio.Protocol):
         self._take: Callable[[list[Event]], bool] | None = None  # set by on_events
         self._take_text: Callable[[bytes], bool] | None = None  # set by on_texts
         self._offer: Callable[[bytes], bool] | None = None  # the same while a task waits and no part of a frame came
-        self._head = b""  # of the chunks of the present call
         self._ids = 0
         self.answered = False  # a message of the present call came
         self.took_text = False  # a text was taken since this was set to False
@@ -72,11 +71,12 @@ class DaemonConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Turn frames into events, but for a text that is taken as it is."""
+        """Turn frames into events, but for chunks of a text alone whose joined text is taken as it is."""
         size = len(data)
         if self._offer is not None:
-            data = texts_taken(data, self._head, self._offer)
-            if len(data) < size:
+            text, rest = leading_text(data)
+            if text and self._offer(text):
+                data = rest
                 self.answered = self.took_text = True
             if not data:
                 self._coalesce(size)
@@ -107,7 +107,6 @@ class DaemonConnection(asyncio.Protocol):
         """Send a call."""
         self._ids += 1
         self.idle = self.answered = False
-        self._head = head_of(self._ids)
         frame = encode_message(Request("2.0", method, self._ids, params))
         if self._transport and not self.lost:
             self._transport.write(frame)
@@ -117,7 +116,7 @@ class DaemonConnection(asyncio.Protocol):
         self._take = take
 
     def on_texts(self, take: Callable[[bytes], bool] | None) -> None:
-        """Offer each chunk of a text alone to `take` before, as the JSON literal of the text."""
+        """Offer the text of chunks of a text alone, joined, to `take` before, as JSON without its quotes."""
         self._take_text, self._offer = take, None
 
     async def events(self) -> list[Event]:

@@ -21,7 +21,7 @@ class Writer(Protocol):
 
     @property
     def of_text(self) -> Callable[[bytes], bytes] | None:
-        """Makes the bytes of a chunk of a text alone from its JSON literal; None while such chunks differ."""
+        """Makes the bytes of chunks of a text alone from it, as JSON without its quotes; None while they differ."""
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""

@@ -112,14 +112,14 @@ class ResponsesWriter:
         return self._event(_NAMES[kind] + ".delta", **self._place(), content_index=0, delta=text, **more)
 
     def _of_text(self) -> Callable[[bytes], bytes]:
-        """Return a function that keeps a text, and puts its JSON literal and the event's number into an event."""
+        """Return a function that keeps a text of JSON without its quotes, and puts it and the number into an event."""
         number = self._number
         head, tail = sse.frame(lambda mark: self._delta("message", mark, []))
         self._number = number
         before, after = head.split(b'"sequence_number":%d' % number)
 
         def event(text: bytes) -> bytes:
-            self._pieces.append(_decode_text(text))
+            self._pieces.append(_decode_text(b'"%b"' % text))
             number, self._number = self._number, self._number + 1
             return b'%b"sequence_number":%d%b%b%b' % (before, number, after, text, tail)
 

@@ -26,13 +26,13 @@ def event(name: str, value: Any) -> bytes:
 
 
 def frame(piece: Callable[[str], bytes]) -> tuple[bytes, bytes]:
-    """Return the bytes before and after the JSON literal of a text in the events that `piece` returns."""
-    head, tail = piece(_MARK).split(encode(_MARK))
+    """Return the bytes before and after a text in the events that `piece` returns, within the quotes of its literal."""
+    head, tail = piece(_MARK).split(_MARK.encode())
     return head, tail
 
 
 def of_text(piece: Callable[[str], bytes]) -> Callable[[bytes], bytes]:
-    """Return a function that puts the JSON literal of a text into the events that `piece` returns."""
+    """Return a function that puts a text of JSON, without its quotes, into the events that `piece` returns."""
     head, tail = frame(piece)
     return lambda text: head + text + tail
 

@@ -81,10 +81,10 @@ class OllamaWriter:
         return msgspec.json.encode(shape | _figures(answer))
 
     def _of_text(self) -> Callable[[bytes], bytes]:
-        """Return a function that puts the JSON literal of a text, and the time, into a line."""
+        """Return a function that puts a text of JSON without its quotes, and the time, into a line."""
         before, after = sse.frame(lambda mark: _line(self._piece("", None, []) | {"created_at": mark, "done": False}))
         middle, tail = after.split(b'""')
-        return lambda text: b'%b"%b"%b%b%b' % (before, now().encode(), middle, text, tail)
+        return lambda text: b'%b%b%b"%b"%b' % (before, now().encode(), middle, text, tail)
 
     def _piece(self, text: str, thinking: str | None, calls: list[ToolCallDelta]) -> dict[str, Any]:
         shown: dict[str, Any] = {"role": "assistant", "content": text} if self._chats else {"response": text}
