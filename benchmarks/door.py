@@ -94,7 +94,7 @@ def cpu_per_token(process: psutil.Process, door: Path, streams: int) -> tuple[fl
     counts: list[int] = []
 
     def run() -> None:
-        counts.extend(ByDoor(door).stream(max_tokens=2000, ignore_eos=True, seed=1)[1] for _ in range(16 // streams))
+        counts.append(ByDoor(door).stream(max_tokens=2000, ignore_eos=True, seed=1)[1])
 
     before, begun = cpu_s(process), time.perf_counter()
     threads = [threading.Thread(target=run) for _ in range(streams)]
@@ -137,9 +137,8 @@ def read_all(path: Path, request: bytes, end: bytes, streams: int) -> None:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """Return the CPU that a process used, in seconds."""
-    times = process.cpu_times()
-    return times.user + times.system
+    """Return the CPU that a process used, in seconds, by its clock on Linux: other figures come in steps of 10 ms."""
+    return time.clock_gettime(~process.pid << 3 | 2)
 
 
 @contextmanager
