@@ -33,7 +33,10 @@ async def show_two_apps(socket: str, question: str) -> None:
             beside = [*middle, *await _first_tokens(client, question, BESIDE // 2)]
             during = (await client.status()).capacity
     rows = [("", "first token", "longest", "free of capacity")]
-    for name, times, capacity in (("alone", alone, before), (f"beside {STREAMS} streams", beside, during)):
+    for name, times, capacity in (
+        ("editor alone", alone, before),
+        (f"editor beside {STREAMS} streams", beside, during),
+    ):
         free = f"{capacity.available} of {capacity.capacity}"
         rows.append((name, f"{statistics.median(times):.1f} ms", f"{max(times):.1f} ms", free))
     print("", *columns(rows), sep="\n", flush=True)

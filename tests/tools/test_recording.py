@@ -1,16 +1,31 @@
 """Recordings of a terminal: the lines that stay, and the width that a command has."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from tools.pictures.recording import HEIGHT, WIDTH, output_of, screen, typed
+from tools.pictures.recording import HEIGHT, WIDTH, output_of, screen, scrolled, typed
+
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 
 
 def test_of_a_bar_that_was_drawn_again_the_last_state_stays() -> None:
     drawn = "\x1b[?25l\r\x1b[2Kguide 10%\r\x1b[2Kguide \x1b[32m100%\x1b[0m\r\n\x1b[?25hdone\r\n"
     assert screen(drawn) == "guide \x1b[32m100%\x1b[0m\ndone\n"
+
+
+@pytest.mark.parametrize(("rows", "first"), [(3, 0), (HEIGHT - 1, 0), (HEIGHT, 1), (60, 61 - HEIGHT)])
+def test_a_terminal_shows_the_last_rows_above_the_cursor(rows: int, first: int) -> None:
+    lines = [f"row {number}" for number in range(rows)]
+    assert scrolled("\n".join(lines) + "\n").split("\n") == lines[first:]
+
+
+@pytest.mark.parametrize("picture", sorted(PICTURES.glob("*.svg")), ids=lambda path: path.stem)
+def test_no_picture_of_the_documentation_is_higher_than_a_terminal(picture: Path) -> None:
+    rows = set(re.findall(r'-r\d+" x="[\d.]+" y="([\d.]+)"', picture.read_text(encoding="utf-8")))
+    assert 0 < len(rows) <= HEIGHT
 
 
 def test_a_command_runs_on_a_terminal_of_that_size() -> None:

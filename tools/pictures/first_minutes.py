@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.pictures.recording import output_of, screen, typed
+from tools.pictures.recording import output_of, screen, scrolled, typed
 
 _SHOWN_HOME = "/home/ada"
 _GIB = 1 << 30
@@ -29,8 +29,8 @@ def first_minutes() -> Iterator[tuple[str, str]]:
             ("carctl models find", ["carctl models find"]),
         ):
             text = "".join(typed(command, _environment(home)) for command in commands)
-            yield name, text.replace(folder, _SHOWN_HOME)
-        yield "make demo", _end_of_demo(home)
+            yield name, scrolled(text.replace(folder, _SHOWN_HOME))
+        yield "make demo", scrolled(_end_of_demo(home))
 
 
 def _fill(home: Path) -> None:

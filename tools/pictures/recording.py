@@ -37,6 +37,11 @@ def screen(output: str) -> str:
     return "\n".join(next(filter(None, reversed(line.split("\r"))), "") for line in lines)
 
 
+def scrolled(text: str) -> str:
+    """Return the rows that a terminal shows once a text has ended: the last ones, above that of the cursor."""
+    return "\n".join(text.rstrip("\n").split("\n")[1 - HEIGHT :])
+
+
 def _pieces(master: int) -> Iterator[bytes]:
     """Yield the output until no process has the terminal open, which Linux reports as an error."""
     while True:
