@@ -2,14 +2,17 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from car_protocol.hub import models_folder
 
 _SUFFIX = ".gguf"
-_LATER = ("-of-", "-00001-of-")
+_PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.gguf)", re.IGNORECASE | re.ASCII)
+_PROJECTOR = "mmproj"
 _OLLAMA_MODEL = "application/vnd.ollama.image.model"
 _OLLAMA_PROJECTOR = "application/vnd.ollama.image.projector"
 _MANIFEST_BYTES = 1 << 20
@@ -54,27 +57,48 @@ def _ollama_places(env: Mapping[str, str], home: Path) -> list[Path]:
 
 
 def _files(store: str, folder: Path) -> Iterator[Found]:
-    """Yield the models below a folder, each with the projector that lies beside it; unreadable folders are empty."""
+    """Yield the whole models below a folder, each with the projector beside it; unreadable folders are empty."""
     for parent, _, names in sorted(os.walk(folder)):
-        models = sorted(name for name in names if name.lower().endswith(_SUFFIX))
-        projectors = [name for name in models if "mmproj" in name.lower()]
-        for name in models:
+        files = sorted(name for name in names if name.lower().endswith(_SUFFIX))
+        projectors = [name for name in files if _PROJECTOR in name.lower()]
+        for name in files:
             path = Path(parent) / name
-            if name in projectors or is_later_part(name) or not path.is_file():
+            if name in projectors or is_later_part(name):
                 continue
-            size = sum(part.stat().st_size for part in _parts(path))
-            projector = Path(parent) / projectors[0] if projectors else None
-            yield Found(store, name.removesuffix(_SUFFIX), path, size, projector)
+            if size := _total(_parts(path)):
+                yield Found(store, name[: -len(_SUFFIX)], path, size, _projector(path, projectors))
+
+
+def _projector(model: Path, projectors: Sequence[str]) -> Path | None:
+    """Return the first projector whose name begins as the model's: llama.cpp's cache is one folder for all models."""
+    begins = ((name, name[: name.lower().index(_PROJECTOR)]) for name in projectors)
+    return next((model.with_name(name) for name, beginning in begins if model.name.startswith(beginning)), None)
 
 
 def is_later_part(name: str) -> bool:
     """Return whether a file's name numbers it as a part after the first."""
-    return _LATER[0] in name and name.rpartition(_LATER[0])[0][-5:].isdigit() and _LATER[1] not in name
+    part = _PART.fullmatch(name)
+    return part is not None and int(part["number"]) > 1
 
 
 def _parts(path: Path) -> list[Path]:
-    stem, first, rest = path.name.partition(_LATER[1])
-    return sorted(path.parent.glob(f"{stem}-?????{_LATER[0]}{rest}")) if first else [path]
+    """Return the paths of all parts that the first one's name declares."""
+    part = _PART.fullmatch(path.name)
+    if part is None:
+        return [path]
+    stem, count, suffix = part["stem"], part["count"], part["suffix"]
+    return [path.with_name(f"{stem}-{number:05}-of-{count}{suffix}") for number in range(1, int(count) + 1)]
+
+
+def _total(paths: Iterable[Path]) -> int | None:
+    """Return the bytes of all files together; None where one is missing."""
+    total = 0
+    for path in paths:
+        size = _size(path)
+        if size is None:
+            return None
+        total += size
+    return total
 
 
 def _ollama(folder: Path) -> Iterator[Found]:
@@ -85,9 +109,10 @@ def _ollama(folder: Path) -> Iterator[Found]:
             manifest = Path(parent) / name
             layers = _layers(manifest)
             model = _blob(folder, layers.get(_OLLAMA_MODEL))
-            if model is not None:
+            size = None if model is None else _size(model)
+            if model is not None and size is not None:
                 label = f"{manifest.parent.relative_to(manifests).as_posix().removeprefix(_REGISTRY)}:{name}"
-                yield Found("Ollama", label, model, model.stat().st_size, _blob(folder, layers.get(_OLLAMA_PROJECTOR)))
+                yield Found("Ollama", label, model, size, _blob(folder, layers.get(_OLLAMA_PROJECTOR)))
 
 
 def _layers(manifest: Path) -> dict[str, str]:
@@ -105,4 +130,13 @@ def _blob(folder: Path, digest: str | None) -> Path | None:
     if not kind.isalnum() or not value.isalnum():
         return None  # not a digest; it could name any file
     path = folder / "blobs" / f"{kind}-{value}"
-    return path if path.is_file() else None
+    return path if _size(path) is not None else None
+
+
+def _size(path: Path) -> int | None:
+    """Return the bytes of a regular file; None for anything else, as a file out of reach."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None

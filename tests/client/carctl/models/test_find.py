@@ -63,7 +63,41 @@ def test_variables_of_the_programs_move_their_folders(tmp_path: Path) -> None:
     assert [each.name for each in found(tmp_path, **env)] == ["b", "c"]
 
 
-@pytest.mark.parametrize("digest", ["sha256:../../../etc/passwd", "../x:aa", "sha256", "", "sha256:bb"])
+def test_only_whole_models_within_reach_are_found(tmp_path: Path) -> None:
+    cache = tmp_path / ".cache/llama.cpp"
+    for name in (
+        "a-00001-of-00003.gguf",
+        "a-00003-of-00003.gguf",
+        "b-00001-of-00002.gguf",
+        "empty-00001-of-00000.gguf",
+    ):
+        put(cache / name)
+    (cache / "b-00002-of-00002.gguf").symlink_to("nowhere")
+    (cache / "loop.gguf").symlink_to("loop.gguf")
+    (cache / "folder.gguf").mkdir()
+    os.mkfifo(cache / "pipe.gguf")
+    (cache / "circle").symlink_to(cache)
+    whole = put(cache / "[x]-00001-of-00001.GGUF")
+    assert found(tmp_path) == [Found("llama.cpp", "[x]-00001-of-00001", whole, 4)]
+
+
+def test_a_projector_is_that_of_the_models_whose_names_begin_as_its_own(tmp_path: Path) -> None:
+    cache = tmp_path / ".cache/llama.cpp"
+    gemma, qwen = put(cache / "org_gemma-GGUF_gemma-Q4_K_M.gguf"), put(cache / "qwen_Qwen3-GGUF_Qwen3-Q8_0.gguf")
+    projector = put(cache / "org_gemma-GGUF_mmproj-model-f16.gguf")
+    assert {each.path: each.projector for each in found(tmp_path)} == {gemma: projector, qwen: None}
+
+
+def test_a_thousand_files_are_listed(tmp_path: Path) -> None:
+    for number in range(1000):
+        (tmp_path / f".lmstudio/models/{number % 20}").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f".lmstudio/models/{number % 20}/{number}.gguf").write_bytes(b"GGUF")
+    assert len(found(tmp_path)) == 1000
+
+
+@pytest.mark.parametrize(
+    "digest", ["sha256:../../../etc/passwd", "../x:aa", "sha256", "", "sha256:bb", "sha256:" + "a" * 5000]
+)
 def test_a_manifest_that_names_no_blob_is_not_a_model(tmp_path: Path, digest: str) -> None:
     put(tmp_path / ".ollama/models/blobs/sha256-aa")
     manifest(tmp_path, "library/x/latest", model=digest)
