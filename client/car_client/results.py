@@ -236,6 +236,8 @@ class ModelDetails(Struct, frozen=True, kw_only=True, omit_defaults=True):
     estimate: Estimate | None = None
     devices: list[DeviceStatus] | None = None
     """Of a model that is loaded on GPUs: one for each engine and GPU."""
+    host_experts: int | None = None
+    """Layers whose experts the GPUs have no room for: the most of an engine."""
     draft: str | None = None
     """The entry whose model guesses tokens for this one."""
     why: str | None = None

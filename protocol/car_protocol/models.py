@@ -151,6 +151,9 @@ class ModelDetails(Struct, frozen=True, kw_only=True):
     devices: Annotated[
         list[DeviceStatus] | UnsetType, note("of a model that is loaded on GPUs: one for each engine and GPU")
     ] = UNSET
+    host_experts: Annotated[
+        int | UnsetType, note("layers whose experts the GPUs have no room for: the most of an engine")
+    ] = UNSET
     draft: Annotated[str | UnsetType, note("the entry whose model guesses tokens for this one")] = UNSET
     why: Annotated[str | UnsetType, note("in place of the other two: why the file is not fit to be read")] = UNSET
 

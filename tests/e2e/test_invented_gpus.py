@@ -194,6 +194,7 @@ def test_layers_are_split_over_unequal_gpus_and_experts_go_to_the_host_where_one
         (engine,) = model(client, "experts")["engines"]
         assert (engine["devices"][0]["layers"], engine["host_experts"]) == (5, 1)
         assert gpus.calls(engine["pid"])["host_experts"] == [0]
+        assert client.result("models/show", {"model": "experts"})["host_experts"] == 1
     # llama.cpp kept these experts in other buffers, and computed the same.
     assert written[0] == written[1]
     assert "layers.on_host" in daemon.log.read_text()

@@ -1,5 +1,7 @@
 """The GPUs that hold a part of a model: what a load planned and took of each, and what is free now."""
 
+from collections.abc import Iterable
+
 from car_daemon.ipc.frames import DeviceUse
 from car_daemon.models.replica import Replica
 from car_protocol.models import DeviceStatus
@@ -11,6 +13,11 @@ def devices_of(replica: Replica) -> list[DeviceStatus]:
         return []
     uses = replica.ready.devices
     return [_device(use, replica) for use in [each for each in uses if each.slots] or uses]
+
+
+def host_experts_of(replicas: Iterable[Replica]) -> int:
+    """Return the most layers of a replica whose experts are on the host."""
+    return max((each.ready.host_experts for each in replicas if each.ready is not None), default=0)
 
 
 def _device(use: DeviceUse, replica: Replica) -> DeviceStatus:

@@ -10,7 +10,7 @@ from car_daemon.connections.call import RpcCall, Work
 from car_daemon.connections.connection import Connection
 from car_daemon.gguf.invalid import InvalidModel
 from car_daemon.host.event_log import log
-from car_daemon.methods.device_report import devices_of
+from car_daemon.methods.device_report import devices_of, host_experts_of
 from car_daemon.methods.dispatch import Handler
 from car_daemon.models.abilities import Abilities
 from car_daemon.models.entry import ModelEntry
@@ -212,6 +212,7 @@ class Inspections:
                 file=inspected.file,
                 estimate=estimate,
                 devices=[each for replica in entry.replicas for each in devices_of(replica)] or UNSET,
+                host_experts=host_experts_of(entry.replicas) or UNSET,
                 draft=UNSET if draft is None else draft.name,
             )
 

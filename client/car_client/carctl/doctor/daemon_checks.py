@@ -8,7 +8,7 @@ from car_client.carctl.doctor.check import CheckResult, Level
 from car_client.carctl.doctor.cluster_checks import check_status
 from car_client.carctl.failure import explain
 from car_client.carctl.hub.folder import file_advice
-from car_client.carctl.models.page import device_text, offers_text
+from car_client.carctl.models.page import device_text, experts_text, offers_text
 from car_client.carctl.terminal.units import mib_text
 from car_client.client import Client
 from car_client.errors import CardError, RequestTimeout
@@ -140,8 +140,7 @@ def _on_devices(model: ModelStatus) -> str:
 
 
 def _placed(engine: EngineStatus) -> str:
-    stay = f"; experts of {engine.host_experts} layers on the host" if engine.host_experts else ""
-    return "".join(f"; {device_text(device)}" for device in engine.devices) + stay
+    return "".join(f"; {device_text(device)}" for device in engine.devices) + experts_text(engine.host_experts)
 
 
 def _sandbox(status: Status, _: str | None) -> Iterator[CheckResult]:

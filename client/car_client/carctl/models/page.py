@@ -99,7 +99,7 @@ def _figures(details: ModelDetails) -> dict[str, str]:
         )
         shown["fits"] = _fits(estimate)
     if details.devices:
-        shown["on GPUs"] = "; ".join(map(device_text, details.devices))
+        shown["on GPUs"] = "; ".join(map(device_text, details.devices)) + experts_text(details.host_experts)
     return shown
 
 
@@ -140,6 +140,11 @@ def device_text(device: DeviceStatus) -> str:
         f"{device.name}: {device.layers} layers, {mib_text(planned)} planned, {mib_text(taken)} taken{difference}, "
         f"{mib_text(device.free_bytes)} of {mib_text(device.total_bytes)} free"
     )
+
+
+def experts_text(layers: int | None) -> str:
+    """Return the end of a line about GPUs: the layers whose experts are not there."""
+    return f"; experts of {layers} layers on the host" if layers else ""
 
 
 def _shown(value: bool | int | float | str | ArraySize) -> str:

@@ -80,6 +80,8 @@ def test_what_a_loaded_model_has_of_its_gpus_is_shown_with_the_plan(daemon: Fake
     devices = [{"name": f"CUDA{number}", "layers": 16, "pressure": "none", **sizes} for number in range(2)]
     each = "16 layers, 400 MiB planned, 404 MiB taken (+1.0%), 620 MiB of 1024 MiB free"
     assert line(shown(daemon, details(devices=devices)), "on GPUs") == f"CUDA0: {each}; CUDA1: {each}"
+    on_host = line(shown(daemon, details(devices=devices[:1], host_experts=9)), "on GPUs")
+    assert on_host == f"CUDA0: {each}; experts of 9 layers on the host"
 
 
 def test_a_file_that_says_little_is_shown_with_what_it_says(daemon: FakeDaemon) -> None:
