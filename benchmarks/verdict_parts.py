@@ -124,7 +124,7 @@ def restart_line(model: str, turns: int) -> Line:
 
 def guess_lines(model: str, servers: list[LlamaServer], turns: int) -> Iterator[Line]:
     """Run texts with and without guesses in turn; yield the lines, and that of llama-server's own lookup."""
-    repeating, free = guesses.measured(model, 1, turns)
+    repeating, free, _ = guesses.measured(model, 1, turns)
     yield at_least("guesses, texts without repetition: on / off", [each.ratio for each in free], guesses.FREE_LEAST)
     kinds = "guesses, copies, edits, summaries"
     yield at_least(f"{kinds}: on / off", [each.ratio for each in repeating], guesses.REPEATING_LEAST)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from car_daemon.engine.batching.guesses.odds import Odds, Trials
+from car_daemon.engine.batching.guesses.odds import DraftOdds, Odds
 from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.sequence import Sequence
@@ -69,7 +69,7 @@ class RunningRequests:
         self._parking = parking
         self._abilities = abilities
         self._odds = Odds()  # of all requests' guesses from earlier text
-        self._draft_odds = Odds()  # of all requests' guesses from a draft model
+        self._draft_odds = DraftOdds(None)  # of all requests' guesses from a draft model
         self._clock = clock
         self.ended = 0  # requests that ended by their last token since the loop last looked for commands
         self.seats = Seats(cache, sampling, images)
@@ -180,7 +180,7 @@ class RunningRequests:
         if self._abilities.speculates and not (generation.sampler.bound or generation.reproducible):
             sequence.lookup = PromptLookup(tokens, self._odds)
             if self._abilities.drafts and not generation.images:
-                sequence.draft = Trials(self._draft_odds, len(tokens))
+                sequence.draft = DraftOdds(self._draft_odds, len(tokens))
 
     def _push(self, generation: Generation, sampled: SampledToken, now: float) -> RequestUpdate:
         sequence = sampled.sequence

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.guesses.drafter import Drafter
-from car_daemon.engine.batching.guesses.odds import DRAFTED
 from car_daemon.engine.batching.packing import DecodeBatch
 from car_daemon.engine.batching.planner import Step
 from car_daemon.engine.batching.prefill import Chunk
@@ -154,11 +153,26 @@ class Stepper:
                 if batch.guessed:
                     self._try(sequence, place * (1 + batch.guessed), outcome, drafted=batch.drafts)
         seconds = self.phases.end("sample") - started
+        if batch.sequences[0].lookup is not None and not batch.drafts:
+            self._settle(batch, outcome.sampled[sampled:], seconds)
         # llama.cpp splits a decode with holes, so its time says nothing about one batch.
         dense = rows.numbers[-1] - rows.numbers[0] == len(rows.numbers) - 1
         if (dense or len(batch.sequences) == 1) and not copying:
             self._costs.decode.observe(len(rows.numbers), seconds)
         self.counters["decode_tokens"] += max(len(batch.sequences), len(outcome.sampled) - sampled)
+
+    def _settle(self, batch: DecodeBatch, sampled: list[SampledToken], seconds: float) -> None:
+        """Count for each request what its guesses from earlier text won or lost, or that there were none."""
+        budgets = [(each, each.lookup.budget) for each in batch.sequences if each.lookup is not None]
+        if not batch.guessed:
+            for _, budget in budgets:
+                budget.earn()
+            return
+        alone = self._costs.decode.estimate(len(batch.sequences))
+        expected = self._costs.decode.estimate(batch.rows)
+        for sequence, budget in budgets:
+            tokens = sum(each.sequence is sequence for each in sampled)
+            budget.settle(tokens, seconds / alone, expected / alone)
 
     def _fill(self, batch: DecodeBatch) -> tuple[_Rows, list[tuple[int, int]]]:
         """Return the rows of a batch, and the numbers of padded sequences with the cells to keep."""
@@ -194,11 +208,8 @@ class Stepper:
         source = "draft" if drafted else "lookup"
         self.counters[f"{source}_tried"] += right + (right < len(guess))
         self.counters[f"{source}_right"] += right
-        assert sequence.lookup is not None
         if drafted and sequence.draft is not None:
-            sequence.draft.learn(DRAFTED, len(guess), right, sequence.cells)
-        else:
-            sequence.lookup.learn(len(guess), right)
+            sequence.draft.learn(len(guess), right, sequence.cells)
 
     def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:
         started = self.phases.now

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.guesses.budget import Budget
 from car_daemon.engine.batching.guesses.guesser import Guesser
 from car_daemon.engine.batching.guesses.odds import Odds
 from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
@@ -37,11 +38,12 @@ def answer(prompt: list[int], count: int) -> list[int]:
 
 
 def found(tokens: list[int], most: int) -> list[int]:
-    return PromptLookup(tokens).find(most)[0]
+    return PromptLookup(tokens).guess(most)
 
 
 CHEAP = StepCosts({1: 1.0, 64: 1.6})
 DEAR = StepCosts({1: 1.0, 64: 64.0})
+RISING = StepCosts({1: 1.0, 2: 1.2, 4: 1.5, 8: 2.2, 16: 3.2, 32: 5.0})
 
 
 def guess(sequences: list[Sequence], costs: StepCosts, room: int = 100, target: float = inf) -> int:
@@ -111,7 +113,7 @@ def test_far_behind_in_a_long_text_nothing_is_searched_and_near_the_end_it_is_fo
 
 
 def test_a_longer_occurrence_is_trusted_more() -> None:
-    assert PromptLookup(PERIOD * 2).find(1)[1] > PromptLookup([1, 2, 3, 4, 9, 1, 2, 3]).find(1)[1]
+    assert PromptLookup(PERIOD * 2).expected(1)[1] > PromptLookup([1, 2, 3, 4, 9, 1, 2, 3]).expected(1)[1]
 
 
 def test_no_more_is_guessed_than_there_is_room_for() -> None:
@@ -148,10 +150,19 @@ def test_the_decodes_of_a_step_with_guesses_take_at_most_its_target_together(cou
     assert all(batch.guessed for batch in batches)
 
 
+def goes_on(lookup: PromptLookup, tokens: int, *, right: bool = True) -> None:
+    """Let a repetition go on, or say another token and begin it again."""
+    for _ in range(tokens):
+        (expected,) = lookup.guess(1)
+        lookup.add(expected if right else 1000 + len(lookup.tokens))
+        while not lookup.follows():
+            lookup.add(PERIOD[len(lookup.tokens) % len(PERIOD)])
+
+
 def test_of_guesses_that_bring_nearly_as_much_the_shortest_is_tried() -> None:
     prompt = PromptLookup(PROMPT * 9)
-    for _ in range(40):
-        prompt.learn(len(prompt.find(7)[0]), 7)
+    goes_on(prompt, 400)
+    prompt.budget.left = 8.0
     flat = StepCosts({1: 1.0, 8: 5.0, 16: 9.9, 32: 19.7})
     rising = StepCosts({1: 1.0, 8: 5.0, 16: 7.0, 32: 19.7})
     assert (len(one(prompt, flat)), len(one(prompt, rising))) == (4, 15)
@@ -166,7 +177,7 @@ def test_the_first_decode_after_a_prompt_guesses_nothing_and_the_next_one_does()
     assert [len(step.prefill) for step in steps] == [0, 1, 0]
     table.sequences[1].clear()
     guessed = [batch.guessed for step in (*steps, planner.plan(table, now=0.0)) for batch in step.decode]
-    assert guessed == [0, 0, 15]
+    assert guessed == [0, 0, 31]
 
 
 def test_a_decode_after_a_pause_that_took_the_turn_of_a_prompt_guesses_nothing() -> None:
@@ -178,40 +189,72 @@ def test_a_decode_after_a_pause_that_took_the_turn_of_a_prompt_guesses_nothing()
     assert [batch.guessed for batch in planner.plan(table, now=0.0, paused=1.0).decode] == [0]
 
 
-def test_guesses_that_fail_are_given_up_and_tried_again_later_and_later() -> None:
+def test_guesses_that_would_be_wrong_are_given_up_though_none_was_tried() -> None:
     lookup = PromptLookup(PROMPT * 8)
-    pauses = []
-    for _ in range(5):
-        while wrong := one(lookup, CHEAP):
-            lookup.learn(len(wrong), 0)
-        pauses.append(0)
-        while not one(lookup, CHEAP):
-            lookup.add(PERIOD[(len(PROMPT) * 8 + sum(pauses)) % len(PERIOD)])
-            pauses[-1] += 1
-    assert 100 <= pauses[0] <= 200
-    assert pauses == sorted(pauses)
-    assert 500 <= pauses[-1] <= 1100
+    assert one(lookup, RISING)
+    goes_on(lookup, 60, right=False)
+    assert one(lookup, RISING) == []
 
 
-def test_guesses_that_come_true_grow_longer() -> None:
-    lookup = PromptLookup(PROMPT * 8)
-    lookup.find(7)
-    for _ in range(4):
-        lookup.learn(7, 1)
-    first = len(one(lookup, CHEAP))
-    for _ in range(20):
-        lookup.learn(15, 15)
-    assert len(one(lookup, CHEAP)) > first
+def test_guesses_grow_longer_the_longer_a_repetition_goes_on() -> None:
+    lookup = PromptLookup([*PROMPT, 50, *PERIOD[:4]])
+    first = len(one(lookup, RISING))
+    goes_on(lookup, 40)
+    assert 0 < first < len(one(lookup, RISING))
 
 
 def test_a_request_begins_with_what_others_saw() -> None:
     odds = Odds()
-    before = PromptLookup(PROMPT, odds).find(1)[1]
-    wrong = PromptLookup(PROMPT, odds)
-    for _ in range(30):
-        wrong.find(3)
-        wrong.learn(3, 0)
-    assert PromptLookup(PROMPT, odds).find(1)[1] < before / 2
+    before = PromptLookup(PROMPT, odds).expected(1)[1]
+    goes_on(PromptLookup(PROMPT, odds), 60, right=False)
+    assert PromptLookup([5, 6, 7, 5, 6], odds).expected(1)[1] < before
+    assert PromptLookup([5, 6, 7, 5, 6], Odds()).expected(1)[1] > PromptLookup([5, 6, 7, 5, 6], odds).expected(1)[1]
+
+
+DEARER = StepCosts({1: 1.0, 2: 2.1, 4: 3.1, 8: 4.6, 16: 7.8, 32: 15.0})
+
+
+def test_a_request_starts_with_a_short_guess_where_rows_are_dear_and_goes_on_to_long_ones_with_what_they_won() -> None:
+    lookup, lengths = PromptLookup(PROMPT * 20), list[int]()
+    goes_on(lookup, 200)
+    for _ in range(8):
+        lengths.append(len(one(lookup, DEARER)))
+        cost = DEARER.decode.estimate(1 + lengths[-1])
+        lookup.budget.settle(1 + lengths[-1], cost, cost)
+    assert lengths == sorted(lengths)
+    assert (lengths[0], lengths[-1]) == (4, 15)
+
+
+costs_of_rows = st.lists(st.floats(0.0, 2.0), min_size=31, max_size=31)
+
+
+@given(steps=costs_of_rows, outcomes=st.lists(st.integers(0, 31), min_size=1, max_size=120), repeats=st.booleans())
+def test_whatever_comes_of_guesses_a_request_loses_little(
+    steps: list[float], outcomes: list[int], repeats: bool
+) -> None:
+    costs = StepCosts({rows: 1.0 + sum(steps[: rows - 1]) for rows in range(1, 33)})
+    lookup, spent, tokens = PromptLookup(PROMPT * 4), 0.0, 0
+    goes_on(lookup, 100, right=repeats)
+    for outcome in outcomes:
+        tried = len(one(lookup, costs))
+        right = min(tried, outcome)
+        cost = costs.decode.estimate(1 + tried)
+        if tried:
+            lookup.budget.settle(1 + right, cost, cost)
+        else:
+            lookup.budget.earn()
+        spent, tokens = spent + cost, tokens + 1 + right
+    assert spent <= tokens + 2.5 + 0.004 * len(outcomes) + 1e-6
+
+
+@given(st.lists(st.tuples(st.integers(1, 32), st.floats(1.0, 100.0), st.floats(1.0, 10.0)), max_size=50))
+def test_a_stall_counts_as_twice_the_expected_cost_at_most(decodes: list[tuple[int, float, float]]) -> None:
+    budget, won = Budget(), 0.0
+    for tokens, cost, expected in decodes:
+        before = budget.left
+        budget.settle(tokens, cost, expected)
+        won = tokens - min(cost, 2 * expected)
+        assert budget.left == pytest.approx(min(8.0, before + won))
 
 
 def test_several_sequences_guess_where_the_rows_cost_next_to_nothing() -> None:
@@ -239,6 +282,17 @@ def test_the_answer_is_the_one_without_guesses(max_tokens: int) -> None:
     engine.finish()
     assert engine.tokens(1) == answer(PROMPT, max_tokens)
     assert engine.ends(1)[0].usage.completion_tokens == max_tokens
+
+
+def test_what_guesses_won_is_left_for_longer_ones() -> None:
+    engine = engine_of()
+    engine.turn(run_command(1, PROMPT, 200))
+    (lookup,) = [each.lookup for each in engine.table.sequences if each.lookup is not None]
+    first = lookup.budget.left
+    for _ in range(9):
+        engine.turn()
+    assert engine.loop.counters["lookup_right"] > 9
+    assert lookup.budget.left > first + 1
 
 
 def test_it_takes_fewer_steps() -> None:

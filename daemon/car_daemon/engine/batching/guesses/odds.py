@@ -1,80 +1,105 @@
-"""How probable it is that guessed tokens are right, learned from guesses that were tried."""
+"""How probable it is that a guessed token is right."""
 
-from math import inf
+from bisect import bisect_left
 
-# Occurrences are told apart by their lengths up to these.
-_LENGTHS = (2, 4, 8, inf)
-LONGEST = 9
-# A draft model's guesses count as those of an occurrence of this length, before any was tried.
-DRAFTED = 8
-# Assumed probability of a guessed token before any was tried, by the length of the occurrence.
-_PRIOR = (0.3, 0.5, 0.7, 0.9)
+# The lengths of occurrences are told apart up to these; the last kind has all longer ones.
+_LENGTHS = (2, 3, 5, 8, 16)
+# Assumed probability of a guessed token before any was seen, by the length of the occurrence.
+_PRIOR = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 # What was assumed, or learned from other requests, counts as much as this many tokens of the request itself.
 _TRUST = 6
-# From this many tried tokens on the older ones fade.
+# From this many tokens on the older ones fade.
 _MEMORY = 256
-# After this many tokens without a guess one is tried again, and after twice as many whenever that was wrong.
-_REST = 128
-_LONGEST_REST = 1024
+# A draft model's guesses, before any was tried.
+_DRAFTED = 0.7
+# After so many tokens without a guess of the draft model half of what was learned counts: the text may be another.
+_FORGOTTEN = 512
+
+
+class _Share:
+    """The share of right tokens, of the latest ones."""
+
+    def __init__(self) -> None:
+        self._seen = 0.0
+        self._right = 0.0
+
+    def learn(self, seen: int, right: int) -> None:
+        self._seen += seen
+        self._right += right
+        if self._seen > _MEMORY:
+            self._seen /= 2
+            self._right /= 2
+
+    def value(self, assumed: float) -> float:
+        """Return the share, which is the assumed one as long as there are few tokens."""
+        return (self._right + _TRUST * assumed) / (self._seen + _TRUST)
 
 
 class Odds:
-    """The probability that a guessed token is right, by the length of the occurrence that it was guessed from."""
+    """The probability that the token after an earlier occurrence follows again, by the length of the occurrence.
+
+    It is learned from every token of an answer, whether it was tried or not.
+    """
 
     def __init__(self, prior: "Odds | None" = None) -> None:
         self._prior = prior  # of all requests; None for these themselves
-        self._tried = [0.0] * len(_PRIOR)
-        self._right = [0.0] * len(_PRIOR)
+        self._shares = [_Share() for _ in _PRIOR]
 
     def __repr__(self) -> str:
-        return f"<Odds {[round(self.probability(length), 2) for length in (2, 4, 8, 9)]}>"
+        return f"<Odds {[round(each, 2) for each in self.probabilities()]}>"
 
-    def probability(self, length: int) -> float:
-        """Return the probability for an occurrence of a length in tokens."""
-        kind = _kind(length)
-        assumed = _PRIOR[kind] if self._prior is None else self._prior.probability(length)
-        return (self._right[kind] + _TRUST * assumed) / (self._tried[kind] + _TRUST)
+    def probabilities(self) -> list[float]:
+        """Return the probability for each kind of length."""
+        assumed = _PRIOR if self._prior is None else self._prior.probabilities()
+        return [share.value(each) for share, each in zip(self._shares, assumed, strict=True)]
 
-    def learn(self, length: int, tried: int, right: int) -> None:
-        """Count tokens that were tried, of which the first `right` were right."""
-        kind = _kind(length)
-        self._tried[kind] += tried
-        self._right[kind] += right
-        if self._tried[kind] > _MEMORY:
-            self._tried[kind] /= 2
-            self._right[kind] /= 2
-        if self._prior is not None:
-            self._prior.learn(length, tried, right)
+    def expected(self, length: int, most: int) -> list[float]:
+        """Return the tokens that a decode brings with 0 to `most` guesses after an occurrence of a length.
 
-
-class Trials:
-    """The guesses of one kind in one text: their odds, and when one is tried again that does not pay."""
-
-    def __init__(self, odds: Odds | None, tokens: int) -> None:
-        self._odds = Odds(odds)
-        self._tried_at = tokens  # of the text, at the last guess
-        self._rest = _REST
-
-    def __repr__(self) -> str:
-        return f"<Trials {self._odds!r}, last at {self._tried_at}>"
-
-    def probability(self, length: int, tokens: int) -> float:
-        """Return the probability of a guessed token, in a text of so many tokens.
-
-        After a rest it is that before any guess was tried, so that a text that changed is noticed.
+        The first wrong guess ends the decode; with each right one the occurrence is longer.
         """
-        probability = self._odds.probability(length)
-        return max(probability, _PRIOR[_kind(length)]) if tokens - self._tried_at >= self._rest else probability
+        probabilities = self.probabilities()
+        tokens, reached = [1.0], 1.0
+        for further in range(most):
+            reached *= probabilities[bisect_left(_LENGTHS, length + further)]
+            tokens.append(tokens[-1] + reached)
+        return tokens
 
-    def learn(self, length: int, guessed: int, right: int, tokens: int) -> None:
+    def learn(self, length: int, *, right: bool) -> None:
+        """Count the token after an occurrence of a length."""
+        self._shares[bisect_left(_LENGTHS, length)].learn(1, right)
+        if self._prior is not None:
+            self._prior.learn(length, right=right)
+
+
+class DraftOdds:
+    """The probability that a token of the draft model is right, learned from tokens that were tried."""
+
+    def __init__(self, prior: "DraftOdds | None", tokens: int = 0) -> None:
+        self._prior = prior  # of all requests; None for these themselves
+        self._share = _Share()
+        self._tried_at = tokens  # of the text, at the last guess
+
+    def __repr__(self) -> str:
+        return f"<DraftOdds {self._learned():.2f}, last at {self._tried_at}>"
+
+    def expected(self, tokens: int, most: int) -> list[float]:
+        """Return the tokens that a decode brings with 0 to `most` guesses, in a text of so many tokens."""
+        probability = self._learned()
+        if probability < _DRAFTED:
+            known = 0.5 ** ((tokens - self._tried_at) / _FORGOTTEN)
+            probability = _DRAFTED - known * (_DRAFTED - probability)
+        brings = [1.0]
+        for guessed in range(1, most + 1):
+            brings.append(brings[-1] + probability**guessed)
+        return brings
+
+    def learn(self, guessed: int, right: int, tokens: int) -> None:
         """Learn from the number of right tokens in a guess, after which the text has so many tokens."""
-        if right:
-            self._rest = _REST
-        elif tokens - self._tried_at >= self._rest:
-            self._rest = min(2 * self._rest, _LONGEST_REST)
         self._tried_at = tokens
-        self._odds.learn(length, right + (right < guessed), right)
+        self._share.learn(right + (right < guessed), right)
+        if self._prior is not None:
+            self._prior.learn(guessed, right, tokens)
 
-
-def _kind(length: int) -> int:
-    return next(kind for kind, longest in enumerate(_LENGTHS) if length <= longest)
+    def _learned(self) -> float:
+        return self._share.value(_DRAFTED if self._prior is None else self._prior._learned())

@@ -4,58 +4,74 @@ from array import array
 from collections.abc import Iterable
 from itertools import takewhile
 
-from car_daemon.engine.batching.guesses.odds import LONGEST, Odds, Trials
+from car_daemon.engine.batching.guesses.budget import Budget
+from car_daemon.engine.batching.guesses.odds import Odds
 
 # Lengths of the occurrences that are searched: the last of the first one, else of the second.
 _CONTEXTS = (3, 2)
+# The longest occurrence that is told apart.
+_LONGEST = 17
 # Tokens before the end that are searched: bounds the time of a search to some tens of microseconds.
 _WINDOW = 16_384
 _BYTES = array("i").itemsize
 
 
 class PromptLookup:
-    """The tokens of one request so far, and how often guesses from them were right."""
+    """The tokens of one request so far, and the earlier place from which they go on alike."""
 
     def __init__(self, tokens: Iterable[int], odds: Odds | None = None) -> None:
         self.tokens = array("i", tokens)
-        self._trials = Trials(odds, len(self.tokens))
-        self._length = 0  # of the occurrence that the last guess came from
+        self.budget = Budget()
+        self._odds = Odds(odds)
+        self._place = -1  # after the occurrence that the text follows; -1 where it has to be searched
+        self._length = 0  # of this occurrence
+
+    def __repr__(self) -> str:
+        return f"<PromptLookup {len(self.tokens)} tokens, {self._length} as before {self._place}, {self._odds!r}>"
 
     def add(self, token: int) -> None:
-        """Append the next token of the prompt or the answer."""
+        """Append the next token of the prompt or the answer, and learn whether it was to be guessed."""
+        if self._place >= 0:
+            right = self.tokens[self._place] == token
+            self._odds.learn(self._length, right=right)
+            self._place = self._place + 1 if right else -1
+            self._length += right
         self.tokens.append(token)
 
-    def find(self, most: int) -> tuple[list[int], float]:
-        """Return up to `most` tokens to try, and the probability of each; no tokens where nothing occurred before."""
-        place = next((place for length in _CONTEXTS if (place := self._last_place(length)) is not None), None)
-        if place is None:
-            return [], 0.0
-        self._length = self._length_at(place)
+    def follows(self) -> bool:
+        """Return whether the last tokens occurred before, so that the next ones can be guessed."""
+        if self._place < 0:
+            self._place = next((place for length in _CONTEXTS if (place := self._last_place(length)) >= 0), -1)
+            self._length = self._length_at(self._place)
+        return self._place >= 0 and self.tokens[self._place] >= 0
+
+    def guess(self, most: int) -> list[int]:
+        """Return up to `most` tokens to try; none where nothing occurred before."""
+        if not self.follows():
+            return []
         # A repetition that reached the end so far is guessed to continue.
-        tokens, period = self.tokens, len(self.tokens) - place
-        guess = (tokens[place + step % period] for step in range(most))
+        tokens, place, period = self.tokens, self._place, len(self.tokens) - self._place
         # Negative numbers are placeholders of images, and cannot be tried.
-        right = list(takewhile(lambda token: token >= 0, guess))
-        return right, self._trials.probability(self._length, len(tokens))
+        return list(takewhile(lambda token: token >= 0, (tokens[place + step % period] for step in range(most))))
 
-    def learn(self, guessed: int, right: int) -> None:
-        """Learn from the number of right tokens in the guess that was found last."""
-        self._trials.learn(self._length, guessed, right, len(self.tokens))
+    def expected(self, most: int) -> list[float]:
+        """Return the tokens that a decode brings with 0 to `most` of these guesses."""
+        return self._odds.expected(self._length, most) if self.follows() else [1.0]
 
-    def _last_place(self, length: int) -> int | None:
-        """Return the place after the last earlier occurrence of the last `length` tokens."""
+    def _last_place(self, length: int) -> int:
+        """Return the place after the last earlier occurrence of the last `length` tokens; -1 where there is none."""
         tokens = self.tokens
         if len(tokens) <= length:
-            return None
+            return -1
         window = memoryview(tokens)[-_WINDOW:].tobytes()
         wanted, end = window[-length * _BYTES :], len(window) - 1
         while (found := window.rfind(wanted, 0, end)) >= 0:
             if found % _BYTES == 0:
                 return max(0, len(tokens) - _WINDOW) + found // _BYTES + length
             end = found + len(wanted) - 1
-        return None
+        return -1
 
     def _length_at(self, place: int) -> int:
         """Return the number of equal tokens before a place and the end, up to the longest that is told apart."""
-        tokens, most = self.tokens, min(LONGEST, place)
+        tokens, most = self.tokens, min(_LONGEST, place)
         return next((length for length in range(most) if tokens[place - length - 1] != tokens[-length - 1]), most)
