@@ -51,7 +51,8 @@ REASONS: dict[str, Reason] = {
         "the model cannot serve this request",
         "unknown, failed, or without room (`data.why`, `needed_bytes`, `free_bytes`); `data.lacks` names what it "
         "lacks: `chat_template`, `tools`, `images` (with `data.why` where the daemon lacks Pillow), `audio`, "
-        "`adapter`, `generate`, `fill`, `thinking`, `embed`, `rerank`, `device`, `reproducible` (with `data.why`)",
+        "`adapter`, `generate`, `fill`, `thinking`, `embed`, `rerank`, `device`, `tokens` or `reproducible` (both with "
+        "`data.why`)",
     ),
     "engine_lost": Reason(
         1005,

@@ -15,13 +15,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--templates", type=int, default=len(TEMPLATES))
     parser.add_argument("--headers", type=int, default=1000)
+    parser.add_argument("--values", type=int, default=1000)
     parser.add_argument("--cuts", type=int, default=60)
     parser.add_argument("--write", type=Path, help="write the files into this folder, and try nothing")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="card-") as name:
         folder = arguments.write or Path(name)
         folder.mkdir(parents=True, exist_ok=True)
-        counts = {"templates": arguments.templates, "headers": arguments.headers, "cuts": arguments.cuts}
+        counts = {name: getattr(arguments, name) for name in ("templates", "headers", "values", "cuts")}
         for stem, data in hostile_files(folder, **counts):
             (folder / f"{stem}.gguf").write_bytes(data)
         if arguments.write is None:

@@ -1,6 +1,5 @@
 """The folder of model files that mean harm; the same seed writes the same files."""
 
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -10,23 +9,21 @@ from gguf import GGUFReader
 
 from tools.hostile_models.mutations import mutate
 from tools.hostile_models.templates import TEMPLATES
+from tools.hostile_models.values import hostile_values, text, with_value
 from tools.random_models.llama import generate
 from tools.random_models.positions import generate_positions
 from tools.random_models.recurrent import generate_recurrent
 
-_KEY = b"tokenizer.chat_template"
-_STRING = 8
-_ALIGNMENT = 32
-# After magic, version and the number of tensors.
-_KEYS_AT = 16
-_PAIRS_AT = 24
+_KEY = "tokenizer.chat_template"
 
 
 class Base(NamedTuple):
-    """A sound model, and where its weights begin."""
+    """A sound model, where its weights begin, and what its header says of it."""
 
     data: bytes
     header: int
+    architecture: str
+    tokens: int
 
 
 def bases(folder: Path) -> list[Base]:
@@ -35,8 +32,10 @@ def bases(folder: Path) -> list[Base]:
     found = []
     for write in (_write_llama, _write_gpt2, generate_recurrent):
         write(path)
-        start = GGUFReader(path).data_offset
-        found.append(Base(path.read_bytes(), start))
+        reader = GGUFReader(path)
+        architecture = str(reader.fields["general.architecture"].contents())
+        tokens = len(reader.fields["tokenizer.ggml.tokens"].data)
+        found.append(Base(path.read_bytes(), reader.data_offset, architecture, tokens))
     path.unlink()
     return found
 
@@ -50,18 +49,12 @@ def _write_gpt2(path: Path) -> None:
 
 
 def with_template(base: Base, template: str) -> bytes:
-    """Return a model with another chat template in its file; spaces keep its weights aligned."""
-    data = base.data.replace(_KEY, _KEY[:-1] + b"_")
-    head = struct.pack("<Q", len(_KEY)) + _KEY + struct.pack("<I", _STRING)
-    text = template.encode()
-    text += b" " * (-(len(head) + 8 + len(text)) % _ALIGNMENT)
-    (keys,) = struct.unpack_from("<Q", data, _KEYS_AT)
-    pair = head + struct.pack("<Q", len(text)) + text
-    return data[:_KEYS_AT] + struct.pack("<Q", keys + 1) + pair + data[_PAIRS_AT:]
+    """Return a model with another chat template in its file."""
+    return with_value(base.data, _KEY, text(template))
 
 
-def hostile_files(folder: Path, *, templates: int, headers: int, cuts: int) -> Iterator[tuple[str, bytes]]:
-    """Yield names and contents: models with the templates, with damaged headers, and cut short."""
+def hostile_files(folder: Path, *, templates: int, headers: int, values: int, cuts: int) -> Iterator[tuple[str, bytes]]:
+    """Yield names and contents: models with the templates, with damaged headers, with other values, and cut short."""
     sound = bases(folder)
     step = len(TEMPLATES) / max(1, templates)
     chosen = [list(TEMPLATES.values())[int(number * step)] for number in range(templates)]
@@ -70,6 +63,9 @@ def hostile_files(folder: Path, *, templates: int, headers: int, cuts: int) -> I
     for number in range(headers):
         base = sound[number % len(sound)]
         yield f"header-{number:04}", mutate(base.data, base.header, number)
+    changes = [(base, *change) for base in sound for change in hostile_values(base.architecture, base.tokens)]
+    for number, (base, key, value) in enumerate(Random(0).sample(changes, min(values, len(changes)))):
+        yield f"value-{number:03}", with_value(base.data, key, value)
     for number in range(cuts):
         base = sound[number % len(sound)]
         end = Random(number).randrange(1, base.header if number % 2 else len(base.data))

@@ -11,8 +11,10 @@ from car_daemon.engine.llama.long_runs import check_runs
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.prompt.fill_prompt import FillTokens
 from car_daemon.engine.prompt.rerank_prompt import Separators
+from car_daemon.ipc.refusal import Refusal
 
 _PIECE_BYTES = 1024
+_NO_TOKEN = -1  # it would end the engine at its decode
 _SPACES = re.compile(r"\s{2,}")
 _FILL = (binding.llama_vocab_fim_pre, binding.llama_vocab_fim_suf, binding.llama_vocab_fim_mid)
 
@@ -86,11 +88,20 @@ class Vocabulary:
 
     def token_of(self, text: str) -> int | None:
         """Return the control or user-defined token with this text, None without one."""
-        tokens = self.tokenize(text, add_special=False, parse_special=True)
+        tokens = self._tokens(text, add_special=False, parse_special=True)
         return tokens[0] if len(tokens) == 1 and self.text_of(tokens[0]) == text else None
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Cut text into tokens. Needs a large stack; raises Refusal for text that would need a larger one."""
+        """Cut text into tokens. Needs a large stack.
+
+        Raises Refusal for text that would need a larger stack, or has parts for which the model has no token.
+        """
+        tokens = self._tokens(text, add_special=add_special, parse_special=parse_special)
+        if _NO_TOKEN in tokens:
+            raise Refusal("model_unavailable", lacks="tokens", why="its vocabulary has none for a part of the text")
+        return tokens
+
+    def _tokens(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         check_runs(text, self._pre)
         if self._pre == "whitespace":
             # llama.cpp crashes on two spaces in a row; under these rules spaces do not become tokens.

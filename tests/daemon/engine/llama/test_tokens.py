@@ -8,7 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from car_daemon.engine.llama.tokens import Vocabulary
+from car_daemon.ipc.refusal import Refusal
 from tests.daemon.engine.llama.conftest import loaded
+from tools.hostile_models.values import text as as_text
+from tools.hostile_models.values import with_value
+from tools.random_models.llama import generate
 
 
 @settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -52,6 +56,19 @@ def test_bytes_that_are_no_text_are_replaced(vocabulary: Vocabulary) -> None:
     tokens = vocabulary.tokenize("€", add_special=False, parse_special=False)
     assert len(tokens) > 1
     assert "\ufffd" in vocabulary.detokenize(tokens[:1], special=False)
+
+
+def test_a_text_for_which_the_model_has_no_token_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    generate(path, "tiny")
+    path.write_bytes(with_value(path.read_bytes(), "tokenizer.ggml.model", as_text("rwkv")))
+    with loaded(path) as model:
+        vocabulary = Vocabulary(model)
+        assert vocabulary.tokenize("Hi", add_special=False, parse_special=False)
+        with pytest.raises(Refusal) as caught:
+            vocabulary.tokenize("Hi\n", add_special=False, parse_special=False)
+        assert caught.value.data["lacks"] == "tokens"
+        assert vocabulary.token_of("\n") is None
 
 
 def test_there_is_an_end_token_and_no_text_for_none(vocabulary: Vocabulary) -> None:
