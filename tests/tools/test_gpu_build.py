@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.gpu.build import BACKENDS, Build, CannotBuild, architecture, check_programs, detect, options
-from tools.gpu.nvcc import check_nvcc, errors_of
+from tools.gpu.nvcc import check_nvcc, dry_run, errors_of, nvcc_options
 from tools.gpu.source import inside, kept, repack, unpack
 
 
@@ -96,11 +96,29 @@ def test_without_one_architecture_it_has_to_be_named(listing: str) -> None:
         architecture(listing)
 
 
-def test_a_build_for_cuda_has_one_architecture_and_no_network() -> None:
-    found = options("cuda", "90")
-    assert "-DCMAKE_CUDA_ARCHITECTURES=90" in found
-    assert "-DLLAMA_USE_PREBUILT_UI=OFF" in found
-    assert not any("CUDA" in option for option in options("cpu", ""))
+def test_a_build_needs_no_network_and_only_one_for_cuda_has_its_options() -> None:
+    assert "-DLLAMA_USE_PREBUILT_UI=OFF" in options("cuda")
+    assert not any("CUDA" in option for option in options("cpu"))
+
+
+DRY = """#$ _HERE_=/opt/cuda/bin
+#$ LIBRARIES=  "-L/opt/cuda/bin/../targets/x86_64-linux/lib/stubs" "-L/opt/cuda/bin/../targets/x86_64-linux/lib"
+#$ PTXAS_FLAGS=
+"""
+
+
+def test_a_build_with_nvcc_is_for_one_architecture_and_finds_the_toolkits_libraries_where_it_runs() -> None:
+    compiler, *others = nvcc_options("90", lambda _: DRY)
+    assert compiler.startswith("-DCMAKE_CUDA_COMPILER=")
+    libraries = "-DCMAKE_BUILD_RPATH=/opt/cuda/targets/x86_64-linux/lib"
+    assert others == ["-DCMAKE_CUDA_ARCHITECTURES=90", libraries]
+    assert nvcc_options("90", lambda _: "")[1:] == others[:1]
+
+
+def test_an_nvcc_that_fails_a_dry_run_is_named_with_its_exit_code() -> None:
+    assert dry_run(["sh", "-c", "echo lines >&2"]) == "lines\n"
+    with pytest.raises(CannotBuild, match="sh -c 'exit 3' ended with 3: mend the CUDA toolkit"):
+        dry_run(["sh", "-c", "exit 3"])
 
 
 def test_missing_programs_are_named() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from car_daemon.host.cores import usable_cpus
 from tools.binding_source import BINDING
 from tools.gpu.build import BACKENDS, Build, CannotBuild, build, check_programs, detect, output_of
-from tools.gpu.nvcc import check_nvcc
+from tools.gpu.nvcc import check_nvcc, nvcc_options
 from tools.gpu.source import pack, unpack
 from tools.gpu.suite import Plan, run
 from tools.random_models.model_file import TYPES
@@ -23,12 +23,12 @@ def main() -> int:
     given = _arguments().parse_args()
     archive = given.folder / "llama.cpp.tar.xz"
     try:
-        architecture = _checked(given) if given.step in ("all", "build") else ""
+        machine = _checked(given) if given.step in ("all", "build") else []
         if given.step in ("all", "pack") and not archive.exists():
             pack(archive)
             print(f"{archive}: {archive.stat().st_size:,} bytes", flush=True)
         if given.step in ("all", "build"):
-            _build(archive, given, architecture)
+            _build(archive, given, machine)
         if given.step in ("all", "suite"):
             return 0 if _suite(given) else 1
     except (CannotBuild, ValueError) as error:
@@ -73,22 +73,22 @@ def _suite(given: argparse.Namespace) -> bool:
     return run(plan, built, given.folder)
 
 
-def _checked(given: argparse.Namespace) -> str:
-    """Return the architecture of a build with CUDA; raises CannotBuild where this machine lacks what a build needs."""
+def _checked(given: argparse.Namespace) -> list[str]:
+    """Return the options of a build that this machine decides; raises CannotBuild where it lacks what a build needs."""
     check_programs(given.backend)
     if given.backend != "cuda":
-        return ""
-    architecture: str = given.architecture or detect(output_of)
+        return []
+    architecture = given.architecture or detect(output_of)
     check_nvcc(architecture)
-    return architecture
+    return nvcc_options(architecture)
 
 
-def _build(archive: Path, given: argparse.Namespace, architecture: str) -> None:
+def _build(archive: Path, given: argparse.Namespace, machine: list[str]) -> None:
     if not archive.exists():
         raise CannotBuild(f"{archive} is missing: run `python -m tools.gpu pack` where there is a network, and copy it")
     # The variables hold for programs in any folder.
     source = unpack(archive, given.folder.resolve())
-    built, seconds = build(source, backend=given.backend, architecture=architecture, jobs=given.jobs)
+    built, seconds = build(source, backend=given.backend, machine=machine, jobs=given.jobs)
     print(f"built in {seconds:.0f} s; card runs on it with")
     print(" ".join(f"{name}={value}" for name, value in built.environment.items()), flush=True)
 

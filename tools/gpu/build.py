@@ -16,8 +16,7 @@ _COMMON = (
 )
 BACKENDS: Mapping[str, tuple[str, ...]] = {
     "cpu": (),
-    # One architecture: each further one is compiled again.
-    "cuda": ("-DGGML_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES={architecture}"),
+    "cuda": ("-DGGML_CUDA=ON",),
     "hip": ("-DGGML_HIP=ON",),
     "metal": ("-DGGML_METAL=ON", "-DGGML_METAL_EMBED_LIBRARY=ON"),
     "vulkan": ("-DGGML_VULKAN=ON",),
@@ -66,9 +65,9 @@ def detect(run: Run) -> str:
     return architecture(run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]))
 
 
-def options(backend: str, architecture: str) -> list[str]:
-    """Return the options of CMake for a backend."""
-    return [*_COMMON, *(option.format(architecture=architecture) for option in BACKENDS[backend])]
+def options(backend: str) -> list[str]:
+    """Return the options of CMake for a backend on any machine."""
+    return [*_COMMON, *BACKENDS[backend]]
 
 
 def installed(name: str) -> str | None:
@@ -93,11 +92,10 @@ def output_of(command: Sequence[str]) -> str:
         raise CannotBuild(f"{command[0]} failed ({error}): {remedy}") from error
 
 
-def build(source: Path, *, backend: str, architecture: str, jobs: int) -> tuple[Build, float]:
-    """Configure and build; returns the products and the seconds that it took."""
+def build(source: Path, *, backend: str, machine: Sequence[str], jobs: int) -> tuple[Build, float]:
+    """Configure with the options of this machine, too, and build; returns the products and the seconds that it took."""
     started, place = time.monotonic(), source.parent / f"build-{backend}"
-    compiler = [f"-DCMAKE_CUDA_COMPILER={installed('nvcc')}"] if backend == "cuda" else []
-    _do(["cmake", "-S", str(source), "-B", str(place), *options(backend, architecture), *compiler])
+    _do(["cmake", "-S", str(source), "-B", str(place), *options(backend), *machine])
     _do(["cmake", "--build", str(place), "--parallel", str(jobs), "--target", *_TARGETS])
     return Build(place / "bin"), time.monotonic() - started
 

@@ -1,13 +1,14 @@
-"""Whether nvcc, its C++ compiler and cuBLAS fit each other and the GPU, found out in a second and before a build."""
+"""nvcc: whether it fits its C++ compiler, cuBLAS and the GPU, found out in a second; and a build's options for it."""
 
 import os
 import re
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tools.gpu.build import CannotBuild, installed
+from tools.gpu.build import CannotBuild, Run, installed
 
 _PROBE = "#include <cublas_v2.h>\n"
 _COMPILER = "name an older C++ compiler by NVCC_CCBIN=PATH, or install a newer CUDA toolkit"
@@ -20,6 +21,11 @@ _REMEDIES: Mapping[str, str] = {
 }
 _UNKNOWN = "mend the CUDA toolkit, or the C++ compiler that NVCC_CCBIN names"
 
+# A line of its dry run has the folders of its libraries, and of those that stand for a driver's.
+_LIBRARIES = re.compile(r"^#\$ LIBRARIES=(.*)", re.MULTILINE)
+_FOLDER = re.compile(r'"-L([^"]+)"')
+_STUBS = "stubs"
+
 Errors = Callable[[Sequence[str]], str]
 
 
@@ -27,6 +33,28 @@ def errors_of(command: Sequence[str]) -> str:
     """Return the lines that a program which fails writes to stderr; none where it succeeds."""
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     return done.stderr or f"exit code {done.returncode}" if done.returncode else ""
+
+
+def dry_run(command: Sequence[str]) -> str:
+    """Return the lines of nvcc's dry run, which it writes to stderr; raises CannotBuild."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise CannotBuild(f"{shlex.join(command)} ended with {done.returncode}: {_UNKNOWN}")
+    return done.stderr
+
+
+def nvcc_options(architecture: str, run: Run = dry_run) -> list[str]:
+    """Return CMake's options for nvcc, its libraries' folder, and one architecture: each further one compiles again."""
+    nvcc = installed("nvcc") or "nvcc"
+    lines = _LIBRARIES.search(run([nvcc, "--dryrun", "-x", "cu", os.devnull]))
+    folders = [os.path.normpath(each) for each in _FOLDER.findall(lines[1] if lines else "")]
+    # The loader would not find cuBLAS in a toolkit that the system's list of folders lacks.
+    own = ";".join(each for each in folders if Path(each).name != _STUBS)
+    return [
+        f"-DCMAKE_CUDA_COMPILER={nvcc}",
+        f"-DCMAKE_CUDA_ARCHITECTURES={architecture}",
+        *([f"-DCMAKE_BUILD_RPATH={own}"] if own else []),
+    ]
 
 
 def check_nvcc(architecture: str, errors: Errors = errors_of) -> None:
