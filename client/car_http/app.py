@@ -14,6 +14,7 @@ from car_http import guard
 from car_http.answering import Gone
 from car_http.crowds import BodyMemory
 from car_http.dialects.errors import dialect_of, encoded
+from car_http.endpoints.absent import absence
 from car_http.endpoints.context import DoorContext, Endpoint
 from car_http.endpoints.table import ENDPOINTS
 from car_http.exchange import Disconnected, Exchange, Message, Receive, Send
@@ -22,7 +23,8 @@ from car_http.problems import Problem, defect, problem_of
 
 _LOG = logging.getLogger("car_http")
 _EXCHANGE = "card.exchange"
-_MISSING = {404: "there is no such endpoint: see docs/http.md", 405: "the endpoint has another method"}
+_NOT_FOUND = 404
+_OTHER_METHOD = "the endpoint has another method: GET /openapi.json lists them"
 
 
 class Door:
@@ -73,7 +75,8 @@ class Door:
             await _refuse(exchange, problem)
         except HTTPException as missing:
             status = missing.status_code
-            await _refuse(exchange, Problem(status, "not_found", _MISSING[status], headers=missing.headers))
+            why = absence(exchange.head.path) if status == _NOT_FOUND else _OTHER_METHOD
+            await _refuse(exchange, Problem(status, "not_found", why, headers=missing.headers))
 
     def _admit(self, exchange: Exchange) -> None:
         """Check the key and the content type; raises Problem."""

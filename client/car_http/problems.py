@@ -141,7 +141,7 @@ def _message(error: RequestError, param: str | None) -> str:
     if isinstance(error, ContextExceeded):
         return _context(data)
     if isinstance(error, InvalidParams):
-        place = f" at {data['place']}" if "place" in data else ""
+        place = f" at {data['place']}" if data.get("place") else ""  # the whole schema's place is empty
         return f"{param}: {data.get('why', 'the value is missing, ill-typed or out of range')}{place}"
     if data.get("why") == _UNKNOWN:
         return "there is no model of this name: GET /v1/models lists them"

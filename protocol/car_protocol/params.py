@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
+from car_protocol.choices import with_choices
 from car_protocol.envelope import NOT_JSON, require_few_members
 from car_protocol.errors import RpcError
 from car_protocol.limits import MAX_MEMBERS
@@ -12,7 +13,7 @@ from car_protocol.limits import MAX_MEMBERS
 T = TypeVar("T", bound=msgspec.Struct)
 # msgspec ends its messages with the path of the fault (`$.stop[0]`); without one they name it in backticks.
 # The messages of our own checks begin with the member.
-_PATH = re.compile(r" - at (?:`key` in )?`\$\.(\w+)[^`]*`$")
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.((\w+)[^`]*)`$")
 # Around the reason: the member, which `param` has, the path, and a value that the client sent.
 _AROUND = re.compile(r"^`\w+`: |(?<=value) '.*'(?= - at |$)| - at (?:`key` in )?`\$[^`]*`$", re.DOTALL)
 _NAMED = re.compile(r"(?:unknown field|required field|^) ?`([^`]*)`")
@@ -28,7 +29,7 @@ def decode_params(kind: type[T], text: bytes) -> T:
     try:
         return msgspec.json.decode(text, type=kind)
     except NOT_JSON as error:
-        raise _fault(text, error) from error
+        raise _fault(kind, text, error) from error
 
 
 def invalid_param(name: str) -> RpcError:
@@ -36,7 +37,7 @@ def invalid_param(name: str) -> RpcError:
     return RpcError("invalid_params", param=name[:_MAX_NAME])
 
 
-def _fault(text: bytes, error: Exception) -> RpcError:
+def _fault(kind: type, text: bytes, error: Exception) -> RpcError:
     try:
         msgspec.json.decode(text)
     except msgspec.ValidationError:
@@ -45,10 +46,14 @@ def _fault(text: bytes, error: Exception) -> RpcError:
     except NOT_JSON:
         return RpcError("parse_error")
     message = str(error)
-    why = _AROUND.sub("", message)[:_MAX_WHY]
-    return RpcError("invalid_params", param=_member(message)[:_MAX_NAME], why=why)
+    place, member = _place(message)
+    why = with_choices(_AROUND.sub("", message), kind, place)[:_MAX_WHY]
+    return RpcError("invalid_params", param=member[:_MAX_NAME], why=why)
 
 
-def _member(message: str) -> str:
-    found = _PATH.search(message) or _NAMED.search(message)
-    return found[1] if found else ""
+def _place(message: str) -> tuple[str, str]:
+    """Return the path of the value at fault, and the member of params that it begins with."""
+    if found := _PATH.search(message):
+        return found[1], found[2]
+    named = _NAMED.search(message)
+    return ("", named[1] if named else "")

@@ -114,6 +114,27 @@ def test_the_client_reads_streamed_calls(scripted_door: DoorProcess, scripted: F
     assert message.stop_reason == "tool_use"
 
 
+def test_the_client_raises_errors_of_its_own_for_batches_and_an_unknown_way_to_think(client: Any) -> None:
+    request: dict[str, Any] = {"model": "guide", "max_tokens": 9, "messages": QUESTION}
+    with pytest.raises(anthropic.NotFoundError, match="throughput"):
+        client.messages.batches.create(requests=[{"custom_id": "a", "params": request}])
+    with pytest.raises(anthropic.BadRequestError, match=r"thinking\.type: give disabled, enabled, adaptive"):
+        client.messages.create(**request, extra_body={"thinking": {"type": "much"}})
+
+
+async def test_a_result_of_a_tool_may_have_images(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
+    call = {"type": "tool_use", "id": "c1", "name": "weather", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "is_error": True, "content": [image]}
+    turns = [*QUESTION, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    cached = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
+    body = {"model": "guide", "max_tokens": 9, "system": [cached], "messages": turns, "tools": [WEATHER]}
+    assert (await offline.post("/v1/messages?beta=true", body, anthropic_beta="x-2026")).status == 200
+    sent = fake.params("infer")["messages"]
+    assert sent[0] == {"role": "system", "content": "Be brief."}
+    assert sent[3] == {"role": "tool", "content": [{"type": "image", "data": PNG}], "tool_call_id": "c1"}
+
+
 async def test_a_second_turn_carries_calls_results_and_images(offline: OfflineDoor, fake: FakeDaemon) -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
     turns = [

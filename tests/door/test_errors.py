@@ -133,6 +133,7 @@ async def test_a_kept_connection_that_ended_costs_no_request(offline: OfflineDoo
         (b'{"messages":[],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"x":1}}', "tool_choice"),
         (b'{"messages":[],"response_format":{"type":"json_schema"}}', "response_format"),
         (b'{"messages":[],"card":{"speed":1}}', "card.speed"),
+        (b'{"messages":[],"card":{"priority":"fast"}}', 'write "latency_critical" or "throughput"'),
     ],
 )
 async def test_a_body_that_cannot_be_served_is_refused_by_its_member(
@@ -158,11 +159,33 @@ async def test_no_text_to_embed_is_refused(offline: OfflineDoor, path: str) -> N
     assert (answer.status, answer.json["error"]) == (400, "input: give a text or a list of texts")
 
 
-async def test_a_missing_endpoint_and_a_wrong_method_are_named(offline: OfflineDoor) -> None:
-    assert (await offline.get("/v1/files")).status == 404
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/files", "send their texts"),
+        ("/batches", "throughput"),
+        ("/v1/messages/batches", "throughput"),
+        ("/v1/responses/resp_1", "answers are not stored"),
+        ("/api/pull", "carctl models pull"),
+        ("/nothing", "GET /openapi.json"),
+    ],
+)
+async def test_a_missing_endpoint_says_what_to_do_in_its_place(offline: OfflineDoor, path: str, expected: str) -> None:
+    answer = await offline.get(path)
+    assert answer.status == 404
+    assert expected in answer.body.decode()
+
+
+async def test_a_wrong_method_names_the_right_one(offline: OfflineDoor) -> None:
     answer = await offline.get(CHAT)
     assert answer.status == 405
     assert answer.headers["allow"] == "POST"
+
+
+async def test_a_refused_keyword_at_the_top_of_a_schema_has_no_place(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.answers["infer"] = RpcError("invalid_params", param="json_schema", why="not supported: x", place="")
+    answer = await offline.post(CHAT, {**HELLO, "model": "guide"})
+    assert answer.json["error"]["message"] == "response_format: not supported: x"
 
 
 async def test_a_ranking_of_a_document_that_the_request_lacks_is_the_daemons_fault(

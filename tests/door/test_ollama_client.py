@@ -76,6 +76,20 @@ def test_errors_have_their_status(client: Any) -> None:
         list(client.chat(model="guide", messages=conversation("word " * 6000), stream=True))
 
 
+def test_models_are_not_changed_by_the_client(client: Any) -> None:
+    for change in (client.pull, client.delete, client.push):
+        with pytest.raises(ollama.ResponseError, match="carctl models pull") as caught:
+            change("guide")
+        assert caught.value.status_code == 404
+
+
+@pytest.mark.parametrize("more", [{"raw": True}, {"suffix": "b"}])
+async def test_images_beside_a_raw_prompt_are_refused(offline: OfflineDoor, more: dict[str, Any]) -> None:
+    answer = await offline.post("/api/generate", {"model": "guide", "prompt": "a", "images": [PNG], **more})
+    assert answer.status == 400
+    assert answer.json["error"].startswith("images: ")
+
+
 async def test_calls_are_whole_in_lines(offline: OfflineDoor, fake: FakeDaemon) -> None:
     fake.pieces = [{"reasoning": "Hm."}, *[{"tool_calls": [piece]} for piece in PIECES]]
     fake.pieces += [{"tool_calls": [{"index": 1, "id": "call_2", "name": "weather", "arguments": "{}"}]}]

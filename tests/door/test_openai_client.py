@@ -1,20 +1,23 @@
 """OpenAI's Python client, unmodified, over a loopback port and over the Unix socket."""
 
 import base64
+import enum
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.client.fake_daemon import FakeDaemon
-from tests.client.samples import ANSWER
+from tests.client.samples import ANSWER, model
 from tests.daemon.engine.images.sounds import wav
-from tests.door.support import DoorProcess
+from tests.door.support import DoorProcess, door_before
 from tests.e2e.support import KNOWN, conversation
 
 openai = pytest.importorskip("openai")
 httpx = pytest.importorskip("httpx2")
+pydantic = pytest.importorskip("pydantic")
 SHORT = next(known for known in KNOWN if not known.long)
 WEATHER = {
     "type": "function",
@@ -54,6 +57,14 @@ def client(request: pytest.FixtureRequest, door: DoorProcess) -> Iterator[Any]:
 def scripted_client(scripted_door: DoorProcess) -> Iterator[Any]:
     """A client of the door before the fake daemon."""
     with connected(scripted_door, "port", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+def before_names(fake: FakeDaemon, folder: Path) -> Iterator[Any]:
+    """A client of a door before a daemon whose model has a name of the hub."""
+    fake.answers["models/list"] = {"models": [model(name="org/name:tag")]}
+    with door_before(folder, fake.path) as door, connected(door, "port", max_retries=0) as client:
         yield client
 
 
@@ -263,3 +274,67 @@ def test_leaving_a_stream_cancels_it_at_the_daemon(scripted_client: Any, scripte
         scripted.wait_until_gone(gone + 1)
     finally:
         scripted.silent_after = None
+
+
+class Color(enum.StrEnum):
+    """A value of a form."""
+
+    RED = "red"
+
+
+DOT = pydantic.create_model("Dot", color=(Color, ...))
+PICTURE = pydantic.create_model("Picture", dot=(DOT, ...))  # a form with references to others
+
+
+def test_forms_with_references_are_sent_on_and_parsed(scripted_client: Any, scripted: FakeDaemon) -> None:
+    scripted.answers["infer"] = ANSWER | {"text": '{"dot":{"color":"red"}}'}
+    question = conversation("Which dots?")
+    chat = scripted_client.chat.completions.parse(model="guide", messages=question, response_format=PICTURE)
+    sent = [scripted.params("infer")]
+    response = scripted_client.responses.parse(model="guide", input="Which dots?", text_format=PICTURE)
+    sent.append(scripted.params("infer"))
+    assert chat.choices[0].message.parsed == response.output_parsed == PICTURE(dot=DOT(color=Color.RED))
+    for params in sent:
+        assert set(params["json_schema"]["$defs"]) == {"Color", "Dot"}
+        assert params["lenient"] is False
+
+
+def test_members_of_a_chat_are_sent_on_or_dropped(scripted_client: Any, scripted: FakeDaemon) -> None:
+    scripted_client.chat.completions.create(
+        model="guide",
+        messages=conversation("Hi"),
+        tools=[WEATHER],
+        tool_choice={"type": "function", "function": {"name": "weather"}},
+        stop=["a", "b"],
+        seed=7,
+        max_completion_tokens=5,
+        store=True,
+        metadata={"a": "b"},
+    )
+    sent = scripted.params("infer")
+    expected = {"tool_choice": {"name": "weather"}, "stop": ["a", "b"], "seed": 7, "max_tokens": 5}
+    assert {name: sent[name] for name in expected} == expected
+    assert not {"store", "metadata"} & set(sent)
+
+
+def test_raw_and_streaming_responses_are_read(scripted_client: Any, scripted: FakeDaemon) -> None:
+    request: dict[str, Any] = {"model": "guide", "messages": conversation("Hi")}
+    raw = scripted_client.chat.completions.with_raw_response.create(**request)
+    assert raw.headers["x-request-id"] == raw.parse()._request_id
+    with scripted_client.chat.completions.with_streaming_response.create(**request, stream=True) as streamed:
+        lines = [line for line in streamed.iter_lines() if line]
+    assert streamed.headers["content-type"].startswith("text/event-stream")
+    assert lines[-1] == "data: [DONE]"
+
+
+def test_a_model_may_have_a_slash_and_a_colon_in_its_name(before_names: Any) -> None:
+    assert before_names.models.retrieve("org/name:tag").id == "org/name:tag"
+    with pytest.raises(openai.NotFoundError, match="no model of this name"):
+        before_names.models.retrieve("org/name")
+
+
+def test_what_is_not_stored_says_so(scripted_client: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match="previous_response_id: answers are not stored"):
+        scripted_client.responses.create(model="guide", input="Hi", previous_response_id="resp_1")
+    with pytest.raises(openai.NotFoundError, match="answers are not stored"):
+        scripted_client.responses.retrieve("resp_1")

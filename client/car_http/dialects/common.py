@@ -12,6 +12,7 @@ from car_client.door.keys import Key
 from car_http.dialects.bodies import Own, Part
 from car_http.guard import Head
 from car_http.problems import Problem, bad
+from car_protocol.choices import with_choices
 from car_protocol.envelope import NOT_JSON
 from car_protocol.infer import MAX_CLIENT_BYTES, MAX_SESSION_BYTES
 from car_protocol.meta import TRACEPARENT
@@ -48,14 +49,14 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise _fault(str(error)) from error
+        raise _fault(str(error), kind) from error
     except NOT_JSON as error:
         raise Problem(400, "invalid_json", "the body is not a JSON text") from error
 
 
-def _fault(message: str) -> Problem:
+def _fault(message: str, kind: type) -> Problem:
     found = _PATH.search(message)
-    why = _PATH.sub("", message)
+    why = with_choices(_PATH.sub("", message), kind, found[1] if found else "")
     named = _NAMED.search(why) if "required field" in why or _UNKNOWN in why else None
     param = ".".join(filter(None, (found[1] if found else "", named[1] if named else ""))) or None
     if _UNKNOWN in why:

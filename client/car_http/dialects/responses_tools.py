@@ -4,9 +4,11 @@ The daemon has one list of functions: a tool in a namespace is offered under bot
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -22,6 +24,13 @@ _CUSTOM_SCHEMA = {
     "required": [CUSTOM_INPUT],
     "additionalProperties": False,
 }
+# The arguments of a custom tool's call up to their end, or to where a limit cut them, less a part of an escape.
+_BEGUN = '{"input":"'
+_CUT = re.compile(
+    r'\s*\{\s*"input"\s*:\s*("(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?!d[89a-f])[0-9a-f]{4}'
+    r"|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})*)",
+    re.IGNORECASE,
+)
 _CUSTOM, _NAMESPACE = "custom", "namespace"
 _SEPARATOR = "__"
 # The daemon's limit of a name, of which a longer one keeps its beginning and a hash.
@@ -94,6 +103,16 @@ def offered_name(name: str, namespace: str | None) -> str:
     return (
         joined[: _MOST_CHARACTERS - _HASH_CHARACTERS] + hashlib.sha256(joined.encode()).hexdigest()[:_HASH_CHARACTERS]
     )
+
+
+def custom_input(arguments: str) -> str:
+    """Return the free text of a custom tool's call, also of one that a limit cut; other arguments stay as they are."""
+    try:
+        return str(msgspec.json.decode(arguments)[CUSTOM_INPUT])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        if found := _CUT.match(arguments):
+            return str(msgspec.json.decode(found[1] + '"'))
+        return "" if _BEGUN.startswith("".join(arguments.split())) else arguments
 
 
 def _flat(tools: list[Tool]) -> Iterator[tuple[Tool, Origin, str]]:

@@ -11,7 +11,7 @@ from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_parts import call_pieces, card_object, new_id, token_logprobs
-from car_http.dialects.responses_tools import CUSTOM_INPUT, Origin
+from car_http.dialects.responses_tools import Origin, custom_input
 from car_http.problems import Problem
 from car_protocol.answer import Logprob, Progress, Usage
 
@@ -175,7 +175,7 @@ class ResponsesWriter:
     def _close_call(self, kind: str, text: str, status: str) -> bytes:
         events = b""
         if kind == _CUSTOM:
-            text = _custom_input(text)
+            text = custom_input(text)
             events = self._event(_NAMES[kind] + ".delta", **self._place(), delta=text)
         self._output[-1] |= {"status": status, _MEMBERS[kind]: text}
         return events + self._event(_NAMES[kind] + ".done", **self._place(), **{_MEMBERS[kind]: text})
@@ -248,11 +248,3 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
-
-
-def _custom_input(arguments: str) -> str:
-    """Return the free text of a custom tool's call; arguments that a limit cut stay as they are."""
-    try:
-        return str(msgspec.json.decode(arguments)[CUSTOM_INPUT])
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return arguments

@@ -68,7 +68,7 @@ class Choice(Struct, kw_only=True):
 class Thinking(Struct, kw_only=True):
     """Whether the model thinks."""
 
-    type: Annotated[str | None, note("enabled, disabled or adaptive")] = None
+    type: Annotated[str, note("enabled, disabled or adaptive")]
 
 
 class Metadata(Struct, kw_only=True):
@@ -163,7 +163,11 @@ def _system(system: str | list[Block] | None) -> str:
 
 
 def _thinking(thinking: Thinking | None) -> dict[str, Any]:
-    return given(reasoning=_THINKING.get(thinking.type or "") if thinking else None)
+    if thinking is None:
+        return {}
+    if thinking.type not in _THINKING:
+        raise bad("thinking.type", f"give {', '.join(_THINKING)}")
+    return given(reasoning=_THINKING[thinking.type])
 
 
 def _format(request: MessagesRequest) -> dict[str, Any]:

@@ -162,6 +162,8 @@ def _job(request: Generated, caller: Caller, params: dict[str, Any], writer: Oll
 def _prompt(request: GenerateRequest) -> dict[str, Any]:
     """Return the prompt as it is where a gap or raw text is to be continued, else as a conversation."""
     if request.raw or request.suffix:
+        if request.images:
+            raise bad("images", "go with a prompt in the model's own template: leave out `raw` and `suffix`")
         return {"prompt": request.prompt or ""} | given(suffix=request.suffix or None)
     system = [{"role": "system", "content": request.system}] if request.system else []
     user = Message(role="user", content=request.prompt, images=request.images)
