@@ -16,6 +16,7 @@ from car_daemon import guide
 from car_daemon.config.settings import Config, Flags, load_config
 from car_daemon.config.tables import GUIDE, MAX_THREADS, ConfigError
 from car_daemon.engines.link import launch
+from car_daemon.engines.supervisor import DIED_ALIKE
 from car_daemon.host import event_log
 from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon
@@ -94,7 +95,7 @@ def _serve(
         if failure is None:
             return 0
         path = config.models[config.default_model].path
-        return _complain(EX_UNAVAILABLE, f"cannot load the model {path}: {failure}")
+        return _complain(EX_UNAVAILABLE, f"cannot load the model {path}: {_explained(failure)}")
     except (OSError, MemoryError, RuntimeError) as error:
         # No memory, thread or descriptor, or no /proc, from which /dev/fd and the limits are read.
         defects.report("daemon.failed", error)
@@ -141,6 +142,16 @@ def _check() -> int:
     for line in (check.text, *check.advice):
         logs.standard_error.write(f"card: {line}\n")
     return 0 if check.works else EX_UNAVAILABLE
+
+
+def _explained(failure: str) -> str:
+    """Return a failure of the default model, with what to do where llama.cpp itself does not work here."""
+    if not failure.startswith(DIED_ALIKE):
+        return failure
+    from car_daemon.engines.binding_check import check_binding
+
+    check = check_binding(guide.PATH)
+    return failure if check.works else f"{failure}; {check.text}"
 
 
 def _missing_model(config: Config) -> str | None:

@@ -67,6 +67,15 @@ def test_a_file_that_is_not_a_model_is_named_without_the_log_before_it(home: Hom
     assert "daemon.started" not in complained
 
 
+def test_a_llama_cpp_that_crashes_on_this_machine_is_named_with_what_to_do(home: Home) -> None:
+    (home.folder / "llama_cpp.py").write_text("import os; os.kill(os.getpid(), 4)")
+    home.env["PYTHONPATH"] = str(home.folder)
+    code, _, complained = home.carctl("up")
+    assert code == 1
+    assert "llama.cpp crashes on this CPU (SIGILL): " in complained
+    assert "make rebuild" in complained
+
+
 def test_an_installed_service_is_started_in_place_of_a_process(home: Home) -> None:
     units = home.folder / "systemd" / "user"
     units.mkdir(parents=True)

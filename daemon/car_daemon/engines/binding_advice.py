@@ -16,6 +16,9 @@ REBUILD = (
 )
 # Without these, llama.cpp computes products of matrices several times slower; AVX-512 adds little to them.
 _NEEDED_FEATURES = ("AVX", "AVX2", "FMA", "F16C")
+# The guide decodes at 12,000 tokens/s on two cores of a small server; a build without optimization or vector
+# instructions stays far below this.
+_LEAST_TOKENS_PER_S = 500.0
 # The oldest driver of each CUDA release for which llama-cpp-python's project publishes wheels, newest first: by the
 # table of toolkits and drivers in NVIDIA's release notes of CUDA 12 (read in copies in November 2026, not on NVIDIA's
 # page), and by the project's README, whose index of CUDA 12.5 is missing (its issue 2127).
@@ -57,6 +60,14 @@ def slow_build(description: str, cpuinfo: str) -> str | None:
         return None
     facts = f"this llama.cpp was built without {', '.join(missing)}, which this CPU has"
     return f"{facts}: models run several times slower; {build_it()}"
+
+
+def crawl_advice(tokens_per_s: float) -> str | None:
+    """Return advice where the guide is decoded so slowly that llama.cpp cannot have been built for this CPU."""
+    if tokens_per_s >= _LEAST_TOKENS_PER_S:
+        return None
+    figures = f"{tokens_per_s:.0f} tokens/s with the built-in model, where {_LEAST_TOKENS_PER_S:.0f} are the least"
+    return f"llama.cpp crawls on this CPU ({figures}): {build_it()}"
 
 
 def unused_gpu(description: str, version: str) -> str | None:

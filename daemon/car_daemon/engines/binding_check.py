@@ -7,11 +7,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from car_daemon.engines.binding_advice import build_it, machine_advice, start_advice
+from car_daemon.engines.binding_advice import build_it, crawl_advice, machine_advice, start_advice
 
-# The guide decodes at 12,000 tokens/s on two cores of a small server; a build without optimization or vector
-# instructions stays far below this.
-LEAST_TOKENS_PER_S = 500.0
 _PATIENCE_S = 60.0
 _BINDING = "llama_cpp"
 _INSTALL = "install it with: pip install 'card-daemon[daemon]' (without a prebuilt wheel this takes some minutes)"
@@ -47,9 +44,9 @@ def check_binding(model: Path, module: str = "car_daemon.engine.trial") -> Bindi
 
 
 def _judged(tokens_per_s: float, description: str, gpus: list[str]) -> BindingCheck:
-    if tokens_per_s < LEAST_TOKENS_PER_S:
-        figures = f"{tokens_per_s:.0f} tokens/s with the built-in model, where {LEAST_TOKENS_PER_S:.0f} are the least"
-        return BindingCheck(False, f"llama.cpp crawls on this CPU ({figures}): {build_it()}")
+    crawl = crawl_advice(tokens_per_s)
+    if crawl is not None:
+        return BindingCheck(False, crawl)
     text = f"llama.cpp decodes on this CPU: {tokens_per_s:,.0f} tokens/s with the built-in model"
     text = f"{text}; it finds {', '.join(gpus) or 'no GPU'}"
     return BindingCheck(True, text, tuple(machine_advice(description)))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from car_daemon import guide
+from car_daemon.engines.binding_advice import crawl_advice
 from car_daemon.engines.checked_files import CheckedFiles
 from car_daemon.engines.health_check import HealthLimits
 from car_daemon.engines.life import EngineLife, EngineListener
@@ -29,6 +31,7 @@ from car_protocol.errors import REASONS
 if TYPE_CHECKING:
     from car_daemon.gguf.validation import Facts
 
+DIED_ALIKE = "two loads died in the same way"
 UNSUPERVISED = REASONS["internal_error"].message
 
 
@@ -112,6 +115,9 @@ class EngineSupervisor:
             device=ready.device,
             **ready.inputs,
         )
+        crawl = _crawl(self._entry, ready)
+        if crawl is not None:
+            log.warning("engine.slow", model=self._entry.name, engine=number, why=crawl)
         self._replica.become("ready", ready=ready)
         self._listener.engine_ready(self._entry, number, link, ready)
 
@@ -210,13 +216,19 @@ class EngineSupervisor:
         cause = life.defect if life.hang is None else life.hang.part
         packed = self._restarts.packed
         if self._restarts.died_loading(status, cause):
-            self.load_failed(f"two loads died in the same way; the last one {ending}")
+            self.load_failed(f"{DIED_ALIKE}; the last one {ending}")
         elif packed and not self._restarts.packed:
             log.warning("engine.unpacked", model=self._entry.name, device=self._replica.device)
 
     async def _end_life(self) -> None:
         if self._life is not None:
             await self._life.end()
+
+
+def _crawl(entry: ModelEntry, ready: Ready) -> str | None:
+    """Return advice where the guide, whose speed is known, shows that llama.cpp was not built for this CPU."""
+    speed = ready.inputs.get("tokens_per_s_1")
+    return crawl_advice(speed) if entry.settings.path == guide.PATH and speed is not None else None
 
 
 def is_missed(entry: ModelEntry, replica: Replica) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import Struct, structs
 
+from car_daemon import guide
 from car_daemon.engines.circuit_breaker import CircuitLimits
 from car_daemon.engines.health_check import HealthLimits
 from car_daemon.engines.link import Engine
@@ -152,6 +153,30 @@ async def test_an_engine_that_died_is_followed_by_another() -> None:
         second = await world.next_engine()
         assert isinstance(second.sent[0], Load)
         assert (world.entry.state, world.replica.restarts, world.events) == ("loading", 1, ["ready", "lost"])
+
+
+@pytest.mark.parametrize(
+    ("path", "inputs", "slow"),
+    [
+        (guide.PATH, {"tokens_per_s_1": 40.0}, True),
+        (guide.PATH, {"tokens_per_s_1": 12000.0}, False),
+        (guide.PATH, {}, False),
+        (Path("a-70B.gguf"), {"tokens_per_s_1": 1.0}, False),
+    ],
+)
+async def test_a_guide_that_is_decoded_slowly_is_logged_with_what_to_do(
+    path: Path, inputs: dict[str, float], slow: bool
+) -> None:
+    with capture_logs() as logs:
+        async with supervised() as world:
+            await world.supervisor.stop()
+            world.entry.configured = ModelSettings(path)
+            world.supervisor.start()
+            while not world.engines.empty():
+                world.engines.get_nowait()
+            (await world.next_engine()).receive(ready_of(kv_bytes=1, inputs=inputs))
+    found = [event["why"] for event in logs if event["event"] == "engine.slow"]
+    assert ["40 tokens/s with the built-in model, where 500 are the least" in why for why in found] == [True] * slow
 
 
 async def test_engines_of_two_models_that_died_together_load_onto_their_gpu_one_after_the_other() -> None:
