@@ -14,7 +14,11 @@ from car_protocol.hub import HubFile
 
 # Statuses that may be different a moment later.
 _PASSING = (408, 429, 500, 502, 503, 504)
-_UNAUTHORIZED = 401
+_HINTS = {
+    401: ": check HF_TOKEN",
+    429: ", too many requests: wait some minutes, or set HF_TOKEN to a token of your account",
+    **dict.fromkeys((500, 502, 503, 504), ": try again later"),
+}
 # Messages for exceptions of huggingface_hub, subclasses first.
 _MEANINGS = {
     "GatedRepoError": "{repo} is gated: accept its terms at {hub}/{repo}, and set HF_TOKEN to a token that may read it",
@@ -112,7 +116,9 @@ class Hub:
             return PullError(_status(error))
         if isinstance(error, ValueError):
             return PullError(f"huggingface_hub refuses this: {_words(error)}")
-        return PullError(f"cannot reach {self._address}: {_words(error)}")
+        return PullError(
+            f"cannot reach {self._address}: {_words(error)}; check the network, HF_ENDPOINT and HTTPS_PROXY"
+        )
 
 
 def _library() -> ModuleType:
@@ -132,8 +138,7 @@ def _library() -> ModuleType:
 
 def _status(error: Any) -> str:
     code = error.response.status_code
-    hint = ": check HF_TOKEN" if code == _UNAUTHORIZED else ""
-    return f"the hub answered with HTTP status {code}{hint}"
+    return f"the hub answered with HTTP status {code}{_HINTS.get(code, '')}"
 
 
 def _words(error: Exception) -> str:

@@ -224,7 +224,8 @@ def test_a_link_that_leads_out_of_the_folder_is_not_followed(hub: FakeHub, env: 
         (404, "RepoNotFound", "there is no repository owner/repo, or it is private and HF_TOKEN may not read it"),
         (404, "EntryNotFound", "owner/repo has no file sub/model.gguf in revision main"),
         (403, "GatedRepo", "owner/repo is gated: accept its terms at"),
-        (500, "", "the hub answered with HTTP status 500"),
+        (429, "", "the hub answered with HTTP status 429, too many requests: wait some minutes, or set HF_TOKEN"),
+        (500, "", "the hub answered with HTTP status 500: try again later"),
     ],
 )
 def test_what_the_hub_refuses_is_one_line(
