@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.gpu.build import BACKENDS, Build, CannotBuild, architecture, check_programs, detect, options
-from tools.gpu.nvcc import check_nvcc, dry_run, errors_of, nvcc_options
+from tools.gpu.nvcc import check_nvcc, errors_of, nvcc_options
 from tools.gpu.source import inside, kept, repack, unpack
 
 
@@ -101,24 +101,10 @@ def test_a_build_needs_no_network_and_only_one_for_cuda_has_its_options() -> Non
     assert not any("CUDA" in option for option in options("cpu"))
 
 
-DRY = """#$ _HERE_=/opt/cuda/bin
-#$ LIBRARIES=  "-L/opt/cuda/bin/../targets/x86_64-linux/lib/stubs" "-L/opt/cuda/bin/../targets/x86_64-linux/lib"
-#$ PTXAS_FLAGS=
-"""
-
-
-def test_a_build_with_nvcc_is_for_one_architecture_and_finds_the_toolkits_libraries_where_it_runs() -> None:
-    compiler, *others = nvcc_options("90", lambda _: DRY)
+def test_a_build_with_nvcc_is_for_one_architecture() -> None:
+    compiler, architecture = nvcc_options("90")
     assert compiler.startswith("-DCMAKE_CUDA_COMPILER=")
-    libraries = "-DCMAKE_BUILD_RPATH=/opt/cuda/targets/x86_64-linux/lib"
-    assert others == ["-DCMAKE_CUDA_ARCHITECTURES=90", libraries]
-    assert nvcc_options("90", lambda _: "")[1:] == others[:1]
-
-
-def test_an_nvcc_that_fails_a_dry_run_is_named_with_its_exit_code() -> None:
-    assert dry_run(["sh", "-c", "echo lines >&2"]) == "lines\n"
-    with pytest.raises(CannotBuild, match="sh -c 'exit 3' ended with 3: mend the CUDA toolkit"):
-        dry_run(["sh", "-c", "exit 3"])
+    assert architecture == "-DCMAKE_CUDA_ARCHITECTURES=90"
 
 
 def test_missing_programs_are_named() -> None:
@@ -187,3 +173,17 @@ def test_only_a_program_that_fails_has_errors() -> None:
 
 def test_both_libraries_of_the_binding_come_from_the_build(tmp_path: Path) -> None:
     assert Build(tmp_path).environment == {"LLAMA_CPP_LIB_PATH": str(tmp_path), "MTMD_CPP_LIB": str(tmp_path)}
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "/opt/cuda/lib64"), ("/a:/b", "/opt/cuda/lib64:/a:/b")])
+def test_a_build_with_cuda_finds_the_toolkits_libraries_where_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str | None, after: str
+) -> None:
+    cache = "CUDA_cublas_LIBRARY:FILEPATH=/opt/cuda/lib64/libcublas.so\nCUDA_cudart_LIBRARY:FILEPATH=/b/libcudart.so\n"
+    (tmp_path / "CMakeCache.txt").write_text(f"# This is the CMakeCache file.\n{cache}")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    if before is not None:
+        monkeypatch.setenv("LD_LIBRARY_PATH", before)
+    assert Build(tmp_path / "bin").environment["LD_LIBRARY_PATH"] == after
+    (tmp_path / "CMakeCache.txt").write_text("CUDA_cublas_LIBRARY:FILEPATH=CUDA_cublas_LIBRARY-NOTFOUND\n")
+    assert "LD_LIBRARY_PATH" not in Build(tmp_path / "bin").environment

@@ -1,5 +1,7 @@
 """llama.cpp's libraries and its server, built from the archive, and the variables that point the binding at them."""
 
+import os
+import re
 import shutil
 import subprocess
 import time
@@ -25,6 +27,9 @@ BACKENDS: Mapping[str, tuple[str, ...]] = {
 _PROGRAMS = {"cuda": ("nvcc",), "hip": ("hipcc",), "vulkan": ("glslc",)}
 # Where CUDA's installer puts nvcc; the PATH of many machines lacks it.
 _CUDA = "/usr/local/cuda/bin"
+# The file in which a build with CUDA found cuBLAS, in CMake's cache; and the loader's list of folders.
+_CUBLAS = re.compile(r"^CUDA_cublas_LIBRARY:FILEPATH=(/.*)/[^/]*$", re.MULTILINE)
+_LOADER = "LD_LIBRARY_PATH"
 _TARGETS = ("llama", "mtmd", "llama-server")
 
 Run = Callable[[Sequence[str]], str]
@@ -47,8 +52,15 @@ class Build:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables by which the binding loads these libraries in place of its own."""
-        return {"LLAMA_CPP_LIB_PATH": str(self.folder), "MTMD_CPP_LIB": str(self.folder)}
+        """The variables by which the binding loads these libraries in place of its own.
+
+        That of the loader is for cuBLAS, in a toolkit that may be anywhere; engines may read the folders that it names.
+        """
+        own = {"LLAMA_CPP_LIB_PATH": str(self.folder), "MTMD_CPP_LIB": str(self.folder)}
+        cache = self.folder.parent / "CMakeCache.txt"
+        found = _CUBLAS.search(cache.read_text(errors="replace")) if cache.exists() else None
+        folders = [found[1], *filter(None, [os.environ.get(_LOADER)])] if found else []
+        return own | ({_LOADER: ":".join(folders)} if folders else {})
 
 
 def architecture(listing: str) -> str:

@@ -2,13 +2,12 @@
 
 import os
 import re
-import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tools.gpu.build import CannotBuild, Run, installed
+from tools.gpu.build import CannotBuild, installed
 
 _PROBE = "#include <cublas_v2.h>\n"
 _COMPILER = "name an older C++ compiler by NVCC_CCBIN=PATH, or install a newer CUDA toolkit"
@@ -35,26 +34,9 @@ def errors_of(command: Sequence[str]) -> str:
     return done.stderr or f"exit code {done.returncode}" if done.returncode else ""
 
 
-def dry_run(command: Sequence[str]) -> str:
-    """Return the lines of nvcc's dry run, which it writes to stderr; raises CannotBuild."""
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise CannotBuild(f"{shlex.join(command)} ended with {done.returncode}: {_UNKNOWN}")
-    return done.stderr
-
-
-def nvcc_options(architecture: str, run: Run = dry_run) -> list[str]:
-    """Return CMake's options for nvcc, its libraries' folder, and one architecture: each further one compiles again."""
-    nvcc = installed("nvcc") or "nvcc"
-    lines = _LIBRARIES.search(run([nvcc, "--dryrun", "-x", "cu", os.devnull]))
-    folders = [os.path.normpath(each) for each in _FOLDER.findall(lines[1] if lines else "")]
-    # The loader would not find cuBLAS in a toolkit that the system's list of folders lacks.
-    own = ";".join(each for each in folders if Path(each).name != _STUBS)
-    return [
-        f"-DCMAKE_CUDA_COMPILER={nvcc}",
-        f"-DCMAKE_CUDA_ARCHITECTURES={architecture}",
-        *([f"-DCMAKE_BUILD_RPATH={own}"] if own else []),
-    ]
+def nvcc_options(architecture: str) -> list[str]:
+    """Return CMake's options for nvcc and one architecture: each further one compiles everything again."""
+    return [f"-DCMAKE_CUDA_COMPILER={installed('nvcc')}", f"-DCMAKE_CUDA_ARCHITECTURES={architecture}"]
 
 
 def check_nvcc(architecture: str, errors: Errors = errors_of) -> None:

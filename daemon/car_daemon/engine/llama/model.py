@@ -92,7 +92,8 @@ class LlamaModel:
         binding.llama_backend_init()
         if gpu_layers != 0 and not finds_gpus():
             # llama.cpp itself would silently use the CPU.
-            raise OutOfReach("gpu_layers is set, and this llama.cpp finds 0 GPUs: set it to 0, or install a GPU build")
+            remedy = "set it to 0, or install a GPU build and the GPU's driver"
+            raise OutOfReach(f"gpu_layers is set, and this llama.cpp finds 0 GPUs: {remedy}")
         params = binding.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         if placement is not None:
