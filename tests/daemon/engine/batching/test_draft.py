@@ -36,6 +36,7 @@ def engine_of(
     draft: Callable[[list[int]], int] | None = never_ending,
     *,
     sequences: int = 4,
+    costs: dict[int, float] = COSTS,
     draft_cost: float = 1.0,
     draft_tokens: int = 512,
 ) -> FakeEngine:
@@ -44,7 +45,7 @@ def engine_of(
     return FakeEngine(
         FakeContext(sequences, context_tokens=512, batch_tokens=64, says=never_ending),
         speculates=True,
-        costs=StepCosts(COSTS),
+        costs=StepCosts(costs),
         draft=guessing,
         draft_costs=StepCosts({rows: draft_cost * seconds for rows, seconds in DRAFT_COSTS.items()}, {64: 0.002}),
     )
@@ -88,6 +89,14 @@ def test_a_draft_that_costs_as_much_as_a_step_is_not_used() -> None:
     engine.turn(run_command(1, [3, 1, 4], 200, namespace="me"))
     engine.finish()
     assert engine.loop.counters["draft_tried"] == 0
+
+
+def test_a_draft_that_pays_only_if_it_is_nearly_always_right_is_tried() -> None:
+    # A guess takes five milliseconds in all: it pays if it is right four times of five, not if three of four.
+    engine = engine_of(costs={1: 0.003, 2: 0.004, 64: 0.2})
+    engine.turn(run_command(1, [3, 1, 4], 60, namespace="me"))
+    engine.finish()
+    assert engine.loop.counters["draft_right"] > 20
 
 
 @pytest.mark.parametrize("streams", [2, 3, 4])

@@ -10,8 +10,9 @@ _PRIOR = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 _TRUST = 6
 # From this many tokens on the older ones fade.
 _MEMORY = 256
-# A draft model's guesses, before any was tried.
-_DRAFTED = 0.7
+# A draft model's guesses, before any was tried: with a lower one a draft that pays only if it is nearly always right
+# would never be tried, and a wrong one is given up after some guesses.
+_DRAFTED = 0.9
 # After so many tokens without a guess of the draft model half of what was learned counts: the text may be another.
 _FORGOTTEN = 512
 
