@@ -168,6 +168,14 @@ def test_of_guesses_that_bring_nearly_as_much_the_shortest_is_tried() -> None:
     assert (len(one(prompt, flat)), len(one(prompt, rising))) == (4, 15)
 
 
+def test_where_every_decode_guesses_one_of_65_does_not_so_that_its_cost_stays_known() -> None:
+    sequence, guesser = decoding(PromptLookup(PROMPT * 9)), Guesser(CHEAP, 64, inf)
+    batches = [DecodeBatch([sequence], []) for _ in range(130)]
+    for batch in batches:
+        guesser.plan(batch, 100, [batch])
+    assert [place for place, batch in enumerate(batches) if not batch.guessed] == [64, 129]
+
+
 def test_the_first_decode_after_a_prompt_guesses_nothing_and_the_next_one_does() -> None:
     table = table_of(0, 100)
     costs = StepCosts({1: 0.010, 64: 0.016}, {1: 0.001, 512: 0.100})

@@ -17,6 +17,8 @@ _WORTH = 1.1
 _NEARLY = 0.95
 # Where the decodes of a step miss its target anyway, they may take so many times as long with guesses.
 _PATIENCE = 2.0
+# After so many decodes with guesses one has none, so that its cost stays known.
+_MOST_IN_A_ROW = 64
 
 # The tokens that a sequence gets from a decode, by the number of its guesses.
 _Expected = list[float]
@@ -44,6 +46,7 @@ class Guesser:
         self._step_target = step_target
         self._drafter = drafter
         self._most_rows = min(batch_tokens, _MOST_ROWS)
+        self._in_a_row = 0  # decodes with guesses
 
     def plan(self, batch: DecodeBatch, context_tokens: int, batches: list[DecodeBatch]) -> None:
         """Let the sequences of a decode try several tokens at once, unless it is padded, or split by llama.cpp.
@@ -58,7 +61,9 @@ class Guesser:
         # A search for each of many sequences takes longer than a look at what guesses could bring at best.
         if len(lookups) == 1 and self._drafter is None and not lookups[0].follows():
             return
-        self._choose(batch, lookups, context_tokens, self._most(batch, batches))
+        if self._in_a_row < _MOST_IN_A_ROW:
+            self._choose(batch, lookups, context_tokens, self._most(batch, batches))
+        self._in_a_row = self._in_a_row + 1 if batch.guessed else 0
 
     def _choose(self, batch: DecodeBatch, lookups: list[PromptLookup], context_tokens: int, most: float) -> None:
         tries = self._tries(batch, context_tokens, min(most, self._within_budget(lookups)))
