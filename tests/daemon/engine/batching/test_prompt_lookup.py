@@ -176,6 +176,32 @@ def test_where_every_decode_guesses_one_of_65_does_not_so_that_its_cost_stays_kn
     assert [place for place, batch in enumerate(batches) if not batch.guessed] == [64, 129]
 
 
+def test_costs_that_were_measured_on_a_busy_machine_are_found_out_by_a_look_now_and_then() -> None:
+    busy, true = StepCosts({1: 1.0, 2: 3.5, 4: 5.0, 8: 7.4, 16: 13.5, 32: 26.0}), DEARER.decode.estimate
+    lookup, guesser, rows = PromptLookup(PROMPT * 9), Guesser(busy, 64, inf), list[int]()
+    goes_on(lookup, 200)
+    for _ in range(1200):
+        batch = DecodeBatch([decoding(lookup)], [])
+        guesser.plan(batch, 100, [batch])
+        if batch.guessed:
+            expected = busy.decode.estimate(batch.rows)
+            lookup.budget.settle(batch.rows, true(batch.rows) / busy.decode.estimate(1), expected)
+        else:
+            lookup.budget.earn()
+        busy.decode.observe(batch.rows, true(batch.rows))
+        rows.append(batch.rows)
+    assert max(rows[:512]) == 1
+    assert sum(rows[-200:]) / sum(map(true, rows[-200:])) > 1.3
+
+
+def test_a_look_is_left_out_where_the_next_token_is_not_nearly_sure() -> None:
+    lookup, guesser = PromptLookup([*PROMPT, 50, *PERIOD[:4]]), Guesser(DEAR, 64, inf)
+    batches = [DecodeBatch([decoding(lookup)], []) for _ in range(1200)]
+    for batch in batches:
+        guesser.plan(batch, 100, [batch])
+    assert not any(batch.guessed for batch in batches)
+
+
 def test_the_first_decode_after_a_prompt_guesses_nothing_and_the_next_one_does() -> None:
     table = table_of(0, 100)
     costs = StepCosts({1: 0.010, 64: 0.016}, {1: 0.001, 512: 0.100})

@@ -1,9 +1,11 @@
 """How many tokens each sequence of a decode tries at once: as many as the cost curves say bring the most."""
 
 from collections.abc import Callable
+from itertools import cycle
 from typing import NamedTuple
 
 from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.guesses.budget import MOST
 from car_daemon.engine.batching.guesses.drafter import Drafter
 from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.packing import DecodeBatch
@@ -19,6 +21,10 @@ _NEARLY = 0.95
 _PATIENCE = 2.0
 # After so many decodes with guesses one has none, so that its cost stays known.
 _MOST_IN_A_ROW = 64
+# After so many decodes without a guess a nearly sure one is tried though it does not pay: its cost may have fallen.
+_LOOK_AFTER = 512
+_LOOKS = (1, 3)
+_NEARLY_SURE = 0.95
 
 # The tokens that a sequence gets from a decode, by the number of its guesses.
 _Expected = list[float]
@@ -47,6 +53,8 @@ class Guesser:
         self._drafter = drafter
         self._most_rows = min(batch_tokens, _MOST_ROWS)
         self._in_a_row = 0  # decodes with guesses
+        self._without = 0  # decodes without one since the last one that had some, or that was a look
+        self._looks = cycle(_LOOKS)
 
     def plan(self, batch: DecodeBatch, context_tokens: int, batches: list[DecodeBatch]) -> None:
         """Let the sequences of a decode try several tokens at once, unless it is padded, or split by llama.cpp.
@@ -64,6 +72,7 @@ class Guesser:
         if self._in_a_row < _MOST_IN_A_ROW:
             self._choose(batch, lookups, context_tokens, self._most(batch, batches))
         self._in_a_row = self._in_a_row + 1 if batch.guessed else 0
+        self._without = 0 if batch.guessed else self._without + 1
 
     def _choose(self, batch: DecodeBatch, lookups: list[PromptLookup], context_tokens: int, most: float) -> None:
         tries = self._tries(batch, context_tokens, min(most, self._within_budget(lookups)))
@@ -75,11 +84,21 @@ class Guesser:
         if self._drafter is not None and drafted.rate > looked_up.rate:
             batch.let_guess(drafted.length if self._drafter.is_near(batch.sequences) else 0, drafts=True)
             return
-        if not looked_up.length:
-            return
-        batch.let_guess(looked_up.length)
-        for sequence, lookup in zip(batch.sequences, lookups, strict=True):
-            sequence.guess = lookup.guess(looked_up.length)
+        length = looked_up.length or self._look(batch, lookups, context_tokens, most)
+        if length:
+            batch.let_guess(length)
+            for sequence, lookup in zip(batch.sequences, lookups, strict=True):
+                sequence.guess = lookup.guess(length)
+
+    def _look(self, batch: DecodeBatch, lookups: list[PromptLookup], context_tokens: int, most: float) -> int:
+        """Return now and then the length of a guess that is nearly sure, though it does not pay; otherwise 0."""
+        if self._without < _LOOK_AFTER or len(lookups) > 1:
+            return 0
+        length, dearest = next(self._looks), (1 + MOST) * self._costs.decode.estimate(1)
+        tries = self._tries(batch, context_tokens, min(most, dearest))
+        expected = lookups[0].expected(length)
+        sure = expected[-1] >= _NEARLY_SURE * (1 + length)
+        return length if sure and any(each.length == length for each in tries) else 0
 
     def _least(self, batch: DecodeBatch) -> float:
         """Return the tokens per second that a guess has to promise."""
