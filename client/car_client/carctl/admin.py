@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 
 from car_client.client import Client
+from car_client.errors import CardError, InvalidParams
 
 
 def add_drain_arguments(parser: ArgumentParser) -> None:
@@ -27,4 +28,17 @@ def add_reload_arguments(parser: ArgumentParser) -> None:
 
 def reload(client: Client, options: Namespace) -> None:
     """Make the daemon read its configuration again."""
-    client.reload()
+    reload_config(client)
+
+
+class ConfigRefused(CardError):
+    """The daemon cannot use its configuration, and goes on with the one before."""
+
+
+def reload_config(client: Client) -> None:
+    """Have the daemon read its configuration; raises ConfigRefused, because the daemon itself names only the key."""
+    try:
+        client.reload()
+    except InvalidParams as error:
+        facts = f"the daemon cannot use `{error.param}` of its configuration and goes on with the one before"
+        raise ConfigRefused(f"{facts}: card --check-config, or the daemon's log, has the reason") from error

@@ -18,7 +18,7 @@ _LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
 # Beside models lie their projectors, adapters, importance matrices and heads that guess.
 _OTHER = re.compile(r"(?:^|[-_./])(?:mmproj|imatrix|lora|mtp|vocab)(?:[-_.]|$)", re.IGNORECASE)
 _PROJECTOR = re.compile(r"(?:^|[-_./])mmproj(?:[-_.]|$)", re.IGNORECASE)
-_FORM = re.compile(r"(?:hf:)?([^/:]+/[^/:]+)(?::([A-Za-z0-9_]+))?")
+_FORM = re.compile(r"(?:hf:)?([^/:]+/[^/:]+)(?::([A-Za-z0-9_.-]+))?")
 
 
 class Repository(NamedTuple):

@@ -8,6 +8,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from shlex import quote
 
+from car_client.carctl.admin import reload_config
 from car_client.carctl.config.card_toml import CardToml, config_path
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.hub.choice import Choice, choose, repository
@@ -95,7 +96,7 @@ def _apply(client: Client, config: CardToml) -> bool:
     """Save the changes and have the daemon read them; return whether a daemon runs."""
     config.save()
     try:
-        client.reload()
+        reload_config(client)
     except DaemonUnavailable:
         return False
     return True
@@ -108,7 +109,7 @@ def _check_file(client: Client, config: CardToml, name: str) -> None:
     details = client.call("models/show", {"model": name})
     if "why" in details:
         config.restore()
-        client.reload()
+        reload_config(client)
         facts = f"{details['model']['path']} cannot be served: {details['why']}"
         raise WrongUse(f"{facts}; {config.path} stays as it was")
 

@@ -75,6 +75,8 @@ def test_a_configuration_that_the_daemon_refuses_goes_back_to_what_it_was(
     daemon.answers["daemon/reload"] = RpcError("invalid_params", param="models.smol.path")
     done = run(daemon, tmp_path, "add", file)
     assert done.returncode == 1
+    assert b"`models.smol.path`" in done.stderr
+    assert b"card --check-config" in done.stderr
     assert config.read_text() == "# mine\n"
 
 
@@ -177,6 +179,7 @@ def chosen(source: str, paths: list[str]) -> Choice:
     [
         ("hf:o/r", FILES, "m-Q4_K_M.gguf"),
         ("hf:o/r:q8_0", FILES, "m-Q8_0.gguf"),
+        ("hf:o/r:UD-Q4_K_XL", ["a-Q4_K_XL.gguf", "a-UD-Q4_K_XL.gguf"], "a-UD-Q4_K_XL.gguf"),
         ("hf:o/r:Q6_K", FILES, "Q6_K/m-Q6_K-00001-of-00002.gguf"),
         ("hf:o/r", ["a-UD-Q4_K_XL.gguf", "a-IQ2_M.gguf"], "a-UD-Q4_K_XL.gguf"),
         ("hf:o/r", ["gpt-oss-20b-mxfp4.gguf"], "gpt-oss-20b-mxfp4.gguf"),
