@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import chain
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -146,15 +148,16 @@ class ModelMethods:
 
 
 class _Inspection(Struct, eq=False):
-    """A call that waits for files of models to be read, and the reading that answers it."""
+    """A user's call that waits for files of models to be read, and the reading that answers it."""
 
+    uid: int
     call: RpcCall
     model: str | None  # None: all of them
     read: Callable[[], Awaitable[Struct]]
 
 
 class Inspections:
-    """Handlers of `models/list` and `models/show`: model files are read in a thread, in the order of the calls.
+    """Handlers of `models/list` and `models/show`: model files are read in a thread, for each user in turn.
 
     `describe` returns a model object for a peer, `free_for` the bytes that a model may use; `look` reads its files.
     """
@@ -173,11 +176,12 @@ class Inspections:
         self._free_for = free_for
         self._abilities = abilities
         self._look = look
-        self._waiting: list[_Inspection] = []  # the first is being read
+        self._waiting: dict[int, list[_Inspection]] = {}  # by user, the next one's first
+        self._reading: _Inspection | None = None  # None once it was cancelled or refused
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Inspections {len(self._waiting)} waiting>"
+        return f"<Inspections {sum(map(len, self._waiting.values()))} waiting>"
 
     def table(self) -> dict[str, Handler]:
         """Return the handlers by method."""
@@ -192,7 +196,7 @@ class Inspections:
             await self._abilities.look(self._pool)
             return self._listed(connection.peer)
 
-        self._enqueue(call, None, read)
+        self._enqueue(_Inspection(connection.peer.uid, call, None, read))
         return None
 
     def show(self, connection: Connection, call: RpcCall, params: ShowParams) -> None:
@@ -216,41 +220,56 @@ class Inspections:
                 draft=UNSET if draft is None else draft.name,
             )
 
-        self._enqueue(call, entry.name, read)
+        self._enqueue(_Inspection(peer.uid, call, entry.name, read))
 
     def refuse_all(self, reason: str) -> None:
         """Answer all waiting calls with an error."""
-        while self._waiting:
-            self._waiting.pop().call.error(RpcError(reason))
+        for inspection in [*([] if self._reading is None else [self._reading]), *chain(*self._waiting.values())]:
+            inspection.call.error(RpcError(reason))
+        self._waiting.clear()
+        self._reading = None
 
     def _listed(self, peer: Peer) -> Models:
         return Models([self._describe(entry, peer) for entry in self._pool])
 
-    def _enqueue(self, call: RpcCall, model: str | None, read: Callable[[], Awaitable[Struct]]) -> None:
-        inspection = _Inspection(call, model, read)
-
-        def cancel(reason: str) -> None:
-            if inspection in self._waiting:
-                self._waiting.remove(inspection)
-                call.error(RpcError(reason))
-
-        call.work = Work(cancel)
-        self._waiting.append(inspection)
+    def _enqueue(self, inspection: _Inspection) -> None:
+        self._waiting.setdefault(inspection.uid, []).append(inspection)
+        inspection.call.work = Work(partial(self._cancel, inspection))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._answer_all(), name="inspections")
 
+    def _cancel(self, inspection: _Inspection, reason: str) -> None:
+        own = self._waiting.get(inspection.uid, [])
+        if inspection is self._reading:
+            self._reading = None
+        elif inspection in own:
+            own.remove(inspection)
+            if not own:
+                del self._waiting[inspection.uid]
+        else:
+            return
+        inspection.call.error(RpcError(reason))
+
+    def _next(self) -> _Inspection:
+        """Remove and return the first call of the user whose turn it is; its next one comes after other users'."""
+        uid = next(iter(self._waiting))
+        own = self._waiting.pop(uid)
+        first = own.pop(0)
+        if own:
+            self._waiting[uid] = own
+        return first
+
     async def _answer_all(self) -> None:
         while self._waiting:
-            # It stays in the list while its files are read, so that it can be cancelled and refused meanwhile.
-            inspection = self._waiting[0]
+            self._reading = inspection = self._next()
             result: Struct | None = None
             try:
                 result = await inspection.read()
             except Exception as error:  # noqa: BLE001 - a file that cannot be read must not end the other inspections
                 log.error("model.not_inspected", model=inspection.model, error=type(error).__name__)
-            if inspection not in self._waiting:
+            if self._reading is None:
                 continue
-            self._waiting.remove(inspection)
+            self._reading = None
             if result is None:
                 inspection.call.error(RpcError("internal_error"))
             else:

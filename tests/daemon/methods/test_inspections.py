@@ -46,7 +46,7 @@ class World:
             raise self.fault
         return inspect(settings)
 
-    def show(self, request_id: int, name: str = "a") -> RpcCall:
+    def show(self, request_id: int, name: str = "a", uid: int = 7) -> RpcCall:
         def end(_call: RpcCall, response: bytes) -> None:
             assert request_id not in self.answers
             message = json.loads(response)
@@ -54,7 +54,7 @@ class World:
             self.answered.set()
 
         call = RpcCall(request_id, 0, end, cast(Any, SimpleNamespace(blocked=False)))
-        self.inspections.show(cast(Connection, SimpleNamespace(peer=Peer(7, 1))), call, ShowParams(model=name))
+        self.inspections.show(cast(Connection, SimpleNamespace(peer=Peer(uid, 1))), call, ShowParams(model=name))
         return call
 
     async def until(self, *requests: int) -> None:
@@ -79,6 +79,18 @@ async def test_one_file_is_read_at_a_time_and_all_calls_are_answered(tmp_path: P
     world.show(4)
     await world.until(4)
     assert world.looked == 4
+
+
+async def test_users_take_turns_however_many_calls_one_of_them_has(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for request in range(1, 6):
+        world.show(request)
+    await asyncio.sleep(0)
+    for request, uid in ((6, 8), (7, 8), (8, 9)):
+        world.show(request, uid=uid)
+    world.let.set()
+    await world.until(*range(1, 9))
+    assert list(world.answers) == [1, 2, 6, 8, 3, 7, 4, 5]
 
 
 async def test_a_cancelled_call_is_answered_at_once_and_the_others_as_before(tmp_path: Path) -> None:
