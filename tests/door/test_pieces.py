@@ -238,11 +238,12 @@ def test_a_stream_pauses_while_it_is_fast_for_long_but_not_in_a_burst() -> None:
         return len(pauses) - before
 
     assert pauses_of(1, 1.0) == 0  # the first chunk
-    assert pauses_of(10, 0.0001) == 0  # a burst
+    assert pauses_of(4, 0.0001) == 0  # a burst
     assert pauses_of(20, 0.01) == 0
     assert pauses_of(100, 0.001) >= 50
-    assert pauses_of(1, 0.1) == 0
-    assert pauses_of(20, 0.005) == 0
+    assert pauses_of(1, 0.5) == 0
+    assert pauses_of(20, 0.007) == 0
+    assert pauses_of(100, 0.004) >= 80
 
 
 async def test_connections_that_pause_are_read_again_together_but_for_one_that_ended() -> None:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 # Shorter than a screen shows a picture; the first chunk of a stream never waits.
 PAUSE_S = 0.008
-# About 800 chunks of a token a second: a pause takes as much CPU as some wake-ups.
-FAST_BYTES_PER_S = 75_000
+# About 210 chunks of a token a second: two or more come in a pause, which takes less CPU than their wake-ups.
+FAST_BYTES_PER_S = 20_000
 # A busy machine sends chunks in bursts, so a speed is the mean of a time that is long beside them.
-WINDOW_S = 0.02
+WINDOW_S = 0.05
 
 
 class SharedPause:
