@@ -12,7 +12,7 @@ class Turn(TypedDict):
     """A turn of a conversation as plain data; `Message` is the same as an object, with tool calls and images."""
 
     role: str
-    """`system`, `user`, `assistant`, `tool` or another one that the chat template knows."""
+    """`system`, `user`, `assistant`, `tool` or another one that the chat template has."""
     content: str | list[dict[str, str]]
     """A text, or parts: `{"type": "text", "text": ...}`, and of type `image` or `audio` with `"data": base64`."""
 

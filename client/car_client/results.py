@@ -206,8 +206,8 @@ class Model(Struct, frozen=True, kw_only=True, omit_defaults=True):
     adapters: list[str]
     """Names for `lora`."""
     can: list[str]
-    """Of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking` (it knows of thoughts),
-    `fill` (a `suffix` beside the prompt), `embed`, `rerank`; of a model that is not loaded by its header, which
+    """Of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking` (it has thoughts), `fill`
+    (a `suffix` beside the prompt), `embed`, `rerank`; of a model that is not loaded by its header, which
     `models/list` reads.
     """
     device: str

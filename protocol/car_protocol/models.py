@@ -38,7 +38,7 @@ class Model(Struct, frozen=True, kw_only=True):
     can: Annotated[
         list[str],
         note(
-            "of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking` (it knows of "
+            "of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking` (it has "
             "thoughts), `fill` (a `suffix` beside the prompt), `embed`, `rerank`; of a model that is not loaded by "
             "its header, which `models/list` reads"
         ),

@@ -15,7 +15,7 @@ from car_daemon.engine.llama.sequence_bytes import sequence_bytes
 
 _MEMORY_BYTES = 256 << 20
 _SECONDS = 2.0  # far more than the plan takes on an idle machine
-# Threads that wait for each other stand still on busy cores, and tell nothing of the build.
+# Threads that wait for each other stand still on busy cores, and their speed is not that of the build.
 _THREADS = 1
 
 

@@ -59,7 +59,7 @@ WRITE = (
 )  # fmt: skip
 # The rights that a path which is not a folder may have.
 _OF_FILES = Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
-# The number of rights that each version of Landlock knows, from the first on.
+# The number of rights that each version of Landlock has, from the first on.
 _RIGHTS = (13, 14, 15, 15, 16)
 
 

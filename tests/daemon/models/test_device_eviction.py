@@ -38,6 +38,17 @@ def plug_in(world: World, *gib: float, shared: bool = False) -> None:
     world.manager.budget.budget_bytes = None
 
 
+async def begin_load_onto_gpu(world: World) -> None:
+    """Begin a load of 7 GiB onto a GPU of 8, on a host of 16; it does not end by itself."""
+    plug_in(world, 8)
+    put_on_gpu(world, large=7)
+    world.read_memory = lambda: MemoryReading(16 * GIB, 16 * GIB)
+    on_gpu = world.supervisors[world.entries["large"]]
+    on_gpu.slow = True
+    world.request("large")
+    await on_gpu.started.wait()
+
+
 async def test_the_least_recently_used_idle_model_leaves_a_gpu_that_is_too_full_for_another_one() -> None:
     async with world_of() as world:
         plug_in(world, 8)
@@ -182,14 +193,8 @@ async def test_a_load_onto_a_gpu_that_fails_lets_the_next_one_begin() -> None:
 
 async def test_a_model_on_the_host_waits_for_a_load_onto_gpus_that_may_leave_it_no_room() -> None:
     async with world_of() as world:
-        plug_in(world, 8)
-        put_on_gpu(world, large=7)
-        world.read_memory = lambda: MemoryReading(16 * GIB, 16 * GIB)
         world.bytes.update(small=8 * GIB, other=10 * GIB)
-        on_gpu = world.supervisors[world.entries["large"]]
-        on_gpu.slow = True
-        world.request("large")
-        await on_gpu.started.wait()
+        await begin_load_onto_gpu(world)
         # The host holds the small one, and 7 GiB of layers beside it; the other one only where these are on the GPU.
         await world.served("small")
         await world.manager.unload(world.entries["small"])
@@ -204,14 +209,8 @@ async def test_a_model_on_the_host_waits_for_a_load_onto_gpus_that_may_leave_it_
 
 async def test_a_model_that_waits_for_a_load_onto_gpus_is_not_loaded_once_nothing_awaits_it() -> None:
     async with world_of() as world:
-        plug_in(world, 8)
-        put_on_gpu(world, large=7)
-        world.read_memory = lambda: MemoryReading(16 * GIB, 16 * GIB)
         world.bytes["other"] = 10 * GIB
-        on_gpu = world.supervisors[world.entries["large"]]
-        on_gpu.slow = True
-        world.request("large")
-        await on_gpu.started.wait()
+        await begin_load_onto_gpu(world)
         world.request("other")
         await world.becomes("other", "loading")
         world.end("other")

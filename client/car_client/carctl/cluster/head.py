@@ -27,7 +27,7 @@ class NotTaken(CardError):
 
 
 def check_head(address: str, env: Mapping[str, str]) -> None:
-    """Have Ray ask the head at an address whether it takes the token of an environment; raises NotTaken."""
+    """Have Ray check that the head at an address takes the token of an environment; raises NotTaken."""
     try:
         done = subprocess.run(  # noqa: S603 - card's own program, with an address that was parsed
             [*_CHECK, address], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_CHECK_S, check=False

@@ -1,4 +1,4 @@
-"""Tagged parameters of a call as JSON: texts, values by the tool's schema, and what tells one from the other."""
+"""Tagged parameters of a call as JSON: texts, values by the tool's schema, and the rules that distinguish them."""
 
 import json
 import re

@@ -53,7 +53,7 @@ decode_event = msgspec.json.Decoder(Event).decode
 
 
 def body(path: str, request: Request, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the body of a request to a path, with the `options` that these servers know."""
+    """Return the body of a request to a path, with the `options` that these servers have."""
     common: dict[str, Any] = {"prompt": request.prompt, "stream": True, "ignore_eos": True}
     common |= {name: value for name, value in options.items() if name in ("model", "cache_prompt")}
     if options.get("temperature") == 0:

@@ -5,7 +5,7 @@ from typing import Any
 from car_daemon.engine.prompt.rendering.template_reads import Reads
 from car_protocol.conversation import ReasoningMode
 
-# Values by variable, of which the first that the template can tell from others counts; texts are words of the template.
+# Values by variable, of which the first that changes what the template renders counts; texts are words of the template.
 _ON: dict[str, tuple[Any, ...]] = {
     "enable_thinking": (True,),
     "thinking": (True,),

@@ -1,4 +1,4 @@
-"""System messages of models that know no system role: their text goes into the next user's turn."""
+"""System messages of models without a system role: their text goes into the next user's turn."""
 
 from msgspec.structs import replace
 
