@@ -39,7 +39,7 @@ def with_a_tensor_type(type: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (with_many_tensors(), "counts do not fit the file"),
+        (with_many_tensors(), "the file holds less than its header declares"),
         (GUIDE[:500_000], "a tensor lies outside the file"),
         (GUIDE[:20], "the file is cut short"),
         (b"GGUF" + (99).to_bytes(4, "little") + GUIDE[8:], "this GGUF version is not supported"),
@@ -98,6 +98,6 @@ def test_a_model_that_is_replaced_by_an_unsound_file_fails_with_its_next_engine_
         daemon.engine().kill()
         while (change := client.receive()["params"])["state"] != "failed":
             pass
-        assert change["reason"] == "counts do not fit the file"
+        assert change["reason"] == "the file holds less than its header declares"
         assert client.reason("infer", greedy(KNOWN[0])) == "model_unavailable"
     assert daemon.process.returncode == 0

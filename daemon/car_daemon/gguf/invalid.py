@@ -13,7 +13,7 @@ class Reason(StrEnum):
     BYTE_ORDER = "the file is written in the other byte order"
     VERSION = "this GGUF version is not supported"
     CUT_SHORT = "the file is cut short"
-    COUNTS = "counts do not fit the file"
+    COUNTS = "the file holds less than its header declares"
     TOO_LARGE = "the header is too large"
     KEY = "a key is malformed"
     KEY_TWICE = "a key is given twice"

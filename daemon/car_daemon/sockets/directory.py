@@ -26,7 +26,8 @@ class Directory:
             path.mkdir(parents=True, exist_ok=True)
             self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise BadAddress(f"cannot use the directory {path}: {os.strerror(error.errno or 0)}") from error
+            reason = os.strerror(error.errno or 0)
+            raise BadAddress(f"cannot use the directory {path}: {reason}; choose another {setting}") from error
         finally:
             os.umask(before)
         try:

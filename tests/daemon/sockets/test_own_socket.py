@@ -71,6 +71,12 @@ def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path, mode: i
     assert list(place.iterdir()) == []
 
 
+def test_a_directory_that_cannot_be_made_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadAddress, match=r"file/car: Not a directory; choose another --socket$"):
+        OwnSocket(tmp_path / "file" / "car" / "card.sock")
+
+
 def test_a_directory_like_tmp_is_fine(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     OwnSocket(tmp_path / "s").close()
