@@ -317,6 +317,26 @@ def test_members_of_a_chat_are_sent_on_or_dropped(scripted_client: Any, scripted
     assert not {"store", "metadata"} & set(sent)
 
 
+def test_of_many_tools_those_that_are_allowed_are_offered(scripted_client: Any, scripted: FakeDaemon) -> None:
+    clock = {"type": "function", "function": {"name": "clock"}}
+    request: dict[str, Any] = {"model": "guide", "messages": conversation("Hi"), "tools": [WEATHER, clock]}
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [clock]}}
+    scripted_client.chat.completions.create(**request, tool_choice=choice)
+    sent = [scripted.params("infer")]
+    flat: list[Any] = [{"type": "function", **tool["function"]} for tool in request["tools"]]
+    named = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "clock"}]}
+    scripted_client.responses.create(model="guide", input="Hi", tools=flat, tool_choice=named)
+    sent.append(scripted.params("infer"))
+    for params in sent:
+        assert ([tool["function"]["name"] for tool in params["tools"]], params["tool_choice"]) == (
+            ["clock"],
+            "required",
+        )
+    named["tools"] = [{"type": "function", "name": "watch"}]
+    with pytest.raises(openai.BadRequestError, match="no tool has the name `watch`"):
+        scripted_client.responses.create(model="guide", input="Hi", tools=flat, tool_choice=named)
+
+
 def test_raw_and_streaming_responses_are_read(scripted_client: Any, scripted: FakeDaemon) -> None:
     request: dict[str, Any] = {"model": "guide", "messages": conversation("Hi")}
     raw = scripted_client.chat.completions.with_raw_response.create(**request)

@@ -1,6 +1,6 @@
 """Objects that the bodies of several dialects share: parts of a content, tools, and card's own members."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct
 
@@ -52,11 +52,19 @@ class Named(Struct):
     name: str
 
 
-class Choice(Struct, kw_only=True):
-    """A choice of one function, of OpenAI's chat completions."""
+class Allowed(Struct, kw_only=True):
+    """The tools that may be called now, of those of a request."""
 
-    type: str | None = None
+    mode: Literal["auto", "required"] = "auto"
+    tools: list[Tool] = []
+
+
+class Choice(Struct, kw_only=True):
+    """A choice of one function, or of some, of OpenAI's chat completions."""
+
+    type: Annotated[str | None, note("function or allowed_tools")] = None
     function: Named | None = None
+    allowed_tools: Allowed | None = None
 
 
 class NamedSchema(Struct, kw_only=True, omit_defaults=True):

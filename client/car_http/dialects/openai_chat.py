@@ -176,12 +176,10 @@ def read(request: ChatRequest, caller: Caller) -> Job:
     params |= given(
         max_tokens=_length(request.max_completion_tokens),
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
-        tools=function_tools(request.tools) or None,
-        tool_choice=_tool_choice(request),
         parallel_tool_calls=request.parallel_tool_calls,
         continue_last=request.continue_final_message or None,
     )
-    params |= _reasoning(request)
+    params |= _tools(request) | _reasoning(request)
     params |= response_params(request.response_format, "response_format")
     writer = ChatWriter(
         request.model or "",
@@ -272,13 +270,25 @@ def _tool(tool: Tool, place: str) -> dict[str, Any]:
     return {"type": "function", "function": same_named(function, function.__struct_fields__)}
 
 
-def _tool_choice(request: ChatRequest) -> Any:
-    choice = request.tool_choice
-    if not request.tools or choice is None or isinstance(choice, str):
-        return choice if request.tools else None
+def _tools(request: ChatRequest) -> dict[str, Any]:
+    """Return the tools that may be called, and whether they are."""
+    choice, offered = request.tool_choice, function_tools(request.tools)
+    if not offered or choice is None or isinstance(choice, str):
+        return given(tools=offered or None, tool_choice=choice if offered else None)
     if choice.type == "function" and choice.function is not None:
-        return {"name": choice.function.name}
-    raise bad("tool_choice", "give auto, none, required or {type: function, function: {name}}")
+        return {"tools": offered, "tool_choice": {"name": choice.function.name}}
+    if choice.type == "allowed_tools" and choice.allowed_tools is not None:
+        names = {tool.function.name for tool in choice.allowed_tools.tools if tool.function}
+        return {"tools": allowed(offered, names), "tool_choice": choice.allowed_tools.mode}
+    raise bad("tool_choice", "give auto, none, required, {type: function, function: {name}} or {type: allowed_tools}")
+
+
+def allowed(offered: list[dict[str, Any]], names: set[str]) -> list[dict[str, Any]]:
+    """Return the tools of these names; raises Problem for a name that no tool has, and for no name."""
+    unknown = names - {tool["function"]["name"] for tool in offered}
+    if unknown or not names:
+        raise bad("tool_choice", f"no tool has the name `{min(unknown)}`" if unknown else "name a tool that is allowed")
+    return [tool for tool in offered if tool["function"]["name"] in names]
 
 
 def _reasoning(request: ChatRequest) -> dict[str, Any]:

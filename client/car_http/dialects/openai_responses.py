@@ -8,7 +8,7 @@ from msgspec import Struct
 from car_http.dialects.bodies import Form, Own, Part
 from car_http.dialects.common import Caller, audio_part, caller_params, given, image_data, own_params, refuse
 from car_http.dialects.job import Job
-from car_http.dialects.openai_chat import response_params, thoughts
+from car_http.dialects.openai_chat import allowed, response_params, thoughts
 from car_http.dialects.openai_parts import PRIORITIES
 from car_http.dialects.responses_tools import CUSTOM_INPUT, Choice, Tool, offered_name, read_tools
 from car_http.dialects.responses_writer import Facts, ResponsesWriter
@@ -110,11 +110,10 @@ def read(request: ResponsesRequest, caller: Caller) -> Job:
         temperature=request.temperature,
         top_p=request.top_p,
         logprobs=(request.top_logprobs or 0) if probable else None,
-        tools=tools.offered or None,
-        tool_choice=_tool_choice(request),
         parallel_tool_calls=request.parallel_tool_calls,
         priority=PRIORITIES.get(request.service_tier or ""),
     )
+    params |= _tools(request, tools.offered)
     user = request.safety_identifier or request.user
     params |= caller_params(caller, user=user, session=request.prompt_cache_key, stream=stream)
     params |= response_params(request.text.format if request.text else None, "text.format")
@@ -151,13 +150,17 @@ def _reasoning(options: ReasoningOptions | None) -> dict[str, Any]:
     return thoughts(effort) | given(template_args=arguments)
 
 
-def _tool_choice(request: ResponsesRequest) -> Any:
+def _tools(request: ResponsesRequest, offered: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the tools that may be called, and whether they are."""
     choice = request.tool_choice
-    if not request.tools or choice is None or isinstance(choice, str):
-        return choice if request.tools else None
+    if not offered or choice is None or isinstance(choice, str):
+        return given(tools=offered or None, tool_choice=choice if offered else None)
     if choice.type in ("function", "custom") and choice.name is not None:
-        return {"name": offered_name(choice.name, choice.namespace)}
-    raise bad("tool_choice", "give auto, none, required or {type: function, name}")
+        return {"tools": offered, "tool_choice": {"name": offered_name(choice.name, choice.namespace)}}
+    if choice.type == "allowed_tools":
+        names = {offered_name(each.name or "", each.namespace) for each in choice.tools or []}
+        return {"tools": allowed(offered, names), "tool_choice": choice.mode or "auto"}
+    raise bad("tool_choice", "give auto, none, required, {type: function, name} or {type: allowed_tools, mode, tools}")
 
 
 def _conversation(request: ResponsesRequest) -> list[Turn]:

@@ -6,7 +6,7 @@ The daemon has one list of functions: a tool in a namespace is offered under bot
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -51,11 +51,13 @@ class Tool(Struct, kw_only=True, omit_defaults=True):
 
 
 class Choice(Struct, kw_only=True, omit_defaults=True):
-    """A choice of one tool."""
+    """A choice of one tool, or of some."""
 
-    type: Annotated[str | None, note("function or custom")] = None
+    type: Annotated[str | None, note("function, custom or allowed_tools")] = None
     name: str | None = None
     namespace: str | None = None
+    mode: Annotated[Literal["auto", "required"] | None, note("of allowed tools")] = None
+    tools: Annotated[list["Choice"] | None, note("those that are allowed")] = None
 
 
 class Origin(Struct, frozen=True):
