@@ -11,7 +11,7 @@ from llama_cpp import llama_cpp as binding
 from car_daemon.capacity.batch_sizes import BATCH_SIZES
 from car_daemon.engine.llama.embedding_batch import EmbeddingBatch, Rows
 from car_daemon.engine.llama.library import errors, is_about, pointer, quick
-from car_daemon.engine.llama.model import LlamaModel, ModelError, OutOfReach
+from car_daemon.engine.llama.model import NO_NUMBERS, LlamaModel, ModelError, OutOfReach
 from car_daemon.engine.llama.sampling.sampler import Logits, Sampler
 from car_daemon.ipc.types import KvType
 
@@ -34,7 +34,6 @@ _NO_KV_TYPE = (
 _NO_MEMORY = (
     "the memory for {} sequences of {} tokens could not be allocated: set a smaller context_tokens, or fewer sequences"
 )
-_NO_NUMBERS = "the model computes no numbers (NaN), because its weights are damaged: fetch the file again"
 # Result of a decode without enough free cells.
 _FULL = 1
 # Without a flag llama_state_seq_*_ext covers the whole state of a sequence.
@@ -167,7 +166,7 @@ class LlamaContext:
         if self.decode([0, 0], [0, 1], [0, 0], [False, True]) != 0:
             raise ModelError("the model cannot decode")
         if np.isnan(self.logits(1)).all():
-            raise ModelError(_NO_NUMBERS)
+            raise ModelError(NO_NUMBERS)
         can = bool(_seq_rm(self._memory, 0, 1, -1)) and self.last_position(0) == 0
         binding.llama_memory_clear(self._memory, True)
         return can

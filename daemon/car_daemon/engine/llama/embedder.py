@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from car_daemon.capacity.batch_sizes import BATCH_SIZES
 from car_daemon.engine.llama.context import BatchArrays
 from car_daemon.engine.llama.library import quick
-from car_daemon.engine.llama.model import LlamaModel, ModelError
+from car_daemon.engine.llama.model import NO_NUMBERS, LlamaModel, ModelError
 from car_daemon.engine.llama.tokens import Vocabulary
 
 Floats = NDArray[np.float32]
@@ -38,7 +38,7 @@ class Embedder:
     """
 
     def __init__(self, model: LlamaModel, vocabulary: Vocabulary, *, threads: int, context_tokens: int) -> None:
-        """Raise ModelError where llama.cpp has no such context for the model."""
+        """Raise ModelError where llama.cpp has no such context for the model, or its weights make every number NaN."""
         named = model.metadata.own("pooling_type")
         known = {binding.LLAMA_POOLING_TYPE_UNSPECIFIED, binding.LLAMA_POOLING_TYPE_NONE, *_POOLINGS}
         if named is not None and named not in map(str, known):
@@ -61,6 +61,9 @@ class Embedder:
         self.pooling = _POOLINGS[binding.llama_pooling_type(self._context)]
         self.ranks = self.pooling == "rank"
         self.dimensions = int(binding.llama_model_n_embd_out(model.handle))
+        if np.isnan(self._run([[0]], 1)).all():
+            self.close()
+            raise ModelError(NO_NUMBERS)
         if self.ranks and not self._has_head(model, threads):
             self.close()
             raise ModelError("the model's metadata say that it ranks, and it lacks a classification head")

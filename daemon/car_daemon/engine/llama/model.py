@@ -19,6 +19,7 @@ from car_daemon.ipc.types import KvType
 
 _TEXT_BYTES = 1 << 20
 _UNKNOWN = re.compile("unknown model architecture: '([^']*)'")
+NO_NUMBERS = "the model computes no numbers (NaN), because its weights are damaged: fetch the file again"
 
 
 class ModelError(Exception):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gguf import GGUFReader
 
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.context import LlamaContext
@@ -40,6 +41,12 @@ def prefill(context: LlamaContext, vocabulary: Vocabulary, prompt: str) -> None:
 def last_row(vocabulary: Vocabulary, prompt: str) -> int:
     """Return the row that has the logits after a prompt."""
     return len(vocabulary.tokenize(prompt, add_special=True, parse_special=False)) - 1
+
+
+def fill_weights(path: Path, weight: bytes) -> None:
+    """Write bytes over all weights of a model file, again and again."""
+    data, start = path.read_bytes(), GGUFReader(path).data_offset
+    path.write_bytes(data[:start] + weight * ((len(data) - start) // len(weight)))
 
 
 @contextmanager

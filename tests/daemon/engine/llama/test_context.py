@@ -5,14 +5,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from gguf import GGUFReader
 
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.sampling.sampler import Sampler
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Sampling
-from tests.daemon.engine.llama.conftest import MakeContext, chains_of, run_of
+from tests.daemon.engine.llama.conftest import MakeContext, chains_of, fill_weights, run_of
 from tools.random_models.llama import generate
 
 PROMPT = [5, 6, 7]
@@ -162,8 +161,7 @@ def test_the_guide_model_can_drop_a_tail_and_probing_leaves_nothing(make_context
 def test_a_model_whose_weights_are_no_numbers_is_refused(tmp_path: Path, weight: bytes) -> None:
     path = tmp_path / "m.gguf"
     generate(path, "tiny", "f16")
-    data, start = path.read_bytes(), GGUFReader(path).data_offset
-    path.write_bytes(data[:start] + weight * ((len(data) - start) // 2))
+    fill_weights(path, weight)
     with (
         closing(LlamaModel(str(path), gpu_layers=0, progress=lambda _done: None)) as model,
         closing(LlamaContext(model, sequences=1, context_tokens=256, threads=1)) as context,

@@ -17,7 +17,7 @@ from car_daemon.engine.llama.embedder import PACKED_TEXTS, Embedder, pack
 from car_daemon.engine.llama.model import LlamaModel, ModelError
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.engine.prompt.rerank_prompt import RerankPrompt
-from tests.daemon.engine.llama.conftest import MakeContext, loaded
+from tests.daemon.engine.llama.conftest import MakeContext, fill_weights, loaded
 from tools.random_model import generate
 from tools.random_models import embedding
 from tools.random_models.embedding import CONTEXT, WIDTH, generate_embedding
@@ -270,3 +270,12 @@ def test_packing_starts_a_batch_only_where_no_later_input_has_room_in_the_last(l
 def test_packing_by_length_makes_fewer_batches_than_packing_in_order() -> None:
     assert len(pack([60, 4] * 8 + [4] * 8, PACKED_TEXTS, 64)) == 9
     assert len(pack([40, 40, 20, 20], PACKED_TEXTS, 64)) == 2
+
+
+@pytest.mark.parametrize("pooling", ["mean", "rank"])
+def test_a_model_whose_weights_are_no_numbers_gives_no_vectors_or_scores(tmp_path: Path, pooling: str) -> None:
+    path = tmp_path / "m.gguf"
+    generate_embedding(path, pooling)
+    fill_weights(path, b"\xff\xff")
+    with loaded(path) as model, pytest.raises(ModelError, match="its weights are damaged: fetch the file again"):
+        Embedder(model, Vocabulary(model), threads=1, context_tokens=256)
