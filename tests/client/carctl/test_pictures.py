@@ -36,7 +36,7 @@ SHOWN = {
     "carctl-status.svg": (*WORKING, "indexer"),
     "carctl-top.svg": (*WORKING, "indexer"),
     "carctl-up.svg": ("card is up: guide", "carctl infer", "card is down"),
-    "make-demo.svg": (*WORKING, "two apps at once", "first token", "alone", "beside 4 streams"),
+    "make-demo.svg": ("4 decode", "batch", "first token", "editor alone", "editor beside 4 streams"),
 }
 
 
