@@ -93,6 +93,8 @@ def main() -> None:
     parser.add_argument("--think", type=float, default=0.0)
     parser.add_argument("--runs", type=int, default=5)
     arguments = parser.parse_args()
+    if arguments.runs < 1:
+        parser.error(f"--runs: {arguments.runs} runs have no median: give 1 or more")
     cases = CASES if arguments.users is None else (Case(arguments.users, arguments.sequences, arguments.think),)
     report = Report("conversations")
     model = str(model_file("smollm2"))
