@@ -161,7 +161,7 @@ def test_a_daemon_whose_engine_dies_at_every_load_exits_69(start: Callable[..., 
     with daemon.connect() as client:
         assert client.reason("infer", greedy(KNOWN[0])) == "model_unavailable"
     assert daemon.process.wait(30) == 69
-    assert "two loads died in the same way; the last one" in daemon.log.read_text().splitlines()[-1]
+    assert "llama.cpp does not start (" in daemon.log.read_text().splitlines()[-1]
 
 
 def test_capacity_falls_to_one_while_no_engine_is_up_and_comes_back(folder: Path) -> None:
