@@ -1,10 +1,10 @@
 """A draft model on and off: one whose guesses come true, and one whose guesses seldom do.
 
-`python -m benchmarks.drafts [--times 4] [--turns 5] [--streams 1]` prints tokens a second, in turn in one run. No small
-model of SmolLM2's vocabulary is at hand, so a large one is made of it: with further layers that add nothing to what
-passes through them, it takes several times as long and writes the same. SmolLM2 guesses for it as a perfect small model
-would, and its first layers alone as one that is nearly always wrong. So the first figure is the most that a draft can
-bring at this ratio of costs.
+`python -m benchmarks.drafts [--times 4] [--turns 8] [--tokens 24] [--streams 1]` prints tokens a second, in turn in one
+run. No small model of SmolLM2's vocabulary is at hand, so a large one is made of it: with further layers that add
+nothing to what passes through them, it takes several times as long and writes the same. SmolLM2 guesses for it as a
+perfect small model would, and its first layers alone as one that is nearly always wrong. So the first figure is the
+most that a draft can bring at this ratio of costs.
 """
 
 import argparse
@@ -82,7 +82,8 @@ def main() -> None:
     """Measure in turn and print."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--times", type=int, default=4, help="layers of the large model, by SmolLM2's")
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=24, help="of an answer; short ones are nearer in time")
     parser.add_argument("--streams", type=int, default=1)
     given = parser.parse_args()
     report = Report("drafts")
@@ -98,18 +99,19 @@ def main() -> None:
     size = f"sequences = {given.streams}\ncontext_tokens = {CONTEXT_TOKENS}\npinned = true\n"
     config = "".join(f"{entry}{size}" for entry in entries[:3]) + "".join(map(str, entries[3:]))
     with serving(Path("alone"), config=config) as socket:
-        uvloop.run(_measured(str(socket), given.streams, given.turns, report))
+        uvloop.run(_measured(str(socket), given, report))
     report.close()
 
 
-async def _measured(address: str, streams: int, turns: int, report: Report) -> None:
+async def _measured(address: str, given: argparse.Namespace, report: Report) -> None:
     """Let the models take turns with each text, every other turn backwards; the first turn only warms up."""
     rates: dict[str, list[float]] = {"alone": [], "right": [], "wrong": []}
+    streams = given.streams
     async with AsyncClient(address) as client:
-        for turn in range(turns + 1):
+        for turn in range(given.turns + 1):
             for text in TEXTS:
                 for model in rates if turn % 2 else reversed(rates):
-                    found = await rate(client, model, text, streams)
+                    found = await rate(client, model, text, streams, given.tokens)
                     rates[model] += [found] if turn else []
         engines = {model.name: model.engines[0] for model in (await client.status()).models if model.engines}
     report.say(f"{streams} streams, no draft: tokens/s", statistics.median(rates["alone"]))

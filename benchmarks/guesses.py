@@ -204,11 +204,11 @@ async def _text(client: AsyncClient, name: str, text: str, streams: int, turns: 
     return Measured(name, len(answer), statistics.median(off), statistics.median(on), ratio, _simulated(prompt, answer))
 
 
-async def rate(client: AsyncClient, model: str, text: str, streams: int) -> float:
+async def rate(client: AsyncClient, model: str, text: str, streams: int, tokens: int = TOKENS) -> float:
     """Return the tokens a second of equal requests at once, after their first ones."""
-    answers = await asyncio.gather(*(client.call("infer", _request(model, text)) for _ in range(streams)))
-    tokens = sum(answer["usage"]["completion_tokens"] - 1 for answer in answers)
-    return float(1000 * tokens / max(answer["timings"]["decode_ms"] for answer in answers))
+    answers = await asyncio.gather(*(client.call("infer", _request(model, text, tokens)) for _ in range(streams)))
+    written = sum(answer["usage"]["completion_tokens"] - 1 for answer in answers)
+    return float(1000 * written / max(answer["timings"]["decode_ms"] for answer in answers))
 
 
 async def _answer(client: AsyncClient, text: str) -> tuple[list[int], list[int]]:
@@ -243,11 +243,11 @@ def _simulated(prompt: list[int], answer: list[int]) -> float:
     return (len(answer) - 1) / seconds
 
 
-def _request(model: str, text: str) -> dict[str, Any]:
+def _request(model: str, text: str, tokens: int = TOKENS) -> dict[str, Any]:
     return {
         "model": model,
         "messages": [{"role": "user", "content": text}],
-        "max_tokens": TOKENS,
+        "max_tokens": tokens,
         "temperature": 0,
         # From its own cells a prompt has another answer: a token by itself rounds in another way than in a chunk.
         "cache_prompt": False,
