@@ -1,6 +1,8 @@
 """llama.cpp's source is packed without what its build never reads, and built for one architecture."""
 
 import io
+import subprocess
+import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -99,6 +101,22 @@ def test_without_one_architecture_it_has_to_be_named(listing: str) -> None:
 def test_a_build_needs_no_network_and_only_one_for_cuda_has_its_options() -> None:
     assert "-DLLAMA_USE_PREBUILT_UI=OFF" in options("cuda")
     assert not any("CUDA" in option for option in options("cpu"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the option is one of Linux' linker")
+def test_programs_of_a_cuda_build_are_linked_where_the_linker_finds_neither_cublas_nor_a_driver(tmp_path: Path) -> None:
+    def link(*arguments: str) -> int:
+        return subprocess.run(["c++", *arguments], cwd=tmp_path, check=False, capture_output=True).returncode
+
+    (tmp_path / "cublas.cpp").write_text("int product() { return 1; }")
+    (tmp_path / "ggml.cpp").write_text("int product(); int decode() { return product(); }")
+    (tmp_path / "server.cpp").write_text("int decode(); int main() { return decode(); }")
+    shared = ("-shared", "-fPIC", "-o")
+    assert link(*shared, "libcublas.so", "cublas.cpp", "-Wl,-soname,libcublas.so.13") == 0
+    assert link(*shared, "libggml.so", "ggml.cpp", "libcublas.so") == 0
+    flags = [each.partition("=")[2] for each in options("cuda") if each.startswith("-DCMAKE_EXE_LINKER_FLAGS=")]
+    assert link("-o", "server", "server.cpp", "libggml.so", *flags) == 0
+    assert link("-o", "server", "server.cpp", "libggml.so") != 0
 
 
 def test_a_build_with_nvcc_is_for_one_architecture() -> None:

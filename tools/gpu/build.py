@@ -18,7 +18,8 @@ _COMMON = (
 )
 BACKENDS: Mapping[str, tuple[str, ...]] = {
     "cpu": (),
-    "cuda": ("-DGGML_CUDA=ON",),
+    # The linker leaves cuBLAS and the driver to the loader: their folders are often none of its own.
+    "cuda": ("-DGGML_CUDA=ON", "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--allow-shlib-undefined"),
     "hip": ("-DGGML_HIP=ON",),
     "metal": ("-DGGML_METAL=ON", "-DGGML_METAL_EMBED_LIBRARY=ON"),
     "vulkan": ("-DGGML_VULKAN=ON",),

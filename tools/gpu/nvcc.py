@@ -20,11 +20,6 @@ _REMEDIES: Mapping[str, str] = {
 }
 _UNKNOWN = "mend the CUDA toolkit, or the C++ compiler that NVCC_CCBIN names"
 
-# A line of its dry run has the folders of its libraries, and of those that stand for a driver's.
-_LIBRARIES = re.compile(r"^#\$ LIBRARIES=(.*)", re.MULTILINE)
-_FOLDER = re.compile(r'"-L([^"]+)"')
-_STUBS = "stubs"
-
 Errors = Callable[[Sequence[str]], str]
 
 
