@@ -153,7 +153,7 @@ def _judge(report: Report, what: str, ratios: list[float], wanted: float) -> Non
 
 
 def measured(model: str, streams: int, turns: int) -> list[list[Measured]]:
-    """Return the figures of the repeating texts, of the free ones, and of those that are answered loosely."""
+    """Return the figures of each text of three kinds: repeating, free, and answered loosely."""
     config = "".join(
         f'[models.{name}]\npath = "{model}"\nspeculative = {str(name == "on").lower()}\n'
         f"sequences = {streams}\ncontext_tokens = {CONTEXT_TOKENS}\npinned = true\n"

@@ -140,7 +140,7 @@ class Admission:
             return []
         if self._gate.engine_of(request.model, request.spec.device) is not None:
             if request.key not in self._backlog.counted:
-                self._backlog.uncounted.requests[request.key] = request
+                self._backlog.uncounted.add(request)
             return self.prepare(request)
         actions = self._make_room(request, now)
         return actions + self.prepare(request)

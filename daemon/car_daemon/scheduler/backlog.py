@@ -1,5 +1,6 @@
 """The bounded queue: its places, shared by the users, and the requests held back while it is full."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -34,13 +35,32 @@ class Uncounted:
     """The requests that are prepared before they are counted, of as many bytes as the queue, or one of each user."""
 
     def __init__(self) -> None:
-        self.requests: dict[int, Request] = {}  # by key
+        self._requests: dict[int, Request] = {}  # by key
+        self._users: Counter[int] = Counter()  # their requests, by user
+        self._bytes = 0
 
     def fits(self, request: Request, max_bytes: int) -> bool:
         """Return True if a request may be among them."""
-        others, spec = [each.spec for each in self.requests.values()], request.spec
-        alone = all(each.client[0] != spec.client[0] for each in others)
-        return alone or sum(each.size for each in others) + spec.size <= max_bytes
+        alone = not self._users[request.spec.client[0]]
+        return alone or self._bytes + request.spec.size <= max_bytes
+
+    def add(self, request: Request) -> None:
+        """Put a request among them, unless it is there."""
+        if request.key not in self._requests:
+            self._requests[request.key] = request
+            self._count(request, 1)
+
+    def remove(self, request: Request) -> None:
+        """Take a request out, if it is there."""
+        if self._requests.pop(request.key, None) is not None:
+            self._count(request, -1)
+
+    def _count(self, request: Request, sign: Literal[1, -1]) -> None:
+        uid = request.spec.client[0]
+        self._bytes += sign * request.spec.size
+        self._users[uid] += sign
+        if not self._users[uid]:
+            del self._users[uid]
 
 
 class Backlog:
@@ -85,7 +105,7 @@ class Backlog:
     def enter(self, request: Request) -> None:
         """Count a request."""
         self.counted[request.key] = self._unplaced[request.key] = request
-        self.uncounted.requests.pop(request.key, None)
+        self.uncounted.remove(request)
         self._bytes += request.spec.size
         if self.held_back or len(self._unplaced) > _FEW:
             self._place()
@@ -102,7 +122,7 @@ class Backlog:
         elif request.key in self.held_back:
             self._take_back(request, served=False)
         else:
-            self.uncounted.requests.pop(request.key, None)
+            self.uncounted.remove(request)
 
     def hold_back(self, request: Request) -> None:
         """Keep a request outside the queue until there is room; it gives up its place if it has one."""

@@ -1,4 +1,4 @@
-"""How much time the guesses of a request may lose: a part of its decodes, and the time that its guesses won."""
+"""The budget of a request: the time that its guesses may lose, which grows with each decode and with what they win."""
 
 # All in decodes without guesses. What guesses may lose before any of them won: a try of four rows where rows are dear.
 _START = 2.5

@@ -1,4 +1,4 @@
-"""How many tokens each sequence of a decode tries at once: as many as the cost curves say bring the most."""
+"""The guesser chooses how many tokens the sequences of a decode try: the number with the most tokens a second."""
 
 from collections.abc import Callable
 from itertools import cycle

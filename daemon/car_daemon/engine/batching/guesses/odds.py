@@ -1,4 +1,4 @@
-"""How probable it is that a guessed token is right."""
+"""The probability that a guessed token is right, learned from earlier tokens."""
 
 from bisect import bisect_left
 
