@@ -39,6 +39,8 @@ class Door:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        # URLs of servers are configured with and without a slash at their end.
+        scope["path"] = "/" + scope["path"].strip("/")
         head = _head(scope)
         exchange = Exchange(head, receive, send, self._bodies, scope["state"].get("pieces"))
         metrics = self._context.metrics

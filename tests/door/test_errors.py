@@ -153,12 +153,6 @@ async def test_a_number_of_answers_out_of_range_takes_no_memory(
     assert (answer.status, answer.json["error"]["param"]) == (400, "n")
 
 
-@pytest.mark.parametrize("path", ["/api/embed", "/api/embeddings"])
-async def test_no_text_to_embed_is_refused(offline: OfflineDoor, path: str) -> None:
-    answer = await offline.post(path, {"model": "guide", "input": []})
-    assert (answer.status, answer.json["error"]) == (400, "input: give a text or a list of texts")
-
-
 @pytest.mark.parametrize(
     ("path", "expected"),
     [

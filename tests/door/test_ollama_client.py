@@ -126,7 +126,7 @@ async def test_a_second_turn_carries_calls_and_results(offline: OfflineDoor, fak
         ("/api/chat", {"messages": []}, "model"),
         ("/api/generate", {"model": "guide", "prompt": "x", "context": [1]}, "context"),
         ("/api/generate", {"model": "guide", "prompt": "x", "format": "xml"}, "format"),
-        ("/api/embed", {"model": "guide"}, "input"),
+        ("/api/embed", {"model": "guide", "input": [1]}, "input"),
         ("/api/show", {}, "model"),
         ("/api/chat", {"model": "guide", "messages": [{"role": 1}]}, "role"),
     ],

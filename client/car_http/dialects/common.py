@@ -67,7 +67,7 @@ def _fault(message: str, kind: type) -> Problem:
 def refuse(request: Struct, reasons: Mapping[str, str]) -> None:
     """Raise Problem for a member that would change the answer and cannot be served."""
     for name, why in reasons.items():
-        if getattr(request, name) not in (None, UNSET, [], False):
+        if getattr(request, name) not in (None, UNSET, [], "", False):
             raise bad(name, why)
 
 
@@ -79,6 +79,17 @@ def given(**members: Any) -> dict[str, Any]:
 def same_named(request: Struct, names: tuple[str, ...]) -> dict[str, Any]:
     """Return the members that card names alike, where they have a value."""
     return given(**{name: getattr(request, name) for name in names})
+
+
+def top_k_params(top_k: int | None) -> dict[str, Any]:
+    """Return how many of the likeliest tokens count; servers differ in whether 0 or -1 means all of them."""
+    return given(top_k=None if top_k is None else max(top_k, 0))
+
+
+def refuse_call(choice: Any) -> None:
+    """Raise Problem for a choice that requires a call, in a request without tools."""
+    if choice not in (None, "auto", "none"):
+        raise bad("tool_choice", "there are no `tools` to choose from: send them, or leave the choice out")
 
 
 def caller_params(caller: Caller, *, user: str | None, session: str | None, stream: bool) -> dict[str, Any]:

@@ -17,7 +17,9 @@ from car_http.dialects.common import (
     image_data,
     own_params,
     refuse,
+    refuse_call,
     same_named,
+    top_k_params,
 )
 from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE, Job
@@ -54,7 +56,6 @@ _REFUSED = {
 _SAME = (
     "temperature",
     "top_p",
-    "top_k",
     "min_p",
     "typical_p",
     "top_n_sigma",
@@ -194,7 +195,8 @@ def read(request: ChatRequest, caller: Caller) -> Job:
 def sampled_params(request: Sampled, caller: Caller) -> dict[str, Any]:
     """Return the params of the members that chat and completions share; raises Problem."""
     stop = [request.stop] if isinstance(request.stop, str) else request.stop
-    params = same_named(request, _SAME) | given(
+    params = same_named(request, _SAME) | top_k_params(request.top_k)
+    params |= given(
         model=request.model or None,
         json_schema=request.json_schema,
         max_tokens=_length(request.max_tokens if request.max_tokens is not None else request.n_predict),
@@ -273,8 +275,11 @@ def _tool(tool: Tool, place: str) -> dict[str, Any]:
 def _tools(request: ChatRequest) -> dict[str, Any]:
     """Return the tools that may be called, and whether they are."""
     choice, offered = request.tool_choice, function_tools(request.tools)
-    if not offered or choice is None or isinstance(choice, str):
-        return given(tools=offered or None, tool_choice=choice if offered else None)
+    if not offered:
+        refuse_call(choice)
+        return {}
+    if choice is None or isinstance(choice, str):
+        return given(tools=offered, tool_choice=choice)
     if choice.type == "function" and choice.function is not None:
         return {"tools": offered, "tool_choice": {"name": choice.function.name}}
     if choice.type == "allowed_tools" and choice.allowed_tools is not None:

@@ -6,7 +6,16 @@ import msgspec
 from msgspec import Struct
 
 from car_http.dialects.bodies import Form, Own, Part
-from car_http.dialects.common import Caller, audio_part, caller_params, given, image_data, own_params, refuse
+from car_http.dialects.common import (
+    Caller,
+    audio_part,
+    caller_params,
+    given,
+    image_data,
+    own_params,
+    refuse,
+    refuse_call,
+)
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import allowed, response_params, thoughts
 from car_http.dialects.openai_parts import PRIORITIES
@@ -36,6 +45,7 @@ _ROLES = {"developer": "system"}
 _ASSISTANT = "assistant"
 _TEXTS = ("input_text", "output_text", "text", "refusal")
 Turn = dict[str, Any]
+_NO_THOUGHTS: Turn = {"role": _ASSISTANT, "content": None}
 
 
 class TextOptions(Struct, kw_only=True):
@@ -153,8 +163,11 @@ def _reasoning(options: ReasoningOptions | None) -> dict[str, Any]:
 def _tools(request: ResponsesRequest, offered: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the tools that may be called, and whether they are."""
     choice = request.tool_choice
-    if not offered or choice is None or isinstance(choice, str):
-        return given(tools=offered or None, tool_choice=choice if offered else None)
+    if not offered:
+        refuse_call(choice)
+        return {}
+    if choice is None or isinstance(choice, str):
+        return given(tools=offered, tool_choice=choice)
     if choice.type in ("function", "custom") and choice.name is not None:
         return {"tools": offered, "tool_choice": {"name": offered_name(choice.name, choice.namespace)}}
     if choice.type == "allowed_tools":
@@ -172,7 +185,13 @@ def _conversation(request: ResponsesRequest) -> list[Turn]:
         return [*turns, {"role": "user", "content": request.input}]
     for place, item in enumerate(request.input):
         _add(turns, _turn(item, f"input[{place}]"))
-    return turns
+    return [_whole(turn) for turn in turns if turn != _NO_THOUGHTS]
+
+
+def _whole(turn: Turn) -> Turn:
+    """Return a turn; thoughts that ended without text or call have an empty text."""
+    thoughts_alone = turn["content"] is None and "tool_calls" not in turn
+    return turn | {"content": ""} if thoughts_alone else turn
 
 
 def _add(turns: list[Turn], turn: Turn) -> None:
@@ -231,7 +250,7 @@ def _output(item: Item, place: str) -> Turn:
 def _thoughts(item: Item, place: str) -> Turn:
     """Return thoughts of an earlier answer; thoughts that another server encrypted are left out."""
     text = item.content if isinstance(item.content, str) else _joined(item.content or item.summary or [])
-    return {"role": _ASSISTANT, "content": None, "reasoning": text or None}
+    return _NO_THOUGHTS | ({"reasoning": text} if text else {})
 
 
 def _joined(parts: list[Part]) -> str:

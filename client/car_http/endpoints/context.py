@@ -16,8 +16,8 @@ from car_http.dialects.job import Job
 from car_http.exchange import JSON, Exchange
 from car_http.metrics import Metrics
 from car_http.newest import Newest
-from car_http.problems import Problem
-from car_protocol.embed import Embeddings
+from car_http.problems import Problem, bad
+from car_protocol.embed import MAX_TEXTS, Embeddings
 
 
 class DoorContext(Struct, frozen=True):
@@ -42,6 +42,7 @@ class DoorContext(Struct, frozen=True):
 R = TypeVar("R", bound=Struct)
 T = TypeVar("T", bound=Struct | None)
 Handler = Callable[[DoorContext, Exchange, T], Awaitable[None]]
+_MOST_TEXTS = 2048  # OpenAI's; clients send up to so many, the daemon takes `MAX_TEXTS` a call
 NO_MEMBERS: Mapping[str, str] = {}
 
 
@@ -90,7 +91,18 @@ async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
 
 
 async def embedded(door: DoorContext, exchange: Exchange, params: Mapping[str, Any]) -> Embeddings:
-    """Return a vector for each text of `input`; raises CardError."""
+    """Return a vector for each text of `input`, a call of the daemon after the other; raises Problem and CardError."""
+    texts = params["input"]
+    if len(texts) > _MOST_TEXTS:
+        raise bad("input", f"{len(texts)} texts, at most {_MOST_TEXTS} a request: send them in several requests")
+    parts = [texts[start : start + MAX_TEXTS] for start in range(0, len(texts), MAX_TEXTS)] or [texts]
+    found = [await _embedded_part(door, exchange, {**params, "input": part}) for part in parts]
+    vectors = [vector for part in found for vector in part.embeddings]
+    tokens = sum(part.usage.prompt_tokens for part in found)
+    return replace(found[0], embeddings=vectors, usage=replace(found[0].usage, prompt_tokens=tokens))
+
+
+async def _embedded_part(door: DoorContext, exchange: Exchange, params: Mapping[str, Any]) -> Embeddings:
     found = await exchange.while_connected(door.pool.result_as(Embeddings, "embed", params))
     if len(found.embeddings) != len(params["input"]):
         raise ProtocolError(f"the daemon sent {len(found.embeddings)} vectors for {len(params['input'])} texts")

@@ -40,16 +40,27 @@ def answering(read: Callable[[R, Caller], Job | str]) -> Handler[R]:
 
 async def embed(door: DoorContext, exchange: Exchange, request: requests.EmbedRequest) -> None:
     """Answer `POST /api/embed`."""
-    found = await embedded(door, exchange, requests.read_embed(request))
-    vectors = [shortened(vector, request.dimensions) for vector in found.embeddings]
+    vectors, tokens = await _embedded(door, exchange, request)
     shape = {"model": request.model, "embeddings": vectors, "total_duration": 0, "load_duration": 0}
-    await exchange.respond(msgspec.json.encode(shape | {"prompt_eval_count": found.usage.prompt_tokens}))
+    await exchange.respond(msgspec.json.encode(shape | {"prompt_eval_count": tokens}))
 
 
 async def embeddings(door: DoorContext, exchange: Exchange, request: requests.EmbedRequest) -> None:
     """Answer the older `POST /api/embeddings`."""
-    found = await embedded(door, exchange, requests.read_embed(request))
-    await exchange.respond(msgspec.json.encode({"embedding": found.embeddings[0]}))
+    vectors, _ = await _embedded(door, exchange, request)
+    await exchange.respond(msgspec.json.encode({"embedding": vectors[0] if vectors else []}))
+
+
+async def _embedded(
+    door: DoorContext, exchange: Exchange, request: requests.EmbedRequest
+) -> tuple[list[list[float]], int]:
+    """Return a vector for each text, and the tokens of all; a request without a text only loads its model."""
+    params = requests.read_embed(request)
+    if not params["input"]:
+        await door.model(params["model"])
+        return [], 0
+    found = await embedded(door, exchange, params)
+    return [shortened(vector, request.dimensions) for vector in found.embeddings], found.usage.prompt_tokens
 
 
 async def version(door: DoorContext, exchange: Exchange, nothing: None) -> None:

@@ -7,7 +7,16 @@ from msgspec import UNSET, Struct
 
 from car_http.dialects.anthropic.writer import MessagesWriter
 from car_http.dialects.bodies import Form, Own
-from car_http.dialects.common import Caller, caller_params, given, own_params, refuse, same_named
+from car_http.dialects.common import (
+    Caller,
+    caller_params,
+    given,
+    own_params,
+    refuse,
+    refuse_call,
+    same_named,
+    top_k_params,
+)
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params
 from car_http.problems import bad
@@ -39,7 +48,7 @@ class Block(Struct, kw_only=True):
 
     type: Annotated[str, note("text, image, document, thinking, redacted_thinking, tool_use, tool_result")]
     text: str | None = None
-    source: Source | None = None
+    source: Source | str | None = None
     thinking: str | None = None
     id: str | None = None
     name: str | None = None
@@ -123,7 +132,7 @@ def read(request: MessagesRequest, caller: Caller) -> Job:
     refuse(request, _REFUSED)
     stream = bool(request.stream)
     session = request.metadata.user_id if request.metadata else None
-    params = prompt_params(request) | same_named(request, ("temperature", "top_p", "top_k"))
+    params = prompt_params(request) | same_named(request, ("temperature", "top_p")) | top_k_params(request.top_k)
     params |= given(max_tokens=request.max_tokens, stop=request.stop_sequences or None, tool_choice=_choice(request))
     if request.tools and request.tool_choice and request.tool_choice.disable_parallel_tool_use:
         params["parallel_tool_calls"] = False
@@ -158,8 +167,11 @@ def _any_model(request: Counted) -> bool:
 
 
 def _system(system: str | list[Block] | None) -> str:
-    blocks = [system] if isinstance(system, str) else [block.text for block in system or []]
-    return "\n\n".join(text for text in blocks if text and not text.startswith(_BILLING))
+    blocks = [Block(type="text", text=system)] if isinstance(system, str) else system or []
+    for place, block in enumerate(blocks):
+        if block.type != "text":
+            raise bad(f"system[{place}]", f"blocks of the type `{block.type}` are not offered here: send text")
+    return "\n\n".join(block.text for block in blocks if block.text and not block.text.startswith(_BILLING))
 
 
 def _thinking(thinking: Thinking | None) -> dict[str, Any]:
@@ -186,7 +198,10 @@ def _tool(tool: Offered, place: str) -> dict[str, Any]:
 
 def _choice(request: Counted) -> Any:
     choice = request.tool_choice
-    if choice is None or not request.tools:
+    if choice is None:
+        return None
+    if not request.tools:
+        refuse_call(_CHOICES.get(choice.type, choice.type))
         return None
     if choice.type == "tool" and choice.name is not None:
         return {"name": choice.name}
@@ -239,7 +254,7 @@ def _result(block: Block, place: str) -> Turn:
 def _part(block: Block, place: str) -> dict[str, Any]:
     if block.type == "text" and block.text is not None:
         return {"type": "text", "text": block.text}
-    if block.source is not None and block.source.data is not None:
+    if isinstance(block.source, Source) and block.source.data is not None:
         if block.type == "image" and block.source.type == "base64":
             return {"type": "image", "data": block.source.data}
         if block.type == "document" and block.source.type == "text":

@@ -1,16 +1,17 @@
 """Ollama's `POST /api/chat`, `/api/generate` and `/api/embed`: requests."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct
 
 from car_http.dialects.bodies import Own, Tool
-from car_http.dialects.common import Caller, caller_params, given, own_params, refuse
+from car_http.dialects.common import Caller, caller_params, given, own_params, refuse, same_named, top_k_params
 from car_http.dialects.job import Job
 from car_http.dialects.ollama.writer import OllamaWriter
 from car_http.dialects.openai_chat import function_tools
 from car_http.problems import bad
+from car_protocol.notes import note
 from car_protocol.sampling import Fraction, Penalty, Temperature
 
 MEMBERS = {"json_schema": "format", "max_tokens": "options.num_predict", "suffix": "suffix"}
@@ -20,31 +21,30 @@ _REFUSED = {
 }
 _SAME = (
     "temperature",
-    "top_k",
     "top_p",
     "min_p",
     "typical_p",
-    "repeat_last_n",
     "repeat_penalty",
     "presence_penalty",
     "frequency_penalty",
 )
 _MOST_SEED = 2**32 - 2
 _TAG = ":latest"
+Whole = Annotated[int | float, note("a whole number; a fraction is dropped")]
 
 
 class Options(Struct, kw_only=True):
     """The options that change an answer; those about memory and threads are the daemon's own."""
 
-    num_predict: int | None = None
-    seed: int | None = None
+    num_predict: Whole | None = None
+    seed: Whole | None = None
     stop: str | list[str] | None = None
     temperature: Temperature | None = None
-    top_k: int | None = None
+    top_k: Whole | None = None
     top_p: Fraction | None = None
     min_p: Fraction | None = None
     typical_p: Fraction | None = None
-    repeat_last_n: int | None = None
+    repeat_last_n: Whole | None = None
     repeat_penalty: float | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
@@ -139,10 +139,8 @@ def read_generate(request: GenerateRequest, caller: Caller) -> Job | str:
 
 
 def read_embed(request: EmbedRequest) -> dict[str, Any]:
-    """Return the params of `embed`; raises Problem."""
-    texts = request.prompt if request.input is None else request.input
-    if texts is None or texts == []:
-        raise bad("input", "give a text or a list of texts")
+    """Return the params of `embed`, without a text those of a request that only loads its model; raises Problem."""
+    texts = (request.prompt if request.input is None else request.input) or []
     if request.dimensions is not None and request.dimensions < 1:
         raise bad("dimensions", "give a number of at least 1")
     listed = [texts] if isinstance(texts, str) else texts
@@ -203,13 +201,27 @@ def _arguments(arguments: dict[str, Any] | str) -> str:
 
 def _sampling(options: Options) -> dict[str, Any]:
     stop = [options.stop] if isinstance(options.stop, str) else options.stop
-    seed, most = options.seed, options.num_predict
-    return given(
-        **{name: getattr(options, name) for name in _SAME},
-        max_tokens=None if most is None or most < 0 else most,
-        seed=None if seed is None or seed < 0 else seed % (_MOST_SEED + 1),
-        stop=[each for each in stop or [] if each] or None,
+    seed = _whole(options.seed)
+    return (
+        same_named(options, _SAME)
+        | top_k_params(_whole(options.top_k))
+        | given(
+            max_tokens=_longest(_whole(options.num_predict)),
+            repeat_last_n=_whole(options.repeat_last_n),
+            seed=None if seed is None or seed < 0 else seed % (_MOST_SEED + 1),
+            stop=[each for each in stop or [] if each] or None,
+        )
     )
+
+
+def _whole(figure: float | None) -> int | None:
+    """Return a figure without its fraction: programs without whole numbers send 40.0."""
+    return None if figure is None else int(figure)
+
+
+def _longest(most: int | None) -> int | None:
+    """Return the longest answer; 0 and less mean what fits, as without a figure."""
+    return most if most and most > 0 else None
 
 
 def _format(form: str | dict[str, Any] | None) -> dict[str, Any]:

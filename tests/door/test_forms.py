@@ -1,0 +1,159 @@
+"""Forms of requests that the vendors' servers take, and clients send; and those that no server answers as meant."""
+
+from typing import Any
+
+import pytest
+
+from tests.client.fake_daemon import FakeDaemon
+from tests.client.samples import EMBEDDINGS
+from tests.door.support import OfflineDoor
+from tests.e2e.support import conversation
+
+HELLO: dict[str, Any] = {"model": "guide", "messages": conversation("Hi")}
+PROMPT: dict[str, Any] = {"model": "guide", "prompt": "Hi"}
+CHATS = {
+    "/v1/chat/completions": HELLO,
+    "/v1/responses": {"model": "guide", "input": "Hi"},
+    "/v1/messages": HELLO | {"max_tokens": 9},
+}
+
+
+async def sent(door: OfflineDoor, fake: FakeDaemon, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Return the params that the daemon got for a whole answer."""
+    answer = await door.post(path, body)
+    assert answer.status == 200, answer.body
+    params: dict[str, Any] = fake.params("infer")
+    return params
+
+
+@pytest.mark.parametrize(("top_k", "expected"), [(-1, 0), (0, 0), (40, 40), (None, None)])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/messages", "/api/chat"])
+async def test_all_tokens_count_for_a_top_k_of_0_and_less(
+    offline: OfflineDoor, fake: FakeDaemon, path: str, top_k: int | None, expected: int | None
+) -> None:
+    own = {"options": {"top_k": top_k}, "stream": False} if path == "/api/chat" else {"top_k": top_k, "max_tokens": 9}
+    params = await sent(offline, fake, path, HELLO | PROMPT | own)
+    assert params.get("top_k") == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"num_predict": 0}, {}),
+        ({"num_predict": -2}, {}),
+        ({"num_predict": 5.0, "top_k": 40.0}, {"max_tokens": 5, "top_k": 40}),
+        ({"num_predict": 5.9, "seed": 42.0, "repeat_last_n": 64.0}, {"max_tokens": 5, "seed": 42, "repeat_last_n": 64}),
+    ],
+)
+async def test_ollamas_whole_numbers_may_have_a_fraction_and_0_tokens_are_what_fits(
+    offline: OfflineDoor, fake: FakeDaemon, options: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    params = await sent(offline, fake, "/api/chat", HELLO | {"stream": False, "options": options})
+    assert params == {"messages": conversation("Hi"), "model": "guide"} | expected
+
+
+async def test_an_empty_template_is_none(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    empty = {"template": "", "system": "", "suffix": "", "context": [], "images": [], "format": "", "stream": False}
+    params = await sent(offline, fake, "/api/generate", PROMPT | empty)
+    assert params == {"messages": conversation("Hi"), "model": "guide"}
+
+
+@pytest.mark.parametrize("body", [{}, {"input": []}, {"input": ""}, {"prompt": ""}])
+async def test_a_request_to_embed_nothing_loads_its_model(
+    offline: OfflineDoor, fake: FakeDaemon, body: dict[str, Any]
+) -> None:
+    many = await offline.post("/api/embed", {"model": "guide:latest"} | body)
+    one = await offline.post("/api/embeddings", {"model": "guide"} | body)
+    assert (many.status, many.json["embeddings"], one.status, one.json) == (200, [], 200, {"embedding": []})
+    assert (await offline.post("/api/embed", {"model": "other"} | body)).status == 404
+
+
+async def test_texts_for_several_calls_are_embedded_in_their_order(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    calls: list[int] = []
+
+    def embed(params: dict[str, Any]) -> dict[str, Any]:
+        calls.append(len(params["input"]))
+        return EMBEDDINGS | {"embeddings": [[float(text)] for text in params["input"]]}
+
+    fake.answers["embed"] = embed
+    texts = [str(number) for number in range(600)]
+    answer = await offline.post("/v1/embeddings", {"model": "guide", "input": texts})
+    assert [each["embedding"] for each in answer.json["data"]] == [[float(text)] for text in texts]
+    assert calls == [256, 256, 88]
+    assert answer.json["usage"]["prompt_tokens"] == 3 * EMBEDDINGS["usage"]["prompt_tokens"]
+    ollama = await offline.post("/api/embed", {"model": "guide", "input": texts})
+    assert ollama.json["embeddings"] == [[float(text)] for text in texts]
+    refused = await offline.post("/v1/embeddings", {"model": "guide", "input": ["a"] * 2049})
+    assert (refused.status, refused.json["error"]["param"]) == (400, "input")
+    assert "2049 texts, at most 2048" in refused.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "choice"),
+    [
+        ("/v1/chat/completions", "required"),
+        ("/v1/chat/completions", {"type": "function", "function": {"name": "f"}}),
+        ("/v1/responses", "required"),
+        ("/v1/responses", {"type": "function", "name": "f"}),
+        ("/v1/messages", {"type": "any"}),
+        ("/v1/messages", {"type": "tool", "name": "f"}),
+    ],
+)
+@pytest.mark.parametrize("tools", [{}, {"tools": []}, {"tools": None}])
+async def test_a_call_that_is_required_without_tools_is_refused(
+    offline: OfflineDoor, path: str, choice: Any, tools: dict[str, Any]
+) -> None:
+    answer = await offline.post(path, CHATS[path] | tools | {"tool_choice": choice})
+    assert answer.status == 400
+    assert "tool_choice: there are no `tools` to choose from" in answer.json["error"]["message"]
+
+
+@pytest.mark.parametrize(("path", "body"), CHATS.items())
+@pytest.mark.parametrize("choice", ["auto", "none"])
+async def test_a_choice_that_requires_no_call_may_come_without_tools(
+    offline: OfflineDoor, fake: FakeDaemon, path: str, body: dict[str, Any], choice: str
+) -> None:
+    written = {"type": choice} if path == "/v1/messages" else choice
+    params = await sent(offline, fake, path, body | {"tools": [], "tool_choice": written})
+    assert not {"tools", "tool_choice"} & set(params)
+
+
+THOUGHT = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
+ENCRYPTED = {"type": "reasoning", "summary": [], "encrypted_content": "x"}
+ANSWERED = {"role": "assistant", "content": "Hello"}
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([ENCRYPTED], []),
+        ([ENCRYPTED, ANSWERED], [{"role": "assistant", "content": "Hello"}]),
+        ([THOUGHT], [{"role": "assistant", "content": "", "reasoning": "hm"}]),
+        ([THOUGHT, ANSWERED], [{"role": "assistant", "content": "Hello", "reasoning": "hm"}]),
+    ],
+)
+async def test_thoughts_without_a_text_are_an_empty_one_and_encrypted_ones_none(
+    offline: OfflineDoor, fake: FakeDaemon, items: list[Any], expected: list[Any]
+) -> None:
+    question = conversation("Hi")
+    params = await sent(offline, fake, "/v1/responses", {"model": "guide", "input": [*question, *items, *question]})
+    assert params["messages"] == [*question, *expected, *question]
+
+
+async def test_system_blocks_of_other_types_and_search_results_are_refused_by_their_type(offline: OfflineDoor) -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+    found = {"type": "search_result", "source": "https://a", "title": "A", "content": [{"type": "text", "text": "b"}]}
+    hello = HELLO | {"max_tokens": 9}
+    system = await offline.post("/v1/messages", hello | {"system": [{"type": "text", "text": "s"}, image]})
+    assert (system.status, "system[1]: blocks of the type `image`" in system.json["error"]["message"]) == (400, True)
+    search = await offline.post("/v1/messages", hello | {"messages": [{"role": "user", "content": [found]}]})
+    assert (search.status, "type `search_result`" in search.json["error"]["message"]) == (400, True)
+
+
+@pytest.mark.parametrize("path", ["/v1/models/", "//v1/models", "/models//", "/v1/models"])
+async def test_slashes_around_a_path_count_for_nothing(offline: OfflineDoor, path: str) -> None:
+    answer = await offline.get(path)
+    assert (answer.status, answer.json["object"]) == (200, "list")
+    key = await offline.request("GET", path, b"", {"host": "localhost"}, unix=False)
+    assert key.status == 401
+    assert (await offline.post("/v1/chat/completions/", HELLO)).status == 200
