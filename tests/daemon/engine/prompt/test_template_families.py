@@ -53,6 +53,27 @@ def test_gemma_folds_the_system_message_into_the_first_turn() -> None:
     )
 
 
+# Claude Code adds such a reminder to a conversation, and OpenAI's agents add a developer's to their instructions.
+LATE = (Message("system", "Be kind."), Message("system", "Be brief."), Message("user", "Hi"), Message("system", "Now."))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gemma", "<bos><start_of_turn>user\nBe kind.\n\nBe brief.\n\nHi\n\nNow.<end_of_turn>\n<start_of_turn>model\n"),
+        ("mistral", "<s>[INST] Be kind.\n\nBe brief.\n\nHi\n\nNow.[/INST]"),
+    ],
+)
+def test_late_system_messages_are_the_users_text_where_a_template_takes_none(name: Family, expected: str) -> None:
+    check(name, chat(*LATE), expected)
+
+
+def test_a_template_that_takes_late_system_messages_has_them_in_their_place() -> None:
+    turns = ("system\nBe kind.", "system\nBe brief.", "user\nHi", "system\nNow.")
+    written = "".join(f"<|im_start|>{turn}<|im_end|>\n" for turn in turns)
+    check("chatml", chat(*LATE), written + "<|im_start|>assistant\n")
+
+
 def test_gemma_refuses_roles_that_do_not_alternate() -> None:
     with pytest.raises(TemplateError) as error:
         family("gemma")[0].render(chat(*user("one", "two")))

@@ -1,10 +1,11 @@
-"""System messages of models without a system role: their text goes into the next user's turn."""
+"""System messages that a template does not take where they are: their text goes into a user's turn."""
 
 from msgspec.structs import replace
 
 from car_protocol.conversation import Message, TextPart
 
 _BETWEEN = "\n\n"
+_JOINED = ("system", "user")  # the roles whose turns take the text of a late system message
 
 
 def folded(messages: list[Message]) -> list[Message]:
@@ -22,6 +23,25 @@ def folded(messages: list[Message]) -> list[Message]:
     return [*turns, Message("user", _BETWEEN.join(waiting))] if waiting else turns
 
 
+def folded_late(messages: list[Message]) -> list[Message]:
+    """Return the messages with at most one of the system, the first; later text goes into turns of the user.
+
+    It joins the turn before it, so that a conversation that goes on keeps its beginning, else the turn after it.
+    """
+    turns: list[Message] = []
+    made = False  # the last turn is the text of system messages alone
+    for message in messages:
+        late = message.role == "system" and bool(turns)
+        if late and turns[-1].role in _JOINED:
+            turns[-1] = _followed(turns[-1], message.text)
+        elif made and message.role == "user":
+            turns[-1], made = _with(message, turns[-1].text), False
+        else:
+            turns.append(replace(message, role="user") if late else message)
+            made = late
+    return turns
+
+
 def renamed(messages: list[Message]) -> list[Message]:
     """Return the messages with a developer's as the system's, which most models take them for."""
     return [replace(message, role="system") if message.role == "developer" else message for message in messages]
@@ -31,3 +51,9 @@ def _with(message: Message, text: str) -> Message:
     if isinstance(message.content, list):
         return replace(message, content=[TextPart(text + _BETWEEN), *message.content])
     return replace(message, content=_BETWEEN.join((text, message.text)))
+
+
+def _followed(message: Message, text: str) -> Message:
+    if isinstance(message.content, list):
+        return replace(message, content=[*message.content, TextPart(_BETWEEN + text)])
+    return replace(message, content=_BETWEEN.join((message.text, text)))

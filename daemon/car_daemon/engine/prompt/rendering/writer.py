@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from car_daemon.engine.prompt.rendering.chat_variables import Escape, Form, chat_variables, dates
 from car_daemon.engine.prompt.rendering.single_calls import one_by_one
-from car_daemon.engine.prompt.rendering.system_messages import folded, renamed
+from car_daemon.engine.prompt.rendering.system_messages import folded, folded_late, renamed
 from car_daemon.engine.prompt.rendering.template_reads import reads_of
 from car_daemon.engine.prompt.sandbox import TemplateRefusal, chat_environment
 from car_daemon.engine.prompt.template_memory import TooMuchMemory, size_of
@@ -57,6 +57,12 @@ class TemplateWriter:
         return self._shows("system")
 
     @cached_property
+    def takes_late_system(self) -> bool:
+        """True if the template shows a system message after the user's."""
+        shown = self._tried([Message("system", "Hello"), _USER, Message("system", _SAID)], typed=self.needs_parts)
+        return shown is not None and _SAID in shown
+
+    @cached_property
     def takes_developer(self) -> bool:
         """True if the template has a place of its own for a developer's message."""
         return "developer" in self.reads.words and self._shows("developer")
@@ -73,6 +79,8 @@ class TemplateWriter:
         roles = {message.role for message in messages}
         if "developer" in roles and not self.takes_developer:
             messages = renamed(messages)
+        if any(message.role == "system" for message in messages[1:]) and not self.takes_late_system:
+            messages = folded_late(messages)
         if roles & {"system", "developer"} and not self.takes_system:
             messages = folded(messages)
         if any(len(message.tool_calls or ()) > 1 for message in messages) and not self.takes_calls:
