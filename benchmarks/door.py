@@ -13,12 +13,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -89,23 +88,6 @@ def first_tokens(daemon: Path, door: Path, count: int) -> tuple[float, float]:
     return by_socket, by_door
 
 
-def cpu_per_token(process: psutil.Process, door: Path, streams: int) -> tuple[float, float]:
-    """Return the microseconds of CPU of the door a token, over streams at once, and the tokens a second."""
-    counts: list[int] = []
-
-    def run() -> None:
-        counts.append(ByDoor(door).stream(max_tokens=2000, ignore_eos=True, seed=1)[1])
-
-    before, begun = cpu_s(process), time.perf_counter()
-    threads = [threading.Thread(target=run) for _ in range(streams)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    took_s = time.perf_counter() - begun
-    return (cpu_s(process) - before) * 1e6 / sum(counts), sum(counts) / took_s
-
-
 @contextmanager
 def program(socket_path: Path, *command: str, env: dict[str, str] | None = None) -> Iterator[psutil.Process]:
     """Run a program until its socket is there."""
@@ -159,62 +141,79 @@ def doors(folder: Path, daemon: Path, against: Path | None) -> Iterator[dict[str
 
 _STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
 _TOKENS = re.compile(rb'"completion_tokens":(\d+)')
-_CHAT = json.dumps({"model": "paced", "messages": _MESSAGES, "stream": True}).encode()
-_BY_DOOR = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-_BY_DOOR += b"Content-Length: %d\r\n\r\n%b" % (len(_CHAT), _CHAT)
-_BY_SOCKET = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "infer_stream", "params": {"prompt": "x"}}).encode()
 _PACED = (sys.executable, "-m", "benchmarks.paced")
+_DEEP = {"max_tokens": 2000, "ignore_eos": True, "seed": 1}
+
+
+class Way(NamedTuple):
+    """A program before the daemon: its process, its socket, a request and the end of its answer."""
+
+    process: psutil.Process
+    path: Path
+    request: bytes
+    end: bytes
+
+
+@contextmanager
+def ways(folder: Path, daemon: Path, against: Path | None, params: dict[str, Any]) -> Iterator[dict[str, Way]]:
+    """Run the doors, and a program that only forwards bytes."""
+    chat = json.dumps({"model": "guide", "messages": _MESSAGES, **_STREAMED, **params}).encode()
+    by_door = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    by_door += b"Content-Length: %d\r\n\r\n%b" % (len(chat), chat)
+    call = {"jsonrpc": "2.0", "id": 1, "method": "infer_stream", "params": {"messages": _MESSAGES, **params}}
+    path = folder / "forward.sock"
+    forwarding = program(path, *_PACED, "forward", str(path), str(daemon))
+    with doors(folder, daemon, against) as running, forwarding as forward:
+        found = {name: Way(*door, by_door, b"0\r\n\r\n") for name, door in running.items()}
+        yield found | {"forward": Way(forward, path, json.dumps(call).encode() + b"\n", b'"result"')}
+
+
+def compare(ways: dict[str, Way], streams: int, chunks: int, turns: int) -> None:
+    """Print the CPU and the wake-ups a chunk of each way, which take turns; a stream has `chunks` of them."""
+    took: dict[str, list[float]] = {name: [] for name in ways}
+    woken: dict[str, list[float]] = {name: [] for name in ways}
+    speeds = []
+    for _ in range(turns):
+        for name, way in ways.items():
+            before, switches = cpu_s(way.process), way.process.num_ctx_switches().voluntary
+            begun = time.perf_counter()
+            read_all(way.path, way.request, way.end, streams)
+            speeds.append(chunks * streams / (time.perf_counter() - begun))
+            took[name].append((cpu_s(way.process) - before) * 1e6 / (chunks * streams))
+            switches = way.process.num_ctx_switches().voluntary - switches
+            woken[name].append(switches / (chunks * streams))
+    print(f"{streams} streams, together {statistics.median(speeds):.0f} chunks/s:")
+    for name, micros in took.items():
+        each = ", ".join(f"{figure:.1f}" for figure in micros)
+        wakes = statistics.median(woken[name])
+        print(f"  {name}: {statistics.median(micros):.1f} us of CPU and {wakes:.2f} wake-ups a chunk ({each})")
 
 
 def paced(options: argparse.Namespace) -> None:
-    """Print the CPU a chunk of the door, of a program that only forwards bytes, and of the door of another checkout."""
+    """Print the CPU a chunk in front of a daemon that only keeps a pace."""
     chunks = round(options.rate * options.seconds)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="card-")))
-        daemon, figures = folder / "card.sock", (str(chunks), str(options.rate))
-        stack.enter_context(program(daemon, *_PACED, "daemon", str(daemon), *figures))
-        ways: dict[str, tuple[psutil.Process, Path, bytes, bytes]] = {}
-        for name, (process, path) in stack.enter_context(doors(folder, daemon, options.against)).items():
-            ways[name] = process, path, _BY_DOOR, b"0\r\n\r\n"
-        path = folder / "forward.sock"
-        forwarding = program(path, *_PACED, "forward", str(path), str(daemon))
-        ways["forward"] = (stack.enter_context(forwarding), path, _BY_SOCKET + b"\n", b'"result"')
-        took: dict[str, list[float]] = {name: [] for name in ways}
-        woken: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(options.turns):
-            for name, (process, path, request, end) in ways.items():
-                before, switches = cpu_s(process), process.num_ctx_switches().voluntary
-                read_all(path, request, end, options.streams)
-                took[name].append((cpu_s(process) - before) * 1e6 / (chunks * options.streams))
-                switches = process.num_ctx_switches().voluntary - switches
-                woken[name].append(switches / (chunks * options.streams))
-        for name, micros in took.items():
-            each = ", ".join(f"{figure:.1f}" for figure in micros)
-            wakes = statistics.median(woken[name])
-            print(f"{name}: {statistics.median(micros):.1f} us of CPU and {wakes:.2f} wake-ups a chunk ({each})")
+        daemon = folder / "card.sock"
+        stack.enter_context(program(daemon, *_PACED, "daemon", str(daemon), str(chunks), str(options.rate)))
+        found = stack.enter_context(ways(folder, daemon, options.against, {}))
+        compare(found, options.streams or 16, chunks, options.turns)
 
 
 def guide(options: argparse.Namespace) -> None:
-    """Print the first token's milliseconds, and the CPU a token of the doors in front of the real daemon."""
+    """Print the first token's milliseconds, and the CPU a token in front of the real daemon."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="card-")))
         daemon = folder / "card.sock"
         stack.enter_context(program(daemon, str(BIN / "card"), "--socket", str(daemon), "--capacity", "16"))
-        ways = stack.enter_context(doors(folder, daemon, options.against))
-        process, door = ways["door"]
+        found = stack.enter_context(ways(folder, daemon, options.against, _DEEP))
+        process, door, *_ = found["door"]
         first_tokens(daemon, door, 10)  # the model is loaded and the caches are warm
         if options.requests:
             by_socket, by_door = first_tokens(daemon, door, options.requests)
             print(f"first token, median of {options.requests}: socket {by_socket:.2f} ms, door {by_door:.2f} ms")
-        for streams in (1, 4, 8, 16):
-            took: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-            for _ in range(options.turns):
-                for name, way in ways.items():
-                    took[name].append(cpu_per_token(*way, streams))
-            for name, figures in took.items():
-                each = ", ".join(f"{micros:.1f}" for micros, _ in figures)
-                micros, speed = (statistics.median(column) for column in zip(*figures, strict=True))
-                print(f"{name}: {streams} streams: {micros:.1f} us of CPU a token at {speed:.0f} tokens/s ({each})")
+        for streams in (options.streams,) if options.streams else (1, 4, 8, 16):
+            compare(found, streams, _DEEP["max_tokens"], options.turns)
         print(f"resident memory of the door: {process.memory_info().rss / 2**20:.0f} MiB")
 
 
@@ -223,9 +222,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--requests", type=int, default=200, help="requests by each way (default: 200)")
     parser.add_argument("--paced", action="store_true", help="streams of a daemon that only keeps a pace")
-    parser.add_argument("--streams", type=int, default=16, help="of --paced (default: 16)")
-    parser.add_argument("--rate", type=float, default=250, help="chunks a second of each (default: 250)")
-    parser.add_argument("--seconds", type=float, default=5, help="of a turn (default: 5)")
+    parser.add_argument("--streams", type=int, help="at once (default: 16 paced; 1, 4, 8, 16 of the model)")
+    parser.add_argument("--rate", type=float, default=250, help="chunks a second of each paced one (default: 250)")
+    parser.add_argument("--seconds", type=float, default=5, help="of a turn of paced ones (default: 5)")
     parser.add_argument("--turns", type=int, default=5, help="of each way (default: 5)")
     parser.add_argument("--against", type=Path, help="a checkout whose door takes turns with this one's")
     options = parser.parse_args()

@@ -3,7 +3,6 @@
 import asyncio
 import copy
 import re
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -12,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from car_client.results import Answer, Chunk, ToolCallDelta
-from car_http.daemon.coalescing import Coalescing, SharedPause
 from car_http.daemon.connection import DaemonConnection, Ended, Event
 from car_http.daemon.plain import leading_text
+from car_http.daemon.reading import Turns
 from car_http.dialects.anthropic.writer import MessagesWriter
 from car_http.dialects.infill import InfillWriter
 from car_http.dialects.ollama.writer import OllamaWriter
@@ -75,7 +74,7 @@ def test_pieces_wait_for_a_client_that_does_not_read_or_left() -> None:
 
 
 async def test_events_that_are_declined_or_come_meanwhile_wait_in_order() -> None:
-    connection = DaemonConnection(lambda _: None, Coalescing(SharedPause()))
+    connection = DaemonConnection(lambda _: None, Turns())
     taken: list[Event] = []
     accepts = True
 
@@ -100,7 +99,7 @@ async def test_events_that_are_declined_or_come_meanwhile_wait_in_order() -> Non
 
 
 async def test_a_failure_to_write_pieces_ends_the_call_in_its_task() -> None:
-    connection = DaemonConnection(lambda _: None, Coalescing(SharedPause()))
+    connection = DaemonConnection(lambda _: None, Turns())
 
     def take(events: list[Event]) -> bool:
         raise ZeroDivisionError(len(events))
@@ -198,94 +197,8 @@ def test_texts_are_cut_out_while_a_block_of_text_is_open(writer: Any) -> None:
     assert writer.of_text is None
 
 
-class Source:
-    """The transport of a daemon's connection: whether it is read."""
-
-    def __init__(self) -> None:
-        self.reading = True
-        self.closing = False
-        self.resumed = asyncio.Event()
-
-    def is_closing(self) -> bool:
-        """As a transport."""
-        return self.closing
-
-    def pause_reading(self) -> None:
-        """As a transport."""
-        assert self.reading
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        """As a transport."""
-        assert not self.closing
-        self.reading = True
-        self.resumed.set()
-
-
-def test_a_stream_pauses_while_it_is_fast_for_long_but_not_in_a_burst() -> None:
-    now = 50.0
-    source: Any = Source()
-    pauses: list[Any] = []
-    pause: Any = SimpleNamespace(begin=pauses.append)
-    coalescing = Coalescing(pause, lambda: now)
-
-    def pauses_of(chunks: int, gap_s: float) -> int:
-        nonlocal now
-        before = len(pauses)
-        for _ in range(chunks):
-            now += gap_s
-            coalescing.read(source, 100)
-        return len(pauses) - before
-
-    assert pauses_of(1, 1.0) == 0  # the first chunk
-    assert pauses_of(4, 0.0001) == 0  # a burst
-    assert pauses_of(20, 0.01) == 0
-    assert pauses_of(100, 0.001) >= 50
-    assert pauses_of(1, 0.5) == 0
-    assert pauses_of(20, 0.007) == 0
-    assert pauses_of(100, 0.004) >= 80
-
-
-async def test_connections_that_pause_are_read_again_together_but_for_one_that_ended() -> None:
-    pause = SharedPause()
-    sources: list[Any] = [Source() for _ in range(3)]
-    for source in sources:
-        pause.begin(source)
-    sources[1].closing = True
-    await sources[2].resumed.wait()
-    assert [source.reading for source in sources] == [True, False, True]
-    sources[0].resumed.clear()
-    pause.begin(sources[0])  # the next pause
-    await sources[0].resumed.wait()
-
-
-async def test_only_chunks_that_were_written_at_once_begin_a_pause() -> None:
-    source: Any = Source()
-    pause = SharedPause()
-    coalescing: Any = SimpleNamespace(read=lambda transport, size: pause.begin(transport))
-    connection = DaemonConnection(lambda _: None, coalescing)
-    connection.connection_made(source)
-    connection.on_events(lambda _: True)
-    connection.data_received(chunk(0))  # no task waits
-    assert source.reading
-    await connection.events()
-    waiting = asyncio.create_task(connection.events())
-    await asyncio.sleep(0)
-    connection.data_received(chunk(1))
-    assert not source.reading
-    await source.resumed.wait()
-    connection.on_texts(lambda _: True)
-    connection.wake()
-    await waiting
-    waiting = asyncio.create_task(connection.events())
-    await asyncio.sleep(0)
-    connection.data_received(chunk(2)[:20])  # a part of a frame
-    assert source.reading
-    waiting.cancel()
-
-
 async def test_a_text_alone_is_taken_as_it_is_and_others_in_order_after_it() -> None:
-    connection = DaemonConnection(lambda _: None, Coalescing(SharedPause()))
+    connection = DaemonConnection(lambda _: None, Turns())
     connection.begin("infer_stream", {})
     texts: list[bytes] = []
 

@@ -9,8 +9,8 @@ from msgspec import Raw, Struct
 
 from car_client.errors import CardError, ConnectionLost, ProtocolError, from_object
 from car_client.results import Chunk
-from car_http.daemon.coalescing import Coalescing
 from car_http.daemon.plain import leading_text
+from car_http.daemon.reading import Reading, Turns
 from car_protocol.answer import Progress
 from car_protocol.envelope import NOT_JSON, Request, decode_incoming, encode_message
 from car_protocol.framing import LineFramer
@@ -42,9 +42,9 @@ _decode_progress = msgspec.json.Decoder(Progress).decode
 class DaemonConnection(asyncio.Protocol):
     """One connection, and the events of its call that were not taken; `on_lost` is called once, at its end."""
 
-    def __init__(self, on_lost: Callable[["DaemonConnection"], None], coalescing: Coalescing) -> None:
+    def __init__(self, on_lost: Callable[["DaemonConnection"], None], turns: Turns) -> None:
         self._on_lost = on_lost
-        self._coalescing = coalescing
+        self._reading = Reading(turns, self.data_received)
         self._transport: asyncio.Transport | None = None  # set by connection_made
         self._framer = LineFramer(_MAX_INCOMING_BYTES)
         self._events: list[Event] = []
@@ -69,6 +69,7 @@ class DaemonConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)
+        self._reading.begin(self._transport)
 
     def data_received(self, data: bytes) -> None:
         """Turn frames into events, but for chunks of a text alone whose joined text is taken as it is."""
@@ -79,7 +80,7 @@ class DaemonConnection(asyncio.Protocol):
                 data = rest
                 self.answered = self.took_text = True
             if not data:
-                self._coalesce(size)
+                self._reading.count(size)
                 return
         try:
             for frame in self._framer.feed(data):
@@ -89,8 +90,9 @@ class DaemonConnection(asyncio.Protocol):
             self.close()
         if self._taken():
             self._begin_offering()
-            self._coalesce(size)
+            self._reading.count(size)
             return
+        self._reading.at_once()
         if self._unread > _PAUSE_BYTES and not self._paused and self._transport:
             self._paused = True
             self._transport.pause_reading()
@@ -99,6 +101,7 @@ class DaemonConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """Fail the call in flight, or a subscription."""
         self.lost = True
+        self._reading.at_once()
         self._fail(ConnectionLost("the connection to the daemon was lost"))
         self._on_lost(self)
         self.wake()
@@ -150,10 +153,6 @@ class DaemonConnection(asyncio.Protocol):
         self.idle = False
         if self._transport:
             self._transport.abort()
-
-    def _coalesce(self, size: int) -> None:
-        if self._transport:
-            self._coalescing.read(self._transport, size)
 
     def _begin_offering(self) -> None:
         self._offer = None if self._framer.pending else self._take_text

@@ -1,0 +1,114 @@
+"""Fast streams are read in turns, some chunks at a time: a wake-up costs several times as much as a chunk."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+
+# Between two turns: no longer than a screen shows a picture. The first chunk of a stream never waits.
+PAUSE_S = 0.016
+# About 210 chunks of a token a second: three or more come in a pause, which takes less CPU than their wake-ups.
+FAST_BYTES_PER_S = 20_000
+# A busy machine sends chunks in bursts, so a speed is the mean of a time that is long beside them.
+WINDOW_S = 0.05
+# In one turn of a connection; the rest waits for the next one.
+_READ_BYTES = 65_536
+
+
+class Reading:
+    """How one connection is read: by the loop at once, or in turns while its chunks come fast."""
+
+    def __init__(
+        self, turns: "Turns", receive: Callable[[bytes], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._turns = turns
+        self._receive = receive
+        self._clock = clock
+        self._transport: asyncio.Transport | None = None  # set by begin
+        self._descriptor: int | None = None  # while it is read in turns
+        self._since = 0.0
+        self._bytes = 0  # read since then
+        self._fast = False
+
+    def begin(self, transport: asyncio.Transport) -> None:
+        """Read a connection at once."""
+        self._transport = transport
+
+    def count(self, size: int) -> None:
+        """Count bytes that were read and written on; the connection is read in turns from then on while it is fast."""
+        self._bytes += size
+        elapsed = self._clock() - self._since
+        if elapsed > WINDOW_S:
+            self._fast = self._bytes > elapsed * FAST_BYTES_PER_S
+            self._since += elapsed
+            self._bytes = 0
+        if not self._fast:
+            self.at_once()
+        elif self._descriptor is None:
+            self._in_turns()
+
+    def at_once(self) -> None:
+        """Have the loop read the connection again."""
+        if self._descriptor is not None and self._transport:
+            self._turns.leave(self)
+            os.close(self._descriptor)
+            self._descriptor = None
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def take(self) -> None:
+        """Read what came in turns; the loop finds the end of the connection."""
+        data = b"" if self._descriptor is None else _read(self._descriptor)
+        if data:
+            self._receive(data)
+        elif data is None:
+            self.count(0)
+        else:
+            self.at_once()
+
+    def _in_turns(self) -> None:
+        if self._transport:
+            # The loop would wake up for the first byte. The descriptor is its own, because the number of a closed one
+            # may be that of another connection.
+            self._transport.pause_reading()
+            self._descriptor = os.dup(self._transport.get_extra_info("socket").fileno())
+            self._turns.join(self)
+
+
+class Turns:
+    """The connections that are read in turns, all of them in one wake-up."""
+
+    def __init__(self) -> None:
+        self._members: dict[Reading, None] = {}  # in the order in which they joined
+        self._waiting = False  # for the next turn
+
+    def join(self, reading: Reading) -> None:
+        """Read a connection in the next turns."""
+        self._members[reading] = None
+        self._wait()
+
+    def leave(self, reading: Reading) -> None:
+        """Read it no more."""
+        self._members.pop(reading, None)
+
+    def _wait(self) -> None:
+        if not self._waiting:
+            self._waiting = True
+            asyncio.get_running_loop().call_later(PAUSE_S, self._turn)
+
+    def _turn(self) -> None:
+        self._waiting = False
+        for reading in list(self._members):
+            reading.take()
+        if self._members:
+            self._wait()
+
+
+def _read(descriptor: int) -> bytes | None:
+    """Return the bytes that came, None where none did, and none at the end of the connection."""
+    try:
+        return os.read(descriptor, _READ_BYTES)
+    except BlockingIOError:
+        return None
+    except ConnectionError:
+        return b""
