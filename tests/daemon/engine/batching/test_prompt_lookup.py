@@ -299,6 +299,22 @@ def test_several_sequences_guess_where_the_rows_cost_next_to_nothing() -> None:
     assert len(sequences) * (1 + rows) <= 64
 
 
+def test_where_right_guesses_of_several_sequences_do_not_pay_as_many_look_again_after_16_decodes() -> None:
+    costs = StepCosts({1: 1.0, 64: 64.0})
+    guesser = Guesser(costs, 64, inf)
+
+    def rows(count: int) -> int:
+        batch = DecodeBatch([decoding(PromptLookup(PROMPT), number) for number in range(count)], [])
+        guesser.plan(batch, 102, [batch])
+        return batch.guessed
+
+    assert rows(2) == 0
+    for size in (2, 3, 4, 6, 8, 12, 16, 32, 64) * 40:
+        costs.decode.observe(size, 1.0)
+    assert rows(3) > 0, "another number of sequences looks at once"
+    assert [rows(2) > 0 for _ in range(17)] == [False] * 16 + [True]
+
+
 def test_a_sequence_that_may_not_guess_keeps_the_others_from_it() -> None:
     sequences = [decoding(PromptLookup(PROMPT)), decoding(None, 1)]
     assert guess(sequences, CHEAP) == 0

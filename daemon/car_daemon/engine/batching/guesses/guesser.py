@@ -1,5 +1,6 @@
 """The guesser chooses how many tokens the sequences of a decode try: the number with the most tokens a second."""
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import cycle
 from typing import NamedTuple
@@ -21,6 +22,8 @@ _NEARLY = 0.95
 _PATIENCE = 2.0
 # After so many decodes with guesses one has none, so that its cost stays known.
 _MOST_IN_A_ROW = 64
+# Where not even right guesses of several sequences pay, so many decodes of as many have none: costs change slowly.
+_REST = 16
 # After so many decodes without a guess a nearly sure one is tried though it does not pay: its cost may have fallen.
 _LOOK_AFTER = 512
 _LOOKS = (1, 3)
@@ -55,6 +58,7 @@ class Guesser:
         self._in_a_row = 0  # decodes with guesses
         self._without = 0  # decodes without one since the last one that had some, or that was a look
         self._looks = cycle(_LOOKS)
+        self._rests: Counter[int] = Counter()  # decodes to come without guesses, by their number of sequences
 
     def plan(self, batch: DecodeBatch, context_tokens: int, batches: list[DecodeBatch]) -> None:
         """Let the sequences of a decode try several tokens at once, unless it is padded, or split by llama.cpp.
@@ -69,17 +73,21 @@ class Guesser:
         # A search for each of many sequences takes longer than a look at what guesses could bring at best.
         if len(lookups) == 1 and self._drafter is None and not lookups[0].follows():
             return
-        if self._in_a_row < _MOST_IN_A_ROW:
+        if self._rests[len(lookups)]:
+            self._rests[len(lookups)] -= 1
+        elif self._in_a_row < _MOST_IN_A_ROW:
             self._choose(batch, lookups, context_tokens, self._most(batch, batches))
         self._in_a_row = self._in_a_row + 1 if batch.guessed else 0
         self._without = 0 if batch.guessed else self._without + 1
 
     def _choose(self, batch: DecodeBatch, lookups: list[PromptLookup], context_tokens: int, most: float) -> None:
         tries = self._tries(batch, context_tokens, min(most, self._within_budget(lookups)))
-        longest = tries[-1].length if tries else 0
         looked_up = _Best(0, self._least(batch))
-        if _best(tries, [[1.0 + each for each in range(longest + 1)]] * len(lookups), looked_up).length:
+        if any(len(lookups) * (1 + each.length) >= looked_up.rate * each.seconds for each in tries):
+            longest = tries[-1].length
             looked_up = _best(tries, [lookup.expected(longest) for lookup in lookups], looked_up)
+        elif self._drafter is None and len(lookups) > 1:
+            self._rests[len(lookups)] = _REST
         drafted = self._drafted(batch, context_tokens, most)
         if self._drafter is not None and drafted.rate > looked_up.rate:
             batch.let_guess(drafted.length if self._drafter.is_near(batch.sequences) else 0, drafts=True)
