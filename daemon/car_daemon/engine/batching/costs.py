@@ -26,6 +26,10 @@ _LEAST_LEARNED = CHUNKS[0] // 2
 _WEIGHT = 0.2
 # A faster decode than expected says more than a slower one, which other programs can cause.
 _WEIGHT_OF_LESS = 0.5
+# The least cost of a size grows by this factor with each observation, because costs grow with the context.
+_FORGOTTEN = 1.001
+# A size that costs this many times its least was observed in a stall, or deeper in the context.
+_STALLED = 1.05
 # An observation counts as at most this multiple of the expected cost.
 _MOST_GROWTH = 2.0
 # Below this many cells a chunk counts as at the start of a prompt.
@@ -53,6 +57,7 @@ class CostCurve:
         self._sizes = sorted(measured)  # Known sizes, ascending.
         self._seconds = dict(measured)
         self._seen: Counter[int] = Counter()  # Observations by size.
+        self._least: dict[int, float] = {}  # What observed sizes cost when they cost least.
 
     def observe(self, size: int, seconds: float) -> None:
         """Learn from the time of one step."""
@@ -67,6 +72,7 @@ class CostCurve:
         else:
             weight = _WEIGHT if seconds > known else self._weight_of_less
             self._seconds[size] = known + weight * (seconds - known)
+        self._least[size] = min(self._seconds[size], _FORGOTTEN * self._least.get(size, inf))
         if size not in self._measured:
             return
         both = [each for each in self._measured if each in self._seen]
@@ -77,6 +83,15 @@ class CostCurve:
     def seen(self, size: int) -> int:
         """Return how often a size was observed since the start."""
         return self._seen[size]
+
+    @property
+    def stalled(self) -> bool:
+        """Whether an observed size costs far more than it did: a stall of the machine may be over since."""
+        return any(self._seconds[size] > _STALLED * least for size, least in self._least.items())
+
+    def least(self, size: int) -> float:
+        """Return the seconds of a step of this size as if it cost what it did before its last stall."""
+        return min(self.estimate(size), self._least.get(size, inf))
 
     @property
     def overrated(self) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from operator import itemgetter
+from typing import NamedTuple
 
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.sequence import Sequence
@@ -11,9 +12,15 @@ from car_daemon.engine.batching.table import SequenceTable
 # Costs drift, so the batches of the same decoders are planned again after this many steps.
 _PLAN_AGAIN_EVERY = 16
 # A size that was slow once and is avoided since would never be measured again: it is avoided only after this many
-# observations, and tried again at this interval of steps.
+# observations, and tried again.
 _TRIES = 3
+# The first tries come after 2, 4, 8, ... steps, because a stall of the machine is short; then they take about this part
+# of the time, and there is one in so many steps at least.
+_COST_OF_TRIES = 0.01
 _TRY_AGAIN_EVERY = 64
+_MOST_TRIES = 5  # that count: after them the steps do not double
+# Plans whose steps without a try are counted; beyond that all are tried again soon.
+_MOST_AVOIDED = 64
 # Observed costs vary by some percent: a plan has to save more than that.
 WORTH_IT = 0.95
 
@@ -41,6 +48,17 @@ class DecodeBatch:
         self.rows = len(self.members) * (1 + guessed)
 
 
+class _Avoided(NamedTuple):
+    """Steps since batches were tried last, or began to look worse, and the number of tries since then."""
+
+    steps: int = 0
+    tries: int = 0
+
+    def is_due(self, excess: float) -> bool:
+        """Return whether to try them, which takes so many times as long more."""
+        return self.steps >= min(2 << self.tries, max(2.0, excess / _COST_OF_TRIES), _TRY_AGAIN_EVERY)
+
+
 class DecodePacker:
     """Pack rows into batches, and keep the plans while the same sequences decode.
 
@@ -54,13 +72,16 @@ class DecodePacker:
         self._decoding: list[Sequence] = []  # The sequences of the plans below.
         self._cheapest: list[DecodeBatch] = []
         self._fewest: list[DecodeBatch] = []
+        self._hopeful: list[DecodeBatch] = []  # The cheapest if each size cost what it did before its last stall.
         self._fewest_spans: list[Span] = []
-        self._padding: set[int] = set()  # Sequences that either plan pads.
+        self._padding: set[int] = set()  # Sequences that a plan pads.
         self._age = 0  # Decodes since the plans were made.
-        self._steps = 0
+        self._avoided: dict[tuple[int, ...], _Avoided] = {}  # By the sizes of batches that look worse.
+        self.trying = False  # Whether the last batches look worse: a decode with guesses would not show their cost.
 
     def pack(self, decoding: list[Sequence], table: SequenceTable) -> list[DecodeBatch]:
         """Return the batches for one row of every decoder; reproducible requests have a batch each."""
+        self.trying = False
         for sequence in decoding:
             if sequence.grid is not None:
                 alone = [DecodeBatch([each], []) for each in decoding if each.grid is not None]
@@ -68,7 +89,7 @@ class DecodePacker:
         if not self._pads or len(decoding) <= 1:
             # llama.cpp does not split batches by number for models that cannot drop a tail.
             return [DecodeBatch(decoding, [])] if decoding else []
-        for batch in (*self._fewest, *self._cheapest):
+        for batch in (*self._fewest, *self._cheapest, *self._hopeful):
             if batch.guessed or batch.drafts:
                 batch.let_guess(0)
         unchanged = decoding == self._decoding and all(map(table.can_pad, self._padding))
@@ -79,24 +100,56 @@ class DecodePacker:
             self._fewest = _batches(decoding, self._fewest_spans)
         if not unchanged or self._age == _PLAN_AGAIN_EVERY:
             self._age = 0
-            cheapest = self._spans(table, self._costs.decode.estimate)
-            self._cheapest = self._fewest if cheapest == self._fewest_spans else _batches(decoding, cheapest)
-            self._padding = {number for batch in (*self._fewest, *self._cheapest) for number in batch.padding}
+            self._cheapest = self._planned(table, self._costs.decode.estimate)
+            stalled = self._costs.decode.stalled
+            self._hopeful = self._planned(table, self._costs.decode.least) if stalled else self._cheapest
+            plans = (*self._fewest, *self._cheapest, *self._hopeful)
+            self._padding = {number for batch in plans for number in batch.padding}
         self._age += 1
-        self._steps += 1
-        if self._cheapest is self._fewest or self._steps % _TRY_AGAIN_EVERY == 0:
-            return self._fewest
-        known = all(self._costs.decode.seen(len(batch.members)) >= _TRIES for batch in self._fewest)
+        return self._fewest if self._cheapest is self._fewest is self._hopeful else self._chosen()
+
+    def _chosen(self) -> list[DecodeBatch]:
+        """Return the better batches, and now and then others, so that the costs of these stay known."""
+        known = all(self._costs.decode.seen(size) >= _TRIES for size in _sizes(self._fewest))
         saves = known and self.seconds(self._cheapest) < WORTH_IT * self.seconds(self._fewest)
-        return self._cheapest if saves else self._fewest
+        better = self._cheapest if saves else self._fewest
+        self._avoided.pop(_sizes(better), None)
+        if len(self._avoided) > _MOST_AVOIDED:
+            self._avoided.clear()
+        others = [self._fewest] if saves else []
+        promises = known and self._hopeful is not better
+        if promises and self._least_seconds(self._hopeful) < WORTH_IT * self.seconds(better):
+            others.append(self._hopeful)
+        return next((other for other in others if self._tries(other, better)), better)
+
+    def _tries(self, other: list[DecodeBatch], better: list[DecodeBatch]) -> bool:
+        """Return whether batches that look worse are decoded in this step."""
+        steps, tries = self._avoided.get(_sizes(other), _Avoided())
+        avoided = _Avoided(steps + 1, tries)
+        self.trying = avoided.is_due(self.seconds(other) / self.seconds(better) - 1)
+        self._avoided[_sizes(other)] = _Avoided(0, min(tries + 1, _MOST_TRIES)) if self.trying else avoided
+        return self.trying
 
     def seconds(self, batches: list[DecodeBatch]) -> float:
         """Return the expected time of these decodes."""
         return sum(self._costs.decode.estimate(batch.rows) for batch in batches)
 
+    def _least_seconds(self, batches: list[DecodeBatch]) -> float:
+        """Return the time of these decodes if each size cost what it did before its last stall."""
+        return sum(map(self._costs.decode.least, _sizes(batches)))
+
+    def _planned(self, table: SequenceTable, cost: Callable[[int], float]) -> list[DecodeBatch]:
+        """Return the batches that are the cheapest at these costs."""
+        spans = self._spans(table, cost)
+        return self._fewest if spans == self._fewest_spans else _batches(self._decoding, spans)
+
     def _spans(self, table: SequenceTable, cost: Callable[[int], float]) -> list[Span]:
         numbers = [sequence.number for sequence in self._decoding]
         return plan_spans(numbers, can_pad=table.can_pad, cost=cost, most=self._batch_tokens)
+
+
+def _sizes(batches: list[DecodeBatch]) -> tuple[int, ...]:
+    return tuple(len(batch.members) for batch in batches)
 
 
 def _batches(decoding: list[Sequence], spans: list[Span]) -> list[DecodeBatch]:

@@ -73,7 +73,8 @@ class StepPlanner:
         current.waited = 0.0
         batches = self._packer.pack(mine.decoding, table)
         # After prompts, or a pause in their place, answers have waited already: decodes with guesses take longer.
-        for batch in batches if decoded is not None and not mine.prefilling else ():
+        guesses = decoded is not None and not mine.prefilling and not self._packer.trying
+        for batch in batches if guesses else ():
             if batch.sequences[0].lookup is not None:
                 self._guesser.plan(batch, table.context_tokens, batches)
         if batches:

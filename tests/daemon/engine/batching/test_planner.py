@@ -1,11 +1,16 @@
 """The rows of a step."""
 
+from itertools import accumulate
+from typing import NamedTuple
+
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from car_daemon.engine.batching.costs import StepCosts
+from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.planner import Step, StepPlanner
+from car_daemon.engine.batching.spans import plan_spans
 from car_daemon.engine.batching.table import SequenceTable
 from tests.daemon.engine.batching.plans import (
     CONTEXT,
@@ -287,10 +292,10 @@ def test_padding_goes_to_no_sequence_that_became_full() -> None:
     assert padding(planner.plan(table, now=0.0)) == []
 
 
-def test_a_size_that_is_avoided_is_tried_now_and_then() -> None:
+def test_a_size_that_is_avoided_is_tried_soon_then_now_and_then() -> None:
     planner, table = planner_of(costs_of(STEEP)), table_of(0, 0)
     seen = [shapes(planner.plan(table, now=0.0)) for _ in range(200)]
-    assert seen.count([2]) == 3
+    assert [step for step, rows in enumerate(seen, 1) if rows == [2]] == [2, 6, 14, 30, 62, 106, 150, 194]
 
 
 def test_a_size_is_not_avoided_for_what_was_measured_once_at_the_start() -> None:
@@ -310,6 +315,62 @@ def test_a_size_that_was_slow_once_is_used_again_soon_after_it_was_seen_to_be_fa
         if shapes(step) == [8]:
             costs.decode.observe(8, 0.025)
     assert shapes(planner.plan(table, now=0.0)) == [8]
+
+
+class Stall(NamedTuple):
+    """The machine takes `factor` times as long for this many steps, for decodes of at least so many rows."""
+
+    steps: int
+    factor: float
+    rows: int = 1
+
+
+def decoded(planner: StepPlanner, costs: StepCosts, seconds: list[float], count: int, steps: int) -> float:
+    """Return the time of steps of `count` decoders, which the costs learn; a decode takes `seconds` by its rows."""
+    table, total = table_of(*[0] * count), 0.0
+    for _ in range(steps):
+        for batch in planner.plan(table, now=0.0).decode:
+            costs.decode.observe(batch.rows, seconds[batch.rows])
+            total += seconds[batch.rows]
+    return total
+
+
+@given(
+    st.lists(st.sampled_from([-1, 0.5, 2, 4, 8]), min_size=2, max_size=8),
+    st.builds(Stall, st.integers(0, 80), st.sampled_from([1.5, 2, 3, 5]), st.integers(1, 2)),
+)
+@example([11, 1, 1.8], Stall(20, 4))  # Four rows cost less than three and one: the stall hit the four.
+@example([11], Stall(1, 2))  # Two rows cost more than twice one: the stall hit single rows.
+@example([11, 1, 1.8], Stall(300, 1.8, 2))  # Single rows cost less meanwhile.
+@settings(derandomize=True, deadline=None, max_examples=60)
+def test_soon_after_a_stall_decodes_are_nearly_the_cheapest_that_there_are(more: list[float], stall: Stall) -> None:
+    count = len(more) + 1
+    seconds = [0.0, *(each / 1000 for each in accumulate(more, initial=7))]
+    assume(min(seconds[1:]) > 0)
+    costs = costs_of(dict(enumerate(seconds[1:], 1)))
+    planner = planner_of(costs)
+    decoded(planner, costs, seconds, count, 50)
+    slow = [(stall.factor if rows >= stall.rows else 1) * each for rows, each in enumerate(seconds)]
+    decoded(planner, costs, slow, count, stall.steps)
+    decoded(planner, costs, seconds, count, 100)
+    spans = plan_spans(range(count), can_pad=lambda _: False, cost=seconds.__getitem__, most=count)
+    cheapest = sum(seconds[high - low + 1] for low, high in spans)
+    assert decoded(planner, costs, seconds, count, 200) < 1.1 * 200 * cheapest
+
+
+def test_a_try_of_a_size_that_is_avoided_has_no_guesses() -> None:
+    costs = costs_of({1: 0.005, 2: 0.015, 4: 0.016, 8: 0.017})
+    planner, table = planner_of(costs), table_of(0, 0)
+    for sequence in table.sequences:
+        sequence.lookup = PromptLookup([5, 6, 7, 8] * 8)
+    guessed = set()
+    for _ in range(60):
+        guessed |= {
+            (batch.rows // (1 + batch.guessed), batch.guessed > 0) for batch in planner.plan(table, now=0.0).decode
+        }
+    assert (1, True) in guessed
+    assert (2, False) in guessed
+    assert (2, True) not in guessed
 
 
 def test_a_plan_that_promises_a_few_percent_is_not_worth_it() -> None:
