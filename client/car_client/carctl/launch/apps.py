@@ -81,7 +81,10 @@ def _codex(target: Target) -> Any:
 def _opencode(target: Target) -> Any:
     limit = {"context": target.context, "output": target.answer}
     options = {"baseURL": target.api, "apiKey": f"{{env:{KEY_VARIABLE}}}"}
-    models = {target.model: {"name": target.model, "tool_call": target.tools, "limit": limit}}
+    # Without its modalities a model is taken for one that reads text alone.
+    modalities = {"input": ["text", "image"] if target.images else ["text"], "output": ["text"]}
+    model = {"name": target.model, "tool_call": target.tools, "modalities": modalities, "limit": limit}
+    models = {target.model: model}
     provider = {"npm": "@ai-sdk/openai-compatible", "name": "card", "options": options, "models": models}
     return {"provider": {"card": provider}}
 
@@ -111,6 +114,8 @@ def _vscode(target: Target) -> Any:
 
 
 def _continue(target: Target) -> str:
+    # Without them Continue derives a model's abilities from its name.
+    able = {"tool_use": target.tools, "image_input": target.images}
     lines = [
         "name: card",
         "version: 1.0.0",
@@ -121,6 +126,7 @@ def _continue(target: Target) -> str:
         f"    model: {quoted(target.model)}",
         f"    apiBase: {target.api}",
         f"    apiKey: ${{{{ secrets.{KEY_VARIABLE} }}}}",
+        f"    capabilities: [{', '.join(name for name, has in able.items() if has)}]",
         "    roles: [chat, edit, apply]",
         "    defaultCompletionOptions:",
         f"      contextLength: {target.context}",
@@ -164,7 +170,9 @@ def _claude_path(env: Mapping[str, str], home: Path) -> Path:
 
 
 def _open_webui(target: Target) -> dict[str, str]:
-    return {"OPENAI_API_BASE_URL": target.api, "ENABLE_OLLAMA_API": "false", "DEFAULT_MODELS": target.model}
+    variables = {"OPENAI_API_BASE_URL": target.api, "ENABLE_OLLAMA_API": "false", "DEFAULT_MODELS": target.model}
+    # Its chats offer tools of its own to all models; a model without tools would be refused.
+    return variables if target.tools else variables | {"DEFAULT_MODEL_PARAMS": '{"function_calling": "legacy"}'}
 
 
 def _codex_path(env: Mapping[str, str], home: Path) -> Path:

@@ -14,7 +14,10 @@ class Unmergeable(ValueError):
 
 
 def merged(old: Any, new: Any) -> Any:
-    """Return data with new members; entries of lists are the same where their `name` is. Raises Unmergeable."""
+    """Return data with new members; raises Unmergeable.
+
+    Entries of lists are the same where their `name` is; a list of texts is replaced.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
         return {**old, **{key: merged(old[key], value) if key in old else value for key, value in new.items()}}
     if isinstance(old, list) and isinstance(new, list):
@@ -25,6 +28,8 @@ def merged(old: Any, new: Any) -> Any:
 
 
 def _merged_lists(old: list[Any], new: list[Any]) -> list[Any]:
+    if any(isinstance(each, str) for each in new):
+        return new
     by_name = {each["name"]: each for each in new}
     kept = [merged(each, by_name.pop(_name(each), each)) for each in old]
     return [*kept, *by_name.values()]

@@ -124,6 +124,26 @@ def test_the_other_files_have_url_model_and_abilities(name: str) -> None:
     assert ("8192" in text) == (name != "llm")
 
 
+@pytest.mark.parametrize(
+    ("tools", "images", "abilities", "modalities", "legacy"),
+    [
+        (True, True, "[tool_use, image_input]", ["text", "image"], False),
+        (True, False, "[tool_use]", ["text"], False),
+        (False, False, "[]", ["text"], True),
+    ],
+)
+def test_applications_that_do_not_find_out_a_models_abilities_have_them(
+    *, tools: bool, images: bool, abilities: str, modalities: list[str], legacy: bool
+) -> None:
+    target = TARGET._replace(tools=tools, images=images)
+    files = {name: app.file.content(target) for name, app in APPS.items() if app.file is not None}
+    assert f"    capabilities: {abilities}\n" in files["continue"]
+    model = files["opencode"]["provider"]["card"]["models"]["Qwen 3"]
+    assert (model["tool_call"], model["modalities"]["input"]) == (tools, modalities)
+    params = """export DEFAULT_MODEL_PARAMS='{"function_calling": "legacy"}'"""
+    assert (params in shell_lines("open-webui", APPS["open-webui"], target)) == legacy
+
+
 def test_files_are_where_the_applications_read_them() -> None:
     env = {"HOME": "/h", "XDG_CONFIG_HOME": "/x", "CODEX_HOME": "/c", "LLM_USER_PATH": "/l"}
     paths = {name: str(path_of(app, env)) for name, app in WITH_FILES.items()}
