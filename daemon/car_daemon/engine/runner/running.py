@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from car_daemon.engine.batching.guesses.odds import DraftOdds, Odds
+from car_daemon.engine.batching.guesses.odds import DraftOdds
 from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.sequence import Sequence
@@ -68,7 +68,6 @@ class RunningRequests:
         self._images = images
         self._parking = parking
         self._abilities = abilities
-        self._odds = Odds()  # of all requests' guesses from earlier text
         self._draft_odds = DraftOdds(None)  # of all requests' guesses from a draft model
         self._clock = clock
         self.ended = 0  # requests that ended by their last token since the loop last looked for commands
@@ -178,7 +177,7 @@ class RunningRequests:
 
     def _let_guess(self, sequence: Sequence, generation: Generation, tokens: list[int]) -> None:
         if self._abilities.speculates and not (generation.sampler.bound or generation.reproducible):
-            sequence.lookup = PromptLookup(tokens, self._odds)
+            sequence.lookup = PromptLookup(tokens)
             if self._abilities.drafts and not generation.images:
                 sequence.draft = DraftOdds(self._draft_odds, len(tokens))
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.guesses.budget import Budget
 from car_daemon.engine.batching.guesses.guesser import Guesser
-from car_daemon.engine.batching.guesses.odds import Odds
 from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.packing import DecodeBatch
 from car_daemon.engine.batching.planner import StepPlanner
@@ -163,7 +162,7 @@ def test_of_guesses_that_bring_nearly_as_much_the_shortest_is_tried() -> None:
     prompt = PromptLookup(PROMPT * 9)
     goes_on(prompt, 400)
     prompt.budget.left = 8.0
-    flat = StepCosts({1: 1.0, 8: 5.0, 16: 9.9, 32: 19.7})
+    flat = StepCosts({1: 1.0, 8: 5.0, 16: 10.1, 32: 20.6})
     rising = StepCosts({1: 1.0, 8: 5.0, 16: 7.0, 32: 19.7})
     assert (len(one(prompt, flat)), len(one(prompt, rising))) == (4, 15)
 
@@ -235,14 +234,6 @@ def test_guesses_grow_longer_the_longer_a_repetition_goes_on() -> None:
     first = len(one(lookup, RISING))
     goes_on(lookup, 40)
     assert 0 < first < len(one(lookup, RISING))
-
-
-def test_a_request_begins_with_what_others_saw() -> None:
-    odds = Odds()
-    before = PromptLookup(PROMPT, odds).expected(1)[1]
-    goes_on(PromptLookup(PROMPT, odds), 60, right=False)
-    assert PromptLookup([5, 6, 7, 5, 6], odds).expected(1)[1] < before
-    assert PromptLookup([5, 6, 7, 5, 6], Odds()).expected(1)[1] > PromptLookup([5, 6, 7, 5, 6], odds).expected(1)[1]
 
 
 DEARER = StepCosts({1: 1.0, 2: 2.1, 4: 3.1, 8: 4.6, 16: 7.8, 32: 15.0})
@@ -343,6 +334,24 @@ def test_what_guesses_won_is_left_for_longer_ones() -> None:
         engine.turn()
     assert engine.loop.counters["lookup_right"] > 9
     assert lookup.budget.left > first + 1
+
+
+def promised(engine: FakeEngine, request: int) -> list[float]:
+    """Return what the guesses of a request promise after its first token."""
+    engine.turn(run_command(request, PROMPT, 100))
+    (lookup,) = [each.lookup for each in engine.table.sequences if each.lookup is not None]
+    while len(lookup.tokens) == len(PROMPT):
+        engine.turn()
+    return lookup.expected(31)
+
+
+def test_what_the_guesses_of_a_request_promise_does_not_depend_on_requests_before_it() -> None:
+    alone, after = engine_of(), engine_of()
+    for request in range(4):
+        after.turn(run_command(request, PROMPT, 200))
+        after.finish()
+    assert after.loop.counters["lookup_right"] > 100
+    assert promised(after, 9) == promised(alone, 9)
 
 
 def test_it_takes_fewer_steps() -> None:

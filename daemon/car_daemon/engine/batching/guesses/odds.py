@@ -6,8 +6,8 @@ from bisect import bisect_left
 _LENGTHS = (2, 3, 5, 8, 16)
 # Assumed probability of a guessed token before any was seen, by the length of the occurrence.
 _PRIOR = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
-# What was assumed, or learned from other requests, counts as much as this many tokens of the request itself.
-_TRUST = 6
+# What was assumed, or for a draft model learned from other requests, counts as much as this many tokens of the request.
+_TRUST = 4
 # From this many tokens on the older ones fade.
 _MEMORY = 256
 # A draft model's guesses, before any was tried: with a lower one a draft that pays only if it is nearly always right
@@ -39,11 +39,10 @@ class _Share:
 class Odds:
     """The probability that the token after an earlier occurrence follows again, by the length of the occurrence.
 
-    It is learned from every token of an answer, whether it was tried or not.
+    It is learned from every token of the request's own answer, whether it was tried or not.
     """
 
-    def __init__(self, prior: "Odds | None" = None) -> None:
-        self._prior = prior  # of all requests; None for these themselves
+    def __init__(self) -> None:
         self._shares = [_Share() for _ in _PRIOR]
 
     def __repr__(self) -> str:
@@ -51,8 +50,7 @@ class Odds:
 
     def probabilities(self) -> list[float]:
         """Return the probability for each kind of length."""
-        assumed = _PRIOR if self._prior is None else self._prior.probabilities()
-        return [share.value(each) for share, each in zip(self._shares, assumed, strict=True)]
+        return [share.value(each) for share, each in zip(self._shares, _PRIOR, strict=True)]
 
     def expected(self, length: int, most: int) -> list[float]:
         """Return the tokens that a decode brings with 0 to `most` guesses after an occurrence of a length.
@@ -69,8 +67,6 @@ class Odds:
     def learn(self, length: int, *, right: bool) -> None:
         """Count the token after an occurrence of a length."""
         self._shares[bisect_left(_LENGTHS, length)].learn(1, right)
-        if self._prior is not None:
-            self._prior.learn(length, right=right)
 
 
 class DraftOdds:

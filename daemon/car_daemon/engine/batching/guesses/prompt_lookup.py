@@ -7,8 +7,8 @@ from itertools import takewhile
 from car_daemon.engine.batching.guesses.budget import Budget
 from car_daemon.engine.batching.guesses.odds import Odds
 
-# Lengths of the occurrences that are searched: the last of the first one, else of the second.
-_CONTEXTS = (3, 2)
+# Lengths of the occurrences that are searched: the last of the longer one, or else of the shorter.
+_LONG, _SHORT = 3, 2
 # The longest occurrence that is told apart.
 _LONGEST = 17
 # Tokens before the end that are searched: bounds the time of a search to some tens of microseconds.
@@ -19,10 +19,10 @@ _BYTES = array("i").itemsize
 class PromptLookup:
     """The tokens of one request so far, and the earlier place from which they go on alike."""
 
-    def __init__(self, tokens: Iterable[int], odds: Odds | None = None) -> None:
+    def __init__(self, tokens: Iterable[int]) -> None:
         self.tokens = array("i", tokens)
         self.budget = Budget()
-        self._odds = Odds(odds)
+        self._odds = Odds()
         self._place = -1  # after the occurrence that the text follows; -1 where it has to be searched
         self._length = 0  # of this occurrence
 
@@ -41,8 +41,7 @@ class PromptLookup:
     def follows(self) -> bool:
         """Return whether the last tokens occurred before, so that the next ones can be guessed."""
         if self._place < 0:
-            self._place = next((place for length in _CONTEXTS if (place := self._last_place(length)) >= 0), -1)
-            self._length = self._length_at(self._place)
+            self._find()
         return self._place >= 0 and self.tokens[self._place] >= 0
 
     def guess(self, most: int) -> list[int]:
@@ -58,20 +57,33 @@ class PromptLookup:
         """Return the tokens that a decode brings with 0 to `most` of these guesses."""
         return self._odds.expected(self._length, most) if self.follows() else [1.0]
 
-    def _last_place(self, length: int) -> int:
-        """Return the place after the last earlier occurrence of the last `length` tokens; -1 where there is none."""
-        tokens = self.tokens
-        if len(tokens) <= length:
-            return -1
-        window = memoryview(tokens)[-_WINDOW:].tobytes()
-        wanted, end = window[-length * _BYTES :], len(window) - 1
-        while (found := window.rfind(wanted, 0, end)) >= 0:
-            if found % _BYTES == 0:
-                return max(0, len(tokens) - _WINDOW) + found // _BYTES + length
-            end = found + len(wanted) - 1
-        return -1
+    def _find(self) -> None:
+        """Find the place after the last earlier occurrence of the last tokens, and its length.
+
+        Most tokens of a text without repetition end with the search of the short one.
+        """
+        window = memoryview(self.tokens)[-_WINDOW:].tobytes()
+        place = _last_place(window, _SHORT)
+        if place < 0:
+            return
+        before = len(self.tokens) - len(window) // _BYTES
+        self._place, self._length = before + place, self._length_at(before + place)
+        if self._length < _LONG and (longer := _last_place(window, _LONG)) >= 0:
+            self._place, self._length = before + longer, self._length_at(before + longer)
 
     def _length_at(self, place: int) -> int:
         """Return the number of equal tokens before a place and the end, up to the longest that is told apart."""
         tokens, most = self.tokens, min(_LONGEST, place)
         return next((length for length in range(most) if tokens[place - length - 1] != tokens[-length - 1]), most)
+
+
+def _last_place(window: bytes, length: int) -> int:
+    """Return the place after the last earlier occurrence of the last `length` tokens; -1 where there is none."""
+    wanted, end = window[-length * _BYTES :], len(window) - 1
+    if len(window) <= len(wanted):
+        return -1
+    while (found := window.rfind(wanted, 0, end)) >= 0:
+        if found % _BYTES == 0:
+            return found // _BYTES + length
+        end = found + len(wanted) - 1
+    return -1
