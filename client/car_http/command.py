@@ -97,7 +97,7 @@ def _announce(settings: Settings, places: list[str]) -> None:
 def _raise_descriptor_limit() -> int:
     """Allow as many connections as the system does, and return the limit.
 
-    Each request takes one descriptor here and one to the daemon.
+    Each request takes one descriptor here and one to the daemon, and a fast stream one more.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)

@@ -47,6 +47,14 @@ class Source:
         assert not self.closing
         self.reading = True
 
+    def abort(self) -> None:
+        """As a transport."""
+        self.closing = True
+
+    def write(self, data: bytes) -> None:
+        """As a transport."""
+        self._socket.send(data)
+
     def close(self) -> None:
         """Close both ends."""
         self.daemon.close()
@@ -54,7 +62,7 @@ class Source:
 
 
 class Clock:
-    """Seconds that pass where a test says so."""
+    """Seconds that pass where a test advances them."""
 
     now = 50.0
 
@@ -120,9 +128,8 @@ async def test_a_turn_reads_all_connections_and_the_loop_reads_one_that_ended(so
     sources[1].closing = True
     sources[2].daemon.send(b"late")
     assert await came.get() == b"late"
-    assert [source.reading for source in sources] == [True, False, False]
-    readings[1].at_once()
-    assert not sources[1].reading  # the loop closes it
+    assert [source.reading for source in sources] == [True, False, False]  # the loop closes the second one
+    readings[2].at_once()
 
 
 async def test_a_connection_that_leaves_in_a_turn_is_not_read_in_it(sources: list[Any], clock: Clock) -> None:
@@ -142,6 +149,42 @@ async def test_a_connection_that_leaves_in_a_turn_is_not_read_in_it(sources: lis
         source.daemon.send(b"%d" % number)
     assert [await came.get(), await came.get()] == [b"0", b"2"]
     assert sources[1].reading
+    for reading in readings:
+        reading.at_once()
+
+
+async def test_a_failure_ends_its_connection_and_the_others_are_read(sources: list[Any], clock: Clock) -> None:
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    came: asyncio.Queue[bytes] = asyncio.Queue()
+    turns = Turns()
+
+    def fail(data: bytes) -> None:
+        raise ZeroDivisionError(data)
+
+    readings = [
+        fast(source, receive, clock, turns)
+        for source, receive in zip(sources, [fail, *[came.put_nowait] * 2], strict=True)
+    ]
+    for source in sources:
+        source.daemon.send(b"text")
+    assert [await came.get(), await came.get()] == [b"text"] * 2
+    assert [source.closing for source in sources] == [True, False, False]
+    assert [type(failure["exception"]) for failure in failures] == [ZeroDivisionError]
+    for reading in readings:
+        reading.at_once()
+
+
+async def test_the_loop_reads_on_where_no_descriptor_is_left(
+    sources: list[Any], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "dup", Mock(side_effect=OSError("too many open files")))
+    reading = Reading(Turns(), Mock(), clock)
+    reading.begin(sources[0])
+    reading.count(FAST_BYTES)
+    clock.now += WINDOW_S * 1.1
+    reading.count(FAST_BYTES)
+    assert sources[0].reading
 
 
 async def test_a_connection_without_chunks_leaves_the_turns_and_its_descriptor_is_closed(
@@ -150,19 +193,29 @@ async def test_a_connection_without_chunks_leaves_the_turns_and_its_descriptor_i
     came: asyncio.Queue[bytes] = asyncio.Queue()
     turns = Turns()
     descriptors = len(os.listdir("/dev/fd"))
-    for source in sources:
-        fast(source, came.put_nowait, clock, turns)
+    readings = [fast(source, came.put_nowait, clock, turns) for source in sources]
     assert len(os.listdir("/dev/fd")) == descriptors + len(sources)
-    clock.now += WINDOW_S * 2
     sources[2].daemon.send(b"last")
     await came.get()
     assert [source.reading for source in sources] == [True, True, False]
     assert len(os.listdir("/dev/fd")) == descriptors + 1
+    readings[0].count(100)
+    assert sources[0].reading
+    readings[2].at_once()
 
 
 def chunk(seq: int) -> bytes:
     """Return the frame of a chunk."""
     return encode_message(Notification(CHUNK, {"id": 1, "seq": seq, "text": "a"}))
+
+
+def write_fast(connection: DaemonConnection, source: Source) -> None:
+    """Receive chunks until the connection is read in turns."""
+    for _ in range(1_000_000):
+        if not source.reading:
+            return
+        connection.data_received(chunk(1))
+    raise AssertionError("a million chunks are read at once")
 
 
 async def test_chunks_that_were_written_at_once_are_counted_and_others_end_the_turns(sources: list[Any]) -> None:
@@ -174,8 +227,7 @@ async def test_chunks_that_were_written_at_once_are_counted_and_others_end_the_t
     await connection.events()
     waiting = asyncio.create_task(connection.events())
     await asyncio.sleep(0)
-    while source.reading:
-        connection.data_received(chunk(1))
+    write_fast(connection, source)
     source.daemon.send(encode_message(Result(1, ANSWER)))
     (last,) = await waiting
     assert isinstance(last, Ended)
@@ -189,10 +241,23 @@ async def test_a_connection_that_was_lost_leaves_the_turns(sources: list[Any]) -
     connection.on_events(lambda _: True)
     waiting = asyncio.create_task(connection.events())
     await asyncio.sleep(0)
-    while sources[0].reading:
-        connection.data_received(chunk(1))
+    write_fast(connection, sources[0])
     sources[0].closing = True
     connection.connection_lost(None)
     with pytest.raises(ConnectionLost):
         await waiting
     assert len(os.listdir("/dev/fd")) == descriptors
+
+
+async def test_the_first_chunks_of_the_next_call_do_not_wait(sources: list[Any]) -> None:
+    connection = DaemonConnection(lambda _: None, Turns())
+    connection.connection_made(sources[0])
+    connection.on_events(lambda _: True)
+    waiting = asyncio.create_task(connection.events())
+    await asyncio.sleep(0)
+    write_fast(connection, sources[0])
+    connection.begin("infer_stream", {})
+    assert sources[0].reading
+    connection.data_received(chunk(0))
+    assert sources[0].reading
+    waiting.cancel()

@@ -110,6 +110,7 @@ class DaemonConnection(asyncio.Protocol):
         """Send a call."""
         self._ids += 1
         self.idle = self.answered = False
+        self._reading.reset()
         frame = encode_message(Request("2.0", method, self._ids, params))
         if self._transport and not self.lost:
             self._transport.write(frame)

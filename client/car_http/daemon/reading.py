@@ -34,6 +34,11 @@ class Reading:
         """Read a connection at once."""
         self._transport = transport
 
+    def reset(self) -> None:
+        """Count the bytes of another answer: its first chunks do not wait."""
+        self._since, self._bytes, self._fast = 0.0, 0, False
+        self.at_once()
+
     def count(self, size: int) -> None:
         """Count bytes that were read and written on; the connection is read in turns from then on while it is fast."""
         self._bytes += size
@@ -45,7 +50,7 @@ class Reading:
         if not self._fast:
             self.at_once()
         elif self._descriptor is None:
-            self._in_turns()
+            self._join()
 
     def at_once(self) -> None:
         """Have the loop read the connection again."""
@@ -57,22 +62,33 @@ class Reading:
                 self._transport.resume_reading()
 
     def take(self) -> None:
-        """Read what came in turns; the loop finds the end of the connection."""
-        data = b"" if self._descriptor is None else _read(self._descriptor)
-        if data:
-            self._receive(data)
-        elif data is None:
-            self.count(0)
-        else:
-            self.at_once()
+        """Read the bytes that came since the last turn; the loop reads a connection that had none, or that ended.
 
-    def _in_turns(self) -> None:
-        if self._transport:
-            # The loop would wake up for the first byte. The descriptor is its own, because the number of a closed one
-            # may be that of another connection.
-            self._transport.pause_reading()
+        A failure of `receive` ends the connection, as it does in the loop.
+        """
+        data = b"" if self._descriptor is None else _read(self._descriptor)
+        if not data:
+            self._fast = False
+            self.at_once()
+            return
+        try:
+            self._receive(data)
+        except Exception:
+            if self._transport:
+                self._transport.abort()
+            raise
+
+    def _join(self) -> None:
+        """Leave the loop, which would wake up for the first byte."""
+        if self._transport is None:
+            return
+        try:
+            # One of its own, because the number of a closed descriptor may be that of another connection.
             self._descriptor = os.dup(self._transport.get_extra_info("socket").fileno())
-            self._turns.join(self)
+        except OSError:
+            return  # no descriptor is left: the loop reads on
+        self._transport.pause_reading()
+        self._turns.join(self)
 
 
 class Turns:
@@ -88,7 +104,7 @@ class Turns:
         self._wait()
 
     def leave(self, reading: Reading) -> None:
-        """Read it no more."""
+        """Remove a connection from the turns."""
         self._members.pop(reading, None)
 
     def _wait(self) -> None:
@@ -98,17 +114,17 @@ class Turns:
 
     def _turn(self) -> None:
         self._waiting = False
-        for reading in list(self._members):
-            reading.take()
-        if self._members:
-            self._wait()
+        try:
+            for reading in list(self._members):
+                reading.take()
+        finally:
+            if self._members:
+                self._wait()
 
 
-def _read(descriptor: int) -> bytes | None:
-    """Return the bytes that came, None where none did, and none at the end of the connection."""
+def _read(descriptor: int) -> bytes:
+    """Return the bytes that came; none also at the end of the connection."""
     try:
         return os.read(descriptor, _READ_BYTES)
-    except BlockingIOError:
-        return None
-    except ConnectionError:
+    except (BlockingIOError, ConnectionError):
         return b""
