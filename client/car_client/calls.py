@@ -90,9 +90,13 @@ def detokenize(tokens: Sequence[int], model: str | None, special: bool) -> CallS
     return CallSpec("detokenize", _given(tokens=_listed(tokens), model=model, special=special), Text, repeatable=True)
 
 
-def embed(texts: Sequence[str], model: str | None, normalize: bool, traceparent: str | None) -> CallSpec[Embeddings]:
+def embed(
+    texts: Sequence[str], model: str | None, normalize: bool, truncate: bool, traceparent: str | None
+) -> CallSpec[Embeddings]:
     """A vector for every text."""
-    params = _given(input=_listed(texts), model=model, normalize=normalize, traceparent=traceparent)
+    params = _given(
+        input=_listed(texts), model=model, normalize=normalize, truncate=truncate or None, traceparent=traceparent
+    )
     return CallSpec("embed", traced(params), Embeddings, repeatable=True)
 
 

@@ -213,6 +213,7 @@ class Client:
         *,
         model: str | None = None,
         normalize: bool = True,
+        truncate: bool = False,
         traceparent: str | None = None,
     ) -> Embeddings:
         """Return a vector for each text.
@@ -221,6 +222,7 @@ class Client:
             texts: 1 to 256 texts; they share one lease.
             model: A name of `models`; None is the default model.
             normalize: Scale each vector to length 1.
+            truncate: Use the beginning of a text that is too long, in place of ContextExceeded.
             traceparent: W3C trace context, for the daemon's log.
 
         Raises:
@@ -231,7 +233,7 @@ class Client:
             DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
             RequestTimeout: No answer came within `timeout`.
         """
-        return self._request(calls.embed(texts, model, normalize, traceparent))
+        return self._request(calls.embed(texts, model, normalize, truncate, traceparent))
 
     def rerank(
         self,

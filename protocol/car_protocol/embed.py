@@ -21,6 +21,7 @@ class EmbedParams(Params, frozen=True, kw_only=True):
     ]
     model: str | None = None
     normalize: Annotated[bool, note("vectors have length 1")] = True
+    truncate: Annotated[bool, note("of a longer text its beginning counts; without it such a text is refused")] = False
 
 
 class Embeddings(Struct, frozen=True):

@@ -24,7 +24,7 @@ class ShowRequest(Struct):
 
 
 def answering(read: Callable[[R, Caller], Job | str]) -> Handler[R]:
-    """Return the handler that answers a job; a request that only loads its model is answered at once."""
+    """Return the handler that answers a job, or at once a request without a prompt, which only names its model."""
 
     async def handle(door: DoorContext, exchange: Exchange, request: R) -> None:
         job = read(request, caller_of(exchange))
@@ -54,7 +54,7 @@ async def embeddings(door: DoorContext, exchange: Exchange, request: requests.Em
 async def _embedded(
     door: DoorContext, exchange: Exchange, request: requests.EmbedRequest
 ) -> tuple[list[list[float]], int]:
-    """Return a vector for each text, and the tokens of all; a request without a text only loads its model."""
+    """Return a vector for each text, and the tokens of all; a request without a text only names its model."""
     params = requests.read_embed(request)
     if not params["input"]:
         await door.model(params["model"])

@@ -150,6 +150,7 @@ class PrepareTexts(Struct, frozen=True, tag=True):
     texts: list[str]
     query: str | None
     owner: int = 0  # as in Prepare
+    truncate: bool = False  # texts to embed that are too long
 
 
 class ImageSlot(Struct, frozen=True, array_like=True):

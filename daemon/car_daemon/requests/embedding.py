@@ -40,7 +40,7 @@ class EmbeddingAnswer:
         """Return the frame that cuts the texts into tokens."""
         params = self._params
         if isinstance(params, EmbedParams):
-            return frames.PrepareTexts(self.request.key, params.input, None, self.origin.uid)
+            return frames.PrepareTexts(self.request.key, params.input, None, self.origin.uid, params.truncate)
         return frames.PrepareTexts(self.request.key, params.documents, params.query, self.origin.uid)
 
     def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:

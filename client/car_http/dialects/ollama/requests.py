@@ -115,6 +115,7 @@ class EmbedRequest(Struct, kw_only=True):
     input: str | list[str] | None = None
     prompt: str | None = None
     dimensions: int | None = None
+    truncate: bool | None = None
 
 
 def model_name(name: str) -> str:
@@ -139,12 +140,12 @@ def read_generate(request: GenerateRequest, caller: Caller) -> Job | str:
 
 
 def read_embed(request: EmbedRequest) -> dict[str, Any]:
-    """Return the params of `embed`, without a text those of a request that only loads its model; raises Problem."""
+    """Return the params of `embed`, without a text of a request that only names its model; raises Problem."""
     texts = (request.prompt if request.input is None else request.input) or []
     if request.dimensions is not None and request.dimensions < 1:
         raise bad("dimensions", "give a number of at least 1")
     listed = [texts] if isinstance(texts, str) else texts
-    return {"input": listed, "model": model_name(request.model)}
+    return {"input": listed, "model": model_name(request.model), "truncate": request.truncate is not False}
 
 
 def _job(request: Generated, caller: Caller, params: dict[str, Any], writer: OllamaWriter) -> Job:

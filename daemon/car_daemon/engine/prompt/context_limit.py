@@ -12,9 +12,14 @@ class ContextLimit:
     tokens: int
     longest_piece: int
 
+    @property
+    def most_bytes(self) -> int:
+        """The bytes of the longest text that may fit."""
+        return self.tokens * self.longest_piece
+
     def check_bytes(self, size: int, max_tokens: int | None = None) -> None:
         """Refuse text that fits under no tokenization, because tokenizing megabytes takes stack and seconds."""
-        if size > self.tokens * self.longest_piece:
+        if size > self.most_bytes:
             raise self.exceeded(None, max_tokens)
 
     def exceeded(self, prompt_tokens: int | None, max_tokens: int | None) -> Refusal:
