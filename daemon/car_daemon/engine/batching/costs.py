@@ -57,7 +57,7 @@ class CostCurve:
         self._sizes = sorted(measured)  # Known sizes, ascending.
         self._seconds = dict(measured)
         self._seen: Counter[int] = Counter()  # Observations by size.
-        self._least: dict[int, float] = {}  # What observed sizes cost when they cost least.
+        self._least: dict[int, float] = {}  # The least cost of each observed size.
 
     def observe(self, size: int, seconds: float) -> None:
         """Learn from the time of one step."""
@@ -90,7 +90,7 @@ class CostCurve:
         return any(self._seconds[size] > _STALLED * least for size, least in self._least.items())
 
     def least(self, size: int) -> float:
-        """Return the seconds of a step of this size as if it cost what it did before its last stall."""
+        """Return the seconds of a step of this size by its least cost, from before a stall."""
         return min(self.estimate(size), self._least.get(size, inf))
 
     @property

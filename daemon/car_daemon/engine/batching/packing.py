@@ -14,11 +14,9 @@ _PLAN_AGAIN_EVERY = 16
 # A size that was slow once and is avoided since would never be measured again: it is avoided only after this many
 # observations, and tried again.
 _TRIES = 3
-# The first tries come after 2, 4, 8, ... steps, because a stall of the machine is short; then they take about this part
-# of the time, and there is one in so many steps at least.
-_COST_OF_TRIES = 0.01
-_TRY_AGAIN_EVERY = 64
-_MOST_TRIES = 5  # that count: after them the steps do not double
+# The tries come after 2, 4, 8, ... steps, because a stall of the machine is short, and after this many doublings at the
+# last interval.
+_MOST_DOUBLINGS = 5
 # Plans whose steps without a try are counted; beyond that all are tried again soon.
 _MOST_AVOIDED = 64
 # Observed costs vary by some percent: a plan has to save more than that.
@@ -49,14 +47,15 @@ class DecodeBatch:
 
 
 class _Avoided(NamedTuple):
-    """Steps since batches were tried last, or began to look worse, and the number of tries since then."""
+    """Steps since batches were tried last, or began to look worse, and the number of tries since they did."""
 
     steps: int = 0
     tries: int = 0
 
-    def is_due(self, excess: float) -> bool:
-        """Return whether to try them, which takes so many times as long more."""
-        return self.steps >= min(2 << self.tries, max(2.0, excess / _COST_OF_TRIES), _TRY_AGAIN_EVERY)
+    @property
+    def is_due(self) -> bool:
+        """Whether to try them."""
+        return self.steps >= 2 << min(self.tries, _MOST_DOUBLINGS)
 
 
 class DecodePacker:
@@ -117,17 +116,17 @@ class DecodePacker:
         if len(self._avoided) > _MOST_AVOIDED:
             self._avoided.clear()
         others = [self._fewest] if saves else []
-        promises = known and self._hopeful is not better
+        promises = known and self._hopeful not in (better, *others)
         if promises and self._least_seconds(self._hopeful) < WORTH_IT * self.seconds(better):
             others.append(self._hopeful)
-        return next((other for other in others if self._tries(other, better)), better)
+        return next(filter(self._tries, others), better)
 
-    def _tries(self, other: list[DecodeBatch], better: list[DecodeBatch]) -> bool:
+    def _tries(self, other: list[DecodeBatch]) -> bool:
         """Return whether batches that look worse are decoded in this step."""
         steps, tries = self._avoided.get(_sizes(other), _Avoided())
         avoided = _Avoided(steps + 1, tries)
-        self.trying = avoided.is_due(self.seconds(other) / self.seconds(better) - 1)
-        self._avoided[_sizes(other)] = _Avoided(0, min(tries + 1, _MOST_TRIES)) if self.trying else avoided
+        self.trying = avoided.is_due
+        self._avoided[_sizes(other)] = _Avoided(0, tries + 1) if self.trying else avoided
         return self.trying
 
     def seconds(self, batches: list[DecodeBatch]) -> float:

@@ -295,7 +295,19 @@ def test_padding_goes_to_no_sequence_that_became_full() -> None:
 def test_a_size_that_is_avoided_is_tried_soon_then_now_and_then() -> None:
     planner, table = planner_of(costs_of(STEEP)), table_of(0, 0)
     seen = [shapes(planner.plan(table, now=0.0)) for _ in range(200)]
-    assert [step for step, rows in enumerate(seen, 1) if rows == [2]] == [2, 6, 14, 30, 62, 106, 150, 194]
+    assert [step for step, rows in enumerate(seen, 1) if rows == [2]] == [2, 6, 14, 30, 62, 126, 190]
+
+
+def test_a_size_that_is_avoided_since_a_stall_is_tried_at_the_same_steps() -> None:
+    costs = costs_of({1: 0.0070, 2: 0.0180, 3: 0.0190, 4: 0.0208})
+    planner, table = planner_of(costs), table_of(0, 0, 0, 0)
+    assert shapes(planner.plan(table, now=0.0)) == [4]
+    for _ in range(10):
+        costs.decode.observe(4, 0.08)
+    seen = [shapes(planner.plan(table, now=0.0)) for _ in range(96)]
+    avoided = [step for step, rows in enumerate(seen) if rows == [4]]
+    begun = next(step for step, rows in enumerate(seen) if rows != [4])
+    assert [step - begun + 1 for step in avoided if step > begun] == [2, 6, 14, 30, 62]
 
 
 def test_a_size_is_not_avoided_for_what_was_measured_once_at_the_start() -> None:

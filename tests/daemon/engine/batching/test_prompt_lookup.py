@@ -306,6 +306,21 @@ def test_where_right_guesses_of_several_sequences_do_not_pay_as_many_look_again_
     assert [rows(2) > 0 for _ in range(17)] == [False] * 16 + [True]
 
 
+def test_sequences_without_a_budget_do_not_keep_as_many_others_from_guesses() -> None:
+    guesser = Guesser(CHEAP, 64, inf)
+
+    def rows(left: float) -> int:
+        lookups = [PromptLookup(PROMPT) for _ in range(2)]
+        for lookup in lookups:
+            lookup.budget.left = left
+        batch = DecodeBatch([decoding(lookup, number) for number, lookup in enumerate(lookups)], [])
+        guesser.plan(batch, 102, [batch])
+        return batch.guessed
+
+    assert rows(-1.0) == 0
+    assert rows(8.0) > 0
+
+
 def test_a_sequence_that_may_not_guess_keeps_the_others_from_it() -> None:
     sequences = [decoding(PromptLookup(PROMPT)), decoding(None, 1)]
     assert guess(sequences, CHEAP) == 0

@@ -86,7 +86,7 @@ class Guesser:
         if any(len(lookups) * (1 + each.length) >= looked_up.rate * each.seconds for each in tries):
             longest = tries[-1].length
             looked_up = _best(tries, [lookup.expected(longest) for lookup in lookups], looked_up)
-        elif self._drafter is None and len(lookups) > 1:
+        elif tries and self._drafter is None and len(lookups) > 1:
             self._rests[len(lookups)] = _REST
         drafted = self._drafted(batch, context_tokens, most)
         if self._drafter is not None and drafted.rate > looked_up.rate:
