@@ -1,4 +1,4 @@
-"""Forms of requests that the vendors' servers take, and clients send; and those that no server answers as meant."""
+"""Forms of requests that the vendors' servers take, and forms that are refused because no answer would fit."""
 
 from typing import Any
 
@@ -59,13 +59,22 @@ async def test_an_empty_template_is_none(offline: OfflineDoor, fake: FakeDaemon)
 
 
 @pytest.mark.parametrize("body", [{}, {"input": []}, {"input": ""}, {"prompt": ""}])
-async def test_a_request_to_embed_nothing_loads_its_model(
+async def test_a_request_to_embed_nothing_has_no_vectors_of_a_model_that_is_there(
     offline: OfflineDoor, fake: FakeDaemon, body: dict[str, Any]
 ) -> None:
     many = await offline.post("/api/embed", {"model": "guide:latest"} | body)
     one = await offline.post("/api/embeddings", {"model": "guide"} | body)
     assert (many.status, many.json["embeddings"], one.status, one.json) == (200, [], 200, {"embedding": []})
     assert (await offline.post("/api/embed", {"model": "other"} | body)).status == 404
+
+
+async def test_ollamas_texts_are_cut_where_they_are_too_long_unless_the_request_forbids_it(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    fake.answers["embed"] = EMBEDDINGS
+    for more, cut in (({}, True), ({"truncate": None}, True), ({"truncate": True}, True), ({"truncate": False}, False)):
+        await offline.post("/api/embed", {"model": "guide", "input": "a"} | more)
+        assert fake.params("embed")["truncate"] is cut
 
 
 async def test_texts_for_several_calls_are_embedded_in_their_order(offline: OfflineDoor, fake: FakeDaemon) -> None:
@@ -121,6 +130,8 @@ async def test_a_choice_that_requires_no_call_may_come_without_tools(
 THOUGHT = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]}
 ENCRYPTED = {"type": "reasoning", "summary": [], "encrypted_content": "x"}
 ANSWERED = {"role": "assistant", "content": "Hello"}
+CALLED = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+CALL = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
 
 
 @pytest.mark.parametrize(
@@ -128,6 +139,7 @@ ANSWERED = {"role": "assistant", "content": "Hello"}
     [
         ([ENCRYPTED], []),
         ([ENCRYPTED, ANSWERED], [{"role": "assistant", "content": "Hello"}]),
+        ([ANSWERED, ENCRYPTED, CALLED], [ANSWERED | {"tool_calls": [CALL]}]),
         ([THOUGHT], [{"role": "assistant", "content": "", "reasoning": "hm"}]),
         ([THOUGHT, ANSWERED], [{"role": "assistant", "content": "Hello", "reasoning": "hm"}]),
     ],

@@ -184,8 +184,9 @@ def _conversation(request: ResponsesRequest) -> list[Turn]:
     if isinstance(request.input, str):
         return [*turns, {"role": "user", "content": request.input}]
     for place, item in enumerate(request.input):
-        _add(turns, _turn(item, f"input[{place}]"))
-    return [_whole(turn) for turn in turns if turn != _NO_THOUGHTS]
+        if (turn := _turn(item, f"input[{place}]")) != _NO_THOUGHTS:
+            _add(turns, turn)
+    return [_whole(turn) for turn in turns]
 
 
 def _whole(turn: Turn) -> Turn:

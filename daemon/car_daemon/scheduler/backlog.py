@@ -52,8 +52,8 @@ class Uncounted:
 
     def remove(self, request: Request) -> None:
         """Take a request out, if it is there."""
-        if self._requests.pop(request.key, None) is not None:
-            self._count(request, -1)
+        if (counted := self._requests.pop(request.key, None)) is not None:
+            self._count(counted, -1)
 
     def _count(self, request: Request, sign: Literal[1, -1]) -> None:
         uid = request.spec.client[0]

@@ -115,7 +115,7 @@ def _vscode(target: Target) -> Any:
 
 def _continue(target: Target) -> str:
     # Without them Continue derives a model's abilities from its name.
-    able = {"tool_use": target.tools, "image_input": target.images}
+    abilities = {"tool_use": target.tools, "image_input": target.images}
     lines = [
         "name: card",
         "version: 1.0.0",
@@ -126,7 +126,7 @@ def _continue(target: Target) -> str:
         f"    model: {quoted(target.model)}",
         f"    apiBase: {target.api}",
         f"    apiKey: ${{{{ secrets.{KEY_VARIABLE} }}}}",
-        f"    capabilities: [{', '.join(name for name, has in able.items() if has)}]",
+        f"    capabilities: [{', '.join(name for name, present in abilities.items() if present)}]",
         "    roles: [chat, edit, apply]",
         "    defaultCompletionOptions:",
         f"      contextLength: {target.context}",

@@ -26,20 +26,28 @@ def folded(messages: list[Message]) -> list[Message]:
 def folded_late(messages: list[Message]) -> list[Message]:
     """Return the messages with at most one of the system, the first; later text goes into turns of the user.
 
-    It joins the turn before it, so that a conversation that goes on keeps its beginning, else the turn after it.
+    It joins the turn before it, so that a conversation that goes on keeps its beginning, else the turn after it, and
+    is a turn of its own where neither is the user's. The results of one turn's calls stay together.
     """
     turns: list[Message] = []
-    made = False  # the last turn is the text of system messages alone
+    waiting: list[str] = []  # texts of system messages before the next turn
     for message in messages:
-        late = message.role == "system" and bool(turns)
-        if late and turns[-1].role in _JOINED:
-            turns[-1] = _followed(turns[-1], message.text)
-        elif made and message.role == "user":
-            turns[-1], made = _with(message, turns[-1].text), False
+        if message.role == "system" and turns:
+            if turns[-1].role in _JOINED and not waiting:
+                turns[-1] = _followed(turns[-1], message.text)
+            else:
+                waiting.append(message.text)
+        elif message.role == "tool" or not waiting:
+            turns.append(message)
         else:
-            turns.append(replace(message, role="user") if late else message)
-            made = late
-    return turns
+            turns += _after(_BETWEEN.join(waiting), message)
+            waiting.clear()
+    return [*turns, Message("user", _BETWEEN.join(waiting))] if waiting else turns
+
+
+def _after(text: str, message: Message) -> list[Message]:
+    """Return a text and the message after it, as one turn where that is the user's."""
+    return [_with(message, text)] if message.role == "user" else [Message("user", text), message]
 
 
 def renamed(messages: list[Message]) -> list[Message]:
