@@ -68,5 +68,7 @@ def pack(archive: Path) -> None:
 def unpack(archive: Path, folder: Path) -> Path:
     """Unpack an archive; returns the folder of the source."""
     with tarfile.open(archive) as members:
-        members.extractall(folder, filter="data")
+        # Python 3.11.2 has no filters.
+        members.extraction_filter = getattr(tarfile, "data_filter", None)
+        members.extractall(folder)
     return folder / "llama.cpp"

@@ -120,7 +120,9 @@ class Relay:
         """Send the engine's status as the last frame."""
         with contextlib.suppress(OSError, TimeoutError):
             writer.write(encode_frame(Ended(status)))
-            writer.close()
+            # A connection of TLS that is closed twice cannot be aborted in Python 3.11.2.
+            if not writer.is_closing():
+                writer.close()
             await asyncio.wait_for(writer.wait_closed(), self._limits.end_s)
 
     async def _end(self, process: Process) -> int:
