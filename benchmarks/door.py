@@ -168,13 +168,13 @@ def ways(folder: Path, daemon: Path, against: Path | None, params: dict[str, Any
         yield found | {"forward": Way(forward, path, json.dumps(call).encode() + b"\n", b'"result"')}
 
 
-def compare(ways: dict[str, Way], streams: int, chunks: int, turns: int) -> None:
+def compare(running: dict[str, Way], streams: int, chunks: int, turns: int) -> None:
     """Print the CPU and the wake-ups a chunk of each way, which take turns; a stream has `chunks` of them."""
-    took: dict[str, list[float]] = {name: [] for name in ways}
-    woken: dict[str, list[float]] = {name: [] for name in ways}
+    took: dict[str, list[float]] = {name: [] for name in running}
+    woken: dict[str, list[float]] = {name: [] for name in running}
     speeds = []
     for _ in range(turns):
-        for name, way in ways.items():
+        for name, way in running.items():
             before, switches = cpu_s(way.process), way.process.num_ctx_switches().voluntary
             begun = time.perf_counter()
             read_all(way.path, way.request, way.end, streams)

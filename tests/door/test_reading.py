@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from car_client.errors import ConnectionLost
-from car_http.daemon.connection import DaemonConnection, Ended
+from car_http.daemon.connection import DaemonConnection, Ended, Event
 from car_http.daemon.reading import FAST_BYTES_PER_S, WINDOW_S, Reading, Turns
 from car_protocol.envelope import Notification, Result, encode_message
 from car_protocol.methods import CHUNK
@@ -234,14 +234,20 @@ async def test_chunks_that_were_written_at_once_are_counted_and_others_end_the_t
     assert source.reading
 
 
-async def test_a_connection_that_was_lost_leaves_the_turns(sources: list[Any]) -> None:
-    descriptors = len(os.listdir("/dev/fd"))
+async def fast_connection(source: Any) -> tuple[DaemonConnection, asyncio.Task[list[Event]]]:
+    """Return a connection that is read in turns, and the task that waits for its events."""
     connection = DaemonConnection(lambda _: None, Turns())
-    connection.connection_made(sources[0])
+    connection.connection_made(source)
     connection.on_events(lambda _: True)
     waiting = asyncio.create_task(connection.events())
     await asyncio.sleep(0)
-    write_fast(connection, sources[0])
+    write_fast(connection, source)
+    return connection, waiting
+
+
+async def test_a_connection_that_was_lost_leaves_the_turns(sources: list[Any]) -> None:
+    descriptors = len(os.listdir("/dev/fd"))
+    connection, waiting = await fast_connection(sources[0])
     sources[0].closing = True
     connection.connection_lost(None)
     with pytest.raises(ConnectionLost):
@@ -250,12 +256,7 @@ async def test_a_connection_that_was_lost_leaves_the_turns(sources: list[Any]) -
 
 
 async def test_the_first_chunks_of_the_next_call_do_not_wait(sources: list[Any]) -> None:
-    connection = DaemonConnection(lambda _: None, Turns())
-    connection.connection_made(sources[0])
-    connection.on_events(lambda _: True)
-    waiting = asyncio.create_task(connection.events())
-    await asyncio.sleep(0)
-    write_fast(connection, sources[0])
+    connection, waiting = await fast_connection(sources[0])
     connection.begin("infer_stream", {})
     assert sources[0].reading
     connection.data_received(chunk(0))

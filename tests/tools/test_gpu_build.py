@@ -103,7 +103,7 @@ def test_a_build_needs_no_network_and_only_one_for_cuda_has_its_options() -> Non
     assert not any("CUDA" in option for option in options("cpu"))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the option is one of Linux' linker")
+@pytest.mark.skipif(sys.platform != "linux", reason="the linker has this option on Linux alone")
 def test_programs_of_a_cuda_build_are_linked_where_the_linker_finds_neither_cublas_nor_a_driver(tmp_path: Path) -> None:
     def link(*arguments: str) -> int:
         return subprocess.run(["c++", *arguments], cwd=tmp_path, check=False, capture_output=True).returncode

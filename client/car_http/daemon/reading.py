@@ -16,7 +16,7 @@ _READ_BYTES = 65_536
 
 
 class Reading:
-    """How one connection is read: by the loop at once, or in turns while its chunks come fast."""
+    """The reading of one connection, which the loop does at once, and the turns do while its chunks come fast."""
 
     def __init__(
         self, turns: "Turns", receive: Callable[[bytes], None], clock: Callable[[], float] = time.monotonic
