@@ -13,7 +13,7 @@ from tests.daemon.engine.images.pictures import png
 from tests.daemon.engine.images.sounds import mp3, wav, wav_of
 from tests.door.support import door_before
 from tests.e2e.support import Daemon, Json, RawClient, configured, conversation, running
-from tests.e2e.test_images import asked, thought
+from tests.e2e.test_images import Thought, asked
 from tools.random_model import generate
 from tools.random_models.audio_projector import AUDIO_TOKENS, generate_audio_projector
 
@@ -49,7 +49,7 @@ def test_a_sound_takes_its_positions_and_changes_the_answer(ears: RawClient) -> 
     low, high, silent = (sound(data) for data in (wav(1, 200), wav(1, 3000), mp3()))
     answers = [ears.result("infer", asked("what is ", each, " here?")) for each in (low, high, silent)]
     plain = ears.result("infer", asked("what is ", " here?"))
-    assert len({str(thought(each)) for each in (*answers, plain)}) == 4
+    assert len({str(Thought(each)) for each in (*answers, plain)}) == 4
     tokens = {each["usage"]["prompt_tokens"] for each in answers}
     assert len(tokens) == 1
     assert tokens.pop() >= plain["usage"]["prompt_tokens"] + AUDIO_TOKENS - 1

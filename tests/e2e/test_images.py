@@ -15,6 +15,9 @@ from tests.e2e.support import Daemon, Json, RawClient, configured, conversation,
 from tools.random_model import generate
 from tools.random_models.projector import IMAGE_TOKENS, generate_projector
 
+# Of log probabilities: with others in its batch a row is computed by other code.
+ROUNDING = 0.005
+
 
 @contextmanager
 def daemon_with_projector(settings: str = "sequences = 3", **environment: str) -> Iterator[Daemon]:
@@ -56,16 +59,31 @@ def asked(*parts: Json | str, **more: object) -> Json:
     return {"messages": messages, "temperature": 0, "max_tokens": 8, "ignore_eos": True, "logprobs": 3, **more}
 
 
-def thought(result: Json) -> list[tuple[int, float]]:
-    """Return what the model found likely, which tells more than what it said."""
-    return [(each["token"], round(each["logprob"], 3)) for place in result["logprobs"] for each in place["top"]]
+class Thought:
+    """The likeliest tokens of each place with their log probabilities, equal to others but for rounding.
+
+    A row's sums depend on the rows beside it, and on the CPU's code for so many.
+    """
+
+    def __init__(self, result: Json) -> None:
+        places = [each for place in result["logprobs"] for each in place["top"]]
+        self._tokens = [each["token"] for each in places]
+        self._logprobs = [each["logprob"] for each in places]
+
+    def __repr__(self) -> str:
+        return f"<Thought {list(zip(self._tokens, self._logprobs, strict=True))}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Thought) or self._tokens != other._tokens:
+            return False
+        return self._logprobs == pytest.approx(other._logprobs, abs=ROUNDING)
 
 
 def test_an_image_takes_its_positions_and_changes_the_answer(eyes: RawClient) -> None:
     dark = eyes.result("infer", asked("what is ", picture(10), " here?"))
     bright = eyes.result("infer", asked("what is ", picture(240), " here?"))
     plain = eyes.result("infer", asked("what is ", " here?"))
-    assert len({str(thought(each)) for each in (dark, bright, plain)}) == 3
+    assert len({str(Thought(each)) for each in (dark, bright, plain)}) == 3
     tokens = [each["usage"]["prompt_tokens"] for each in (dark, bright, plain)]
     assert tokens[0] == tokens[1] >= tokens[2] + IMAGE_TOKENS - 1
 
@@ -73,7 +91,7 @@ def test_an_image_takes_its_positions_and_changes_the_answer(eyes: RawClient) ->
 def test_the_same_conversation_again_is_cached_with_its_image(eyes: RawClient) -> None:
     first = eyes.result("infer", asked(picture(77), "once more"))
     second = eyes.result("infer", asked(picture(77), "once more"))
-    assert thought(second) == thought(first)
+    assert Thought(second) == Thought(first)
     assert second["usage"]["cached_tokens"] == first["usage"]["prompt_tokens"] - 1
 
 
@@ -84,7 +102,7 @@ def test_another_image_in_the_same_place_is_no_cache_hit(eyes: RawClient) -> Non
         "infer",
         asked("the very same words, long enough to be kept for later", picture(2), "and more", cache_prompt=False),
     )
-    assert thought(other) == thought(alone)
+    assert Thought(other) == Thought(alone)
     assert 0 < other["usage"]["cached_tokens"] < other["usage"]["prompt_tokens"] - IMAGE_TOKENS
 
 
@@ -102,10 +120,10 @@ def test_a_reproducible_answer_to_images_is_the_same_cached_and_beside_others(ey
 
 def test_several_images_and_several_requests_at_once_are_answered_as_each_alone(eyes: RawClient) -> None:
     wanted = [asked(picture(shade), "and", picture(255 - shade), cache_prompt=False) for shade in (5, 90, 200)]
-    alone = [thought(eyes.result("infer", params)) for params in wanted]
+    alone = [Thought(eyes.result("infer", params)) for params in wanted]
     assert len(set(map(str, alone))) == 3
     requests = [eyes.send("infer", params) for params in wanted * 2]
-    assert [thought(eyes.response(request)["result"]) for request in requests] == alone * 2
+    assert [Thought(eyes.response(request)["result"]) for request in requests] == alone * 2
 
 
 def test_several_answers_to_an_image_are_those_that_their_seeds_give_alone(eyes: RawClient) -> None:
@@ -179,9 +197,9 @@ def test_the_model_says_that_it_sees(eyes: RawClient) -> None:
 
 def test_an_image_survives_the_death_of_its_engine(seeing: Daemon, eyes: RawClient) -> None:
     params = asked(picture(123), "still there?", cache_prompt=False)
-    before = thought(eyes.result("infer", params))
+    before = Thought(eyes.result("infer", params))
     seeing.engine().kill()
-    assert thought(eyes.result("infer", params)) == before
+    assert Thought(eyes.result("infer", params)) == before
 
 
 @pytest.mark.slow
@@ -200,7 +218,7 @@ def test_requests_whose_images_another_replica_encodes_again_are_answered_as_eac
     with daemon_with_projector("sequences = 1\nreplicas = 2") as daemon, daemon.connect() as client:
         client.result("infer", asked("ready?"))
         seen = [asked(picture(shade, (2000, 2000)), "seen?", cache_prompt=False) for shade in range(6)]
-        alone = [thought(client.result("infer", each)) for each in seen]
+        alone = [Thought(client.result("infer", each)) for each in seen]
         keys = [client.send("infer", each) for each in seen]
         texts = [client.send("infer", asked(f"text {number}")) for number in range(6)]
         first = client.receive()
@@ -208,4 +226,4 @@ def test_requests_whose_images_another_replica_encodes_again_are_answered_as_eac
         answers = [first, *(client.receive() for _ in range(11))]
         assert {answer["id"] for answer in answers} == {*keys, *texts}
         by_id = {answer["id"]: answer["result"] for answer in answers}
-        assert [thought(by_id[key]) for key in keys] == alone
+        assert [Thought(by_id[key]) for key in keys] == alone
