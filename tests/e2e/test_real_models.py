@@ -144,7 +144,7 @@ def test_a_chat_of_twenty_turns_computes_only_what_is_new(talkative: Daemon) -> 
         messages: list[Json] = []
         for turn in range(20):
             messages.append({"role": "user", "content": f"Turn {turn}: say something about {TOPICS[turn % 12]}."})
-            asked = {**question("", 20, session="chat", cache_prompt=True, messages=messages), "prompt": None}
+            asked = {**question("", 20, session="chat", cache_prompt=True, messages=[*messages]), "prompt": None}
             answer = client.result("infer", asked)
             messages.append({"role": "assistant", "content": answer["text"]})
             if turn:

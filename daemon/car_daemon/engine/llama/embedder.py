@@ -1,32 +1,17 @@
 """A second context on a model's weights that turns texts into vectors, or scores queries with documents."""
 
 from collections import deque
-from itertools import chain
-from typing import Any
 
 import numpy as np
 from llama_cpp import llama_cpp as binding
-from numpy.typing import NDArray
 
 from car_daemon.capacity.batch_sizes import BATCH_SIZES
-from car_daemon.engine.llama.context import BatchArrays
-from car_daemon.engine.llama.library import quick
 from car_daemon.engine.llama.model import NO_NUMBERS, LlamaModel, ModelError
+from car_daemon.engine.llama.text_context import POOLINGS, Floats, RowsContext, TextContext
 from car_daemon.engine.llama.tokens import Vocabulary
 
-Floats = NDArray[np.float32]
-
-_embeddings_of = quick("llama_get_embeddings_seq")
-_clear = quick("llama_memory_clear")
-_KEEP_BYTES = False
-# With flash attention a text's vector depends on the other texts of its batch, by up to some percent.
-_NO_FLASH_ATTENTION = 0
-_POOLINGS = {
-    binding.LLAMA_POOLING_TYPE_MEAN: "mean",
-    binding.LLAMA_POOLING_TYPE_CLS: "cls",
-    binding.LLAMA_POOLING_TYPE_LAST: "last",
-    binding.LLAMA_POOLING_TYPE_RANK: "rank",
-}
+# Vectors of two ways to pool them that differ by this part of the largest value are the same, but for rounding.
+_ROUNDING = 1e-4
 PACKED_TEXTS = 32
 
 
@@ -40,7 +25,7 @@ class Embedder:
     def __init__(self, model: LlamaModel, vocabulary: Vocabulary, *, threads: int, context_tokens: int) -> None:
         """Raise ModelError where llama.cpp has no such context for the model, or its weights make every number NaN."""
         named = model.metadata.own("pooling_type")
-        known = {binding.LLAMA_POOLING_TYPE_UNSPECIFIED, binding.LLAMA_POOLING_TYPE_NONE, *_POOLINGS}
+        known = {binding.LLAMA_POOLING_TYPE_UNSPECIFIED, binding.LLAMA_POOLING_TYPE_NONE, *POOLINGS}
         if named is not None and named not in map(str, known):
             raise ModelError(f"the model's pooling, {named}, is not one that this llama.cpp supports")
         self.max_tokens = min(context_tokens, model.trained_context)
@@ -49,18 +34,10 @@ class Embedder:
         self._packed_tokens = BATCH_SIZES[model.computes_on].texts
         self._batch_tokens = -(-max(self.max_tokens, self._packed_tokens) // PACKED_TEXTS) * PACKED_TEXTS
         self._vocabulary = vocabulary
-        size = self._texts, self._batch_tokens, threads
-        self._context = _create(model, binding.LLAMA_POOLING_TYPE_UNSPECIFIED, *size)
-        if binding.llama_pooling_type(self._context) == binding.LLAMA_POOLING_TYPE_NONE:
-            # The model names no pooling.
-            binding.llama_free(self._context)
-            self._context = _create(model, binding.LLAMA_POOLING_TYPE_MEAN, *size)
-        # None for models that attend to a batch as a whole, such as BERT.
-        self._memory = binding.llama_get_memory(self._context)
-        self._batch = BatchArrays(self._batch_tokens)
-        self.pooling = _POOLINGS[binding.llama_pooling_type(self._context)]
-        self.ranks = self.pooling == "rank"
         self.dimensions = int(binding.llama_model_n_embd_out(model.handle))
+        self._context = self._open(model, threads)
+        self.pooling = self._context.pooling
+        self.ranks = self.pooling == "rank"
         if np.isnan(self._run([[0]], 1)).all():
             self.close()
             raise ModelError(NO_NUMBERS)
@@ -70,7 +47,7 @@ class Embedder:
 
     def set_threads(self, threads: int) -> None:
         """Set the number of threads, from the next batch on."""
-        binding.llama_set_n_threads(self._context, threads, threads)
+        self._context.set_threads(threads)
 
     def batches(self, inputs: list[list[int]]) -> list[list[int]]:
         """Return the indices of the inputs of each batch; raises ValueError for an input that is too long."""
@@ -98,8 +75,28 @@ class Embedder:
 
     def close(self) -> None:
         """Free the context."""
-        binding.llama_synchronize(self._context)
-        binding.llama_free(self._context)
+        self._context.close()
+
+    def _open(self, model: LlamaModel, threads: int) -> TextContext:
+        """Open the context of the model's pooling, or of the mean; a faster one where that has the same vectors."""
+        size = {"texts": self._texts, "batch_tokens": self._batch_tokens, "threads": threads}
+        context = TextContext(model, binding.LLAMA_POOLING_TYPE_UNSPECIFIED, **size)
+        own = binding.LLAMA_POOLING_TYPE_UNSPECIFIED
+        if not context.pooling:
+            context.close()
+            own = binding.LLAMA_POOLING_TYPE_MEAN
+            context = TextContext(model, own, **size)
+        if model.computes_on != "cpu" or context.pooling == "rank" or not context.generates:
+            return context
+        sample = [[self._vocabulary.size * part // 9 for part in range(1, 9)][: self.max_tokens]]
+        expected = context.run(sample, self.dimensions)
+        context.close()
+        faster = RowsContext(model, context.pooling, **size)
+        found = faster.run(sample, self.dimensions)
+        if faster.ended and np.abs(found - expected).max() <= _ROUNDING * np.abs(expected).max():
+            return faster
+        faster.close()
+        return TextContext(model, own, **size)
 
     def _run(self, inputs: list[list[int]], width: int) -> Floats:
         """Decode a batch; return the first `width` floats of each input's pooling."""
@@ -112,7 +109,7 @@ class Embedder:
         count = sum(map(len, inputs))
         if count > self._batch_tokens:
             raise ValueError(f"a batch has at most {self._batch_tokens} tokens, not {count}")
-        return _run(self._context, self._memory, self._batch, inputs, width)
+        return self._context.run(inputs, width)
 
     def _check_length(self, count: int) -> None:
         if not 1 <= count <= self.max_tokens:
@@ -120,11 +117,12 @@ class Embedder:
 
     def _has_head(self, model: LlamaModel, threads: int) -> bool:
         """Return whether a score differs from the first float of a vector: llama.cpp does not report a missing head."""
-        plain = _create(model, binding.LLAMA_POOLING_TYPE_MEAN, 1, PACKED_TEXTS, threads)
+        mean = binding.LLAMA_POOLING_TYPE_MEAN
+        plain = TextContext(model, mean, texts=1, batch_tokens=PACKED_TEXTS, threads=threads)
         text = [[0]]
         # Every pooling of one token is that token's vector.
-        vector = _run(plain, binding.llama_get_memory(plain), self._batch, text, 1)
-        binding.llama_free(plain)
+        vector = plain.run(text, 1)
+        plain.close()
         return not np.array_equal(self._run(text, 1), vector)
 
 
@@ -143,40 +141,3 @@ def pack(lengths: list[int], texts: int, tokens: int) -> list[list[int]]:
             batch.append(left.pop())
         packed.append(batch)
     return packed
-
-
-def _run(context: Any, memory: Any, batch: BatchArrays, inputs: list[list[int]], width: int) -> Floats:
-    if memory:
-        _clear(memory, _KEEP_BYTES)
-    tokens = list(chain.from_iterable(inputs))
-    positions = list(chain.from_iterable(range(len(tokens)) for tokens in inputs))
-    numbers = [number for number, tokens in enumerate(inputs) for _ in tokens]
-    code = binding.llama_decode(context, batch.fill(tokens, positions, numbers, [True] * len(tokens)))
-    if code != 0:
-        raise RuntimeError(f"llama_decode of a batch to embed returned {code}")
-    binding.llama_synchronize(context)
-    pooled = [_embeddings_of(context, number) for number in range(len(inputs))]
-    if not all(pooled):
-        raise RuntimeError("llama.cpp returned no vector for a sequence of the batch")
-    return np.stack([np.ctypeslib.as_array(address, (width,)) for address in pooled])
-
-
-def _create(model: LlamaModel, pooling: int, texts: int, batch_tokens: int, threads: int) -> Any:
-    """Create a context; llama.cpp aborts unless `batch_tokens` is a multiple of `texts`."""
-    params = binding.llama_context_default_params()
-    params.n_ctx = batch_tokens
-    params.n_seq_max = texts
-    # A text has to be pooled in one piece, so that a batch is never split.
-    params.n_batch = batch_tokens
-    params.n_ubatch = batch_tokens
-    params.n_threads = threads
-    params.n_threads_batch = threads
-    params.embeddings = True
-    params.pooling_type = pooling
-    params.kv_unified = True
-    params.flash_attn_type = _NO_FLASH_ATTENTION
-    params.no_perf = True
-    context = binding.llama_init_from_model(model.handle, params)
-    if not context:
-        raise ModelError("the context could not be created")
-    return context

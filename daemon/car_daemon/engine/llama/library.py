@@ -2,8 +2,8 @@
 
 import contextlib
 import ctypes
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import llama_cpp
 from llama_cpp import llama_cpp as binding
@@ -36,6 +36,16 @@ def quick(name: str) -> Any:
     function.argtypes = declared.argtypes
     function.restype = declared.restype
     return function
+
+
+def _node_name() -> Callable[[int], bytes]:
+    function = _keeps_gil.ggml_get_name  # of a library that llama.cpp's own one links
+    function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_char_p
+    return cast(Callable[[int], bytes], function)
+
+
+node_name = _node_name()
+"""Return the name of a node of a graph, by its address."""
 
 
 def silence() -> None:
