@@ -57,7 +57,7 @@ class Machine:
     def costs(self) -> StepCosts:
         """The costs that an engine has measured at its start."""
         rows = {size: self.decode_seconds(size) for size in (1, 2, 4, 8, 16)}
-        return StepCosts(rows, {size: self.prefill_seconds(size, 0) for size in (16, 64, 256)})
+        return StepCosts(rows, {size: self.prefill_seconds(size, 0) for size in (8, 16, 64, 256)})
 
 
 def _micro_batches(tokens: int) -> Iterator[tuple[int, int]]:

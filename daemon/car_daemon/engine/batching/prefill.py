@@ -14,8 +14,10 @@ _MOST_TIMES = 3.5
 # A prompt that took more than one step counts as part of the queue for this many decodes: where prompts come so often,
 # short steps leave the decodes with few rows.
 _QUEUED_FOR = 64
-# Prompts that come together are read in two halves where these cost at most this many times the whole.
+# Prompts that come together are read in two halves where these cost at most this many times the whole; so is a short
+# prompt beside decoders, the decode between its halves included.
 _MOST_FOR_HALVES = 1.25
+_SHORT = 2 * CHUNKS[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ class PrefillPlanner:
             if lead.order in current.long or self._length(lead, self._time(decoded, 1)) < lead.stretch:
                 current.long[lead.order] = current.decodes
             time = self._time(decoded, current.queue(waiting), current.paused)
-            return self._batch(table, waiting, lead, time, len(waiting))
+            chunks = self._batch(table, waiting, lead, time, len(waiting))
+            return chunks if len(waiting) > 1 else [self._first_half(chunks[0], decoded)]
         # Where no request has a token after its prompt in the cells, no answer pauses.
         if all(sequence.remaining >= 0 for sequence in demand.decoding):
             return self._opening(table, waiting, current)
@@ -127,6 +130,18 @@ class PrefillPlanner:
             return []
         current.waited += needed
         return chunks
+
+    def _first_half(self, chunk: Chunk, decoded: float) -> Chunk:
+        """Return half of a chunk that ends a prompt, where that is short and its first token comes hardly later by it.
+
+        Answers beside it wait for half as long then.
+        """
+        sequence, length, half = chunk.sequence, chunk.length, (chunk.length + 1) // 2
+        if length > _SHORT or not chunk.completes or sequence.grid is not None:
+            return chunk
+        cost, depth = self._costs.prefill.estimate, sequence.cells
+        near = 2 * cost(half, depth) + decoded <= _MOST_FOR_HALVES * cost(length, depth)
+        return Chunk(sequence, half) if near and sequence.images.at(depth) is None else chunk
 
     def _part(self, waiting: list[Sequence], lead: Sequence, current: Round) -> int:
         """Return how many prompts to read at once: half of a new burst where that costs little more, otherwise all."""

@@ -10,7 +10,7 @@ from car_daemon.engine.llama.model import LlamaModel
 # The most decisive sizes first, because time may end before the last.
 _PLAN = (
     *(("decode", 1), ("decode", 8), ("prefill", 16), ("decode", 16), ("prefill", 64)),
-    *(("decode", 4), ("decode", 2), ("decode", 32), ("prefill", 256)),
+    *(("decode", 4), ("decode", 2), ("prefill", 8), ("decode", 32), ("prefill", 256)),
 )
 _CELLS = 256
 _REPEATS = 2
@@ -36,9 +36,10 @@ class Calibration:
         self._once("decode", 1)
         for kind, size in _PLAN:
             most = self._context.sequences if kind == "decode" else self._context.context_tokens
-            smaller = max((other for other in seconds[kind] if other <= size), default=None)
-            # An upper bound, because costs grow at most in proportion.
-            expected = seconds[kind][smaller] * size / smaller if smaller else 0.0
+            known = seconds[kind]
+            smaller = max((other for other in known if other <= size), default=None)
+            # An upper bound, because costs grow, and at most in proportion.
+            expected = known[smaller] * size / smaller if smaller else min(known.values(), default=0.0)
             left = budget - (self._clock() - started)
             if size <= most and expected * (_REPEATS + 1) <= left:
                 seconds[kind][size] = min(self._once(kind, size) for _ in range(_REPEATS + 1))

@@ -21,12 +21,17 @@ def costs_of(decode: dict[int, float] | None = None, prefill: float = 0.001) -> 
 
 
 def planner_of(
-    costs: StepCosts | None = None, *, batch_tokens: int = 512, pads: bool = True, batches_prompts: bool = True
+    costs: StepCosts | None = None,
+    *,
+    batch_tokens: int = 512,
+    step_target: float = 0.05,
+    pads: bool = True,
+    batches_prompts: bool = True,
 ) -> StepPlanner:
     return StepPlanner(
         costs or costs_of(),
         batch_tokens,
-        step_target=0.05,
+        step_target=step_target,
         idle_target=0.2,
         pads=pads,
         batches_prompts=batches_prompts,

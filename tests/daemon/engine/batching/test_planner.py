@@ -164,6 +164,34 @@ def test_beside_decoders_the_last_two_tokens_of_a_prompt_are_read_together() -> 
     assert chunks(after_decode(planner, table_of(0, 2))) == [(1, 2)]
 
 
+def test_a_short_prompt_beside_a_decoder_is_read_in_halves_where_its_first_token_comes_hardly_later_by_that() -> None:
+    # Sixteen tokens take 48 ms, eight 24, and the decode between them 10.
+    planner, table = planner_of(costs_of(prefill=0.003), step_target=0.12), table_of(0, 16)
+    assert chunks(after_decode(planner, table)) == [(1, 8)]
+    table.sequences[1].commit(8)
+    assert chunks(after_decode(planner, table)) == [(1, 8)]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "eight", "length"),
+    [
+        ((0, 16), 0.030, 16),
+        ((0, 0, 0, 16), 0.024, 16),
+        ((0, 16, 16), 0.024, 16),
+        ((16,), 0.024, 16),
+        ((0, 34), 0.024, 34),
+    ],
+)
+def test_prompts_are_read_whole_where_halves_take_longer_or_others_wait_too_and_where_they_are_long(
+    prompts: tuple[int, ...], eight: float, length: int
+) -> None:
+    costs = costs_of(prefill=0.003)
+    costs.prefill.observe(8, eight)
+    planner, table = planner_of(costs, step_target=0.12), table_of(*prompts)
+    step = after_decode(planner, table) if 0 in prompts else planner.plan(table, now=0.0)
+    assert {each for _, each in chunks(step)} == {length}
+
+
 def test_a_chunk_in_the_middle_of_a_prompt_does_not_complete_it() -> None:
     assert not planner_of().plan(table_of(4000), now=0.0).prefill[0].completes
 
