@@ -14,6 +14,9 @@ from car_daemon.capacity.device_part import DeviceParts
 from car_daemon.host.private_folder import PrivateFolder
 from car_daemon.ipc.types import KvType
 
+# Another number has all curves measured again: the sizes that a calibration measures have changed so often.
+_SIZES = 1
+
 
 class CurveIdentity(Struct, frozen=True, omit_defaults=True):
     """Everything that a curve depends on: with another value it is measured again."""
@@ -27,6 +30,7 @@ class CurveIdentity(Struct, frozen=True, omit_defaults=True):
     library: str
     kv_type: KvType = "f16"
     layers: str = ""
+    sizes: int = 0
 
 
 def identity_of(
@@ -35,7 +39,16 @@ def identity_of(
     """Return the identity of a model file's curve; `layers` names where they are, empty for the host."""
     facts = os.stat(path)
     return CurveIdentity(
-        os.path.realpath(path), facts.st_size, facts.st_mtime_ns, device, threads, packed, library, kv_type, layers
+        os.path.realpath(path),
+        facts.st_size,
+        facts.st_mtime_ns,
+        device,
+        threads,
+        packed,
+        library,
+        kv_type,
+        layers,
+        _SIZES,
     )
 
 

@@ -105,7 +105,7 @@ class PrefillPlanner:
                 current.long[lead.order] = current.decodes
             time = self._time(decoded, current.queue(waiting), current.paused)
             chunks = self._batch(table, waiting, lead, time, len(waiting))
-            return chunks if len(waiting) > 1 else [self._first_half(chunks[0], decoded)]
+            return chunks if len(waiting) > 1 else [self._first_half(chunks[0], len(demand.decoding))]
         # Where no request has a token after its prompt in the cells, no answer pauses.
         if all(sequence.remaining >= 0 for sequence in demand.decoding):
             return self._opening(table, waiting, current)
@@ -131,7 +131,7 @@ class PrefillPlanner:
         current.waited += needed
         return chunks
 
-    def _first_half(self, chunk: Chunk, decoded: float) -> Chunk:
+    def _first_half(self, chunk: Chunk, decoders: int) -> Chunk:
         """Return half of a chunk that ends a prompt, where that is short and its first token comes hardly later by it.
 
         Answers beside it wait for half as long then.
@@ -140,7 +140,8 @@ class PrefillPlanner:
         if length > _SHORT or not chunk.completes or sequence.grid is not None:
             return chunk
         cost, depth = self._costs.prefill.estimate, sequence.cells
-        near = 2 * cost(half, depth) + decoded <= _MOST_FOR_HALVES * cost(length, depth)
+        between = self._costs.decode.estimate(decoders)
+        near = 2 * cost(half, depth) + between <= _MOST_FOR_HALVES * cost(length, depth)
         return Chunk(sequence, half) if near and sequence.images.at(depth) is None else chunk
 
     def _part(self, waiting: list[Sequence], lead: Sequence, current: Round) -> int:
