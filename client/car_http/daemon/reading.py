@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 # Between two turns: no longer than a screen shows a picture. The first chunk of a stream never waits.
 PAUSE_S = 0.016
-# About 210 chunks of a token a second: three or more come in a pause, which takes less CPU than their wake-ups.
-FAST_BYTES_PER_S = 20_000
+# About 95 chunks of a token a second: where one or two come in a pause, turns still take less CPU than their wake-ups.
+FAST_BYTES_PER_S = 9_000
 # A busy machine sends chunks in bursts, so a speed is the mean of a time that is long beside them.
 WINDOW_S = 0.05
 # In one turn of a connection; the rest waits for the next one.
