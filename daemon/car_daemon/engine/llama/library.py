@@ -2,8 +2,8 @@
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any
 
 import llama_cpp
 from llama_cpp import llama_cpp as binding
@@ -38,14 +38,14 @@ def quick(name: str) -> Any:
     return function
 
 
-def _node_name() -> Callable[[int], bytes]:
-    function = _keeps_gil.ggml_get_name  # of a library that llama.cpp's own one links
-    function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_char_p
-    return cast(Callable[[int], bytes], function)
+_get_name = _keeps_gil.ggml_get_name  # of a library that llama.cpp's own one links
+_get_name.argtypes, _get_name.restype = [ctypes.c_void_p], ctypes.c_char_p
 
 
-node_name = _node_name()
-"""Return the name of a node of a graph, by its address."""
+def node_name(node: int) -> bytes:
+    """Return the name of a node of a graph, by its address."""
+    name: bytes = _get_name(node)
+    return name
 
 
 def silence() -> None:

@@ -121,7 +121,7 @@ class RowsContext(TextContext):
     def _node(self, node: int, ask: bool, _: object) -> bool:
         """Return whether a node's end is reported, where `ask`; then whether the graph goes on after it."""
         if ask:
-            return bool(node_name(node) == _ROWS)
+            return node_name(node) == _ROWS
         self.ended = True
         return False
 
