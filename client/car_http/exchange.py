@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs
 
@@ -18,6 +19,9 @@ Send = Callable[[Message], Awaitable[None]]
 # A longer body could not be sent on: a frame of the daemon is not longer either.
 MAX_BODY_BYTES = MAX_FRAME_BYTES
 BODY_TIMEOUT_S = 30.0
+# Of a body that was refused so much is read, and for so long, before the connection ends.
+MOST_DISCARDED_BYTES = 8 * MAX_BODY_BYTES
+DISCARD_S = 1.0
 JSON = "application/json"
 _CLOSE = {"connection": "close"}
 
@@ -58,6 +62,7 @@ class Exchange:
         self.send = send
         self._bodies = bodies
         self._taken = 0  # bytes of the body that count there
+        self._refused = False  # the body is too long, and the client may still send it
         self._pieces = pieces
         self._body_timeout_s = body_timeout_s
         self._watch: asyncio.Task[None] | None = None
@@ -84,6 +89,7 @@ class Exchange:
         """Return the body; raises Problem for one that is too long or too slow, and Disconnected."""
         length = self.head.headers.get("content-length", "0")
         if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
+            self._refused = True
             raise _too_long()
         try:
             async with asyncio.timeout(self._body_timeout_s):
@@ -125,7 +131,12 @@ class Exchange:
         """Send a whole answer."""
         given = {"content-type": kind, "content-length": str(len(body)), **(headers or {})}
         await self.start(status, given)
-        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+        if self._refused:
+            await self.write(body)
+            await self._discard()
+            await self.end()
+        else:
+            await self.send({"type": "http.response.body", "body": body, "more_body": False})
 
     def close(self) -> None:
         """Stop watching for the client's end, and count the body no more."""
@@ -146,9 +157,21 @@ class Exchange:
             self._taken += len(pieces[-1])
             size += len(pieces[-1])
             if size > MAX_BODY_BYTES:
+                self._refused = True
                 raise _too_long()
             if not message.get("more_body"):
                 return b"".join(pieces)
+
+    async def _discard(self) -> None:
+        """Read what the client still sends: the end of the connection before it would lose the answer on its way."""
+        left = MOST_DISCARDED_BYTES
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_S):
+                while left > 0:
+                    message = await self.receive()
+                    if not message.get("more_body"):  # the end, or the client left
+                        return
+                    left -= len(message["body"])
 
     async def _until_gone(self) -> None:
         while (await self.receive())["type"] != "http.disconnect":

@@ -74,6 +74,14 @@ def test_an_answer_that_was_begun_goes_on(client: Any) -> None:
     assert begun + answer.content[0].text == SHORT.answer
 
 
+def test_models_have_every_member_that_the_official_type_requires(client: Any) -> None:
+    (listed,) = client.models.list()
+    for model in (listed, client.models.retrieve("guide")):
+        checked = anthropic.types.ModelInfo.model_validate(model.model_dump())
+        assert (checked.id, checked.lifecycle, checked.capabilities) == ("guide", "active", None)
+        assert checked.max_input_tokens == model.model_extra["context_length"]
+
+
 def test_errors_are_those_of_the_client(client: Any) -> None:
     with pytest.raises(anthropic.NotFoundError):
         client.messages.create(model="other", max_tokens=9, messages=QUESTION)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.client.fake_daemon import FakeDaemon
-from tests.client.samples import EMBEDDINGS
+from tests.client.samples import ANSWER, EMBEDDINGS
 from tests.door.support import OfflineDoor
 from tests.e2e.support import conversation
 
@@ -150,6 +150,57 @@ async def test_thoughts_without_a_text_are_an_empty_one_and_encrypted_ones_none(
     question = conversation("Hi")
     params = await sent(offline, fake, "/v1/responses", {"model": "guide", "input": [*question, *items, *question]})
     assert params["messages"] == [*question, *expected, *question]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (None, "{}"),
+        ("", "{}"),
+        (" ", "{}"),
+        ('{"a": 1}', '{"a": 1}'),
+        ('{"a": "b', r'{"arguments":"{\"a\": \"b"}'),
+        ("[]", '{"arguments":"[]"}'),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/api/chat"])
+async def test_arguments_of_an_earlier_call_that_are_missing_or_were_cut_are_an_object(
+    offline: OfflineDoor, fake: FakeDaemon, path: str, arguments: str | None, expected: str
+) -> None:
+    if path == "/api/chat" and arguments is None:
+        arguments = ""  # Ollama's clients leave the member out
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    turns = [*conversation("Hi"), {"role": "assistant", "content": "", "tool_calls": [call]}]
+    body: dict[str, Any] = {"model": "guide", "messages": turns, "stream": False}
+    if path == "/v1/responses":
+        body = {"model": "guide", "input": [*conversation("Hi"), CALLED | {"arguments": arguments}]}
+    params = await sent(offline, fake, path, body)
+    assert params["messages"][1]["tool_calls"][0]["function"]["arguments"] == expected
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [("", {}), ('{"a', {"arguments": '{"a'}), ('{"a":1}', {"a": 1})])
+async def test_a_call_that_a_limit_cut_has_its_arguments_as_data(
+    offline: OfflineDoor, fake: FakeDaemon, arguments: str, expected: dict[str, Any]
+) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    fake.answers["infer"] = ANSWER | {"text": "", "tool_calls": [call]}
+    message = await offline.post("/v1/messages", HELLO | {"max_tokens": 9})
+    assert message.json["content"][0]["input"] == expected
+    chat = await offline.post("/api/chat", HELLO | {"stream": False})
+    assert chat.json["message"]["tool_calls"][0]["function"]["arguments"] == expected
+
+
+async def test_an_empty_grammar_is_none(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    assert "grammar" not in await sent(offline, fake, "/v1/chat/completions", HELLO | {"grammar": ""})
+    assert (await sent(offline, fake, "/v1/completions", PROMPT | {"grammar": 'root ::= "a"'}))["grammar"]
+
+
+@pytest.mark.parametrize(("n", "best_of", "status"), [(2, 2, 200), (1, 1, 200), (None, 1, 200), (1, 2, 400)])
+async def test_the_best_of_as_many_answers_as_are_wanted_are_all_of_them(
+    offline: OfflineDoor, n: int | None, best_of: int, status: int
+) -> None:
+    answer = await offline.post("/v1/completions", PROMPT | {"n": n, "best_of": best_of})
+    assert answer.status == status
 
 
 async def test_system_blocks_of_other_types_and_search_results_are_refused_by_their_type(offline: OfflineDoor) -> None:

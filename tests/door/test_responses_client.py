@@ -29,6 +29,12 @@ def test_a_response_is_answered(client: Any) -> None:
     assert answer.usage.total_tokens == answer.usage.input_tokens + answer.usage.output_tokens
 
 
+def test_a_response_has_every_member_that_the_official_type_requires(client: Any) -> None:
+    raw = client.responses.with_raw_response.create(model="guide", input=SHORT.question, temperature=0)
+    answer = openai.types.responses.Response.model_validate_json(raw.content)
+    assert answer.usage.input_tokens_details.cache_write_tokens == 0
+
+
 def test_every_streaming_event_comes_in_order(client: Any) -> None:
     with client.responses.stream(model="guide", input=SHORT.question, temperature=0) as stream:
         events = list(stream)

@@ -244,6 +244,12 @@ def test_an_oversized_body_is_refused_before_it_is_sent(scripted_door: DoorProce
     assert status(scripted_door, head(scripted_door, "Content-Length: " + "9" * 15)) == 413
 
 
+def test_the_answer_to_an_oversized_body_reaches_a_client_that_sends_it_whole(scripted_door: DoorProcess) -> None:
+    size = 16 * 2**20
+    for _ in range(3):
+        assert status(scripted_door, head(scripted_door, f"Content-Length: {size}") + b" " * size) == 413
+
+
 def test_an_oversized_chunked_body_is_refused_while_it_is_sent(scripted_door: DoorProcess) -> None:
     piece = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
     request = head(scripted_door, "Transfer-Encoding: chunked") + piece * 8 + b"1\r\n \r\n"

@@ -92,6 +92,20 @@ def refuse_call(choice: Any) -> None:
         raise bad("tool_choice", "there are no `tools` to choose from: send them, or leave the choice out")
 
 
+def called_arguments(text: str | None) -> str:
+    """Return the arguments of a call as an object of JSON: none are an empty one.
+
+    Those that a limit cut, and any others that are not an object, stand as a text in one.
+    """
+    if text is None or not text.strip():
+        return "{}"
+    try:
+        msgspec.json.decode(text, type=dict[str, Any])
+    except NOT_JSON:
+        return msgspec.json.encode({"arguments": text}).decode()
+    return text
+
+
 def caller_params(caller: Caller, *, user: str | None, session: str | None, stream: bool) -> dict[str, Any]:
     """Return label, session, cache salt, deadline and trace of a request."""
     params = given(client=_label(caller, user), session=_session(caller, session), cache_salt=_salt(caller))

@@ -12,6 +12,7 @@ from car_http.dialects.bodies import Choice, Form, ImageUrl, Own, Part, Tool
 from car_http.dialects.common import (
     Caller,
     audio_part,
+    called_arguments,
     caller_params,
     given,
     image_data,
@@ -65,7 +66,6 @@ _SAME = (
     "frequency_penalty",
     "logit_bias",
     "ignore_eos",
-    "grammar",
     "cache_prompt",
     "return_tokens",
 )
@@ -122,7 +122,7 @@ class CalledFunction(Struct):
     """A function's name and its arguments as a JSON text."""
 
     name: str
-    arguments: str = "{}"
+    arguments: str | None = None
 
 
 class Call(Struct, kw_only=True):
@@ -199,6 +199,7 @@ def sampled_params(request: Sampled, caller: Caller) -> dict[str, Any]:
     params |= given(
         model=request.model or None,
         json_schema=request.json_schema,
+        grammar=request.grammar or None,
         max_tokens=_length(request.max_tokens if request.max_tokens is not None else request.n_predict),
         stop=[each for each in stop or [] if each] or None,
         n=None if request.n == 1 else request.n,
@@ -229,7 +230,10 @@ def _length(figure: int | None) -> int | None:
 
 def _message(message: Message, place: str) -> dict[str, Any]:
     calls = [
-        {"id": call.id, "function": {"name": call.function.name, "arguments": call.function.arguments}}
+        {
+            "id": call.id,
+            "function": {"name": call.function.name, "arguments": called_arguments(call.function.arguments)},
+        }
         for call in message.tool_calls or []
     ]
     content: Any = message.content

@@ -36,7 +36,7 @@ class CompletionRequest(Sampled, kw_only=True):
 
 def read(request: CompletionRequest, caller: Caller) -> Job:
     """Translate a request; raises Problem."""
-    if request.best_of != 1:
+    if request.best_of not in (1, request.n):  # as many as are wanted are not ranked either
         refuse(request, _REFUSED)
     params = sampled_params(request, caller) | given(suffix=request.suffix or None, logprobs=request.logprobs)
     params |= _prompt(request)

@@ -8,15 +8,18 @@ from car_client.results import Model
 _INPUTS = {"images": "image", "audio": "audio"}
 
 
-def models_object(models: list[Model], created: int) -> dict[str, Any]:
+def models_object(models: list[Model], created: int, *, anthropic: bool = False) -> dict[str, Any]:
     """Return the list of models; Anthropic's members stand beside OpenAI's."""
-    data = [model_object(model, created) for model in models]
+    data = [model_object(model, created, anthropic=anthropic) for model in models]
     ends = {"first_id": models[0].name, "last_id": models[-1].name} if models else {"first_id": None, "last_id": None}
     return {"object": "list", "data": data, "has_more": False, **ends}
 
 
-def model_object(model: Model, created: int) -> dict[str, Any]:
-    """Return one model; members of Anthropic, llama-server and vLLM stand beside OpenAI's."""
+def model_object(model: Model, created: int, *, anthropic: bool = False) -> dict[str, Any]:
+    """Return one model; members of Anthropic, llama-server and vLLM stand beside OpenAI's.
+
+    Anthropic's clients read `capabilities` as an object that names features of its servers: they get none.
+    """
     context = model.context_tokens
     since = int(model.loaded_at or created)
     return {
@@ -26,17 +29,19 @@ def model_object(model: Model, created: int) -> dict[str, Any]:
         "display_name": model.name,
         "created": since,
         "created_at": datetime.fromtimestamp(since, UTC).isoformat(),
+        "lifecycle": "active",
         "owned_by": "card",
         "aliases": model.aliases,
         "context_length": context,
         "max_model_len": context,
+        "max_input_tokens": context,
         "meta": {"n_ctx": context, "n_ctx_train": context, "size": model.size_bytes},
         "status": {"value": _STATES.get(model.state, model.state)},
         "architecture": {
             "input_modalities": ["text", *(kind for can, kind in _INPUTS.items() if can in model.can)],
             "output_modalities": ["text"] if "generate" in model.can else [],
         },
-        "capabilities": model.can,
+        "capabilities": None if anthropic else model.can,
     }
 
 

@@ -9,6 +9,7 @@ from car_http.dialects.bodies import Form, Own, Part
 from car_http.dialects.common import (
     Caller,
     audio_part,
+    called_arguments,
     caller_params,
     given,
     image_data,
@@ -237,7 +238,7 @@ def _message(item: Item, place: str) -> Turn:
 def _call(item: Item, place: str) -> Turn:
     if not item.name:
         raise bad(f"{place}.name", "give the name of the tool")
-    arguments = "{}" if item.arguments is None else item.arguments
+    arguments = called_arguments(item.arguments)
     if item.type == "custom_tool_call":
         arguments = msgspec.json.encode({CUSTOM_INPUT: item.input or ""}).decode()
     call = {"id": item.call_id, "function": {"name": offered_name(item.name, item.namespace), "arguments": arguments}}

@@ -17,13 +17,15 @@ async def embeddings(door: DoorContext, exchange: Exchange, request: EmbeddingsR
 
 async def models(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /v1/models`."""
-    listed = openai_models.models_object(await door.catalogue.models(), door.metrics.started)
+    found = await door.catalogue.models()
+    listed = openai_models.models_object(found, door.metrics.started, anthropic=_is_anthropic(exchange))
     await exchange.respond(msgspec.json.encode(listed))
 
 
 async def model(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /v1/models/NAME`."""
-    shown = openai_models.model_object(await door.model(exchange.path["name"]), door.metrics.started)
+    found = await door.model(exchange.path["name"])
+    shown = openai_models.model_object(found, door.metrics.started, anthropic=_is_anthropic(exchange))
     await exchange.respond(msgspec.json.encode(shown))
 
 
@@ -31,3 +33,8 @@ async def props(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer llama-server's `GET /props`."""
     found = await door.model(exchange.query("model"))
     await exchange.respond(msgspec.json.encode(openai_models.props_object(found)))
+
+
+def _is_anthropic(exchange: Exchange) -> bool:
+    """Return whether one of Anthropic's clients sent the request: they share this path with OpenAI's."""
+    return "anthropic-version" in exchange.head.headers

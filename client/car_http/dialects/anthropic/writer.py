@@ -7,6 +7,7 @@ import msgspec
 
 from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
+from car_http.dialects.common import called_arguments
 from car_http.dialects.errors import anthropic_error
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_parts import new_id
@@ -86,7 +87,10 @@ class MessagesWriter:
         if answer.text:
             blocks.append({"type": "text", "text": answer.text})
         calls = answer.tool_calls or []
-        blocks += [_tool_use(call) | {"input": _input(call.function.arguments)} for call in calls]
+        blocks += [
+            _tool_use(call) | {"input": msgspec.json.decode(called_arguments(call.function.arguments))}
+            for call in calls
+        ]
         stopped = self._stopped(answer, called=bool(calls))
         return sse.encode(self._message(blocks) | stopped | {"usage": _usage(answer)})
 
@@ -156,15 +160,6 @@ class MessagesWriter:
 
 def _tool_use(call: ToolCall) -> Block:
     return {"type": "tool_use", "id": call.id, "name": call.function.name}
-
-
-def _input(arguments: str) -> Any:
-    """Return the arguments as data; cut arguments, and any that are not an object, become an object with one text."""
-    try:
-        found = msgspec.json.decode(arguments)
-    except msgspec.DecodeError:
-        found = None
-    return found if isinstance(found, dict) else {"arguments": arguments}
 
 
 def _usage(answer: Answer) -> dict[str, Any]:

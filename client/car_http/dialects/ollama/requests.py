@@ -6,7 +6,16 @@ import msgspec
 from msgspec import Struct
 
 from car_http.dialects.bodies import Own, Tool
-from car_http.dialects.common import Caller, caller_params, given, own_params, refuse, same_named, top_k_params
+from car_http.dialects.common import (
+    Caller,
+    called_arguments,
+    caller_params,
+    given,
+    own_params,
+    refuse,
+    same_named,
+    top_k_params,
+)
 from car_http.dialects.job import Job
 from car_http.dialects.ollama.writer import OllamaWriter
 from car_http.dialects.openai_chat import function_tools
@@ -197,7 +206,7 @@ def _turn(message: Message, ids: list[str], answered: str | None) -> dict[str, A
 
 
 def _arguments(arguments: dict[str, Any] | str) -> str:
-    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+    return called_arguments(arguments) if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
 def _sampling(options: Options) -> dict[str, Any]:
