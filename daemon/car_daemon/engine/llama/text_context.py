@@ -111,6 +111,7 @@ class RowsContext(TextContext):
     def __init__(self, model: LlamaModel, pooling: str, *, texts: int, batch_tokens: int, threads: int) -> None:
         self._callback = binding.ggml_backend_sched_eval_callback(self._node)
         self.ended = False  # the last graph had a node of that name
+        self._dimensions = int(binding.llama_model_n_embd_out(model.handle))
         none = binding.LLAMA_POOLING_TYPE_NONE
         super().__init__(model, none, texts=texts, batch_tokens=batch_tokens, threads=threads)
         self.pooling = pooling
@@ -132,7 +133,7 @@ class RowsContext(TextContext):
 
     def _vectors(self, inputs: list[list[int]], width: int) -> Floats:
         bounds = list(accumulate(map(len, inputs), initial=0))
-        rows = np.ctypeslib.as_array(_embeddings(self._handle), (bounds[-1] * width,)).reshape(-1, width)
+        rows = np.ctypeslib.as_array(_embeddings(self._handle), (bounds[-1], self._dimensions))[:, :width]
         return np.stack([self._pooled(rows[start:end]) for start, end in pairwise(bounds)])
 
     def _pooled(self, rows: Floats) -> Floats:
