@@ -7,6 +7,9 @@ from math import inf
 from typing import NamedTuple
 
 CHUNKS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+# Shorter chunks differ from the longest by multiples of this, and have to read the rest of a prompt in less than this
+# part of the time.
+_FINER, _SOONER = 16, 0.99
 # From this many tokens of one sequence on llama.cpp's attention uses tiles: other code with other costs.
 _TILE = 64
 # A cost that was learned at less than this part of a depth says little about it.
@@ -34,6 +37,8 @@ _STALLED = 1.05
 _MOST_GROWTH = 2.0
 # Below this many cells a chunk counts as at the start of a prompt.
 _SHALLOW = 256
+# So many cells change little of what a decode costs.
+_LITTLE = 64
 # This many observations at this fraction of the measured cost prove that it was measured on a busy machine.
 _SURE = 50
 _FAR_LESS = 0.6
@@ -41,6 +46,13 @@ _FAR_LESS = 0.6
 _PRIOR = 0.010
 # Assumed cost of a second row as a fraction of the first, until it is observed.
 _SLOPE = 0.4
+
+
+class _Least(NamedTuple):
+    """The least cost of a size in seconds, and the depth at which it was last observed."""
+
+    seconds: float
+    depth: int
 
 
 class CostCurve:
@@ -57,10 +69,10 @@ class CostCurve:
         self._sizes = sorted(measured)  # Known sizes, ascending.
         self._seconds = dict(measured)
         self._seen: Counter[int] = Counter()  # Observations by size.
-        self._least: dict[int, float] = {}  # The least cost of each observed size.
+        self._least: dict[int, _Least] = {}  # Of each observed size.
 
-    def observe(self, size: int, seconds: float) -> None:
-        """Learn from the time of one step."""
+    def observe(self, size: int, seconds: float, depth: int = 0) -> None:
+        """Learn from the time of one step, `depth` being the number of cells to which its rows attend on average."""
         self._seen[size] += 1
         if self._sizes:
             # Bounded, because a stall of the machine says nothing about the size.
@@ -72,7 +84,8 @@ class CostCurve:
         else:
             weight = _WEIGHT if seconds > known else self._weight_of_less
             self._seconds[size] = known + weight * (seconds - known)
-        self._least[size] = min(self._seconds[size], _FORGOTTEN * self._least.get(size, inf))
+        least = _FORGOTTEN * known_least.seconds if (known_least := self._least_at(size, depth)) else inf
+        self._least[size] = _Least(min(self._seconds[size], least), depth)
         if size not in self._measured:
             return
         both = [each for each in self._measured if each in self._seen]
@@ -84,14 +97,20 @@ class CostCurve:
         """Return how often a size was observed since the start."""
         return self._seen[size]
 
-    @property
-    def stalled(self) -> bool:
-        """Whether an observed size costs far more than it did: a stall of the machine may be over since."""
-        return any(self._seconds[size] > _STALLED * least for size, least in self._least.items())
+    def stalled(self, depth: int) -> bool:
+        """Whether an observed size costs far more than it did at this depth: a stall may be over since."""
+        known = ((size, self._least_at(size, depth)) for size in self._least)
+        return any(least and self._seconds[size] > _STALLED * least.seconds for size, least in known)
 
-    def least(self, size: int) -> float:
-        """Return the seconds of a step of this size by its least cost, from before a stall."""
-        return min(self.estimate(size), self._least.get(size, inf))
+    def least(self, size: int, depth: int) -> float:
+        """Return the seconds of a step of this size at this depth by its least cost, from before a stall."""
+        known = self._least_at(size, depth)
+        return min(self.estimate(size), known.seconds if known else inf)
+
+    def _least_at(self, size: int, depth: int) -> "_Least | None":
+        """Return the least cost of a size; None where it was observed at far less than this depth, or never."""
+        known = self._least.get(size)
+        return known if known is not None and known.depth + _LITTLE >= _NEAR * depth else None
 
     @property
     def overrated(self) -> bool:
@@ -302,7 +321,26 @@ class StepCosts:
             return remaining
         affordable = (size for size in reversed(CHUNKS) if size <= most and cost(size, depth) <= time.seconds)
         length = min(remaining, next(affordable, min(self._smallest(time, depth), most)))
-        return self._paced(length, time, min(remaining, most), depth) if time.decoded else length
+        longest = self._paced(length, time, min(remaining, most), depth) if time.decoded else length
+        return self._evened(longest, remaining, depth)
+
+    def _evened(self, longest: int, remaining: int, depth: int) -> int:
+        """Return the length, at most `longest`, whose chunks read the rest soonest in as many steps as the longest.
+
+        What the longest leaves to the last chunk may be so short that a token of it is dear.
+        """
+        steps = -(-remaining // longest)
+        least = -(-remaining // steps)
+        seconds = {length: self._rest(length, remaining, depth) for length in range(longest, least - 1, -_FINER)}
+        soonest = min(seconds, key=seconds.__getitem__)
+        return soonest if seconds[soonest] < _SOONER * seconds[longest] else longest
+
+    def _rest(self, length: int, remaining: int, depth: int) -> float:
+        """Return the expected seconds of the rest of a prompt in chunks of this length, the last one shorter."""
+        chunks, last = divmod(remaining, length)
+        whole = remaining - last
+        seconds = chunks * self.prefill.estimate(length, depth + (whole - length) // 2)
+        return seconds + (self.prefill.estimate(last, depth + whole) if last else 0.0)
 
     def _smallest(self, time: PrefillTime, depth: int) -> int:
         """Return the length of the smallest chunk: half of the usual one where that far exceeds the target."""

@@ -5,7 +5,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequence import Sequence, mean_cells
 from car_daemon.engine.batching.spans import Span, plan_spans
 from car_daemon.engine.batching.table import SequenceTable
 
@@ -75,6 +75,7 @@ class DecodePacker:
         self._fewest_spans: list[Span] = []
         self._padding: set[int] = set()  # Sequences that a plan pads.
         self._age = 0  # Decodes since the plans were made.
+        self._depth = 0  # Cells of a decoder, when the plans were made.
         self._avoided: dict[tuple[int, ...], _Avoided] = {}  # By the sizes of batches that look worse.
         self.trying = False  # Whether the last batches look worse: a decode with guesses would not show their cost.
 
@@ -100,8 +101,9 @@ class DecodePacker:
         if not unchanged or self._age == _PLAN_AGAIN_EVERY:
             self._age = 0
             self._cheapest = self._planned(table, self._costs.decode.estimate)
-            stalled = self._costs.decode.stalled
-            self._hopeful = self._planned(table, self._costs.decode.least) if stalled else self._cheapest
+            self._depth = mean_cells(decoding)
+            stalled = self._costs.decode.stalled(self._depth)
+            self._hopeful = self._planned(table, self._least) if stalled else self._cheapest
             plans = (*self._fewest, *self._cheapest, *self._hopeful)
             self._padding = {number for batch in plans for number in batch.padding}
         self._age += 1
@@ -135,7 +137,10 @@ class DecodePacker:
 
     def _least_seconds(self, batches: list[DecodeBatch]) -> float:
         """Return the time of these decodes if each size cost what it did before its last stall."""
-        return sum(map(self._costs.decode.least, _sizes(batches)))
+        return sum(map(self._least, _sizes(batches)))
+
+    def _least(self, rows: int) -> float:
+        return self._costs.decode.least(rows, self._depth)
 
     def _planned(self, table: SequenceTable, cost: Callable[[int], float]) -> list[DecodeBatch]:
         """Return the batches that are the cheapest at these costs."""

@@ -158,7 +158,7 @@ class Stepper:
         # llama.cpp splits a decode with holes, so its time says nothing about one batch.
         dense = rows.numbers[-1] - rows.numbers[0] == len(rows.numbers) - 1
         if (dense or len(batch.sequences) == 1) and not copying:
-            self._costs.decode.observe(len(rows.numbers), seconds)
+            self._costs.decode.observe(len(rows.numbers), seconds, mean_cells(batch.sequences))
         self.counters["decode_tokens"] += max(len(batch.sequences), len(outcome.sampled) - sampled)
 
     def _settle(self, batch: DecodeBatch, sampled: list[SampledToken], seconds: float) -> None:

@@ -99,9 +99,25 @@ def test_a_rest_below_the_smallest_quantum_is_taken_whole_without_any_time() -> 
     assert chunk(prefill_costs(0.001), 0.0, 5, 512) == 5
 
 
+def test_chunks_are_shortened_where_the_longest_would_leave_a_short_one_that_is_dear() -> None:
+    costs = StepCosts(prefill={8: 0.031, 16: 0.056, 64: 0.222, 256: 0.890})
+    costs.prefill.observe(16, 0.056 + 16 * 300 * 4.4e-6, 300)
+    costs.prefill.observe(96, costs.prefill.estimate(96) + 96 * 300 * 1.3e-6, 300)
+    lengths, depth = list[int](), 0
+    while depth < 400:
+        lengths.append(chunk(costs, 0.400, 400 - depth, 512, depth))
+        depth += lengths[-1]
+    assert len(lengths) == 5
+    assert min(lengths) >= 64
+
+
+def test_chunks_stay_the_longest_where_shorter_ones_save_nothing() -> None:
+    assert chunk(prefill_costs(0.001), 0.1, 400, 512) == 96
+
+
 @settings(derandomize=True, deadline=None)
 @given(st.lists(st.tuples(SIZES, SECONDS), max_size=6), SECONDS, st.integers(1, 9000), st.integers(1, 512))
-def test_a_chunk_is_a_quantum_or_the_rest_and_within_the_batch(
+def test_a_chunk_is_a_quantum_or_shorter_in_as_many_steps_or_the_rest_and_within_the_batch(
     seen: list[tuple[int, float]], seconds: float, remaining: int, most: int
 ) -> None:
     costs = StepCosts()
@@ -109,7 +125,10 @@ def test_a_chunk_is_a_quantum_or_the_rest_and_within_the_batch(
         costs.prefill.observe(size, cost)
     length = chunk(costs, seconds, remaining, most)
     assert 1 <= length <= min(remaining, most)
-    assert length in (*CHUNKS, remaining) or length == most < CHUNKS[0]
+    quanta = [size for size in (*CHUNKS, most) if length <= size <= most]
+    steps = -(-remaining // length)
+    equal = any(-(-remaining // size) == steps and (size - length) % CHUNKS[0] == 0 for size in quanta)
+    assert equal or length == remaining
     assert length >= min(CHUNKS[0], remaining, most)
 
 
@@ -275,6 +294,25 @@ def test_of_decoders_less_than_was_known_counts_for_more_than_more() -> None:
     assert (costs.decode.estimate(8), costs.prefill.estimate(64)) == pytest.approx((0.050, 0.068))
     costs.decode.observe(8, 0.100)
     assert costs.decode.estimate(8) == pytest.approx(0.060)
+
+
+def test_a_stall_is_known_by_what_a_size_cost_at_about_the_same_depth() -> None:
+    costs = StepCosts({1: 0.008, 8: 0.040}).decode
+    for _ in range(5):
+        costs.observe(8, 0.040, 300)
+    costs.observe(8, 0.080, 320)
+    assert costs.stalled(320)
+    assert costs.least(8, 320) == pytest.approx(0.040, rel=0.01)
+
+
+def test_what_a_size_cost_near_the_start_of_texts_gives_no_hope_deep_in_them() -> None:
+    costs = StepCosts({1: 0.008, 8: 0.040}).decode
+    for _ in range(5):
+        costs.observe(1, 0.008, 20)
+    costs.observe(1, 0.012, 400)
+    costs.observe(8, 0.060, 400)
+    assert not costs.stalled(400)
+    assert costs.least(1, 400) == costs.estimate(1) > 0.008
 
 
 def test_only_what_was_observed_counts_as_seen() -> None:
