@@ -135,10 +135,10 @@ class Simulation:
         for batch in step.decode:
             seconds = self._machine.decode_seconds(batch.rows)
             self._now += seconds
-            self._costs.decode.observe(batch.rows, seconds)
             for sequence in batch.sequences:
                 sequence.commit(1)
                 self._take(sequence)
+            self._costs.decode.observe(batch.rows, seconds, mean_cells(batch.sequences))
 
     def _prefill(self, chunks: list[Chunk]) -> None:
         if not chunks:

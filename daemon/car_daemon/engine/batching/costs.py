@@ -7,9 +7,8 @@ from math import inf
 from typing import NamedTuple
 
 CHUNKS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-# Shorter chunks differ from the longest by multiples of this, and have to read the rest of a prompt in less than this
-# part of the time.
-_FINER, _SOONER = 16, 0.99
+# Equal chunks have to read the rest of a prompt in less than this part of the time of the longest ones.
+_SOONER = 0.99
 # From this many tokens of one sequence on llama.cpp's attention uses tiles: other code with other costs.
 _TILE = 64
 # A cost that was learned at less than this part of a depth says little about it.
@@ -84,8 +83,7 @@ class CostCurve:
         else:
             weight = _WEIGHT if seconds > known else self._weight_of_less
             self._seconds[size] = known + weight * (seconds - known)
-        least = _FORGOTTEN * known_least.seconds if (known_least := self._least_at(size, depth)) else inf
-        self._least[size] = _Least(min(self._seconds[size], least), depth)
+        self._least[size] = _Least(min(self._seconds[size], _FORGOTTEN * self._least_at(size, depth)), depth)
         if size not in self._measured:
             return
         both = [each for each in self._measured if each in self._seen]
@@ -99,18 +97,16 @@ class CostCurve:
 
     def stalled(self, depth: int) -> bool:
         """Whether an observed size costs far more than it did at this depth: a stall may be over since."""
-        known = ((size, self._least_at(size, depth)) for size in self._least)
-        return any(least and self._seconds[size] > _STALLED * least.seconds for size, least in known)
+        return any(self._seconds[size] > _STALLED * self._least_at(size, depth) for size in self._least)
 
     def least(self, size: int, depth: int) -> float:
         """Return the seconds of a step of this size at this depth by its least cost, from before a stall."""
-        known = self._least_at(size, depth)
-        return min(self.estimate(size), known.seconds if known else inf)
+        return min(self.estimate(size), self._least_at(size, depth))
 
-    def _least_at(self, size: int, depth: int) -> "_Least | None":
-        """Return the least cost of a size; None where it was observed at far less than this depth, or never."""
+    def _least_at(self, size: int, depth: int) -> float:
+        """Return the least seconds of a size; infinity where it was observed at far less than this depth, or never."""
         known = self._least.get(size)
-        return known if known is not None and known.depth + _LITTLE >= _NEAR * depth else None
+        return known.seconds if known is not None and known.depth + _LITTLE >= _NEAR * depth else inf
 
     @property
     def overrated(self) -> bool:
@@ -325,15 +321,14 @@ class StepCosts:
         return self._evened(longest, remaining, depth)
 
     def _evened(self, longest: int, remaining: int, depth: int) -> int:
-        """Return the length, at most `longest`, whose chunks read the rest soonest in as many steps as the longest.
+        """Return a shorter length whose equal chunks read the rest sooner in as many steps; otherwise the longest.
 
         What the longest leaves to the last chunk may be so short that a token of it is dear.
         """
         steps = -(-remaining // longest)
-        least = -(-remaining // steps)
-        seconds = {length: self._rest(length, remaining, depth) for length in range(longest, least - 1, -_FINER)}
-        soonest = min(seconds, key=seconds.__getitem__)
-        return soonest if seconds[soonest] < _SOONER * seconds[longest] else longest
+        equal = min(longest, -(-remaining // (steps * CHUNKS[0])) * CHUNKS[0])
+        sooner = self._rest(equal, remaining, depth) < _SOONER * self._rest(longest, remaining, depth)
+        return equal if sooner else longest
 
     def _rest(self, length: int, remaining: int, depth: int) -> float:
         """Return the expected seconds of the rest of a prompt in chunks of this length, the last one shorter."""

@@ -121,5 +121,5 @@ class Sequence:
 
 
 def mean_cells(sequences: list[Sequence]) -> int:
-    """Return the mean depth of chunks of one length in these sequences, the depth by which their cost is counted."""
+    """Return the mean depth of these sequences, by which the cost of equal rows or chunks of each is counted."""
     return sum(sequence.cells for sequence in sequences) // len(sequences)

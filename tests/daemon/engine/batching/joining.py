@@ -37,7 +37,7 @@ def joined(machine: Machine, prompts: tuple[int, ...], *, decoders: int, target:
         step = planner.plan(table, now=run.now)
         run.do(step)
         for batch in step.decode:
-            costs.decode.observe(batch.rows, machine.decode_seconds(batch.rows))
+            costs.decode.observe(batch.rows, machine.decode_seconds(batch.rows), mean_cells(batch.sequences))
         if step.prefill:
             length, prompts_in = step.prefill[0].length, len(step.prefill)
             costs.prefill.observe(length, run.last, run.depth, prompts_in)
