@@ -3,6 +3,7 @@
 import logging
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -17,7 +18,7 @@ from car_http.dialects.errors import dialect_of, encoded
 from car_http.endpoints.absent import absence
 from car_http.endpoints.context import DoorContext, Endpoint
 from car_http.endpoints.table import ENDPOINTS
-from car_http.exchange import Disconnected, Exchange, Message, Receive, Send
+from car_http.exchange import Disconnected, Exchange, HeadOnly, Message, Receive, Send
 from car_http.guard import Head, Rules
 from car_http.problems import Problem, defect, problem_of
 
@@ -46,7 +47,8 @@ class Door:
         metrics = self._context.metrics
         metrics.in_flight += 1
         try:
-            await self._answer(scope, exchange)
+            with suppress(HeadOnly):
+                await self._answer(scope, exchange)
         except (Gone, Disconnected):
             metrics.disconnects += 1
         except Exception as error:  # noqa: BLE001 - a defect is logged without the text of the request

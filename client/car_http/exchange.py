@@ -105,12 +105,15 @@ class Exchange:
             self._watch = asyncio.create_task(self._until_gone(), name="http client")
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the head of the answer."""
+        """Send the head of the answer; raises HeadOnly where it is all of an answer that has no length."""
         self.started = True
         self.status = status
         lines = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
         lines += [(name.encode(), value.encode("latin-1", "replace")) for name, value in self.more_headers.items()]
         await self.send({"type": "http.response.start", "status": status, "headers": lines})
+        if self.head.method == "HEAD" and "content-length" not in headers:
+            await self.end()
+            raise HeadOnly
 
     @property
     def pieces(self) -> Pieces | None:
@@ -184,6 +187,10 @@ def cancelling() -> bool:
     """Return whether the current task itself is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+class HeadOnly(Exception):
+    """The answer to HEAD is whole: what GET would stream may never end."""
 
 
 class Disconnected(Exception):

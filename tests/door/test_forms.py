@@ -1,12 +1,16 @@
 """Forms of requests that the vendors' servers take, and forms that are refused because no answer would fit."""
 
+import asyncio
+import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER, EMBEDDINGS
-from tests.door.support import OfflineDoor
+from tests.door.support import Answer, OfflineDoor
 from tests.e2e.support import conversation
 
 HELLO: dict[str, Any] = {"model": "guide", "messages": conversation("Hi")}
@@ -201,6 +205,90 @@ async def test_the_best_of_as_many_answers_as_are_wanted_are_all_of_them(
 ) -> None:
     answer = await offline.post("/v1/completions", PROMPT | {"n": n, "best_of": best_of})
     assert answer.status == status
+
+
+async def test_each_of_several_prompts_is_a_request_of_its_own(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    prompts = [[1, 2], "two", [3], *(f"prompt {number}" for number in range(40))]
+    answer = await offline.post("/v1/completions", PROMPT | {"prompt": prompts, "seed": 7})
+    assert [choice["index"] for choice in answer.json["choices"]] == list(range(43))
+    assert answer.json["usage"]["prompt_tokens"] == 43 * ANSWER["usage"]["prompt_tokens"]
+    assert len(answer.json["card"]["prompts"]) == 43
+    calls = [msgspec.json.decode(call.params) for call in fake.calls if call.method == "infer"]
+    assert {call["seed"] for call in calls} == {7}
+    sent = sorted(json.dumps(call.get("prompt", call.get("tokens"))) for call in calls)
+    assert sent == sorted(json.dumps(prompt) for prompt in prompts)
+
+
+@pytest.mark.parametrize(
+    ("more", "member"),
+    [
+        ({"prompt": ["one", 2]}, "prompt"),
+        ({"prompt": [["one"], ["two"]]}, "prompt"),
+        ({"prompt": ["one", []]}, "prompt"),
+        ({"prompt": ["one"] * 2049}, "prompt"),
+        ({"prompt": ["one", [2]], "echo": True}, "echo"),
+        ({"prompt": ["one", "two"], "stream": True}, "stream"),
+        ({"prompt": ["one", "two"], "card": {"supersede": "key"}}, "card.supersede"),
+        ({"prompt": ["one", "two"], "best_of": 3}, "best_of"),
+    ],
+)
+async def test_several_prompts_that_cannot_be_answered_together_are_refused(
+    offline: OfflineDoor, fake: FakeDaemon, more: dict[str, Any], member: str
+) -> None:
+    answer = await offline.post("/v1/completions", PROMPT | more)
+    assert (answer.status, answer.json["error"]["param"]) == (400, member)
+    assert not [call for call in fake.calls if call.method == "infer"]
+
+
+async def test_a_prompt_that_fails_ends_the_others(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.silent.add("infer")
+    fake.first["infer"] = [RpcError("overloaded", why="queue full")]
+    answer = await offline.post("/v1/completions", PROMPT | {"prompt": ["one", "two", "three"]})
+    assert (answer.status, answer.json["error"]["code"]) == (429, "rate_limit_exceeded")
+    await asyncio.to_thread(fake.wait_until_gone, 2)
+
+
+async def test_the_other_prompts_end_when_the_client_leaves(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.silent.add("infer")
+    answer, body = Answer(), json.dumps(PROMPT | {"prompt": ["one", "two"]}).encode()
+    task = asyncio.create_task(
+        offline.into(answer, "POST", "/v1/completions", body, {"content-type": "application/json"})
+    )
+    await fake.saw("infer", 2)
+    answer.left.set()
+    await task
+    await asyncio.to_thread(fake.wait_until_gone, 2)
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+async def test_an_effort_goes_to_the_template(offline: OfflineDoor, fake: FakeDaemon, path: str) -> None:
+    answer = await offline.post(path, HELLO | {"max_tokens": 9, "output_config": {"effort": "low"}})
+    assert answer.status == 200, answer.body
+    params = fake.params("infer" if path == "/v1/messages" else "tokenize")
+    assert params["template_args"] == {"reasoning_effort": "low"}
+
+
+async def test_a_document_has_its_title_and_its_context_before_its_text(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    text = {"type": "text", "media_type": "text/plain", "data": "Water is wet."}
+    document = {"type": "document", "source": text, "title": "On water", "context": "A draft."}
+    for block, expected in [
+        (document, "On water\nA draft.\nWater is wet."),
+        ({"type": "document", "source": text}, "Water is wet."),
+    ]:
+        turns = [{"role": "user", "content": [block]}]
+        params = await sent(offline, fake, "/v1/messages", {"max_tokens": 9, "messages": turns})
+        assert params["messages"][0]["content"] == [{"type": "text", "text": expected}]
+
+
+STREAM = {"accept": "text/event-stream"}
+
+
+@pytest.mark.parametrize(("path", "headers"), [("/models/sse", {}), ("/card/capacity", STREAM)])
+async def test_the_head_of_a_stream_without_end_is_a_whole_answer(
+    offline: OfflineDoor, path: str, headers: dict[str, str]
+) -> None:
+    answer = await offline.request("HEAD", path, b"", headers)
+    assert (answer.status, answer.headers["content-type"], answer.body) == (200, "text/event-stream", b"")
 
 
 async def test_system_blocks_of_other_types_and_search_results_are_refused_by_their_type(offline: OfflineDoor) -> None:

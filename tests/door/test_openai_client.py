@@ -127,6 +127,20 @@ def test_completions_continue_a_prompt(client: Any) -> None:
     assert "A daemon" + "".join(chunk.choices[0].text for chunk in streamed) == whole.choices[0].text
 
 
+def test_several_prompts_are_answered_as_each_of_them_alone(client: Any) -> None:
+    request = {"model": "guide", "max_tokens": 5, "temperature": 0, "n": 2, "echo": True, "logprobs": 1}
+    prompts = ["A daemon", "Several apps share", "A model"]
+    together = client.completions.create(prompt=prompts, **request)
+    alone = [client.completions.create(prompt=prompt, **request) for prompt in prompts]
+    assert [choice.index for choice in together.choices] == list(range(6))
+    assert [choice.text for choice in together.choices] == [choice.text for one in alone for choice in one.choices]
+    assert [choice.logprobs.text_offset[0] for choice in together.choices] == [8, 8, 18, 18, 7, 7]
+    assert together.usage.prompt_tokens == sum(one.usage.prompt_tokens for one in alone)
+    assert together.usage.completion_tokens == sum(one.usage.completion_tokens for one in alone)
+    with pytest.raises(openai.BadRequestError, match="a stream answers one prompt"):
+        client.completions.create(prompt=prompts, stream=True, **request)
+
+
 def test_several_answers_to_one_prompt_are_choices(client: Any) -> None:
     request = {"model": "guide", "messages": conversation(SHORT.question), "n": 3, "seed": 7, "max_tokens": 20}
     whole = client.chat.completions.create(**request)

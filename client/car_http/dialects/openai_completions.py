@@ -1,8 +1,10 @@
-"""`POST /v1/completions`, with `suffix` for editors."""
+"""`POST /v1/completions`, with `suffix` for editors and several prompts a request."""
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard
+
+from msgspec import Struct
 
 from car_client.results import Answer, Chunk
 from car_http.dialects import sse
@@ -17,10 +19,12 @@ from car_http.dialects.openai_parts import (
     finish_reason,
     new_id,
     usage_object,
+    usage_of,
 )
 from car_http.problems import Problem, bad
 from car_protocol.answer import Progress
 
+MOST_PROMPTS = 2048  # OpenAI's
 _REFUSED = {"best_of": "answers are not ranked: send n requests of 1"}
 
 
@@ -34,28 +38,62 @@ class CompletionRequest(Sampled, kw_only=True):
     best_of: int | None = None
 
 
-def read(request: CompletionRequest, caller: Caller) -> Job:
+class Prompts(Struct, frozen=True):
+    """The params and the writer of each prompt of a request."""
+
+    params: list[dict[str, Any]]
+    writers: "list[CompletionWriter]"
+
+    def whole(self, answers: Sequence[Answer]) -> bytes:
+        """Return the answers as one `text_completion`, in the order of the prompts."""
+        shapes = [writer.shape(answer) for writer, answer in zip(self.writers, answers, strict=True)]
+        choices = [choice for shape in shapes for choice in shape["choices"]]
+        together = {
+            "choices": [choice | {"index": index} for index, choice in enumerate(choices)],
+            "usage": usage_object(usage_of([answer.usage for answer in answers])),
+            "card": {"prompts": [shape["card"] for shape in shapes]},
+        }
+        return sse.encode(shapes[0] | together)
+
+
+def read(request: CompletionRequest, caller: Caller) -> Job | Prompts:
     """Translate a request; raises Problem."""
     if request.best_of not in (1, request.n):  # as many as are wanted are not ranked either
         refuse(request, _REFUSED)
+    prompts = request.prompt if _are_several(request.prompt) else [request.prompt]
+    if len(prompts) == 1:
+        params, writer = _read_one(request, caller, prompts[0])
+        return Job(params, request.streams, writer, MEMBERS)
+    if len(prompts) > MOST_PROMPTS:
+        raise bad("prompt", f"{len(prompts)} prompts, at most {MOST_PROMPTS} a request: send them in several requests")
+    if request.streams:
+        raise bad("stream", "a stream answers one prompt: send the others in requests of their own")
+    read_each = [_read_one(request, caller, prompt) for prompt in prompts]
+    if "supersede" in read_each[0][0]:
+        raise bad("card.supersede", "goes with one prompt: the prompts of one request would end each other")
+    return Prompts([params for params, _ in read_each], [writer for _, writer in read_each])
+
+
+def _read_one(request: CompletionRequest, caller: Caller, prompt: Any) -> "tuple[dict[str, Any], CompletionWriter]":
     params = sampled_params(request, caller) | given(suffix=request.suffix or None, logprobs=request.logprobs)
-    params |= _prompt(request)
+    params |= _prompt(prompt, echo=bool(request.echo))
     echoed = params.get("prompt", "") if request.echo else ""
     writer = CompletionWriter(request.model or "", usage=request.wants_usage, echoed=echoed, answers=request.n or 1)
-    return Job(params | own_params(caller, request.card), request.streams, writer, MEMBERS)
+    return params | own_params(caller, request.card), writer
 
 
-def _prompt(request: CompletionRequest) -> dict[str, Any]:
-    prompt = request.prompt
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-        prompt = prompt[0]
+def _are_several(prompt: str | list[Any] | None) -> TypeGuard[list[Any]]:
+    return isinstance(prompt, list) and bool(prompt) and all(isinstance(each, str | list) for each in prompt)
+
+
+def _prompt(prompt: Any, *, echo: bool) -> dict[str, Any]:
     if isinstance(prompt, str):
         return {"prompt": prompt}
     if isinstance(prompt, list) and prompt and all(type(each) is int for each in prompt):
-        if request.echo:
+        if echo:
             raise bad("echo", "goes with a prompt that is a text")
         return {"tokens": prompt}
-    raise bad("prompt", "send one text, or one list of tokens, a request")
+    raise bad("prompt", "give a text, a list of tokens, or a list of either")
 
 
 class CompletionWriter:
@@ -114,13 +152,17 @@ class CompletionWriter:
 
     def whole(self, answer: Answer) -> bytes:
         """Return the `text_completion`."""
+        return sse.encode(self.shape(answer))
+
+    def shape(self, answer: Answer) -> dict[str, Any]:
+        """Return the `text_completion` as data."""
         self._model = self._model or answer.model
         choices = []
         for index, each in enumerate(answers_of(answer)):
             logprobs = completion_logprobs(each.logprobs, self._characters[0])
             choices.append(_choice(index, self._echoed + each.text, logprobs, finish_reason(each, called=False)))
         shape = self._object(choices)
-        return sse.encode(shape | {"usage": usage_object(answer.usage), "card": card_object(answer)})
+        return shape | {"usage": usage_object(answer.usage), "card": card_object(answer)}
 
     def _piece(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> bytes:
         return sse.data(self._object([_choice(index, text, logprobs, None)]))

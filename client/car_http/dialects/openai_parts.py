@@ -4,6 +4,8 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import astuple
+
 from car_client.results import Answer, OneAnswer, ToolCallDelta
 from car_protocol.answer import Logprob, Usage
 
@@ -25,6 +27,12 @@ def usage_object(usage: Usage) -> dict[str, Any]:
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
     }
+
+
+def usage_of(usages: Sequence[Usage]) -> Usage:
+    """Return the sum of what several requests used."""
+    prompt, cached, completion = (sum(counts) for counts in zip(*map(astuple, usages), strict=True))
+    return Usage(prompt, cached, completion)
 
 
 def answers_of(answer: Answer) -> Sequence[Answer | OneAnswer]:

@@ -1,11 +1,48 @@
 """OpenAI's endpoints."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import msgspec
 
-from car_http.dialects import openai_embeddings, openai_models
+from car_client.results import Answer
+from car_http.answering import timing_headers
+from car_http.dialects import openai_completions, openai_embeddings, openai_models
+from car_http.dialects.openai_completions import CompletionRequest, Prompts
 from car_http.dialects.openai_embeddings import EmbeddingsRequest
-from car_http.endpoints.context import DoorContext, caller_of, embedded
+from car_http.endpoints.context import DoorContext, answer_job, caller_of, embedded
 from car_http.exchange import Exchange
+
+# Of the prompts of one request: more would only wait in the daemon's queue, where a user has so many places.
+_AT_ONCE = 16
+
+
+async def completions(door: DoorContext, exchange: Exchange, request: CompletionRequest) -> None:
+    """Answer `POST /v1/completions`; each of several prompts is a request of its own to the daemon."""
+    job = openai_completions.read(request, caller_of(exchange))
+    if not isinstance(job, Prompts):
+        await answer_job(door, exchange, job)
+        return
+    answers = await exchange.while_connected(_answers(door, job.params))
+    longest_queued = max(answers, key=lambda answer: answer.timings.queue_ms)
+    await exchange.respond(job.whole(answers), headers=timing_headers(longest_queued))
+
+
+async def _answers(door: DoorContext, each: Sequence[Mapping[str, Any]]) -> list[Answer]:
+    """Return the answers to all; where one fails, the others are cancelled. Raises CardError."""
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def answered(params: Mapping[str, Any]) -> Answer:
+        async with places:
+            return await door.pool.result_as(Answer, "infer", params)
+
+    calls = [asyncio.create_task(answered(params)) for params in each]
+    try:
+        return await asyncio.gather(*calls)
+    finally:
+        for call in calls:
+            call.cancel()
 
 
 async def embeddings(door: DoorContext, exchange: Exchange, request: EmbeddingsRequest) -> None:

@@ -33,7 +33,7 @@ def _post(
 _SAMPLED = openai_chat.MEMBERS
 _OPENAI = [
     _post("/chat/completions", openai_chat.ChatRequest, generation(openai_chat.read), _SAMPLED, _EVENTS),
-    _post("/completions", openai_completions.CompletionRequest, generation(openai_completions.read), _SAMPLED, _EVENTS),
+    _post("/completions", openai_completions.CompletionRequest, openai.completions, _SAMPLED, _EVENTS),
     _post(
         "/responses",
         openai_responses.ResponsesRequest,

@@ -23,7 +23,12 @@ from car_http.problems import bad
 from car_protocol.notes import note
 from car_protocol.sampling import Fraction, Temperature
 
-MEMBERS = {"stop": "stop_sequences", "json_schema": "output_config.format", "session": "metadata.user_id"}
+MEMBERS = {
+    "stop": "stop_sequences",
+    "json_schema": "output_config.format",
+    "template_args": "output_config.effort",
+    "session": "metadata.user_id",
+}
 _REFUSED = {
     "mcp_servers": "the door connects to no server: connect the client to it",
     "container": "there are no containers",
@@ -55,6 +60,8 @@ class Block(Struct, kw_only=True):
     input: Annotated[Any, note("arguments of a call, as data")] = None
     tool_use_id: str | None = None
     content: "str | list[Block] | None" = None
+    title: Annotated[str | None, note("of a document")] = None
+    context: Annotated[str | None, note("facts about a document")] = None
 
 
 class Offered(Struct, kw_only=True):
@@ -90,6 +97,7 @@ class Output(Struct, kw_only=True):
     """The output that is requested."""
 
     format: Form | None = None
+    effort: Annotated[str | None, note("for templates that take one: low, medium, high, ...")] = None
 
 
 class Turned(Struct, kw_only=True):
@@ -108,6 +116,7 @@ class Counted(Struct, kw_only=True):
     tools: list[Offered] | None = None
     tool_choice: Choice | None = None
     thinking: Thinking | None = None
+    output_config: Output | None = None
 
 
 class MessagesRequest(Counted, kw_only=True):
@@ -120,7 +129,6 @@ class MessagesRequest(Counted, kw_only=True):
     top_k: int | None = None
     stop_sequences: list[str] | None = None
     metadata: Metadata | None = None
-    output_config: Output | None = None
     output_format: Form | None = None
     card: Own | None = None
     mcp_servers: Any = UNSET
@@ -159,6 +167,7 @@ def prompt_params(request: Counted) -> dict[str, Any]:
         messages=turns,
         tools=[_tool(tool, f"tools[{place}]") for place, tool in enumerate(request.tools or [])] or None,
         continue_last=prefilled or None,
+        template_args=_effort(request.output_config),
     ) | _thinking(request.thinking)
 
 
@@ -180,6 +189,10 @@ def _thinking(thinking: Thinking | None) -> dict[str, Any]:
     if thinking.type not in _THINKING:
         raise bad("thinking.type", f"give {', '.join(_THINKING)}")
     return given(reasoning=_THINKING[thinking.type])
+
+
+def _effort(output: Output | None) -> dict[str, Any] | None:
+    return None if output is None or output.effort is None else {"reasoning_effort": output.effort}
 
 
 def _format(request: MessagesRequest) -> dict[str, Any]:
@@ -258,7 +271,7 @@ def _part(block: Block, place: str) -> dict[str, Any]:
         if block.type == "image" and block.source.type == "base64":
             return {"type": "image", "data": block.source.data}
         if block.type == "document" and block.source.type == "text":
-            return {"type": "text", "text": block.source.data}
+            return {"type": "text", "text": "\n".join(filter(None, (block.title, block.context, block.source.data)))}
     if block.type == "image":
         raise bad(place, "send the image as base64: the door fetches nothing")
     raise bad(place, f"blocks of the type `{block.type}` are not offered here")
