@@ -12,7 +12,8 @@ from car_daemon.capacity.batch_sizes import BATCH_SIZES
 from car_daemon.engine.llama.embedding_batch import EmbeddingBatch, Rows
 from car_daemon.engine.llama.library import errors, is_about, pointer, quick
 from car_daemon.engine.llama.model import NO_NUMBERS, LlamaModel, ModelError, OutOfReach
-from car_daemon.engine.llama.sampling.sampler import Logits, Sampler
+from car_daemon.engine.llama.sampling.sampler import Sampler
+from car_daemon.engine.llama.sampling.shortlist import Logits
 from car_daemon.ipc.types import KvType
 
 _sample = quick("llama_sampler_sample")
@@ -110,13 +111,10 @@ class LlamaContext:
         """Return and accept the next token of an output row of the last decode."""
         if not sampler.chain:
             raise ValueError("the sampler is closed")
-        if sampler.never is not None:
-            # A sixth of the time that llama.cpp takes to copy and scan all candidates.
-            likeliest = int(self.logits(row).argmax())
-            if likeliest not in sampler.never:
-                return likeliest
-        self._check_output(row)
-        token: int = _sample(sampler.chain, self._context, row)
+        token = sampler.short_way(self.logits(row))
+        if token is None:
+            token = _sample(sampler.chain, self._context, row)
+            sampler.accepted(token)
         return token
 
     def likeliest(self, row: int) -> int:

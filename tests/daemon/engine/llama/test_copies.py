@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from car_daemon.engine.llama.context import LlamaContext
-from car_daemon.engine.llama.sampling.sampler import Logits
+from car_daemon.engine.llama.sampling.shortlist import Logits
 from tests.daemon.engine.llama.conftest import MakeContext
 
 PROMPT = [5, 6, 7]

@@ -12,7 +12,7 @@ from car_daemon.engine.grammar.lark import as_lark
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.sampling.chains import SamplerChains
 from car_daemon.engine.llama.sampling.logprobs import Logprobs
-from car_daemon.engine.llama.sampling.sampler import Logits
+from car_daemon.engine.llama.sampling.shortlist import Logits
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Mirostat, Sampling, Xtc
 from tests.daemon.engine.llama.conftest import MakeContext, chains_of, last_row, prefill, run_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from car_daemon.engine.llama.context import LlamaContext
-from car_daemon.engine.llama.sampling.sampler import Logits
+from car_daemon.engine.llama.sampling.shortlist import Logits
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Dry, Sampling, Xtc
 from tests.daemon.engine.llama import filters

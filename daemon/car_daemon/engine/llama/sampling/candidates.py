@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 from llama_cpp import llama_cpp as binding
-from numpy.typing import NDArray
 
 from car_daemon.engine.llama.library import quick
+from car_daemon.engine.llama.sampling.shortlist import Logits, Tokens
 
 _apply = quick("llama_sampler_apply")
 _LAYOUT = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
@@ -17,19 +17,23 @@ class Candidates:
     """An array of llama_token_data for `size` tokens, refilled for every choice."""
 
     def __init__(self, size: int) -> None:
-        self._all = np.arange(size, dtype=np.int32)
-        self._data = np.zeros(size, _LAYOUT)
-        self._pointer = self._data.ctypes.data_as(binding.llama_token_data_p)
+        self._all = np.arange(size)
+        data = np.zeros(size, _LAYOUT)
+        self._ids, self._logits, self._probabilities = data["id"], data["logit"], data["p"]
+        self._first = data.ctypes.data_as(binding.llama_token_data_p)
+        self._array = binding.llama_token_data_array(self._first, size, -1, False)
+        self._pointer = ctypes.byref(self._array)
 
-    def choose(self, chain: Any, logits: NDArray[np.float32], allowed: NDArray[np.intp] | None = None) -> int:
+    def choose(self, chain: Any, logits: Logits, allowed: Tokens | None = None) -> int:
         """Return the chain's choice among the allowed tokens (default: all), without accepting it."""
-        ids = self._all if allowed is None else allowed
+        array, ids = self._array, self._all if allowed is None else allowed
         count = len(ids)
-        self._data["id"][:count] = ids
-        self._data["logit"][:count] = logits if allowed is None else logits[allowed]
-        self._data["p"][:count] = 0
-        array = binding.llama_token_data_array(self._pointer, count, -1, False)
-        _apply(chain, ctypes.byref(array))
+        self._ids[:count] = ids
+        self._logits[:count] = logits if allowed is None else logits[allowed]
+        self._probabilities[:count] = 0
+        # Samplers may let it begin later.
+        array.data, array.size, array.selected, array.sorted = self._first, count, -1, False
+        _apply(chain, self._pointer)
         if not 0 <= array.selected < array.size:
             raise RuntimeError("a sampler chain chose no token")
         return int(array.data[array.selected].id)

@@ -9,7 +9,8 @@ from llama_cpp import llama_cpp as binding
 from car_daemon.engine.grammar.build_cache import BuildCache
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.sampling.candidates import Candidates
-from car_daemon.engine.llama.sampling.sampler import Sampler, accept
+from car_daemon.engine.llama.sampling.sampler import Sampler
+from car_daemon.engine.llama.sampling.shortlist import MOST, Shortlist
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_daemon.ipc.frames import Run
 from car_protocol.sampling import Dry, Sampling
@@ -22,6 +23,10 @@ _LEAST_TEMPERATURE = 1e-4
 _POSSIBLE = 1e-30
 _MIROSTAT_CANDIDATES = 100
 _REMEMBERED = 8
+# In smaller vocabularies llama.cpp's look at all tokens is as fast as a shortlist: a decode empties the caches of code.
+# Where it penalizes repetitions it takes three times as long.
+_LEAST_VOCABULARY = 65_536
+_LEAST_PENALIZED = 16_384
 
 
 class SamplerChains:
@@ -54,16 +59,15 @@ class SamplerChains:
             if not sampler:
                 raise ValueError("llama.cpp refused a sampler")
             binding.llama_sampler_chain_add(chain, sampler)
+        never, shortlist = self._never(sampling), self._shortlist(sampling)
+        sampler = Sampler(chain, self._candidates, bound, options.logprobs, never, shortlist)
         # The prompt tokens that count for repetitions.
         dry = _effective_dry(sampling)
-        remembered = max(
-            self._window(sampling.repeat_last_n) if _penalizes(sampling) else 0,
-            self._window(dry.penalty_last_n) if dry is not None else 0,
-        )
+        remembered = max(self._penalized(sampling), self._window(dry.penalty_last_n) if dry is not None else 0)
         for token in prompt[-remembered:] if remembered else ():
             if token >= 0:  # not an image's placeholder
-                accept(chain, token)
-        return Sampler(chain, self._candidates, bound, options.logprobs, self._never(sampling))
+                sampler.accept(token)
+        return sampler
 
     def _never(self, sampling: Sampling) -> frozenset[int] | None:
         """Return the tokens that a greedy choice excludes; None where more than the likeliest token decides."""
@@ -72,9 +76,23 @@ class SamplerChains:
             return None
         return self._vocabulary.ends if sampling.ignore_eos else frozenset()
 
+    def _shortlist(self, sampling: Sampling) -> Shortlist | None:
+        """Return the shortlist of a chain that keeps few of the likeliest tokens; None for other chains."""
+        kept, remembered = _kept(sampling), self._penalized(sampling)
+        if kept is None or remembered > MOST or _effective_dry(sampling) is not None:
+            return None
+        if self._vocabulary.size < (_LEAST_PENALIZED if remembered else _LEAST_VOCABULARY):
+            return None
+        biased = (token for token in self._biases(sampling) if token < self._vocabulary.size)
+        return Shortlist(kept, biased, remembered)
+
+    def _penalized(self, sampling: Sampling) -> int:
+        """Return how many tokens back repetitions are penalized."""
+        return self._window(sampling.repeat_last_n) if _penalizes(sampling) else 0
+
     def _samplers(self, owner: int, sampling: Sampling, seed: int) -> list[Any]:
-        shaping, size = self._biases(sampling), self._vocabulary.size
-        if (last := self._window(sampling.repeat_last_n)) and _penalizes(sampling):
+        shaping, size = self._bias(sampling), self._vocabulary.size
+        if last := self._penalized(sampling):
             penalties = (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty)
             shaping.append(binding.llama_sampler_init_penalties(size, last, *penalties))
         if (dry := _effective_dry(sampling)) is not None:
@@ -91,15 +109,20 @@ class SamplerChains:
             choice = binding.llama_sampler_init_mirostat_v2(seed, tau, eta)
         return [*shaping, temperature, choice]
 
-    def _biases(self, sampling: Sampling) -> list[Any]:
-        biases = {int(token): bias for token, bias in sampling.logit_bias.items()}
-        if sampling.ignore_eos:
-            biases |= dict.fromkeys(sorted(self._vocabulary.ends), _NEVER)
+    def _bias(self, sampling: Sampling) -> list[Any]:
+        biases = self._biases(sampling)
         if not biases:
             return []
         entries = [binding.llama_logit_bias(token, bias) for token, bias in biases.items()]
         kind = binding.llama_logit_bias * len(entries)
         return [binding.llama_sampler_init_logit_bias(self._vocabulary.size, len(entries), kind(*entries))]
+
+    def _biases(self, sampling: Sampling) -> dict[int, float]:
+        """Return what is added to logits, by token."""
+        biases = {int(token): bias for token, bias in sampling.logit_bias.items()}
+        if sampling.ignore_eos:
+            biases |= dict.fromkeys(sorted(self._vocabulary.ends), _NEVER)
+        return biases
 
     def _window(self, last: int) -> int:
         return self._context_tokens if last < 0 else last
@@ -131,6 +154,15 @@ def _effective_dry(sampling: Sampling) -> Dry | None:
     """Return the DRY settings, None where they have no effect."""
     dry = sampling.dry
     return dry if dry is not None and dry.multiplier and dry.penalty_last_n else None
+
+
+def _kept(sampling: Sampling) -> int | None:
+    """Return how many of the likeliest tokens the first filter keeps; None where it counts others too."""
+    if sampling.temperature < _LEAST_TEMPERATURE:
+        return 1
+    if sampling.mirostat is not None or sampling.top_n_sigma > 0:
+        return None
+    return sampling.top_k or None
 
 
 def _filters(sampling: Sampling, seed: int) -> list[Any]:

@@ -1,8 +1,10 @@
 """Log-probabilities of tokens by the model alone, before any sampler."""
 
+import math
+
 import numpy as np
 
-from car_daemon.engine.llama.sampling.sampler import Logits
+from car_daemon.engine.llama.sampling.shortlist import Logits, likeliest
 from car_daemon.engine.llama.tokens import Vocabulary
 from car_protocol.answer import Logprob, TokenChoice
 
@@ -18,16 +20,30 @@ class Logprobs:
 
     def of(self, logits: Logits, token: int, count: int) -> Logprob:
         """Return a token's natural logarithm of probability, before any sampler, and the `count` likeliest tokens."""
-        scores = logits.astype(np.float64)
-        scores -= scores.max()
-        scores -= np.log(np.exp(scores).sum())
-        np.maximum(scores, _IMPOSSIBLE, out=scores)
-        count = min(count, len(scores))
-        likeliest = np.argpartition(scores, -count)[-count:] if count else np.empty(0, np.intp)
-        likeliest = likeliest[np.argsort(-scores[likeliest], kind="stable")]
+        greatest = logits.max()
+        total = float(greatest) + math.log(np.exp(logits - greatest).sum(dtype=np.float64))
+        count = min(count, len(logits))
         return Logprob(
             token,
             self._vocabulary.text_of(token),
-            float(scores[token]),
-            [TokenChoice(int(each), self._vocabulary.text_of(int(each)), float(scores[each])) for each in likeliest],
+            _score(logits, token, total),
+            [
+                TokenChoice(each, self._vocabulary.text_of(each), _score(logits, each, total))
+                for each in _ranked(logits, count)
+            ],
         )
+
+
+def _score(logits: Logits, token: int, total: float) -> float:
+    return max(float(logits[token]) - total, _IMPOSSIBLE)
+
+
+def _ranked(logits: Logits, count: int) -> list[int]:
+    """Return the `count` likeliest tokens, the likeliest first, equal ones by their ids."""
+    if not count:
+        return []
+    found = likeliest(logits, count)
+    if found is None:
+        found = np.argpartition(logits, -count)[-count:]
+    ranked: list[int] = found[np.lexsort((found, -logits[found]))][:count].tolist()
+    return ranked
