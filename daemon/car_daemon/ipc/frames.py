@@ -437,7 +437,8 @@ class StepDone(Struct, frozen=True, tag=True):
 class RunningJob(Struct, frozen=True, array_like=True):
     """The job at which the tokenizer thread is: its age, the size of its input, its request.
 
-    Without a key it is the chat template's, which a load compiles and tries.
+    Its age is the time for which it worked, or a sixth of the time that passed where that is more. Without a key it is
+    the chat template's, which a load compiles and tries.
     """
 
     age_ms: float

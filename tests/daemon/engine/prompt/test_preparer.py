@@ -2,8 +2,12 @@
 
 import base64
 import re
+import sys
+import threading
+import time
 from array import array
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -19,7 +23,7 @@ from car_daemon.engine.prompt.context_limit import ContextLimit
 from car_daemon.engine.prompt.conversation import Conversations
 from car_daemon.engine.prompt.fill_prompt import FillTokens
 from car_daemon.engine.prompt.image_prompt import Counts, ImagePrompt
-from car_daemon.engine.prompt.job_progress import JobProgress
+from car_daemon.engine.prompt.job_progress import Clock, JobProgress, thread_clock
 from car_daemon.engine.prompt.jobs import Job, Jobs, QueuedJob
 from car_daemon.engine.prompt.preparer import Preparer, TokenizerThread
 from car_daemon.engine.prompt.template import Rendered
@@ -388,10 +392,13 @@ def test_a_prompt_with_images_goes_to_the_loop_which_answers_once_they_are_encod
     assert commands == [EncodeAhead(job, prepared), *dropped]
 
 
-def test_the_age_of_a_job_is_reported_with_its_size_and_its_request() -> None:
-    times = iter([1.0, 3.5])
+@pytest.mark.parametrize(("passed", "worked", "age_ms"), [(2.5, 2.5, 2500.0), (6.0, 1.5, 1500.0), (24.0, 1.5, 4000.0)])
+def test_the_age_of_a_job_is_reported_with_its_size_and_its_request(
+    passed: float, worked: float, age_ms: float
+) -> None:
+    times, work = iter([1.0, 1.0 + passed]), iter([9.0, 9.0 + worked])
     begun: list[JobBegun] = []
-    progress = JobProgress(begun.append, lambda: next(times))
+    progress = JobProgress(begun.append, lambda: next(times), lambda: lambda: next(work))
     reports: list[RunningJob | None] = []
 
     def answer(job: Job) -> FromEngine:
@@ -401,8 +408,50 @@ def test_the_age_of_a_job_is_reported_with_its_size_and_its_request() -> None:
     jobs = Jobs()
     jobs.put(QueuedJob(Tokenize(7, "a", False, False), 12, 0))
     TokenizerThread(answer, jobs, progress, lambda _: None, no_command, Expected()).turn()
-    assert (reports, progress.running()) == ([RunningJob(2500.0, 12, 7)], None)
+    assert (reports, progress.running()) == ([RunningJob(age_ms, 12, 7)], None)
     assert begun == [JobBegun(RunningJob(0.0, 12, 7))]
+
+
+def work_for(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS has no clock of another thread's work")
+def test_the_clock_of_a_thread_counts_its_own_work_alone() -> None:
+    clocks: SimpleQueue[Clock] = SimpleQueue()
+    worked, ends = threading.Event(), threading.Event()
+
+    def work() -> None:
+        clocks.put(thread_clock())
+        work_for(0.05)
+        worked.set()
+        ends.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    clock = clocks.get()
+    worked.wait()
+    before = clock()
+    work_for(0.05)
+    assert 0.05 <= before <= clock() < before + 0.02
+    ends.set()
+    thread.join()
+
+
+def test_a_job_whose_thread_has_ended_does_not_run() -> None:
+    def ended() -> float:
+        raise OSError
+
+    progress = JobProgress(lambda _: None, clock_of_thread=lambda: chain_clock([0.0], ended))
+    with progress.doing(1):
+        assert progress.running() is None
+
+
+def chain_clock(times: list[float], then: Clock) -> Clock:
+    """Return a clock that shows these times, then goes on as another."""
+    return lambda: times.pop() if times else then()
 
 
 def test_a_model_whose_template_does_not_compile_refuses_chats_with_the_reason() -> None:
