@@ -7,7 +7,7 @@ import pytest
 
 from car_client.carctl.main import COMMANDS
 
-LIMIT_MS = 70
+MOST_OF_ASYNCIO = 2
 OUTSIDERS = (
     "asyncio",
     "uvloop",
@@ -52,7 +52,8 @@ def test_a_command_brings_no_other_command() -> None:
 
 
 def test_the_import_takes_little_processor_time() -> None:
-    assert min(_import_ms() for _ in range(5)) < LIMIT_MS
+    # A machine's slow phases of some tenths of a second meet either of a pair.
+    assert min(_import_s("car_client") / _import_s("asyncio") for _ in range(5)) < MOST_OF_ASYNCIO
 
 
 def test_the_asyncio_half_is_imported_at_its_first_use() -> None:
@@ -69,6 +70,6 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     assert python("-c", code).stdout == "False\n"
 
 
-def _import_ms() -> float:
-    code = "import time; begun = time.process_time(); import car_client; print(time.process_time() - begun)"
-    return float(python("-c", code).stdout) * 1000
+def _import_s(module: str) -> float:
+    code = f"import time; begun = time.process_time(); import {module}; print(time.process_time() - begun)"
+    return float(python("-c", code).stdout)

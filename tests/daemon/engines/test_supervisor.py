@@ -181,20 +181,21 @@ async def test_a_guide_that_is_decoded_slowly_is_logged_with_what_to_do(
 
 async def test_engines_of_two_models_that_died_together_load_onto_their_gpu_one_after_the_other() -> None:
     order = LoadOrder()
-    async with supervised(device="gpu", order=order) as one, supervised(device="gpu", order=order) as other:
+    async with supervised(device="gpu", order=order) as one:
         first = await one.next_engine()
-        first.receive(READY)
-        second = await other.next_engine()
-        second.receive(READY)
-        first.die()
-        again = await one.next_engine()
-        second.die()
-        await other.becomes("loading")
-        await asyncio.sleep(0.01)  # nothing announces what does not happen
-        assert other.engines.empty()
-        again.receive(LoadFailed("a fixed text"))
-        (await other.next_engine()).receive(READY)
-        assert (one.entry.state, other.entry.state) == ("failed", "ready")
+        async with supervised(device="gpu", order=order) as other:
+            first.receive(READY)
+            second = await other.next_engine()
+            second.receive(READY)
+            first.die()
+            again = await one.next_engine()
+            second.die()
+            await other.becomes("loading")
+            await asyncio.sleep(0.01)  # nothing announces what does not happen
+            assert other.engines.empty()
+            again.receive(LoadFailed("a fixed text"))
+            (await other.next_engine()).receive(READY)
+            assert (one.entry.state, other.entry.state) == ("failed", "ready")
 
 
 async def test_an_engine_on_the_cpu_loads_while_another_one_loads_onto_a_gpu() -> None:
@@ -207,14 +208,15 @@ async def test_an_engine_on_the_cpu_loads_while_another_one_loads_onto_a_gpu() -
 
 async def test_a_model_that_is_stopped_while_it_waits_for_its_turn_gives_it_to_the_next_one() -> None:
     order = LoadOrder()
-    async with supervised(device="gpu", order=order) as one, supervised(device="gpu", order=order) as other:
+    async with supervised(device="gpu", order=order) as one:
         loading = await one.next_engine()
-        await asyncio.sleep(0)
-        await other.supervisor.stop()
-        loading.receive(READY)
-        other.supervisor.start()
-        (await other.next_engine()).receive(READY)
-        assert other.entry.state == "ready"
+        async with supervised(device="gpu", order=order) as other:
+            await asyncio.sleep(0)
+            await other.supervisor.stop()
+            loading.receive(READY)
+            other.supervisor.start()
+            (await other.next_engine()).receive(READY)
+            assert other.entry.state == "ready"
 
 
 @pytest.mark.parametrize(
