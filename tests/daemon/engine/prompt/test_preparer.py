@@ -431,13 +431,15 @@ def test_the_clock_of_a_thread_counts_its_own_work_alone() -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    clock = clocks.get()
-    worked.wait()
-    before = clock()
-    work_for(0.05)
-    assert 0.05 <= before <= clock() < before + 0.02
-    ends.set()
-    thread.join()
+    try:
+        clock = clocks.get()
+        worked.wait()
+        before = clock()
+        work_for(0.05)
+        assert 0.05 <= before <= clock() < before + 0.02
+    finally:
+        ends.set()
+        thread.join()
 
 
 def test_a_job_whose_thread_has_ended_does_not_run() -> None:

@@ -91,7 +91,7 @@ class SamplerChains:
         return self._window(sampling.repeat_last_n) if _penalizes(sampling) else 0
 
     def _samplers(self, owner: int, sampling: Sampling, seed: int) -> list[Any]:
-        shaping, size = self._bias(sampling), self._vocabulary.size
+        shaping, size = self._bias_samplers(sampling), self._vocabulary.size
         if last := self._penalized(sampling):
             penalties = (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty)
             shaping.append(binding.llama_sampler_init_penalties(size, last, *penalties))
@@ -109,7 +109,7 @@ class SamplerChains:
             choice = binding.llama_sampler_init_mirostat_v2(seed, tau, eta)
         return [*shaping, temperature, choice]
 
-    def _bias(self, sampling: Sampling) -> list[Any]:
+    def _bias_samplers(self, sampling: Sampling) -> list[Any]:
         biases = self._biases(sampling)
         if not biases:
             return []
