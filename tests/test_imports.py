@@ -49,7 +49,6 @@ ENGINE_ORDER = (
 # A process of its own: it imports nothing of the daemon but these.
 PLACER_MAY_IMPORT = {"host", "ipc", "guide"}
 ENGINE_MAY_IMPORT = {"host", "ipc", "capacity", "telemetry"}
-FULL_FOLDER = 16
 
 # Folder, modules banned in it, and an exempt part of it.
 RULES: list[tuple[Path, tuple[str, ...], Path | None]] = [
@@ -160,10 +159,3 @@ def test_no_modules_import_each_other_in_a_circle(package: Path) -> None:
     while free := {module for module, others in graph.items() if not others}:
         graph = {module: others - free for module, others in graph.items() if module not in free}
     assert graph == {}
-
-
-@pytest.mark.parametrize("package", [CLIENT, DOOR, DAEMON], ids=lambda package: package.name)
-def test_no_folder_is_too_full_to_be_looked_through(package: Path) -> None:
-    folders = {file.parent for file in package.rglob("*.py")}
-    sizes = {folder.relative_to(ROOT).as_posix(): len(list(folder.glob("*.py"))) for folder in folders}
-    assert {folder: size for folder, size in sizes.items() if size > FULL_FOLDER} == {}
