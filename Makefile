@@ -173,7 +173,6 @@ bench-full: install ## all benchmarks
 	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.texts
 	$(BIN)/python -m benchmarks.guesses
-	$(BIN)/python -m benchmarks.drafts
 	$(BIN)/python -m benchmarks.reproducible
 	$(BIN)/python -m benchmarks.neighbours
 	$(BIN)/python -m benchmarks.idle

@@ -238,7 +238,6 @@ class ModelDetails(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of a model that is loaded on GPUs: one for each engine and GPU."""
     host_experts: int | None = None
     """Layers whose experts the GPUs have no room for: the most of an engine."""
-    draft: str | None = None
     """The entry whose model guesses tokens for this one."""
     why: str | None = None
     """In place of the other two: why the file is not fit to be read."""

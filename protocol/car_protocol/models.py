@@ -154,7 +154,6 @@ class ModelDetails(Struct, frozen=True, kw_only=True):
     host_experts: Annotated[
         int | UnsetType, note("layers whose experts the GPUs have no room for: the most of an engine")
     ] = UNSET
-    draft: Annotated[str | UnsetType, note("the entry whose model guesses tokens for this one")] = UNSET
     why: Annotated[str | UnsetType, note("in place of the other two: why the file is not fit to be read")] = UNSET
 
 

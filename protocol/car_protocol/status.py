@@ -49,8 +49,6 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     recomputed_tokens: Annotated[int, note("tokens of parked requests that were computed again")] = 0
     lookup_tried: Annotated[int, note("tokens of earlier text that were tried as the next ones")] = 0
     lookup_right: Annotated[int, note("of them, those that were right: each spared a step")] = 0
-    draft_tried: Annotated[int, note("tokens of the draft model that were tried")] = 0
-    draft_right: Annotated[int, note("of them, those that were right")] = 0
     sandbox: Annotated[list[str], note('what the kernel lets the process not do; empty with `sandbox = "off"`')] = []
     memory: Annotated[EngineMemory | None, note("null of an engine without memory limits")] = None
     devices: Annotated[list[DeviceStatus], note("GPUs that hold a part of the model, empty on a CPU")] = []

@@ -132,8 +132,6 @@ def status(socket: str) -> dict[str, Any]:
         "recomputed_tokens": 0,
         "lookup_tried": 12,
         "lookup_right": 9,
-        "draft_tried": 0,
-        "draft_right": 0,
         "utilisation": 0.25,
         "sandbox": ["not dumpable", "no new privileges", "few capabilities", "landlock 7", "seccomp"],
         "memory": {

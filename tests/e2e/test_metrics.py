@@ -57,4 +57,4 @@ def test_every_metric_has_a_unit_or_a_meaning_and_the_prefix(client: RawClient) 
 
 def test_every_phase_of_a_step_has_its_seconds(client: RawClient) -> None:
     phases = {phase for name, phase in samples(client) if name == "card_engine_seconds_total"}
-    assert phases == {"intake", "plan", "draft", "fill", "decode", "prefill", "sample", "text", "send", "embed"}
+    assert phases == {"intake", "plan", "fill", "decode", "prefill", "sample", "text", "send", "embed"}

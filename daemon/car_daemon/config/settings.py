@@ -15,7 +15,7 @@ from car_daemon.host.cache_folder import cache_folder
 from car_daemon.host.devices import AUTO, CPU
 from car_daemon.host.pressure import PressureLimits
 from car_daemon.ipc.types import Sandbox
-from car_daemon.models.settings import Draft, ModelSettings
+from car_daemon.models.settings import ModelSettings
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.sockets.loopback import MetricsAddress, read_address
 from car_protocol.capacity import Policy
@@ -164,7 +164,6 @@ def _models(
         raise ConfigError(f"default_model: there is no model named {default}; configured are: {names}", "default_model")
     _check_aliases(tables)
     entries = {name: _settings(name, table, env, file, limit, source) for name, table in tables.items()}
-    entries = {name: _with_draft(name, tables[name], entries) for name in entries}
     entries[default] = _with_flags(entries[default], flags)
     return entries, default
 
@@ -178,19 +177,6 @@ def _check_aliases(tables: dict[str, ModelTable]) -> None:
             if other != name:
                 key = f"models.{name}.aliases"
                 raise ConfigError(f"{key}: {alias} already names the model {other}: give an alias to one model", key)
-
-
-def _with_draft(name: str, table: ModelTable, entries: dict[str, ModelSettings]) -> ModelSettings:
-    """Return an entry with the file of its draft model; raises ConfigError for a draft that cannot be used."""
-    key, settings = f"models.{name}.draft", entries[name]
-    if table.draft is None:
-        return settings
-    if table.draft == name or table.draft not in entries:
-        others = ", ".join(each for each in entries if each != name)
-        raise ConfigError(f"{key}: there is no other model named {table.draft}; configured are: {others}", key)
-    if not table.speculative:
-        raise ConfigError(f"{key} contradicts speculative = false: leave one of them out", key)
-    return structs.replace(settings, draft=Draft(table.draft, entries[table.draft].path))
 
 
 def _settings(

@@ -140,7 +140,6 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     tool_style: ToolStyle | None = None
     thinking_tags: Tags | None = None
     speculative: bool = True
-    draft: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     aliases: list[Annotated[str, Meta(min_length=1, max_length=128)]] = []
     default_max_tokens: Positive | UnsetType = UNSET
     temperature: Temperature | UnsetType = UNSET

@@ -201,7 +201,7 @@ class Assembly:
     def _later_bytes(self) -> int:
         """Bytes of later threads' stacks, and of buffers that requests allocate: cells, logits, embedder, images."""
         loaded, size = self._loaded, self._loaded.size
-        rows = self._text_tokens + loaded.context.sequences * (1 if loaded.drafter is None else 2)
+        rows = self._text_tokens + loaded.context.sequences
         logits = rows * loaded.vocabulary.size * _FLOAT_BYTES
         images, stacks = 0, STACK_BYTES
         if loaded.senses.projector is not None:
@@ -242,7 +242,6 @@ class Assembly:
             idle_target=IDLE_TARGET_S,
             pads=loaded.cuts_tails,
             batches_prompts=loaded.model.traits.shares_prefill,
-            drafter=loaded.drafter,
         )
         adapters = Adapters(loaded.model, load.adapters)
         return EngineLoop(
@@ -257,7 +256,6 @@ class Assembly:
                 sampling,
                 lambda chosen: context.adapt(adapters.handles(chosen)),
                 self._clock,
-                loaded.drafter,
             ),
             threads=loaded.threads,
             send=self._send,
@@ -289,7 +287,6 @@ class Assembly:
             abilities=Abilities(
                 speculates=self._load.speculative and loaded.cuts_tails,
                 repeats=self._load.packed and not finds_gpus(),
-                drafts=loaded.drafter is not None,
             ),
             clock=self._clock,
         )

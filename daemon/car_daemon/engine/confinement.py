@@ -105,13 +105,12 @@ def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
 
 def files_of(load: Load) -> Iterator[str]:
     """Yield the model's files, which llama.cpp finds by the form of their names, and the files beside them."""
-    for model in (Path(load.path), *([Path(load.draft.path)] if load.draft is not None else [])):
-        yield str(model)
-        if part := _PART.fullmatch(model.name):
-            yield from (
-                str(model.with_name(f"{part[1]}-{number:05}-of-{part[2]}.gguf"))
-                for number in range(2, int(part[2]) + 1)
-            )
+    model = Path(load.path)
+    yield str(model)
+    if part := _PART.fullmatch(model.name):
+        yield from (
+            str(model.with_name(f"{part[1]}-{number:05}-of-{part[2]}.gguf")) for number in range(2, int(part[2]) + 1)
+        )
     yield from load.adapters.values()
     yield from (path for path in (load.projector, load.chat_template) if path is not None)
 

@@ -9,8 +9,6 @@ from car_daemon.capacity.curve_file import DevicePartsFile, identity_of
 from car_daemon.capacity.placement import Placement
 from car_daemon.engine.backend import Backend
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.guesses.drafter import Drafter
-from car_daemon.engine.draft_model import DraftModel
 from car_daemon.engine.grammar.constraint import Constraints
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.library import library_build
@@ -26,12 +24,11 @@ from car_daemon.ipc.frames import FromEngine, Load, Warned
 
 
 class Allocated(NamedTuple):
-    """The memory of a model: its weights, the context of as many sequences as there is room for, and its draft's."""
+    """The memory of a model: its weights, and the context of as many sequences as there is room for."""
 
     model: LlamaModel
     size: Size
     context: LlamaContext
-    draft: DraftModel | None
 
 
 class LoadedModel:
@@ -68,36 +65,17 @@ class LoadedModel:
 
     def _allocate(self, placement: Placement | None) -> Allocated:
         load, model = self._load, self._backend.open_model(self._load, self._progress, placement)
-        draft: DraftModel | None = None
         try:
-            on_gpu = load.gpu_layers != 0 if placement is None else placement.gpu_layers > 0
-            draft = None if load.draft is None else DraftModel(load, load.draft, self._backend, on_gpu=on_gpu)
-            size = size_of(load, model, self.placed, self._send, None if draft is None else draft.sequence_bytes)
+            size = size_of(load, model, self.placed, self._send)
             sequences, context_tokens = size.declared.sequences, size.declared.context_tokens
-            if draft is not None:
-                draft.allocate(sequences, context_tokens, threads=size.threads)
             context = self._backend.open_context(
                 model, sequences=sequences, context_tokens=context_tokens, threads=size.threads
             )
         except ModelError:
             # A second try needs the memory.
             model.close()
-            if draft is not None:
-                draft.close()
             raise
-        return Allocated(model, size, context, draft)
-
-    @cached_property
-    def drafter(self) -> Drafter | None:
-        """The guesses of the draft model; None without one, and where its model cannot take back tokens."""
-        draft = self._allocated.draft
-        if draft is None or not self.cuts_tails:
-            return None
-        draft.check(self.vocabulary)
-        drafter, parts = draft.drafter(self.context.sequences, self.size.threads)
-        for set_threads in parts:
-            self.threads.add(set_threads)
-        return drafter
+        return Allocated(model, size, context)
 
     @property
     def model(self) -> LlamaModel:

@@ -67,12 +67,8 @@ def size_of(
     model: LlamaModel,
     placed: PlacedModel[Any],
     send: Callable[[FromEngine], None],
-    draft: SequenceBytes | None = None,
 ) -> Size:
-    """Decide the sequences and context of a loaded model; sends warnings about configured figures that are too high.
-
-    `draft` is the memory that a draft model takes for each sequence.
-    """
+    """Decide the sequences and context of a loaded model; sends warnings about configured figures that are too high."""
     threads = load.threads or default_threads(model.size_bytes)
     free_bytes, part = _memory(placed)
     curve_file = curve_file_of(load, threads, layers_of(load, placed))
@@ -81,7 +77,7 @@ def size_of(
     calibration = Calibration(model, each, threads=threads, memory_bytes=memory_bytes, clock=time.perf_counter)
     curve = curve_file.remembered(lambda: calibration.measure(_CALIBRATION_S))
     need = Need(
-        sequence_bytes=each if draft is None else SequenceBytes.together([each, draft]),
+        sequence_bytes=each,
         free_bytes=free_bytes,
         total_bytes=read_memory().total,
         trained_context=_longest(model, placed),

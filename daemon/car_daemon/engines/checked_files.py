@@ -8,7 +8,7 @@ from car_daemon.host.event_log import log
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import Weights, check_draft, identify_files
+from car_daemon.models.split_files import Weights, identify_files
 
 if TYPE_CHECKING:
     from car_daemon.gguf.validation import Facts
@@ -31,7 +31,6 @@ class CheckedFiles:
         self._replica = replica
         self._check = check
         self._settle_s = settle_s
-        self.draft: Sequence[Facts] = ()  # of the draft model's files, at the last check
         self.warnings: list[str] = []  # parts of the files that only an engine can judge
 
     async def check(self) -> Sequence["Facts"]:
@@ -42,7 +41,6 @@ class CheckedFiles:
             return ()
         self._replica.weights = await self._settled()
         facts = await asyncio.to_thread(self._check, self._entry.settings)
-        self.draft = await asyncio.to_thread(check_draft, self._entry.settings)
         self.warnings = [warning for part in facts for warning in part.warnings]
         if self.warnings:
             log.warning("model.unknown_parts", model=self._entry.name, warnings=self.warnings)

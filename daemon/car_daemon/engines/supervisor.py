@@ -19,7 +19,7 @@ from car_daemon.engines.restart_policy import RestartLimits, RestartPolicy
 from car_daemon.gguf.invalid import InvalidModel, Reason
 from car_daemon.host.devices import CPU, overlap
 from car_daemon.host.event_log import log
-from car_daemon.ipc.frames import DraftFile, Load, Ready
+from car_daemon.ipc.frames import Load, Ready
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.replica import Replica
@@ -187,7 +187,7 @@ class EngineSupervisor:
                     limits=self._limits.health,
                     clock=self._clock,
                 )
-                load = load_of(self._entry, self._replica, facts, self._files.draft, packed=self._restarts.packed)
+                load = load_of(self._entry, self._replica, facts, packed=self._restarts.packed)
                 status = await life.run(self._launch, load)
         except InvalidModel as invalid:
             missing = invalid.reason is Reason.NOT_DOWNLOADED
@@ -257,9 +257,7 @@ def _sharing(entry: ModelEntry, replica: Replica) -> int:
     return 1 + sum(overlap(each.device, replica.device) for each in loading)
 
 
-def load_of(
-    entry: ModelEntry, replica: Replica, facts: Sequence["Facts"], draft: Sequence["Facts"], *, packed: bool
-) -> Load:
+def load_of(entry: ModelEntry, replica: Replica, facts: Sequence["Facts"], *, packed: bool) -> Load:
     """Return the frame that has an engine load a replica of a model as it is configured, by the facts of its files."""
     settings = entry.settings
     return Load(
@@ -277,7 +275,7 @@ def load_of(
         stated=not settings.auto,
         gpu_layers=settings.layers_on(replica.device),
         sharing=_sharing(entry, replica),
-        sizes=sizes_of(facts, settings, draft) if facts and settings.layers_on(replica.device) else None,
+        sizes=sizes_of(facts, settings) if facts and settings.layers_on(replica.device) else None,
         packed=packed,
         kv_type=settings.kv_type,
         adapters={name: str(path) for name, path in settings.adapters.items()},
@@ -286,7 +284,6 @@ def load_of(
         tool_style=settings.tool_style,
         thinking_tags=settings.thinking_tags,
         speculative=settings.speculative,
-        draft=None if settings.draft is None else DraftFile(settings.draft.name, str(settings.draft.path)),
         budget_bytes=entry.budget_bytes,
         sandbox=settings.sandbox,
         margin_bytes=settings.margin_bytes,

@@ -59,13 +59,6 @@ class FindDevices(Struct, frozen=True, tag=True):
     """Report the GPUs; in place of a load."""
 
 
-class DraftFile(Struct, frozen=True, array_like=True):
-    """The model that guesses tokens: the name of its entry, and its file."""
-
-    name: str
-    path: str
-
-
 class Load(Struct, frozen=True, tag=True, kw_only=True):
     """First frame to an engine: the model, how to decide capacity, where cost curves are kept.
 
@@ -97,7 +90,6 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     tool_style: ToolStyle | None = None
     thinking_tags: Tags | None = None
     speculative: bool = False
-    draft: DraftFile | None = None
     budget_bytes: int | None = None
     sandbox: Sandbox = "strict"
     margin_bytes: int | None = None

@@ -55,7 +55,7 @@ ToolStyle = Literal[
 ParameterKind = Literal["text", "value", "any"]
 
 # Phases of an engine's turn; the seconds of each are counted.
-Phase = Literal["intake", "plan", "draft", "fill", "decode", "prefill", "sample", "text", "send", "embed"]
+Phase = Literal["intake", "plan", "fill", "decode", "prefill", "sample", "text", "send", "embed"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
 # The numbers in which an engine keeps keys and values.

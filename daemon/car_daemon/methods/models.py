@@ -210,14 +210,12 @@ class Inspections:
             except InvalidModel as invalid:
                 return ModelDetails(model=self._describe(entry, peer), why=str(invalid))
             estimate = estimated(entry, inspected, self._free_for(entry))
-            draft = settings_of(entry).draft
             return ModelDetails(
                 model=self._describe(entry, peer),
                 file=inspected.file,
                 estimate=estimate,
                 devices=[each for replica in entry.replicas for each in devices_of(replica)] or UNSET,
                 host_experts=host_experts_of(entry.replicas) or UNSET,
-                draft=UNSET if draft is None else draft.name,
             )
 
         self._enqueue(_Inspection(peer.uid, call, entry.name, read))

@@ -125,8 +125,6 @@ class StatusReport:
             recomputed_tokens=counters.total("recomputed_tokens"),
             lookup_tried=counters.total("lookup_tried"),
             lookup_right=counters.total("lookup_right"),
-            draft_tried=counters.total("draft_tried"),
-            draft_right=counters.total("draft_right"),
             sandbox=[] if ready is None else ready.sandbox,
             memory=None if ready is None or replica.pid is None else _limited(memory, ready),
             devices=devices_of(replica),

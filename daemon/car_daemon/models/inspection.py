@@ -14,7 +14,7 @@ from car_daemon.models.abilities import TEMPLATE, TEMPLATE_BYTES, template_of
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import MemoryEstimate, cells_of, estimate_memory
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import check_draft, check_files
+from car_daemon.models.split_files import check_files
 from car_protocol.models import ArraySize, Estimate, ModelFile, Offer
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def inspect(settings: ModelSettings) -> Inspected:
             metadata={key: _plain(value) for key, value in list(values.items())[:_KEYS]},
         ),
         first,
-        cells_of([first, *check_draft(settings)[:1]], settings),
+        cells_of(first, settings),
         estimate_memory(facts, structs.replace(settings, gpu_layers=0, devices=(), replicas=1)),
     )
 

@@ -8,7 +8,7 @@ from car_daemon.capacity.capacity import LEAST_CONTEXT, SequenceBytes
 from car_daemon.host.devices import CPU
 from car_daemon.ipc.frames import HeaderSizes, LayerBytes
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import check_draft, check_model
+from car_daemon.models.split_files import check_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,27 +53,24 @@ def read_memory_estimate(settings: ModelSettings) -> MemoryEstimate:
 
 def estimate_memory(parts: "list[Facts]", settings: ModelSettings) -> MemoryEstimate:
     """Return the host memory of all replicas of a model of these files; replicas on a GPU use less of it."""
-    first, draft = parts[0], check_draft(settings)
+    first = parts[0]
     context = settings.context_tokens or min(first.context_length, LEAST_CONTEXT)
     paths = [*settings.adapters.values(), *([settings.projector] if settings.projector else [])]
     # The check of a model's files reports the missing ones.
     beside = sum(path.stat().st_size for path in paths if path.is_file())
     replicas, on_host = len(settings.places), settings.places.count(CPU)
-    each = cells_of([first, *draft[:1]], settings)
+    each = cells_of(first, settings)
     return MemoryEstimate(
         # Processes do not share weights, because most of them are repacked when they are loaded.
-        weights=on_host * sum(part.tensor_bytes for part in (*parts, *draft)) + replicas * beside,
+        weights=on_host * sum(part.tensor_bytes for part in parts) + replicas * beside,
         kv=on_host * (each.of(context) + each.mask(context)),
-        others=replicas * (sum(map(batch_bytes, [first, *draft[:1]])) + _PROCESS_BYTES),
-        sizes=sizes_of(parts, settings, draft) if on_host < replicas else None,
+        others=replicas * (batch_bytes(first) + _PROCESS_BYTES),
+        sizes=sizes_of(parts, settings) if on_host < replicas else None,
     )
 
 
-def sizes_of(parts: "Sequence[Facts]", settings: ModelSettings, draft: "Sequence[Facts]" = ()) -> HeaderSizes:
-    """Return the sizes for a plan on devices; weights outside of layers are the output, or the table of tokens.
-
-    A draft model stays whole: each device that computes keeps room for its weights, and for its cells with the output.
-    """
+def sizes_of(parts: "Sequence[Facts]", settings: ModelSettings) -> HeaderSizes:
+    """Return the sizes for a plan on devices; weights outside of layers are the output, or the table of tokens."""
     first = parts[0]
     weights = {number: (size, experts) for part in parts for number, size, experts in part.layers}
     embedding = sum(part.embedding_bytes for part in parts)
@@ -85,18 +82,13 @@ def sizes_of(parts: "Sequence[Facts]", settings: ModelSettings, draft: "Sequence
         cells = SequenceBytes.attending(own_heads, key, value, kv_type=settings.kv_type).per_token
         layers.append(LayerBytes(*weights.get(number, (0, 0)), cells, first.state_bytes // first.block_count))
     # A model without an output of its own computes with a copy of the table.
-    drafted = cells_of(draft[:1], settings)
-    output = LayerBytes(max(rest, embedding), 0, drafted.per_token, drafted.states)
-    buffers = sum(map(batch_bytes, [first, *draft[:1]])) + sum(part.tensor_bytes for part in draft)
-    masks = cells_of([first, *draft[:1]], settings).masks
-    return HeaderSizes([*layers, output], embedding, buffers, max(1, first.context_length), masks)
+    output = LayerBytes(max(rest, embedding))
+    return HeaderSizes([*layers, output], embedding, batch_bytes(first), max(1, first.context_length), first.masks)
 
 
-def cells_of(models: "Sequence[Facts]", settings: ModelSettings) -> SequenceBytes:
-    """Return the bytes of a sequence of a model, and of the one that drafts for it, in their first files."""
-    return SequenceBytes.together(
-        SequenceBytes.attending(*first.attention, first.state_bytes, settings.kv_type, first.masks) for first in models
-    )
+def cells_of(first: "Facts", settings: ModelSettings) -> SequenceBytes:
+    """Return the bytes of a sequence of a model, by its first file."""
+    return SequenceBytes.attending(*first.attention, first.state_bytes, settings.kv_type, first.masks)
 
 
 def batch_bytes(first: "Facts") -> int:

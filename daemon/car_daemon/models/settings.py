@@ -34,13 +34,6 @@ class Needs(Struct, frozen=True, forbid_unknown_fields=True):
     resources: dict[str, Annotated[float, Meta(ge=0.0001, le=1e9)]] = {}
 
 
-class Draft(Struct, frozen=True):
-    """The entry whose model guesses the next tokens of another one, and its file."""
-
-    name: str
-    path: Path
-
-
 class ModelSettings(Struct, frozen=True):
     """The options of a load; None leaves the choice to the engine. `pull` is the command that downloads the file."""
 
@@ -68,7 +61,6 @@ class ModelSettings(Struct, frozen=True):
     tool_style: ToolStyle | None = None
     thinking_tags: Tags | None = None
     speculative: bool = True
-    draft: Draft | None = None
     keep_alive_s: float = 600.0
     pinned: bool = False
     defaults: Defaults = Defaults()
@@ -88,8 +80,7 @@ class ModelSettings(Struct, frozen=True):
     @property
     def beside(self) -> list[Path]:
         """The files that an engine reads beside its model."""
-        draft = None if self.draft is None else self.draft.path
-        files = (self.projector, self.chat_template, draft, *self.adapters.values())
+        files = (self.projector, self.chat_template, *self.adapters.values())
         return [each for each in files if each is not None]
 
     @property

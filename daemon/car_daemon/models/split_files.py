@@ -24,7 +24,6 @@ def check_files(settings: "ModelSettings") -> "list[Facts]":
     if settings.pull is not None and not os.path.isfile(settings.path):
         raise InvalidModel(Reason.NOT_DOWNLOADED)
     facts = check_model(settings.path)
-    check_draft(settings)
     for name, path in settings.adapters.items():
         _check_beside(f"the adapter {name}", check_adapter, path)
     if settings.projector is not None:
@@ -32,16 +31,6 @@ def check_files(settings: "ModelSettings") -> "list[Facts]":
     if settings.chat_template is not None:
         _check_beside("the chat template", check_regular, settings.chat_template)
     return facts
-
-
-def check_draft(settings: "ModelSettings") -> "list[Facts]":
-    """Return the facts of all files of a draft model, none without one; raises InvalidModel."""
-    if settings.draft is None:
-        return []
-    try:
-        return check_model(settings.draft.path)
-    except InvalidModel as invalid:
-        raise InvalidModel(invalid.reason, invalid.detail, role=f"the draft model {settings.draft.name}") from None
 
 
 def _check_beside(role: str, check: Callable[[Path], None], path: Path) -> None:

@@ -125,9 +125,8 @@ class _Collector:
         for name, meaning, end in _GUESSES:
             family = CounterMetricFamily(f"card_{name}", meaning, labels=["model", "source"])
             for model in self._status.models:
-                for source in ("lookup", "draft"):
-                    tokens = sum(getattr(each, f"{source}_{end}") for each in model.engines)
-                    family.add_metric([model.name, source], float(tokens))
+                tokens = sum(getattr(each, f"lookup_{end}") for each in model.engines)
+                family.add_metric([model.name, "lookup"], float(tokens))
             yield family
         seconds = CounterMetricFamily("card_engine_seconds", "Duration of steps by phase.", labels=["model", "phase"])
         for model in self._status.models:

@@ -10,7 +10,6 @@ import pytest
 from car_daemon.config.settings import Config, Flags, load_config
 from car_daemon.config.tables import ConfigError
 from car_daemon.guide import PATH
-from car_daemon.models.settings import Draft
 from car_protocol.hub import SYSTEM_MODELS
 
 
@@ -240,26 +239,3 @@ def test_a_weight_that_is_none_is_refused(tmp_path: Path, weights: str) -> None:
     with pytest.raises(ConfigError) as refused:
         loaded(tmp_path, f"[fairness]\nweights = {weights}\n")
     assert refused.value.key.startswith("fairness.weights")
-
-
-DRAFTED = '[models.small]\npath = "/s.gguf"\n[models.large]\npath = "/l.gguf"\n'
-
-
-def test_a_draft_is_another_entrys_file(tmp_path: Path) -> None:
-    models = loaded(tmp_path, DRAFTED + 'draft = "small"\n').models
-    assert models["large"].draft == Draft("small", Path("/s.gguf"))
-    assert models["small"].draft is None
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('draft = "large"', "no other model named large; configured are: guide, small"),
-        ('draft = "smal"', "no other model named smal; configured are: guide, small"),
-        ('draft = "small"\nspeculative = false', "contradicts speculative = false: leave one of them out"),
-    ],
-)
-def test_a_draft_that_cannot_be_used_is_refused_by_name(tmp_path: Path, line: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as refused:
-        loaded(tmp_path, f"{DRAFTED}{line}\n")
-    assert refused.value.key == "models.large.draft"

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.guesses.drafter import Drafter
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.reuse.move_costs import SAVE_BYTE_S, MoveCosts
@@ -430,11 +429,8 @@ class FakeEngine:
         commands: Commands | None = None,
         costs: StepCosts | None = None,
         store: CellStore | None = None,
-        draft: FakeContext | None = None,
-        draft_costs: StepCosts | None = None,
     ) -> None:
         self.context = context
-        self.draft = draft
         self.samplers = FakeSamplers()
         context.samplers = self.samplers
         self.table = SequenceTable(len(context.cells), context.context_tokens)
@@ -460,21 +456,16 @@ class FakeEngine:
             sampling=sampling,
             images=AwaitedImages(self.encodes.append, self.ahead),
             parking=ParkingLot(context, self.saved, moves),
-            abilities=Abilities(speculates, repeats, drafts=draft is not None),
+            abilities=Abilities(speculates, repeats),
             clock=clock,
         )
-        drafter = None
-        if draft is not None:
-            drafter = Drafter(draft, draft_costs or StepCosts(), len(context.cells), clock)
         self.loop = EngineLoop(
             commands=self.commands,
             running=self.running,
             texts=Texts(FakeEmbedder, clock),
             table=self.table,
-            planner=StepPlanner(
-                self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=pads, drafter=drafter
-            ),
-            stepper=Stepper(context, self.costs, sampling, self.adapted.append, clock, drafter),
+            planner=StepPlanner(self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=pads),
+            stepper=Stepper(context, self.costs, sampling, self.adapted.append, clock),
             threads=self.threads,
             send=self._receive,
         )

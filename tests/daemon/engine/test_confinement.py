@@ -13,7 +13,7 @@ from msgspec import structs
 from car_daemon.engine.confinement import confine, rules_of
 from car_daemon.host.kernel_sandbox import READ, WRITE, landlock_abi
 from car_daemon.ipc.codec import FrameReader, decode_from_engine, encode_frame
-from car_daemon.ipc.frames import DraftFile, Load, Quit, Ready
+from car_daemon.ipc.frames import Load, Quit, Ready
 from car_daemon.ipc.spawning import passed_on
 from tests.daemon.engine.real_process import LOAD, PATIENCE_S, started
 
@@ -301,13 +301,11 @@ def test_an_engine_reads_all_files_of_its_model_and_writes_its_curves_and_cells_
         adapters={"a": "/adapters/a.gguf"},
         projector="/p.gguf",
         chat_template="/t.jinja",
-        draft=DraftFile("small", "/s-00001-of-00002.gguf"),
         curves="/cache/curves",
         cells="/cache/cells/mine/cpu",
     )
     rules = {rule.path: rule.access for rule in rules_of(load, {"HOME": "/home/me", "LD_LIBRARY_PATH": "/cuda:"})}
     parts = [str(tmp_path / f"m-0000{number}-of-00003.gguf") for number in (1, 2, 3)]
-    parts += ["/s-00001-of-00002.gguf", "/s-00002-of-00002.gguf"]
     assert {rules[path] for path in (*parts, "/adapters/a.gguf", "/p.gguf", "/t.jinja", "/cuda")} == {READ}
     assert [path for path, access in rules.items() if access == WRITE] == ["/cache/curves", "/cache/cells/mine/cpu"]
     assert not {"/", "/home", "/home/me", "/dev", "", str(tmp_path)} & rules.keys()

@@ -239,18 +239,18 @@ def test_replicas_that_load_onto_the_same_gpu_share_it_and_one_that_is_loaded_ag
     entry = ModelEntry("m", settings, default=False, on_change=lambda _: None)
     for replica in entry.replicas:
         replica.become("loading")
-    sharing = {each.device: load_of(entry, each, [], [], packed=True).sharing for each in entry.replicas}
+    sharing = {each.device: load_of(entry, each, [], packed=True).sharing for each in entry.replicas}
     assert sharing == {"gpu0": 2, "gpu1": 2, "cpu": 1}
     first, *others = entry.replicas
     for replica in others:
         replica.become("ready", ready=READY)
-    assert load_of(entry, first, [], [], packed=True).sharing == 1
+    assert load_of(entry, first, [], packed=True).sharing == 1
     anywhere = ModelEntry(
         "m", ModelSettings(Path("m"), devices=("gpu", "gpu1")), default=False, on_change=lambda _: None
     )
     for replica in anywhere.replicas:
         replica.become("loading")
-    assert [load_of(anywhere, each, [], [], packed=True).sharing for each in anywhere.replicas] == [2, 2]
+    assert [load_of(anywhere, each, [], packed=True).sharing for each in anywhere.replicas] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,7 @@ def test_each_model_has_a_folder_of_stored_cells_on_each_device_of_this_machine(
 ) -> None:
     entry = ModelEntry(name, ModelSettings(Path("m"), cache_dir=Path("/cells")), default=True, on_change=lambda _: None)
     replica = Replica(device, lambda: None, lambda: None, placed=placed)
-    assert load_of(entry, replica, [], [], packed=True).cells == folder
+    assert load_of(entry, replica, [], packed=True).cells == folder
 
 
 async def test_an_invalid_file_does_not_reach_an_engine() -> None:

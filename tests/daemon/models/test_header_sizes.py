@@ -29,18 +29,9 @@ def test_layers_have_their_own_cells_in_the_configured_type(tmp_path: Path) -> N
     assert [layer.cells for layer in sizes.layers] == [1 * 16 * 34 // 32, 4 * 16 * 34 // 32, 0]
 
 
-def test_each_device_keeps_room_for_a_draft_model_and_the_output_for_its_cells() -> None:
-    facts, settings = check(PATH), ModelSettings(PATH)
-    alone, both = sizes_of([facts], settings), sizes_of([facts], settings, [facts])
-    assert both.buffers == 2 * alone.buffers + facts.tensor_bytes
-    assert both.layers[-1].cells == sum(layer.cells for layer in alone.layers)
-    assert both.layers[:-1] == alone.layers[:-1]
-
-
-def test_layers_with_a_sliding_window_bring_a_mask_of_their_own_and_so_does_a_draft_model(tmp_path: Path) -> None:
+def test_layers_with_a_sliding_window_bring_a_mask_of_their_own(tmp_path: Path) -> None:
     path = model(llama__attention__sliding_window=u32(128)).write(tmp_path / "m.gguf")
     windows, facts, settings = check(path), check(PATH), ModelSettings(path)
     assert [sizes_of([each], settings).masks for each in (facts, windows)] == [1, 2]
-    assert sizes_of([windows], settings, [facts]).masks == 3
     without_key = model(general__architecture=text("gemma2")).write(tmp_path / "g.gguf")
     assert check(without_key).masks == 2

@@ -8,8 +8,7 @@ from msgspec import structs
 from car_daemon.gguf.invalid import InvalidModel
 from car_daemon.ipc.types import KvType
 from car_daemon.models.memory_estimate import read_memory_estimate
-from car_daemon.models.settings import Draft, ModelSettings
-from car_daemon.models.split_files import check_files
+from car_daemon.models.settings import ModelSettings
 from tests.daemon.gguf.files import U32, model, numbers, u32
 
 # Bytes of the attention mask of a batch of 512 rows, for each token of a context.
@@ -57,19 +56,3 @@ def test_layers_on_a_gpu_take_none_of_the_hosts_memory_and_files_beside_the_mode
 def test_an_unsound_file_has_no_size(tmp_path: Path) -> None:
     with pytest.raises(InvalidModel):
         read_memory_estimate(ModelSettings(tmp_path / "none.gguf"))
-
-
-def test_a_draft_model_counts_with_its_weights_its_cells_and_its_buffers(tmp_path: Path) -> None:
-    large, small = model().write(tmp_path / "l.gguf"), model(llama__block_count=u32(1)).write(tmp_path / "s.gguf")
-    alone, draft = (read_memory_estimate(ModelSettings(path, context_tokens=64)) for path in (large, small))
-    both = read_memory_estimate(ModelSettings(large, context_tokens=64, draft=Draft("s", small)))
-    assert both.weights == alone.weights + draft.weights
-    assert both.kv == alone.kv + draft.kv, "each has a context with a mask of its own"
-    assert alone.others < both.others < alone.others + draft.others, "one process"
-
-
-def test_a_draft_model_without_a_file_is_named(tmp_path: Path) -> None:
-    path = model().write(tmp_path / "m.gguf")
-    settings = ModelSettings(path, draft=Draft("small", tmp_path / "missing.gguf"))
-    with pytest.raises(InvalidModel, match="the draft model small: "):
-        check_files(settings)

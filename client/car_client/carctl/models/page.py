@@ -89,8 +89,6 @@ def _figures(details: ModelDetails) -> dict[str, str]:
         shown["defaults"] = ", ".join(f"{name} {one_line(str(value))}" for name, value in given.items())
     if model.adapters:
         shown["adapters"] = ", ".join(model.adapters)
-    if details.draft is not None:
-        shown["draft"] = details.draft
     if estimate := details.estimate:
         shown["takes"] = (
             f"{bytes_text(estimate.weights_bytes)} weights, {bytes_text(estimate.other_bytes)} buffers, "

@@ -37,12 +37,10 @@ class DecodeBatch:
         self.members = sorted(members, key=_by_number)
         self.rows = len(members)  # With those for guesses.
         self.guessed = 0  # Rows for guesses of each sequence, beside its first.
-        self.drafts = False  # A draft model makes the guesses, or without rows for them reads the texts.
 
-    def let_guess(self, guessed: int, *, drafts: bool = False) -> None:
+    def let_guess(self, guessed: int) -> None:
         """Give each sequence so many rows for guesses."""
         self.guessed = guessed
-        self.drafts = drafts
         self.rows = len(self.members) * (1 + guessed)
 
 
@@ -90,7 +88,7 @@ class DecodePacker:
             # llama.cpp does not split batches by number for models that cannot drop a tail.
             return [DecodeBatch(decoding, [])] if decoding else []
         for batch in (*self._fewest, *self._cheapest, *self._hopeful):
-            if batch.guessed or batch.drafts:
+            if batch.guessed:
                 batch.let_guess(0)
         unchanged = decoding == self._decoding and all(map(table.can_pad, self._padding))
         if not unchanged:

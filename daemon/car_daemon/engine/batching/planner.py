@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from car_daemon.engine.batching.adapter_turns import AdapterTurns
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.guesses.drafter import Drafter
 from car_daemon.engine.batching.guesses.guesser import Guesser
 from car_daemon.engine.batching.packing import DecodeBatch, DecodePacker
 from car_daemon.engine.batching.prefill import Chunk, PrefillPlanner, Round
@@ -38,13 +37,12 @@ class StepPlanner:
         idle_target: float,
         pads: bool,
         batches_prompts: bool = True,
-        drafter: Drafter | None = None,
     ) -> None:
         self._costs = costs
         self._batch_tokens = batch_tokens
         self._turns = AdapterTurns()
         self._packer = DecodePacker(costs, batch_tokens, pads=pads)
-        self._guesser = Guesser(costs, batch_tokens, step_target, drafter)
+        self._guesser = Guesser(costs, batch_tokens, step_target)
         self._prefill = PrefillPlanner(
             costs,
             batch_tokens,

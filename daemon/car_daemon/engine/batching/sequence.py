@@ -4,7 +4,6 @@ from collections import abc
 from enum import Enum
 
 from car_daemon.engine.batching.grid import Grid
-from car_daemon.engine.batching.guesses.odds import DraftOdds
 from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.prompt_images import PromptImages
@@ -36,7 +35,6 @@ class Sequence:
         self.adapters = NO_ADAPTERS
         self.grid: Grid | None = None  # The fixed cuts of a reproducible request; None for others.
         self.lookup: PromptLookup | None = None  # None where the request may not guess.
-        self.draft: DraftOdds | None = None  # Of the draft model; None where the request may not use it.
         self.guess: list[int] = []  # Tokens to try in the next step.
         self.images = PromptImages()
         self.prefix: Prefix | None = None  # Tokens of the cells that other requests may reuse.
@@ -113,7 +111,6 @@ class Sequence:
         self.known_token = None
         self.awaiting_turn = False
         self.lookup = None
-        self.draft = None
         self.guess = []
         self.images.clear()
         self.grid = None

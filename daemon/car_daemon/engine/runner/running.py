@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from car_daemon.engine.batching.guesses.odds import DraftOdds
 from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.sequence import Sequence
@@ -34,14 +33,11 @@ class Samplers(Protocol):
 class Abilities(NamedTuple):
     """Abilities of one engine: to guess tokens, to compute the same results as all engines on this kind of CPU.
 
-    With `drafts` a draft model guesses too.
-
     Results differ where a model did not load with packed weights, and where llama.cpp computes long prompts on a GPU.
     """
 
     speculates: bool
     repeats: bool = True
-    drafts: bool = False
 
 
 class RunningRequests:
@@ -68,7 +64,6 @@ class RunningRequests:
         self._images = images
         self._parking = parking
         self._abilities = abilities
-        self._draft_odds = DraftOdds(None)  # of all requests' guesses from a draft model
         self._clock = clock
         self.ended = 0  # requests that ended by their last token since the loop last looked for commands
         self.seats = Seats(cache, sampling, images)
@@ -178,8 +173,6 @@ class RunningRequests:
     def _let_guess(self, sequence: Sequence, generation: Generation, tokens: list[int]) -> None:
         if self._abilities.speculates and not (generation.sampler.bound or generation.reproducible):
             sequence.lookup = PromptLookup(tokens)
-            if self._abilities.drafts and not generation.images:
-                sequence.draft = DraftOdds(self._draft_odds, len(tokens))
 
     def _push(self, generation: Generation, sampled: SampledToken, now: float) -> RequestUpdate:
         sequence = sampled.sequence

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.guesses.drafter import Drafter
 from car_daemon.engine.batching.packing import DecodeBatch
 from car_daemon.engine.batching.planner import Step
 from car_daemon.engine.batching.prefill import Chunk
@@ -91,10 +90,8 @@ class Stepper:
         sampling: SamplingTurns,
         adapt: Callable[[AdapterSet], None],
         clock: Callable[[], float],
-        drafter: Drafter | None = None,
     ) -> None:
         self._context = context
-        self._drafter = drafter
         self._costs = costs
         self._sampling = sampling
         self._adapt = adapt
@@ -106,8 +103,6 @@ class Stepper:
             "prefill_tokens": 0.0,
             "lookup_tried": 0.0,
             "lookup_right": 0.0,
-            "draft_tried": 0.0,
-            "draft_right": 0.0,
         }  # Since the start.
 
     def execute(self, step: Step) -> Outcome:
@@ -129,9 +124,6 @@ class Stepper:
         return outcome
 
     def _decode(self, batch: DecodeBatch, outcome: Outcome) -> None:
-        if batch.drafts and self._drafter is not None:
-            self._drafter.guess(batch.sequences, batch.guessed)
-            self.phases.end("draft")
         started, sampled = self.phases.now, len(outcome.sampled)
         rows, padding = self._fill(batch)
         self.phases.end("fill")
@@ -151,9 +143,9 @@ class Stepper:
                 sequence.commit(1)
                 self._sample(sequence, place * (1 + batch.guessed), outcome)
                 if batch.guessed:
-                    self._try(sequence, place * (1 + batch.guessed), outcome, drafted=batch.drafts)
+                    self._try(sequence, place * (1 + batch.guessed), outcome)
         seconds = self.phases.end("sample") - started
-        if batch.sequences[0].lookup is not None and not batch.drafts:
+        if batch.sequences[0].lookup is not None:
             self._settle(batch, outcome.sampled[sampled:], seconds)
         # llama.cpp splits a decode with holes, so its time says nothing about one batch.
         dense = rows.numbers[-1] - rows.numbers[0] == len(rows.numbers) - 1
@@ -195,7 +187,7 @@ class Stepper:
                     rows.add([token], sequence.cells + place, number, output=True)
         return rows, padding
 
-    def _try(self, sequence: Sequence, row: int, outcome: Outcome, *, drafted: bool) -> None:
+    def _try(self, sequence: Sequence, row: int, outcome: Outcome) -> None:
         """Commit and sample the rows of a guess after a decoded row while it is right; the other cells are removed."""
         guess, sequence.guess, right = sequence.guess, [], 0
         while right < len(guess) and sequence.next_token == guess[right]:
@@ -205,11 +197,8 @@ class Stepper:
         self._context.cut(sequence.number, sequence.cells)
         if not guess:
             return
-        source = "draft" if drafted else "lookup"
-        self.counters[f"{source}_tried"] += right + (right < len(guess))
-        self.counters[f"{source}_right"] += right
-        if drafted and sequence.draft is not None:
-            sequence.draft.learn(len(guess), right, sequence.cells)
+        self.counters["lookup_tried"] += right + (right < len(guess))
+        self.counters["lookup_right"] += right
 
     def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:
         started = self.phases.now

@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.guesses.drafter import Drafter
 from car_daemon.engine.batching.planner import StepPlanner
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.reuse.expected import Expected
@@ -55,23 +54,17 @@ class RealEngine:
         saved_bytes: int,
         speculates: bool = False,
         cuts_tails: bool = True,
-        draft: LlamaContext | None = None,
     ) -> None:
         self.context = context
         self.table = SequenceTable(context.sequences, context.context_tokens)
         self.tokens: dict[int, list[int]] = {}
         self.logprobs: dict[int, list[Logprob]] = {}
         self.ends: dict[int, End] = {}
-        self.threads = ThreadCount(costs := StepCosts() if draft is None else StepCosts({1: 3 * tick, 64: 3.3 * tick}))
+        self.threads = ThreadCount(costs := StepCosts({1: tick, 64: 1.1 * tick}) if speculates else StepCosts())
         self.threads.add(context.set_threads)
         clock, saved = FakeClock(tick), SavedCells(saved_bytes, context.attends_from)
         moves = MoveCosts(costs, context.context_tokens, 1000, clock)
         sampling = SamplingTurns(context, Logprobs(vocabulary).of, clock)
-        drafter = (
-            None
-            if draft is None
-            else Drafter(draft, StepCosts({1: tick, 64: 1.1 * tick}, {64: 2 * tick}), context.sequences, clock)
-        )
         self.loop = EngineLoop(
             commands=Commands(),
             running=RunningRequests(
@@ -88,15 +81,13 @@ class RealEngine:
                 sampling=sampling,
                 images=AwaitedImages(lambda _: None, RowsAhead(lambda _: None, self._receive, 0)),
                 parking=ParkingLot(context, saved, moves),
-                abilities=Abilities(speculates, drafts=draft is not None),
+                abilities=Abilities(speculates),
                 clock=clock,
             ),
             texts=Texts(FakeEmbedder, clock),
             table=self.table,
-            planner=StepPlanner(
-                costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=cuts_tails, drafter=drafter
-            ),
-            stepper=Stepper(context, costs, sampling, lambda _: None, clock, drafter),
+            planner=StepPlanner(costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=cuts_tails),
+            stepper=Stepper(context, costs, sampling, lambda _: None, clock),
             threads=self.threads,
             send=self._receive,
         )
@@ -181,7 +172,7 @@ def test_a_question_alone_is_answered_as_it_was_taught(
 
 
 @pytest.mark.parametrize(
-    ("seed", "drafts"),
+    ("seed", "speculates"),
     [
         *((0, False), (1, False), (1, True)),
         *(pytest.param(seed, seed > 5, marks=pytest.mark.slow) for seed in range(2, 9)),
@@ -189,7 +180,7 @@ def test_a_question_alone_is_answered_as_it_was_taught(
 )
 def test_every_answer_is_the_one_it_has_alone(
     seed: int,
-    drafts: bool,
+    speculates: bool,
     prompts: list[list[int]],
     answers: list[list[int]],
     make_context: MakeContext,
@@ -202,8 +193,7 @@ def test_every_answer_is_the_one_it_has_alone(
         vocabulary,
         tick=random.choice([0.0005, 0.01, 0.05]),
         saved_bytes=random.choice([0, 10**9]),
-        speculates=drafts,
-        draft=make_context(SEQUENCES, 1024) if drafts else None,
+        speculates=speculates,
     )
     asked: dict[int, int] = {}
     active: list[int] = []
@@ -237,4 +227,4 @@ def test_every_answer_is_the_one_it_has_alone(
         tokens = engine.tokens.get(key, [])
         assert tokens == (answers[place][: len(tokens)] if key in halted else answers[place])
     assert sum(end.usage.cached_tokens for end in engine.ends.values()) > 0
-    assert (engine.loop.counters["draft_right"] > 100) is drafts
+    assert (engine.loop.counters["lookup_right"] > 0) is speculates

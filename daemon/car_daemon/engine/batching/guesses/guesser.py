@@ -1,13 +1,11 @@
 """The guesser chooses how many tokens the sequences of a decode try: the number with the most tokens a second."""
 
 from collections import Counter
-from collections.abc import Callable
 from itertools import cycle
 from typing import NamedTuple
 
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.guesses.budget import MOST
-from car_daemon.engine.batching.guesses.drafter import Drafter
 from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
 from car_daemon.engine.batching.packing import DecodeBatch
 
@@ -48,12 +46,11 @@ class _Best(NamedTuple):
 
 
 class Guesser:
-    """Chooses the guesses of decodes: from earlier text, or from a draft model where there is one."""
+    """Chooses the guesses of decodes, from earlier text."""
 
-    def __init__(self, costs: StepCosts, batch_tokens: int, step_target: float, drafter: Drafter | None = None) -> None:
+    def __init__(self, costs: StepCosts, batch_tokens: int, step_target: float) -> None:
         self._costs = costs
         self._step_target = step_target
-        self._drafter = drafter
         self._most_rows = min(batch_tokens, _MOST_ROWS)
         self._in_a_row = 0  # decodes with guesses
         self._without = 0  # decodes without one since the last one that had some, or that was a look
@@ -71,7 +68,7 @@ class Guesser:
         if not dense or len(lookups) < len(batch.sequences):
             return
         # A search for each of many sequences takes longer than a look at what guesses could bring at best.
-        if len(lookups) == 1 and self._drafter is None and not lookups[0].follows():
+        if len(lookups) == 1 and not lookups[0].follows():
             return
         if self._rests[len(lookups)]:
             self._rests[len(lookups)] -= 1
@@ -86,12 +83,8 @@ class Guesser:
         if any(len(lookups) * (1 + each.length) >= looked_up.rate * each.seconds for each in tries):
             longest = tries[-1].length
             looked_up = _best(tries, [lookup.expected(longest) for lookup in lookups], looked_up)
-        elif tries and self._drafter is None and len(lookups) > 1:
+        elif tries and len(lookups) > 1:
             self._rests[len(lookups)] = _REST
-        drafted = self._drafted(batch, context_tokens, most)
-        if self._drafter is not None and drafted.rate > looked_up.rate:
-            batch.let_guess(drafted.length if self._drafter.is_near(batch.sequences) else 0, drafts=True)
-            return
         length = looked_up.length or self._look(batch, lookups, context_tokens, most)
         if length:
             batch.let_guess(length)
@@ -125,32 +118,16 @@ class Guesser:
         return self._seconds(batch) + share
 
     def _seconds(self, batch: DecodeBatch) -> float:
-        """Return the expected seconds of a decode, and of the draft model before it."""
-        seconds = self._costs.decode.estimate(batch.rows)
-        if batch.drafts and self._drafter is not None:
-            seconds += self._drafter.cost(batch.sequences)(batch.guessed)
-        return seconds
+        """Return the expected seconds of a decode."""
+        return self._costs.decode.estimate(batch.rows)
 
-    def _tries(
-        self, batch: DecodeBatch, context_tokens: int, most: float, before: Callable[[int], float] = lambda _: 0.0
-    ) -> list[_Try]:
-        """Return the numbers of tokens for which there is room and time, `before` being what finding them takes."""
+    def _tries(self, batch: DecodeBatch, context_tokens: int, most: float) -> list[_Try]:
+        """Return the numbers of tokens for which there is room and time."""
         count = len(batch.sequences)
         room = context_tokens - 1 - max(sequence.cells for sequence in batch.sequences)
         lengths = [each for each in _LENGTHS if each <= room and count * (1 + each) <= self._most_rows]
-        tries = (_Try(each, self._costs.decode.estimate(count * (1 + each)) + before(each)) for each in lengths)
+        tries = (_Try(each, self._costs.decode.estimate(count * (1 + each))) for each in lengths)
         return [each for each in tries if each.seconds <= most]
-
-    def _drafted(self, batch: DecodeBatch, context_tokens: int, most: float) -> _Best:
-        """Return what the draft model promises, where it may guess for all sequences."""
-        drafter, none = self._drafter, _Best(0, 0.0)
-        drafts = [(each.draft, each.cells) for each in batch.sequences if each.draft is not None]
-        if drafter is None or len(drafts) < len(batch.sequences):
-            return none
-        room = min(context_tokens, drafter.context_tokens)
-        tries = self._tries(batch, room, most, drafter.cost(batch.sequences))
-        expected = [draft.expected(cells, _LENGTHS[-1]) for draft, cells in drafts]
-        return _best(tries, expected, _Best(0, self._least(batch)))
 
 
 def _best(tries: list[_Try], expected: list[_Expected], none: _Best) -> _Best:
