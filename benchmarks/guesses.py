@@ -228,16 +228,12 @@ def _simulated(prompt: list[int], answer: list[int]) -> float:
     guesser, seconds, place = Guesser(costs, 64, inf), 0.0, 1
     while place < len(answer):
         batch = DecodeBatch([sequence], [])
-        guesser.plan(batch, 1 << 20, [batch])
-        cost = costs.decode.estimate(batch.rows)
+        guesser.plan(batch, 1 << 20, costs.decode(1))
+        cost = costs.decode(batch.rows)
         said = zip(sequence.guess, answer[place:], strict=False)
         right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], said))
         for token in answer[place : place + right + 1]:
             lookup.add(token)
-        if sequence.guess:
-            lookup.budget.settle(1 + right, cost, cost)
-        else:
-            lookup.budget.earn()
         sequence.guess = []
         seconds, place = seconds + cost, place + right + 1
     return (len(answer) - 1) / seconds

@@ -3,6 +3,7 @@
 `python -m benchmarks.simulated` takes seconds and finds the same on every machine.
 """
 
+from benchmarks.machines import MACHINES, TWO_CORES
 from benchmarks.simulation import Machine, Planner, Simulation
 from benchmarks.table import figure, markdown
 from car_client.carctl.load.figures import Figures
@@ -17,33 +18,24 @@ from car_daemon.engine.batching.table import Demand, SequenceTable
 from car_daemon.ipc.types import NO_ADAPTERS
 from car_daemon.models.settings import STEP_TARGET_MS
 
-# Two x86-64 cores and a q8_0 model of 135M dimensions, as measured in a quiet hour.
-TWO_CORES = Machine(
-    decode={
-        1: 0.0082,
-        2: 0.016,
-        3: 0.018,
-        4: 0.019,
-        6: 0.0252,
-        7: 0.0272,
-        8: 0.0247,
-        12: 0.0305,
-        15: 0.0392,
-        16: 0.0332,
-    },
-    prefill={1: 0.0075, 8: 0.021, 16: 0.031, 32: 0.056, 64: 0.095, 128: 0.180, 256: 0.350, 512: 0.740},
-    per_cell={16: 2.4e-6, 32: 2.2e-6, 64: 1.6e-6, 128: 1.2e-6, 256: 1.0e-6, 512: 0.95e-6},
-)
 SEQUENCES = 16
 ANSWERS = Lengths(15, 105)
 REQUESTS, WARM_UP_S = 300, 5.0
+# Clients, prompts and answers: the last three cases have clients that ask in step.
 CASES = [
-    *((clients, Lengths(16, 16)) for clients in (2, 8, 16)),
-    *((clients, Lengths(8, 64)) for clients in (8, 16)),
-    *((clients, Lengths(100, 400)) for clients in (2, 4, 8, 16)),
-    (8, Lengths(20, 1000)),
+    *((clients, Lengths(16, 16), ANSWERS) for clients in (2, 8, 16)),
+    *((clients, Lengths(8, 64), ANSWERS) for clients in (8, 16)),
+    *((clients, Lengths(100, 400), ANSWERS) for clients in (2, 4, 8, 16)),
+    (8, Lengths(20, 1000), ANSWERS),
+    (8, Lengths(400, 400), Lengths(50, 50)),
+    *((clients, Lengths(16, 16), Lengths(60, 60)) for clients in (4, 8, 16)),
 ]
-HEADINGS = ("clients, prompts; steps by", "tokens/s", "first token p50, p99 ms", "between tokens p50, p99 ms")
+HEADINGS = (
+    "machine; clients, prompts, answers; steps by",
+    "tokens/s",
+    "first token p50, p99 ms",
+    "between tokens p50, p99 ms",
+)
 
 
 class PromptsFirst:
@@ -67,12 +59,19 @@ def planner(costs: StepCosts) -> StepPlanner:
     return StepPlanner(costs, rows, step_target=STEP_TARGET_MS / 1000, idle_target=IDLE_TARGET_S, pads=True)
 
 
-def simulated(clients: int, prompts: Lengths, *, prompts_first: bool = False) -> Figures:
+def simulated(
+    clients: int,
+    prompts: Lengths,
+    answers: Lengths = ANSWERS,
+    *,
+    machine: Machine = TWO_CORES,
+    prompts_first: bool = False,
+) -> Figures:
     """Return what so many clients see that ask again at once."""
-    costs = TWO_CORES.costs
+    costs = machine.costs
     decides: Planner = PromptsFirst(costs) if prompts_first else planner(costs)
-    workload = Workload(clients=clients, requests=REQUESTS, warm_up=WARM_UP_S, prompts=prompts, answers=ANSWERS)
-    return Simulation(decides, costs, TWO_CORES, SEQUENCES).run(workload)
+    workload = Workload(clients=clients, requests=REQUESTS, warm_up=WARM_UP_S, prompts=prompts, answers=answers)
+    return Simulation(decides, costs, machine, SEQUENCES).run(workload)
 
 
 def row(name: str, found: Figures) -> list[str]:
@@ -84,9 +83,12 @@ def row(name: str, found: Figures) -> list[str]:
 def main() -> None:
     """Simulate and print."""
     rows = []
-    for clients, prompts in CASES:
-        rows.append(row(f"{clients}, {prompts}; card", simulated(clients, prompts)))
-        rows.append(row(f"{clients}, {prompts}; prompts first", simulated(clients, prompts, prompts_first=True)))
+    for name, machine in MACHINES.items():
+        for clients, prompts, answers in CASES:
+            case = f"{name}; {clients}, {prompts}, {answers}"
+            rows.append(row(f"{case}; card", simulated(clients, prompts, answers, machine=machine)))
+            whole = simulated(clients, prompts, answers, machine=machine, prompts_first=True)
+            rows.append(row(f"{case}; prompts first", whole))
     print(markdown(HEADINGS, rows))
 
 

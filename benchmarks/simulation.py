@@ -4,7 +4,7 @@ The planner has no clock and no engine, so its choices can be compared without t
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -12,7 +12,7 @@ from car_client.carctl.load.figures import Figures, summary
 from car_client.carctl.load.request import Request
 from car_client.carctl.load.timed_answer import TimedAnswer
 from car_client.carctl.load.workload import Workload
-from car_daemon.engine.batching.costs import CostCurve, StepCosts
+from car_daemon.engine.batching.costs import StepCosts, between
 from car_daemon.engine.batching.planner import Step
 from car_daemon.engine.batching.prefill import Chunk
 from car_daemon.engine.batching.sequence import Sequence, mean_cells
@@ -23,41 +23,57 @@ _CONTEXT_TOKENS = 8192
 _ASKS_AGAIN_S = 0.001
 _TOKEN = 5
 _MICRO_BATCH = 512
-# Beyond the largest size that is given.
-_IN_PROPORTION = 1.0
 
 
 class Machine:
-    """Seconds of a decode by rows and of a chunk by tokens, and what one of these adds for each cell before it.
+    """Seconds of a decode by rows and of a chunk by tokens, and what a row or token adds for each cell before it.
 
-    What lies between the sizes that are given is taken to lie between their values.
+    Sizes between the given ones take what lies between their seconds. The rows of a decode attend as the shortest
+    chunks do. `noise` is a factor for each step, 1 when steps always take the same; an engine may have measured its
+    costs at the start in a moment when they took `measured` times as long.
     """
 
     def __init__(
-        self, decode: Mapping[int, float], prefill: Mapping[int, float], per_cell: Mapping[int, float]
+        self,
+        decode: Mapping[int, float],
+        prefill: Mapping[int, float],
+        per_cell: Mapping[int, float],
+        *,
+        noise: Callable[[float], float] | None = None,
+        measured: float = 1.0,
     ) -> None:
-        self._decode = CostCurve(_IN_PROPORTION, decode)
-        self._prefill = CostCurve(_IN_PROPORTION, prefill)
-        self._per_cell = CostCurve(_IN_PROPORTION, per_cell)
+        self._decode = decode
+        self._prefill = prefill
+        self._per_cell = per_cell
+        self._noise = noise
+        self._measured = measured
 
-    def decode_seconds(self, rows: int) -> float:
-        """Return what a decode takes."""
-        return self._decode.estimate(rows)
+    def varied(self, noise: Callable[[float], float], measured: float = 1.0) -> "Machine":
+        """Return this machine with steps that vary; `noise` gets the moment in seconds."""
+        return Machine(self._decode, self._prefill, self._per_cell, noise=noise, measured=measured)
+
+    def noise(self, moment: float) -> float:
+        """Return the factor by which a step at this moment takes longer."""
+        return 1.0 if self._noise is None else self._noise(moment)
+
+    def decode_seconds(self, rows: int, depth: int = 0) -> float:
+        """Return what a decode takes whose rows have so many cells before them."""
+        return between(self._decode, rows) + between(self._per_cell, 1) * rows * depth
 
     def prefill_seconds(self, length: int, depth: int, prompts: int = 1) -> float:
         """Return the time of a chunk of each of some prompts after so many cells: llama.cpp cuts it into micro-batches.
 
         What a token takes for each cell before it depends on the length of the chunk of its own prompt.
         """
-        rows = sum(self._prefill.estimate(size) for _, size in _micro_batches(length * prompts))
-        cells = (self._per_cell.estimate(size) * size * (depth + start) for start, size in _micro_batches(length))
+        rows = sum(between(self._prefill, size) for _, size in _micro_batches(length * prompts))
+        cells = (between(self._per_cell, size) * size * (depth + start) for start, size in _micro_batches(length))
         return rows + prompts * sum(cells)
 
     @property
     def costs(self) -> StepCosts:
         """The costs that an engine has measured at its start."""
-        rows = {size: self.decode_seconds(size) for size in (1, 2, 4, 8, 16)}
-        return StepCosts(rows, {size: self.prefill_seconds(size, 0) for size in (8, 16, 64, 256)})
+        rows = {size: self._measured * self.decode_seconds(size) for size in (1, 2, 4, 8, 16)}
+        return StepCosts(rows, {size: self._measured * self.prefill_seconds(size, 0) for size in (8, 16, 64, 256)})
 
 
 def _micro_batches(tokens: int) -> Iterator[tuple[int, int]]:
@@ -133,20 +149,21 @@ class Simulation:
 
     def _decode(self, step: Step) -> None:
         for batch in step.decode:
-            seconds = self._machine.decode_seconds(batch.rows)
+            depth = mean_cells(batch.sequences)
+            seconds = self._machine.decode_seconds(batch.rows, depth) * self._machine.noise(self._now)
             self._now += seconds
             for sequence in batch.sequences:
                 sequence.commit(1)
                 self._take(sequence)
-            self._costs.decode.observe(batch.rows, seconds, mean_cells(batch.sequences))
+            self._costs.decoded(batch.rows, seconds, depth)
 
     def _prefill(self, chunks: list[Chunk]) -> None:
         if not chunks:
             return
         depth = mean_cells([chunk.sequence for chunk in chunks])
-        seconds = self._machine.prefill_seconds(chunks[0].length, depth, len(chunks))
+        seconds = self._machine.prefill_seconds(chunks[0].length, depth, len(chunks)) * self._machine.noise(self._now)
         self._now += seconds
-        self._costs.prefill.observe(chunks[0].length, seconds, depth, len(chunks))
+        self._costs.prefilled(chunks[0].length, seconds, depth, len(chunks))
         for chunk in chunks:
             completes = chunk.completes
             chunk.sequence.commit(chunk.length)

@@ -113,7 +113,7 @@ def observed(seconds: float, times: int) -> StepCosts:
     """Return costs that were measured as the curve says, and observed so often for one row."""
     costs = StepCosts(CURVE.decode, CURVE.prefill)
     for _ in range(times):
-        costs.decode.observe(1, seconds)
+        costs.decoded(1, seconds)
     return costs
 
 
@@ -142,7 +142,7 @@ def test_a_curve_that_was_doubted_too_seldom_or_too_little_is_kept(tmp_path: Pat
 def test_chunks_too_show_that_a_curve_is_too_slow(tmp_path: Path) -> None:
     costs = StepCosts(CURVE.decode, CURVE.prefill)
     for _ in range(60):
-        costs.prefill.observe(16, 0.01)
+        costs.prefilled(16, 0.01)
     assert checked(tmp_path, costs) == (1, 1)
 
 

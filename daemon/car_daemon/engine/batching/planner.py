@@ -68,14 +68,14 @@ class StepPlanner:
         decoded, current.decoded, current.paused = current.decoded, None, paused
         if chunks := self._prefill.chunks(table, mine, current, decoded):
             return Step([], chunks, adapters)
-        current.waited = 0.0
-        batches = self._packer.pack(mine.decoding, table)
-        # After prompts, or a pause in their place, answers have waited already: decodes with guesses take longer.
-        guesses = decoded is not None and not mine.prefilling and not self._packer.trying
-        for batch in batches if guesses else ():
-            if batch.sequences[0].lookup is not None:
-                self._guesser.plan(batch, table.context_tokens, batches)
-        if batches:
-            current.decoded = self._packer.seconds(batches)
-            current.decodes += 1
+        if not mine.decoding:
+            return Step([], [], adapters)
+        batches, seconds = self._packer.pack(mine.decoding, table)
+        current.decoded = seconds
+        current.decodes += 1
+        # After prompts answers have waited already: decodes with guesses take longer.
+        if decoded is not None and not mine.prefilling:
+            for batch in batches:
+                if batch.sequences[0].lookup is not None:
+                    current.decoded += self._guesser.plan(batch, table.context_tokens, seconds)
         return Step(batches, [], adapters)

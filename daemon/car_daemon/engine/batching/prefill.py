@@ -3,21 +3,20 @@
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 
-from car_daemon.engine.batching.costs import CHUNKS, PrefillTime, StepCosts
-from car_daemon.engine.batching.packing import WORTH_IT
+from car_daemon.engine.batching.costs import KNOTS, StepCosts
 from car_daemon.engine.batching.sequence import Sequence, mean_cells
 from car_daemon.engine.batching.table import Demand, SequenceTable
 
-# Every prompt after the first in the queue adds this part of the time for one, up to a maximum of this many times.
+# Shorter chunks cost up to 9% of the tokens a second (8, simulated on Q4_K_M); users with a target of 30 ms would gain.
+SMALLEST = 16
+_LENGTHS = tuple(size for size in reversed(KNOTS) if size >= SMALLEST)
+# Policy: every prompt after the first in the queue adds half of the time for one, up to this many times. It is the most
+# by which a queue lengthens gaps. With 2.5 up to 20% fewer tokens a second, with 5 gaps that are up to twice as long.
 _MORE_PER_PROMPT = 0.5
 _MOST_TIMES = 3.5
-# A prompt that took more than one step counts as part of the queue for this many decodes: where prompts come so often,
-# short steps leave the decodes with few rows.
+# Policy, the length of an answer: a prompt of several steps counts as part of the queue for so many decodes. When such
+# prompts come that often, short steps leave the decodes with few rows.
 _QUEUED_FOR = 64
-# Prompts that come together are read in two halves where these cost at most this many times the whole; so is a short
-# prompt beside decoders, the decode between its halves included.
-_MOST_FOR_HALVES = 1.25
-_SHORT = 2 * CHUNKS[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +39,13 @@ class Round:
     decoded: float | None = None  # Expected seconds of the last decode, while a prefill batch may follow it.
     paused: float = 0.0  # Seconds between the last step and this one, in which cells moved or texts were embedded.
     turns: int = 0  # Prefill batches; the oldest prompt and the shortest one lead them by turns.
-    waited: float = 0.0  # Seconds that requests with a first token have waited for prompts of others.
-    halved: int = 0  # Age of the youngest prompt of the last burst that was cut in half.
     decodes: int = 0
-    passed: int = -1  # The last decode after which prompts had no turn, because a pause had taken it.
     long: dict[int, int] = field(default_factory=dict)  # Prompts of several steps by age, with their last decode.
 
     def next_lead(self, waiting: list[Sequence]) -> Sequence:
         """Return the prompt that leads the next batch: the oldest, or the shortest, which must not wait for all."""
         self.turns += 1
-        return waiting[0] if self.turns % 2 else _shortest(waiting)
+        return waiting[0] if self.turns % 2 else min(waiting, key=lambda sequence: sequence.remaining)
 
     def queue(self, waiting: list[Sequence]) -> int:
         """Return the number of prompts that wait, and of those that were read in the last decodes and took several."""
@@ -60,9 +56,8 @@ class Round:
 class PrefillPlanner:
     """Choose the prefill batch between two decodes.
 
-    Prompts get the time that is left of the target after the decode before them. Prompts that come together while the
-    engine is idle are read in two halves before the first decode: half of them have their first token sooner, and the
-    others hardly later. Where prompts cannot share a batch (`batches_prompts` False) each is read alone.
+    Beside decoders prompts get what the decode leaves of a step's target, more when they queue up, and as long as the
+    decode when that alone exceeds the target. Each prompt is read alone unless `batches_prompts`.
     """
 
     def __init__(
@@ -86,100 +81,29 @@ class PrefillPlanner:
         `decoded` is the expected time of a decode just before, in seconds.
         """
         waiting = demand.prefilling
-        if not waiting:
+        if not waiting or (demand.decoding and decoded is None):
             return []
-        if not demand.decoding:
-            current.waited = 0.0
-            lead = current.next_lead(waiting)
-            time = PrefillTime(self._idle_target)
-            chunks = self._batch(table, waiting, lead, time, self._part(waiting, lead, current))
-            # The last tokens of a lone prompt go one by one where a second row costs more than the first.
-            tokens, cost = chunks[0].length, self._costs.decode.estimate
-            alone = len(waiting) == 1 and lead.images.at(lead.cells) is None and lead.grid is None
-            return [Chunk(lead, 1)] if alone and tokens * cost(1) < WORTH_IT * cost(tokens) else chunks
-        if decoded is not None:
-            if self._passes(waiting, current, decoded):
-                return []
-            lead = current.next_lead(waiting)
-            if lead.order in current.long or self._length(lead, self._time(decoded, 1)) < lead.stretch:
-                current.long[lead.order] = current.decodes
-            time = self._time(decoded, current.queue(waiting), current.paused)
-            chunks = self._batch(table, waiting, lead, time, len(waiting))
-            return chunks if len(waiting) > 1 else [self._first_half(chunks[0], len(demand.decoding))]
-        # Where no request has a token after its prompt in the cells, no answer pauses.
-        if all(sequence.remaining >= 0 for sequence in demand.decoding):
-            return self._opening(table, waiting, current)
-        return []
+        lead = current.next_lead(waiting)
+        if decoded is None or not demand.decoding:
+            return self._batch(table, waiting, lead, self._idle_target)
+        if lead.order in current.long or self._length(lead, self._time(decoded, 1)) < lead.stretch:
+            current.long[lead.order] = current.decodes
+        return self._batch(table, waiting, lead, self._time(decoded, current.queue(waiting), current.paused))
 
-    def _passes(self, waiting: list[Sequence], current: Round, decoded: float) -> bool:
-        """Return whether answers go on before prompts, because a pause took the turn of these; never twice in a row."""
-        smallest = min(self._costs.prefill.estimate(CHUNKS[0], sequence.cells) for sequence in waiting)
-        turn = max(smallest, self._time(decoded, current.queue(waiting)).seconds)
-        if current.paused <= turn or current.decodes == current.passed + 1:
-            return False
-        current.passed = current.decodes
-        return True
-
-    def _opening(self, table: SequenceTable, waiting: list[Sequence], current: Round) -> list[Chunk]:
-        """Return one more batch before requests with a first token continue, if it brings another first token."""
-        lead = _shortest(waiting)
-        time = PrefillTime(self._time(0.0, len(waiting)).seconds - current.waited)
-        chunks = self._batch(table, waiting, lead, time, self._part(waiting, lead, current))
-        needed = self._batch_seconds([chunk.sequence for chunk in chunks], chunks[0].length)
-        if needed > time.seconds or chunks[0].length < lead.remaining:
-            return []
-        current.waited += needed
-        return chunks
-
-    def _first_half(self, chunk: Chunk, decoders: int) -> Chunk:
-        """Return half of a chunk that ends a prompt, where that is short and its first token comes hardly later by it.
-
-        Answers beside it wait for half as long then.
-        """
-        sequence, length, half = chunk.sequence, chunk.length, (chunk.length + 1) // 2
-        if length > _SHORT or not chunk.completes or sequence.grid is not None:
-            return chunk
-        cost, depth = self._costs.prefill.estimate, sequence.cells
-        between = self._costs.decode.estimate(decoders)
-        near = 2 * cost(half, depth) + between <= _MOST_FOR_HALVES * cost(length, depth)
-        return Chunk(sequence, half) if near and sequence.images.at(depth) is None else chunk
-
-    def _part(self, waiting: list[Sequence], lead: Sequence, current: Round) -> int:
-        """Return how many prompts to read at once: half of a new burst where that costs little more, otherwise all."""
-        prompts, half, youngest = len(waiting), len(waiting) // 2, waiting[-1].order
-        if not half or youngest <= current.halved:
-            return prompts
-        cost = self._costs.prefill.estimate
-        halves, whole = 2 * cost(lead.stretch, lead.cells, half), cost(lead.stretch, lead.cells, prompts)
-        if halves > _MOST_FOR_HALVES * whole:
-            return prompts
-        current.halved = youngest
-        return half
-
-    def _time(self, decoded: float, prompts: int, paused: float = 0.0) -> PrefillTime:
-        """Return the time for prompts, which grows with the queue, so that it is worked off.
-
-        Answers have waited for `paused` seconds already.
-
-        Each prompt after the first adds a part of the target, and of the decode. Where the decode alone exceeds the
-        target, prompts get at least as long as the decoders.
-        """
+    def _time(self, decoded: float, prompts: int, paused: float = 0.0) -> float:
+        """Return the seconds for prompts beside decoders, which have waited for `paused` seconds already."""
         times = min(1 + _MORE_PER_PROMPT * (prompts - 1), _MOST_TIMES)
-        least = times if decoded > self._step_target else times - 1
-        target = times * self._step_target
-        left = target - decoded - paused
-        return PrefillTime(max(left, least * decoded), decoded, max(0.0, left), target)
+        as_long = times * decoded if decoded > self._step_target else 0.0
+        return max(times * self._step_target - decoded - paused, as_long)
 
-    def _batch(
-        self, table: SequenceTable, waiting: list[Sequence], lead: Sequence, time: PrefillTime, most: int
-    ) -> list[Chunk]:
-        """Return the lead's chunk, and equal ones of at most `most` prompts in all, within time and batch.
+    def _batch(self, table: SequenceTable, waiting: list[Sequence], lead: Sequence, seconds: float) -> list[Chunk]:
+        """Return the lead's chunk, and equal ones of its neighbours, within time and batch.
 
         A piece of a reproducible prompt is computed whole and alone, however long it takes.
         """
         if lead.grid is not None:
             return [Chunk(lead, lead.stretch)]
-        length = self._length(lead, time)
+        length = self._length(lead, seconds)
         if lead.images.at(lead.cells) is not None or not self._batches_prompts:
             return [Chunk(lead, length)]
 
@@ -188,27 +112,24 @@ class PrefillPlanner:
             return shares and sequence in waiting and sequence.stretch >= length
 
         # Neighbours of the lead that can prefill as many tokens: first above it, then below.
-        sides = [
-            list(takewhile(fits, table.sequences[lead.number + 1 :])),
-            list(takewhile(fits, reversed(table.sequences[: lead.number]))),
-        ]
-        if most < len(waiting):
-            # The shorter side first, so that the other part of a burst are neighbours too.
-            sides.sort(key=len)
+        above = takewhile(fits, table.sequences[lead.number + 1 :])
+        below = takewhile(fits, reversed(table.sequences[: lead.number]))
         group = [lead]
-        for sequence in islice(chain(*sides), most - 1):
+        for sequence in islice(chain(above, below), len(waiting) - 1):
             longer = [*group, sequence]
-            if len(longer) * length > self._batch_tokens or self._batch_seconds(longer, length) > time.seconds:
+            cost = self._costs.prefill(length, mean_cells(longer), len(longer))
+            if len(longer) * length > self._batch_tokens or cost > seconds:
                 break
             group = longer
         return [Chunk(sequence, length) for sequence in sorted(group, key=lambda sequence: sequence.number)]
 
-    def _length(self, lead: Sequence, time: PrefillTime) -> int:
-        return self._costs.chunk(time, lead.stretch, self._batch_tokens, lead.cells)
+    def _length(self, lead: Sequence, seconds: float) -> int:
+        """Return all tokens of a prompt that are left, or the longest chunk within the time.
 
-    def _batch_seconds(self, sequences: list[Sequence], length: int) -> float:
-        return self._costs.prefill.estimate(length, mean_cells(sequences), len(sequences))
-
-
-def _shortest(waiting: list[Sequence]) -> Sequence:
-    return min(waiting, key=lambda sequence: sequence.remaining)
+        Equal lengths let llama.cpp use its graph again.
+        """
+        left, most, depth = lead.stretch, self._batch_tokens, lead.cells
+        if left <= most and self._costs.prefill(left, depth) <= seconds:
+            return left
+        fitting = (size for size in _LENGTHS if size <= min(left, most) and self._costs.prefill(size, depth) <= seconds)
+        return next(fitting, min(SMALLEST, left, most))

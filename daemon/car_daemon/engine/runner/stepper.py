@@ -145,26 +145,11 @@ class Stepper:
                 if batch.guessed:
                     self._try(sequence, place * (1 + batch.guessed), outcome)
         seconds = self.phases.end("sample") - started
-        if batch.sequences[0].lookup is not None:
-            self._settle(batch, outcome.sampled[sampled:], seconds)
         # llama.cpp splits a decode with holes, so its time says nothing about one batch.
         dense = rows.numbers[-1] - rows.numbers[0] == len(rows.numbers) - 1
         if (dense or len(batch.sequences) == 1) and not copying:
-            self._costs.decode.observe(len(rows.numbers), seconds, mean_cells(batch.sequences))
+            self._costs.decoded(len(rows.numbers), seconds, mean_cells(batch.sequences))
         self.counters["decode_tokens"] += max(len(batch.sequences), len(outcome.sampled) - sampled)
-
-    def _settle(self, batch: DecodeBatch, sampled: list[SampledToken], seconds: float) -> None:
-        """Count for each request what its guesses from earlier text won or lost, or that there were none."""
-        budgets = [(each, each.lookup.budget) for each in batch.sequences if each.lookup is not None]
-        if not batch.guessed:
-            for _, budget in budgets:
-                budget.earn()
-            return
-        alone = self._costs.decode.estimate(len(batch.sequences))
-        expected = self._costs.decode.estimate(batch.rows)
-        for sequence, budget in budgets:
-            tokens = sum(each.sequence is sequence for each in sampled)
-            budget.settle(tokens, seconds / alone, expected / alone)
 
     def _fill(self, batch: DecodeBatch) -> tuple[_Rows, list[tuple[int, int]]]:
         """Return the rows of a batch, and the numbers of padded sequences with the cells to keep."""
@@ -220,7 +205,7 @@ class Stepper:
                 self._sample(chunk.sequence, row, outcome)
         seconds = self.phases.end("sample") - started
         if not copying:
-            self._costs.prefill.observe(chunks[0].length, seconds, depth, len(chunks))
+            self._costs.prefilled(chunks[0].length, seconds, depth, len(chunks))
         self.counters["prefill_tokens"] += sum(chunk.length for chunk in chunks)
         outcome.prefilled += chunks
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from benchmarks.simulation import Machine
-from car_daemon.engine.batching.costs import CHUNKS
 from car_daemon.engine.batching.planner import Step, StepPlanner
+from car_daemon.engine.batching.prefill import SMALLEST
 from car_daemon.engine.batching.sequence import mean_cells
 from car_daemon.engine.batching.table import SequenceTable
 from tests.daemon.engine.batching.plans import table_of
@@ -37,10 +37,11 @@ def joined(machine: Machine, prompts: tuple[int, ...], *, decoders: int, target:
         step = planner.plan(table, now=run.now)
         run.do(step)
         for batch in step.decode:
-            costs.decode.observe(batch.rows, machine.decode_seconds(batch.rows), mean_cells(batch.sequences))
+            depth = mean_cells(batch.sequences)
+            costs.decoded(batch.rows, machine.decode_seconds(batch.rows, depth), depth)
         if step.prefill:
             length, prompts_in = step.prefill[0].length, len(step.prefill)
-            costs.prefill.observe(length, run.last, run.depth, prompts_in)
+            costs.prefilled(length, run.last, run.depth, prompts_in)
     return run.found
 
 
@@ -59,7 +60,7 @@ class _Run:
     def do(self, step: Step) -> None:
         """Let the time of a step pass."""
         for batch in step.decode:
-            self.now += self._machine.decode_seconds(batch.rows)
+            self.now += self._machine.decode_seconds(batch.rows, mean_cells(batch.sequences))
             for sequence in batch.sequences:
                 sequence.commit(1)
                 self._sample(sequence.number)
@@ -80,5 +81,5 @@ class _Run:
     def _sample(self, number: int) -> None:
         gap = self.now - self._sampled.get(number, self.now)
         self._sampled[number] = self.now
-        least = self._machine.prefill_seconds(CHUNKS[0], self._deepest)
+        least = self._machine.prefill_seconds(SMALLEST, self._deepest)
         self.found.gaps.append((gap, least))

@@ -217,13 +217,13 @@ def test_the_progress_counts_steps_and_shows_none_between_them() -> None:
 @pytest.mark.parametrize(
     ("owner", "text"),
     [
-        ("table", "<SequenceTable idle=2 decode=2 started=3>"),
-        ("running", "<RunningRequests running=2 tokens=4 <ParkingLot parked=1 saved=1>>"),
-        ("saved", "<SavedCells bytes=3/1000 pinned=3 prefixes=0>"),
+        ("table", "<SequenceTable idle=3 decode=1 started=3>"),
+        ("running", "<RunningRequests running=1 tokens=3 <ParkingLot parked=1 saved=1>>"),
+        ("saved", "<SavedCells bytes=4/1000 pinned=4 prefixes=0>"),
         (
             "cache",
             "<PrefixCache followers=0 cache_hits=0 cached_tokens=0 evicted_sequences=0"
-            " stored_hits=0 stored_bytes=0 saved_bytes=3>",
+            " stored_hits=0 stored_bytes=0 saved_bytes=4>",
         ),
     ],
 )

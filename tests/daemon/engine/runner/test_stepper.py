@@ -173,13 +173,14 @@ def test_the_ledger_itself_refuses_what_would_abort() -> None:
 
 
 def test_costs_are_learned_from_steps() -> None:
-    costs = StepCosts()
+    costs = StepCosts({2: 1.0}, {3: 1.0})
     context = FakeContext()
     clock = FakeClock(tick=0.5)
     stepper = stepper_on(context, costs, clock)
     stepper.execute(Step([DecodeBatch(decoding(context, 0, 1), [])], whole(prefilling(2))))
-    # Each reads the clock after the rows are filled in, after the decode, and after sampling.
-    assert (costs.decode.estimate(2), costs.prefill.estimate(3)) == (1.5, 1.5)
+    # Each takes a second and a half: the clock is read after the rows are filled in, after the decode, after sampling.
+    assert 1.0 < costs.decode(2) < 1.5
+    assert 1.0 < costs.prefill(3) < 2.0
     counts = {"decode_steps": 1, "decode_tokens": 2, "prefill_tokens": 3}
     assert stepper.counters == counts | dict.fromkeys(("lookup_tried", "lookup_right"), 0)
     assert {phase: seconds for phase, seconds in stepper.phases.seconds.items() if seconds} == {
@@ -192,20 +193,20 @@ def test_costs_are_learned_from_steps() -> None:
 
 def test_adapters_change_before_a_step_with_others_and_count_as_planning() -> None:
     adapted: list[AdapterSet] = []
-    context, costs, one = FakeContext(), StepCosts(), (("one", 1.0),)
+    context, costs, one = FakeContext(), StepCosts({1: 1.5}), (("one", 1.0),)
     stepper = stepper_on(context, costs, FakeClock(tick=0.5), adapted.append)
     for number, adapters in enumerate(((), one, one, ())):
         stepper.execute(Step([DecodeBatch(decoding(context, number), [])], [], adapters))
     assert adapted == [one, ()]
     assert stepper.phases.seconds["plan"] == 1.0
-    assert costs.decode.estimate(1) == 1.5
+    assert costs.decode(1) == pytest.approx(1.5)
 
 
 def test_the_time_of_a_decode_with_holes_is_not_learned() -> None:
     costs, context = StepCosts(), FakeContext()
-    before = costs.decode.estimate(2)
+    before = costs.decode(2)
     stepper_on(context, costs).execute(Step([DecodeBatch(decoding(context, 0, 2), [])], []))
-    assert costs.decode.estimate(2) == before
+    assert costs.decode(2) == before
 
 
 def test_a_batch_of_chunks_is_learned_at_its_mean_depth() -> None:
@@ -216,8 +217,8 @@ def test_a_batch_of_chunks_is_learned_at_its_mean_depth() -> None:
     clock = FakeClock(tick=2.0)
     stepper = stepper_on(context, costs, clock)
     stepper.execute(Step([], whole(shallow, deep)))
-    # Six seconds for sixteen tokens, two expected at the start of a prompt: a quarter of a second for each token.
-    assert costs.prefill.estimate(8, 1000) == pytest.approx(1.0 + 8 * 0.25)
+    # Six seconds for sixteen tokens, two of them expected at the start of a prompt: counted as four at most.
+    assert costs.prefill(8, 1000) == pytest.approx(1.0 + 8 * 0.125)
 
 
 @pytest.mark.parametrize("copying", [False, True])
@@ -227,5 +228,5 @@ def test_the_time_of_a_step_that_also_copies_cells_is_not_learned(*, copying: bo
     for step in (Step([DecodeBatch(decoding(context, 0), [])], []), Step([], whole(prefilling(1)))):
         context.copying = copying
         stepper.execute(step)
-    learned = costs.decode.estimate(1) < 7, costs.prefill.estimate(3) < 7
+    learned = costs.decode(1) < 7, costs.prefill(3) < 7
     assert learned == (not copying, not copying)

@@ -4,7 +4,6 @@ from array import array
 from collections.abc import Iterable
 from itertools import takewhile
 
-from car_daemon.engine.batching.guesses.budget import Budget
 from car_daemon.engine.batching.guesses.odds import Odds
 
 # Lengths of the occurrences that are searched: the last of the longer one, or else of the shorter.
@@ -21,7 +20,6 @@ class PromptLookup:
 
     def __init__(self, tokens: Iterable[int]) -> None:
         self.tokens = array("i", tokens)
-        self.budget = Budget()
         self._odds = Odds()
         self._place = -1  # after the occurrence that the text follows; -1 where it has to be searched
         self._length = 0  # of this occurrence
