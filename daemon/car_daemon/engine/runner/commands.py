@@ -13,11 +13,6 @@ from car_daemon.ipc.inbox import Inbox
 Command = Run | RunTexts | EncodeAhead | Encoded | Forget | Park | Resume | Halt | SetThreads | Storage
 # Requests that are sent together arrive within a millisecond; a first token takes some tens of them.
 _TIMEOUT_S = 0.003
-# The weight of a new observation of how many requests that ended were followed by others in time.
-_WEIGHT = 0.2
-# Where fewer than this part are, the loop waits after one of so many ends only.
-_OFTEN = 0.5
-_TRY_AGAIN_EVERY = 16
 
 
 class Commands(Inbox[Command]):
@@ -29,25 +24,19 @@ class Commands(Inbox[Command]):
         self.clock = clock
         self._announced = 0  # Key of the newest request in preparation; written by the intake thread.
         self.expected = Expected()  # Prompts that were prepared and wait.
-        self._followed = 1.0  # The part of requests that ended and were followed by others in time.
-        self._ends = 0  # The turns in which requests ended.
         self._absent = 0  # Key of the newest announced request that did not come in time: it is not awaited again.
 
     def follow(self, ended: int, patience: float) -> list[Command]:
         """Return all commands that came after so many requests ended, while others still run.
 
-        Clients often send the next request at once, and a request that waits for a sequence gets the free one: what
-        comes before the next decode need not wait for it. So the loop waits for as many requests as ended, at most
-        `patience` seconds; where they mostly come later it waits rarely.
+        A request that waits for a sequence gets the free one, and clients often send the next request at once: when it
+        comes before the next decode, it need not wait for that. So wait for as many requests as ended, at most
+        `patience` seconds.
         """
-        self._ends += 1
         commands = self.receive(wait=False)
-        if self._followed < _OFTEN and self._ends % _TRY_AGAIN_EVERY:
-            return commands
         deadline = self.clock() + min(patience, self._timeout)
-        while (came := _runs(commands)) < ended and (left := deadline - self.clock()) > 0:
+        while _runs(commands) < ended and (left := deadline - self.clock()) > 0:
             commands += self.receive(wait=True, timeout=left)
-        self._followed += _WEIGHT * (min(1.0, came / ended) - self._followed)
         return commands
 
     def announce(self, key: int) -> None:

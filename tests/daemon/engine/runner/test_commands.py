@@ -2,7 +2,6 @@
 
 import socket
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -115,31 +114,6 @@ def test_a_request_that_came_already_is_not_awaited() -> None:
 def test_the_wait_for_the_next_request_is_short(timeout: float, patience: float) -> None:
     commands = Commands(timeout)
     assert commands.follow(1, patience) == []
-
-
-def waits_after_ends(ends: int, follows: Callable[[int], bool]) -> list[int]:
-    """Return after which ends the loop waits, where the next request comes in time after some of them."""
-    waited: set[int] = set()
-
-    def clock() -> float:
-        # Read only where the loop waits.
-        if end not in waited and follows(end):
-            commands.put(command(end))
-        waited.add(end)
-        return 0.0
-
-    commands = Commands(LONG_S, clock)
-    for end in range(1, ends + 1):
-        commands.follow(1, LONG_S if follows(end) else 0.0)
-    return sorted(waited)
-
-
-def test_where_no_requests_follow_the_loop_soon_waits_after_one_of_sixteen_ends() -> None:
-    assert waits_after_ends(64, lambda _: False) == [1, 2, 3, 4, 16, 32, 48, 64]
-
-
-def test_where_requests_follow_again_the_loop_waits_after_all_ends_again() -> None:
-    assert waits_after_ends(40, lambda end: end > 10) == [1, 2, 3, 4, *range(16, 41)]
 
 
 def test_a_request_that_follows_at_once_is_read_before_the_next_decode_of_the_others() -> None:
