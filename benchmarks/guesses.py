@@ -25,10 +25,9 @@ from benchmarks.targets.llama_server import LlamaServer, found_llama_servers
 from car_client import AsyncClient
 from car_client.carctl.load.http.dialect import COMPLETION
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.guesses.guesser import Guesser
-from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
-from car_daemon.engine.batching.packing import DecodeBatch
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.decode import DecodeBatch, Guesser
+from car_daemon.engine.batching.guesses import PromptLookup
+from car_daemon.engine.batching.sequences import Sequence
 
 _TEXT = (
     "The harbour town of Velmora lies between two hills. Its market opens every Tuesday at seven, when the boats bring "

@@ -14,7 +14,7 @@ from car_daemon.engine.assembly import IDLE_TARGET_S
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Step, StepPlanner
 from car_daemon.engine.batching.prefill import Chunk
-from car_daemon.engine.batching.table import Demand, SequenceTable
+from car_daemon.engine.batching.sequences import Demand, SequenceTable
 from car_daemon.ipc.types import NO_ADAPTERS
 from car_daemon.models.settings import STEP_TARGET_MS
 

@@ -15,8 +15,7 @@ from car_client.carctl.load.workload import Workload
 from car_daemon.engine.batching.costs import StepCosts, between
 from car_daemon.engine.batching.planner import Step
 from car_daemon.engine.batching.prefill import Chunk
-from car_daemon.engine.batching.sequence import Sequence, mean_cells
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import Sequence, SequenceTable, mean_cells
 
 _CONTEXT_TOKENS = 8192
 # What passes between the last token of an answer and the arrival of the next request, in seconds.

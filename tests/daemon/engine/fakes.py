@@ -10,8 +10,8 @@ from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.reuse.move_costs import SAVE_BYTE_S, MoveCosts
 from car_daemon.engine.batching.reuse.stored_cells import CellStore
 from car_daemon.engine.batching.saved_cells import SavedCells
-from car_daemon.engine.batching.sequence import Sequence as BatchSequence
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import Sequence as BatchSequence
+from car_daemon.engine.batching.sequences import SequenceTable
 from car_daemon.engine.grammar.constraint import ConstraintError
 from car_daemon.engine.images.ahead import RowsAhead
 from car_daemon.engine.images.awaited_images import AwaitedImages

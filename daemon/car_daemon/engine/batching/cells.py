@@ -5,7 +5,7 @@ from typing import Protocol
 
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.saved_cells import SavedCells, SavedPrefix
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequences import Sequence
 
 
 class CellContext(Protocol):

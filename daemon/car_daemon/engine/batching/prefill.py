@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 
 from car_daemon.engine.batching.costs import KNOTS, StepCosts
-from car_daemon.engine.batching.sequence import Sequence, mean_cells
-from car_daemon.engine.batching.table import Demand, SequenceTable
+from car_daemon.engine.batching.sequences import Demand, Sequence, SequenceTable, mean_cells
 
 # Shorter chunks cost up to 9% of the tokens a second (8, simulated on Q4_K_M); users with a target of 30 ms would gain.
 SMALLEST = 16

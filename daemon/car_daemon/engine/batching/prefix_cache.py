@@ -1,7 +1,6 @@
 """Prefix reuse: start each request where the least of its prompt has to be computed."""
 
 from car_daemon.engine.batching.cells import CellContext, CellMover, Reach
-from car_daemon.engine.batching.grid import Grid
 from car_daemon.engine.batching.prefix import Prefix, prefix_of
 from car_daemon.engine.batching.reuse.copies import Copies
 from car_daemon.engine.batching.reuse.expected import Expected, cells_of
@@ -13,8 +12,7 @@ from car_daemon.engine.batching.reuse.stored_prefix import StoredPrefix
 from car_daemon.engine.batching.reuse.storing import Storing
 from car_daemon.engine.batching.reuse.worth import Worth
 from car_daemon.engine.batching.saved_cells import SavedCells, SavedPrefix
-from car_daemon.engine.batching.sequence import Sequence
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import Grid, Sequence, SequenceTable
 from car_daemon.ipc.types import NO_ADAPTERS, AdapterSet
 
 

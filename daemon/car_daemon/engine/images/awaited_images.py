@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequences import Sequence
 from car_daemon.engine.images.ahead import RowsAhead
 from car_daemon.engine.images.encoder import Encode, Encoded
 from car_daemon.ipc.frames import ImageSlot

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NoReturn, Protocol
 
-from car_daemon.engine.batching.prompt_images import ImageRows
+from car_daemon.engine.batching.sequences import ImageRows
 from car_daemon.engine.images.audio_file import AudioError
 from car_daemon.engine.images.image_file import ImageError
 from car_daemon.engine.images.piece_cache import Piece, PieceCache, TokensPiece

@@ -5,7 +5,7 @@ from threading import Event
 
 from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.reuse.stored_prefix import CellsRead, CellsStored
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import SequenceTable
 
 # Between two turns of a conversation most users need longer, but the cells of a killed engine are lost.
 IDLE_S = 2.0

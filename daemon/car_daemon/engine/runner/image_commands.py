@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from car_daemon.engine.batching.prefix_cache import PrefixCache
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequences import Sequence
 from car_daemon.engine.images.ahead import EncodeAhead
 from car_daemon.engine.images.awaited_images import AwaitedImages
 from car_daemon.engine.images.encoder import Encoded

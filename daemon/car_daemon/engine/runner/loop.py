@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from car_daemon.engine.batching.planner import StepPlanner
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import SequenceTable
 from car_daemon.engine.images.ahead import EncodeAhead
 from car_daemon.engine.images.encoder import Encoded
 from car_daemon.engine.runner.commands import Command, Commands

@@ -7,7 +7,7 @@ from car_daemon.engine.batching.cells import CellContext
 from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.saved_cells import SavedCells
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequences import Sequence
 from car_daemon.engine.runner.generation import Generation
 from car_daemon.ipc.types import AdapterSet
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
+from car_daemon.engine.batching.guesses import PromptLookup
 from car_daemon.engine.batching.prefix_cache import PrefixCache
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequences import Sequence
 from car_daemon.engine.grammar.constraint import ConstraintError
 from car_daemon.engine.images.ahead import EncodeAhead
 from car_daemon.engine.images.awaited_images import AwaitedImages

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequences import Sequence
 from car_daemon.engine.grammar.constraint import ConstraintError
 from car_protocol.answer import Logprob
 

@@ -1,8 +1,7 @@
 """Requests in sequences: each starts to run when it gets one, and stops when it is separated from it."""
 
-from car_daemon.engine.batching.grid import Grid
 from car_daemon.engine.batching.prefix_cache import PrefixCache
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequences import Grid, Sequence
 from car_daemon.engine.images.awaited_images import AwaitedImages
 from car_daemon.engine.runner.generation import Generation
 from car_daemon.engine.runner.sampling_turns import SamplingTurns

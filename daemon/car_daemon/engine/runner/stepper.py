@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.packing import DecodeBatch
+from car_daemon.engine.batching.decode import DecodeBatch
 from car_daemon.engine.batching.planner import Step
 from car_daemon.engine.batching.prefill import Chunk
-from car_daemon.engine.batching.sequence import Sequence, mean_cells
+from car_daemon.engine.batching.sequences import Sequence, mean_cells
 from car_daemon.engine.runner.phase_timer import PhaseTimer
 from car_daemon.engine.runner.sampling_turns import SampledToken, SamplingTurns
 from car_daemon.ipc.types import NO_ADAPTERS, AdapterSet

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from benchmarks.simulation import Machine
 from car_daemon.engine.batching.planner import Step, StepPlanner
 from car_daemon.engine.batching.prefill import SMALLEST
-from car_daemon.engine.batching.sequence import mean_cells
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import SequenceTable, mean_cells
 from tests.daemon.engine.batching.plans import table_of
 
 IDLE_TARGET_S = 0.75

@@ -2,7 +2,7 @@
 
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Step, StepPlanner
-from car_daemon.engine.batching.table import Demand, SequenceTable
+from car_daemon.engine.batching.sequences import Demand, SequenceTable
 from car_daemon.ipc.types import NO_ADAPTERS
 from tests.daemon.engine.fakes import begin
 

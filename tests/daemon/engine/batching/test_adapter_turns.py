@@ -2,7 +2,7 @@
 
 import pytest
 
-from car_daemon.engine.batching.adapter_turns import AdapterTurns
+from car_daemon.engine.batching.planner import AdapterTurns
 from car_daemon.ipc.types import NO_ADAPTERS, AdapterSet
 from tests.daemon.engine.fakes import FakeContext, FakeEngine, run_command, solo
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from benchmarks.machines import MACHINES
 from benchmarks.simulation import Machine
 from car_daemon.engine.batching.costs import KNOTS, StepCosts, between
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequences import Sequence
 
 SIZES = st.integers(1, 3000)
 SECONDS = st.floats(0.0001, 10.0)

@@ -3,11 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_daemon.engine.batching.grid import GRID_TOKENS, Grid
 from car_daemon.engine.batching.prefix import Prefix, prefix_of
-from car_daemon.engine.batching.prompt_images import ImageRows
-from car_daemon.engine.batching.sequence import Sequence
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import GRID_TOKENS, Grid, ImageRows, Sequence, SequenceTable
 from tests.daemon.engine.batching.plans import CONTEXT, costs_of, planner_of
 from tests.daemon.engine.fakes import begin
 

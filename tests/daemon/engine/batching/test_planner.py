@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_daemon.engine.batching.planner import Step, StepPlanner
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import SequenceTable
 from tests.daemon.engine.batching.plans import (
     CONTEXT,
     after_decode,

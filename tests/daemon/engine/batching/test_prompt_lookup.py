@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from benchmarks.machines import MACHINES
 from benchmarks.simulation import Machine
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.guesses.guesser import Guesser
-from car_daemon.engine.batching.guesses.prompt_lookup import PromptLookup
-from car_daemon.engine.batching.packing import DecodeBatch
+from car_daemon.engine.batching.decode import DecodeBatch, Guesser
+from car_daemon.engine.batching.guesses import PromptLookup
 from car_daemon.engine.batching.planner import StepPlanner
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequences import Sequence
 from car_daemon.ipc.frames import Halt, Park, Resume
 from tests.daemon.engine.batching.plans import table_of
 from tests.daemon.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command

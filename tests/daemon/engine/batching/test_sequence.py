@@ -3,8 +3,7 @@
 import pytest
 
 from car_daemon.engine.batching.prefix import prefix_of
-from car_daemon.engine.batching.sequence import Phase, Sequence
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import Phase, Sequence, SequenceTable
 from tests.daemon.engine.batching.plans import demand_of
 from tests.daemon.engine.fakes import begin
 

@@ -17,7 +17,7 @@ from car_daemon.engine.batching.reuse.stored_cells import StoredCells
 from car_daemon.engine.batching.reuse.stored_prefix import CellsRead, CellsStored, StoredPrefix, file_name
 from car_daemon.engine.batching.reuse.worth import Worth
 from car_daemon.engine.batching.saved_cells import SavedCells, SavedPrefix
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import SequenceTable
 from car_daemon.ipc.types import NO_ADAPTERS
 from tests.daemon.engine.fakes import FakeContext, FakeEngine, run_command, solo
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_daemon.engine.batching.prompt_images import ImageRows
+from car_daemon.engine.batching.sequences import ImageRows
 from car_daemon.engine.images.ahead import EncodeAhead, RowsAhead
 from car_daemon.engine.images.encoder import Encode, Encoded
 from car_daemon.ipc.frames import Fault, Forget, FromEngine, ImageSlot, Prepare, Prepared

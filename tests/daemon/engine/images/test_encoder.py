@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from car_daemon.engine.batching.prompt_images import ImageRows
-from car_daemon.engine.batching.sequence import Phase
+from car_daemon.engine.batching.sequences import ImageRows, Phase
 from car_daemon.engine.images.encoder import Encode, Encoded, Encoder
 from car_daemon.engine.images.image_file import ImageError
 from car_daemon.engine.images.piece_cache import ImagePiece, Key, Piece, PieceCache, TokensPiece

@@ -14,7 +14,7 @@ from car_daemon.engine.batching.prefix_cache import PrefixCache
 from car_daemon.engine.batching.reuse.expected import Expected
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.saved_cells import SavedCells
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import SequenceTable
 from car_daemon.engine.images.ahead import RowsAhead
 from car_daemon.engine.images.awaited_images import AwaitedImages
 from car_daemon.engine.llama.context import LlamaContext

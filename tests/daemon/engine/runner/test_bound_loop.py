@@ -2,7 +2,7 @@
 
 import pytest
 
-from car_daemon.engine.batching.sequence import Phase
+from car_daemon.engine.batching.sequences import Phase
 from car_daemon.ipc.frames import Reading
 from car_daemon.ipc.types import Tags
 from tests.daemon.engine.fakes import PIECES, FakeContext, FakeEngine, run_command, solo

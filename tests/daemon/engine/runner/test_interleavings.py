@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequences import Sequence
 from car_daemon.ipc.frames import Halt, Park, Resume, Run
 from tests.daemon.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command, solo
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from car_daemon.engine.batching.grid import GRID_TOKENS
+from car_daemon.engine.batching.sequences import GRID_TOKENS
 from car_daemon.ipc.frames import Halt, Park, Resume, Run, SetThreads
 from tests.daemon.engine.fakes import FakeContext, FakeEngine, run_command, solo
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from car_daemon.engine.batching.sequence import Phase, Sequence
+from car_daemon.engine.batching.sequences import Phase, Sequence
 from car_daemon.engine.runner.sampling_turns import SamplingTurns
 from tests.daemon.engine.fakes import FakeClock, FakeContext, FakeSampler, Logits, likelihood, next_token
 

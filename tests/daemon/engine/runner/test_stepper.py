@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.packing import DecodeBatch
+from car_daemon.engine.batching.decode import DecodeBatch
 from car_daemon.engine.batching.planner import Step
 from car_daemon.engine.batching.prefill import Chunk
-from car_daemon.engine.batching.sequence import Sequence
+from car_daemon.engine.batching.sequences import Sequence
 from car_daemon.engine.runner.sampling_turns import SampledToken, SamplingTurns
 from car_daemon.engine.runner.stepper import DecodeFailed, Stepper
 from car_daemon.ipc.types import AdapterSet

@@ -3,7 +3,7 @@
 from car_daemon.engine.batching.cells import CellMover, Reach
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.saved_cells import SavedCells
-from car_daemon.engine.batching.sequence import Phase, Sequence
+from car_daemon.engine.batching.sequences import Phase, Sequence
 
 # Phases in which a leader will still compute more of its prompt.
 _COMING = (Phase.FOLLOW, Phase.ENCODE, Phase.PREFILL)

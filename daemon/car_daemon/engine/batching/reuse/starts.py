@@ -9,8 +9,7 @@ from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.reuse.stored_prefix import StoredPrefix
 from car_daemon.engine.batching.reuse.worth import Worth
 from car_daemon.engine.batching.saved_cells import SavedPrefix
-from car_daemon.engine.batching.sequence import Sequence
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import Sequence, SequenceTable
 
 
 class Start(NamedTuple):

@@ -9,7 +9,7 @@ from car_daemon.engine.batching.reuse.kept_prefixes import KeptPrefixes
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.reuse.stored_prefix import CellsRead, CellsStored, StoredPrefix, in_files
 from car_daemon.engine.batching.saved_cells import SavedPrefix
-from car_daemon.engine.batching.sequence import Sequence as BatchSequence
+from car_daemon.engine.batching.sequences import Sequence as BatchSequence
 
 
 class CellStore(Protocol):

@@ -8,8 +8,7 @@ from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.reuse.stored_cells import CellStore, StoredCells
 from car_daemon.engine.batching.reuse.stored_prefix import in_files
 from car_daemon.engine.batching.saved_cells import SavedCells, SavedPrefix
-from car_daemon.engine.batching.sequence import Sequence
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import Sequence, SequenceTable
 
 # Fewer tokens are computed at about the time in which a file is found and read.
 _LEAST_TOKENS = 256

@@ -7,8 +7,7 @@ from car_daemon.engine.batching.reuse.expected import Expected
 from car_daemon.engine.batching.reuse.move_costs import MoveCosts
 from car_daemon.engine.batching.reuse.stored_prefix import StoredPrefix
 from car_daemon.engine.batching.saved_cells import SavedPrefix
-from car_daemon.engine.batching.sequence import Sequence
-from car_daemon.engine.batching.table import SequenceTable
+from car_daemon.engine.batching.sequences import Sequence, SequenceTable
 
 # How probable it is that cells are used again which were used just now, where no request that waits begins like them.
 _LIKELY = 0.5
