@@ -21,6 +21,10 @@ class Strangers:
     def __repr__(self) -> str:
         return f"<Strangers {len(self._refusals)}/{self._limit}>"
 
+    def __contains__(self, connection: object) -> bool:
+        """Return whether no admitted request came by a connection."""
+        return connection in self._refusals
+
     def add(self, connection: object, refuse: Callable[[], None]) -> None:
         """Add a new connection; the oldest one is refused where there are too many."""
         self._refusals[connection] = refuse

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,10 @@ from car_http.crowds import Strangers
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 200
 HEAD_TIMEOUT_S = 30.0
+# Requests of one connection that wait for the answers before them.
+MOST_WAITING = 8
 _PIECE = b"%x\r\n%b\r\n"
+_LONG_HEAD = f"the head of a request has at most {MAX_HEAD_BYTES} bytes"
 _NOT_HTTP = "the bytes are not a valid HTTP request"
 # Headers of an offer to go on in another protocol; `Connection` lists them.
 _OFFER = (b"upgrade", b"http2-settings")
@@ -87,8 +90,16 @@ class UnframedBody:
         await self._send(message)
 
 
+class _Refusal(Exception):
+    """A request that is refused while it is parsed, with its status and message; nothing behind it is parsed."""
+
+
 class DoorProtocol(HttpToolsProtocol):
-    """One HTTP connection; a head that is too long, or not whole within `head_timeout_s`, ends it."""
+    """One HTTP connection; a head that is too long, or not whole within `head_timeout_s`, ends it.
+
+    Requests wait here for the answers before them. Reading goes on meanwhile, because the end of a connection is
+    noticed by reading alone; so the requests that wait have a bound, beyond which the connection ends.
+    """
 
     head_timeout_s = HEAD_TIMEOUT_S
 
@@ -102,89 +113,141 @@ class DoorProtocol(HttpToolsProtocol):
             strangers.add(self, self._give_way)
         admitted = partial(strangers.discard, self)
         self.app_state = {"unix": unix, "pieces": ChunkedPieces(transport, self.flow), "admitted": admitted}
+        self._answering: RequestResponseCycle | None = None  # the newest request that does not wait
         self._head_bytes = 0
+        self._held_bytes = 0  # received since the parser passed something on; it keeps them
         self._head_timer: asyncio.TimerHandle | None = None
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop expecting a head."""
+        """Stop all timers, drop the requests that wait, and notify the request that is being answered."""
         self._strangers.discard(self)
         self._stop_expecting()
+        self._unset_keepalive_if_required()
+        self.pipeline.clear()
+        # uvicorn notifies the newest request alone, which may have waited.
+        if self._answering is not None:
+            self.cycle = self._answering
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes, unless the connection was refused."""
         if self.transport.is_closing():
             return
-        self._unset_keepalive_if_required()
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            self._decline(data[offer.args[0] :])
-        except httptools.HttpParserError:
-            self.refuse(400, _NOT_HTTP)
+            while data:
+                data = self._parse(data)
+        except _Refusal as refusal:
+            self.refuse(*refusal.args)
+
+    def pause_writing(self) -> None:
+        """Wait until the client reads; a client without a key loses the connection, because it keeps memory."""
+        super().pause_writing()
+        if self in self._strangers:
+            self.transport.abort()
 
     def on_message_begin(self) -> None:
-        """Count the head from its first byte."""
+        """Count the head from its first byte; the idle time ends."""
         super().on_message_begin()
-        self._head_bytes = 0
+        self._unset_keepalive_if_required()
+        self._head_bytes = self._held_bytes = 0
         self._expect_head()
 
     def on_url(self, url: bytes) -> None:
-        """Count the target."""
-        if self._fits(len(url)):
-            super().on_url(url)
+        """Count the target; raises _Refusal."""
+        self._count(len(url))
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header."""
+        """Count a header; raises _Refusal."""
         if len(self.headers) >= MAX_HEADERS:
-            self.refuse(431, f"a request has at most {MAX_HEADERS} headers")
-        elif self._fits(len(name) + len(value)):
-            super().on_header(name, value)
+            raise _Refusal(431, f"a request has at most {MAX_HEADERS} headers")
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin the request, unless it was refused or offers another protocol."""
+        """Begin the request or have it wait, unless it offers another protocol; raises _Refusal."""
         self._stop_expecting()
-        if self.transport.is_closing() or self.parser.should_upgrade():
+        if self.parser.should_upgrade():
             return
         self._take_host_of_target()
         super().on_headers_complete()
         if self.scope["http_version"] == "1.0":
             self.scope["state"]["pieces"] = None
             self.cycle.send = UnframedBody(self.cycle).send  # type: ignore[method-assign]  # uvicorn offers no hook
+        if self.pipeline:
+            self._check_waiting()
+            self.flow.resume_reading()  # uvicorn paused it
 
     def on_body(self, body: bytes) -> None:
-        """Pass the body on, unless the request was refused."""
-        if not self.transport.is_closing():
-            super().on_body(body)
+        """Pass the body on; raises _Refusal for a long one of a request that waits."""
+        self._held_bytes = 0
+        super().on_body(body)
+        if self.pipeline:
+            self._check_waiting()
 
     def on_message_complete(self) -> None:
-        """Pass the end on, unless the request was refused or offers another protocol."""
-        if not (self.transport.is_closing() or self.parser.should_upgrade()):
+        """Pass the end on, unless the request offers another protocol."""
+        if not self.parser.should_upgrade():
             super().on_message_complete()
 
     def refuse(self, status: int, message: str) -> None:
-        """Send an error and end the connection."""
-        error = {"message": message, "type": "invalid_request_error", "param": None, "code": "bad_request"}
-        body = json.dumps({"error": error}).encode()
-        head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\n"
-        head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        self.transport.write(head.encode() + body)
+        """End the connection, with an error unless an answer is under way; at once if the client does not read."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+            return
+        answering = self._answering
+        if answering is None or answering.response_complete or not answering.response_started:
+            error = {"message": message, "type": "invalid_request_error", "param": None, "code": "bad_request"}
+            body = json.dumps({"error": error}).encode()
+            head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\n"
+            head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            self.transport.write(head.encode() + body)
         self.transport.close()
 
-    def _decline(self, rest: bytes) -> None:
-        """Begin a request anew without its offer of another protocol, because the parser takes its body for that one.
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Answer a request, also a request whose head began before the last answer ended: the idle time ends."""
+        self._answering = cycle
+        self._unset_keepalive_if_required()
+        super()._start_asgi_task(cycle, app)
 
-        Java's client offers HTTP/2 with every request.
+    def _parse(self, data: bytes) -> bytes:
+        """Parse bytes; return those to parse next, none but after an offer. Raises _Refusal."""
+        self._held_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            return self._without_offer() + data[offer.args[0] :]
+        except httptools.HttpParserError as error:
+            refusal = error.__context__
+            raise (refusal if isinstance(refusal, _Refusal) else _Refusal(400, _NOT_HTTP)) from None
+        if self._held_bytes > MAX_HEAD_BYTES:
+            raise _Refusal(431, _LONG_HEAD)
+        return b""
+
+    def _without_offer(self) -> bytes:
+        """Return the head of a request without its offer of another protocol, for a new parser; raises _Refusal.
+
+        The old parser takes the body for that protocol. Java's client offers HTTP/2 with every request.
         """
         method = self.parser.get_method()
         if method == b"CONNECT":
-            self.refuse(400, _NOT_HTTP)
-            return
-        lines = [b"%b %b HTTP/1.1" % (method, self.url)]
-        lines += [b"%b: %b" % header for header in self.headers if not _offers(*header)]
+            raise _Refusal(400, _NOT_HTTP)
+        lines = [b"%b %b HTTP/%b" % (method, self.url, self.parser.get_http_version().encode())]
+        lines += [b"%b: %b" % (name, value) for name, value in _not_offering(self.headers)]
         self.parser = httptools.HttpRequestParser(self)
-        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
+    def _check_waiting(self) -> None:
+        """Refuse requests that wait beyond the bounds: their number, and together those of one head."""
+        waiting = [cycle for cycle, _ in self.pipeline]
+        headers = [header for cycle in waiting for header in cycle.scope["headers"]]
+        size = sum(len(name) + len(value) for name, value in headers)
+        size += sum(len(each.scope["raw_path"] + each.scope["query_string"]) + len(each.body) for each in waiting)
+        if len(waiting) > MOST_WAITING or len(headers) > MAX_HEADERS or size > MAX_HEAD_BYTES:
+            limits = f"{MOST_WAITING} requests, with {MAX_HEADERS} headers and {MAX_HEAD_BYTES} bytes together"
+            raise _Refusal(400, f"at most {limits}, wait on a connection: read an answer before the next request")
 
     def _take_host_of_target(self) -> None:
         """Put the host of a target that is a whole URL in the place of `Host`, as HTTP has it."""
@@ -201,14 +264,11 @@ class DoorProtocol(HttpToolsProtocol):
     def _give_way(self) -> None:
         self.refuse(503, "too many connections are open without a key: send the request at once")
 
-    def _fits(self, more: int) -> bool:
+    def _count(self, more: int) -> None:
         self._head_bytes += more
-        if self.transport.is_closing():
-            return False
+        self._held_bytes = 0
         if self._head_bytes > MAX_HEAD_BYTES:
-            self.refuse(431, f"the head of a request has at most {MAX_HEAD_BYTES} bytes")
-            return False
-        return True
+            raise _Refusal(431, _LONG_HEAD)
 
     def _expect_head(self) -> None:
         self._stop_expecting()
@@ -223,5 +283,12 @@ class DoorProtocol(HttpToolsProtocol):
         self.refuse(408, f"the head of the request took longer than {self.head_timeout_s:g} s")
 
 
-def _offers(name: bytes, value: bytes) -> bool:
-    return name in _OFFER or (name == b"connection" and b"upgrade" in value.lower())
+def _not_offering(headers: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Return headers without an offer of another protocol, and without its names in `Connection`."""
+    for name, value in headers:
+        if name == b"connection":
+            kept = [each for each in value.split(b",") if each.strip().lower() not in _OFFER]
+            if kept:
+                yield name, b",".join(kept)
+        elif name not in _OFFER:
+            yield name, value
