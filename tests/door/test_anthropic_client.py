@@ -196,8 +196,8 @@ async def test_calls_have_their_input_as_data(offline: OfflineDoor, fake: FakeDa
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
-        ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
+        ({"tools": [{"type": "web_lookup", "name": "web_lookup"}]}, "web_lookup"),
+        ({"container": "x"}, "container"),
         ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "document"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url"}}]}]}, "base64"),
         ({"max_tokens": None}, "max_tokens"),

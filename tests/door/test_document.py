@@ -127,7 +127,11 @@ ITEMS = [{"type": "function_call_output", "call_id": "c", "output": [{"type": "i
         ),
         ("/v1/chat/completions", CHAT | {"card": {"lora": [{"name": "a"}]}}, CHAT | {"card": {"speed": 1}}),
         ("/v1/messages", MESSAGES, {**MESSAGES, "messages": [{"role": "user", "content": [{"type": 1}]}]}),
-        ("/v1/messages", {**MESSAGES, "tools": [{"name": "f", "input_schema": {}}]}, {**MESSAGES, "tools": [{}]}),
+        (
+            "/v1/messages",
+            {**MESSAGES, "tools": [{"name": "f", "input_schema": {}}]},
+            {**MESSAGES, "tools": [{"name": 1}]},
+        ),
         ("/v1/chat/completions", CHAT | {"response_format": FORM}, CHAT | {"response_format": {"type": 1}}),
         (
             "/v1/responses",

@@ -127,7 +127,6 @@ async def test_a_kept_connection_that_ended_costs_no_request(offline: OfflineDoo
         (b'{"messages":[],"n":"3"}', "n: "),
         (b'{"messages":[],"audio":{"voice":"x"}}', "audio"),
         (b'{"messages":[],"modalities":["audio"]}', "modalities"),
-        (b'{"messages":[],"web_search_options":{}}', "web_search_options"),
         (b'{"messages":[{"role":"user","content":[{"type":"file"}]}]}', "messages[0].content[0]"),
         (b'{"messages":[],"tools":[{"type":"custom"}]}', "tools[0]"),
         (b'{"messages":[],"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":{"x":1}}', "tool_choice"),

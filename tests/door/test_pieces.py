@@ -19,6 +19,7 @@ from car_http.dialects.infill import InfillWriter
 from car_http.dialects.ollama.writer import OllamaWriter
 from car_http.dialects.openai_chat import ChatWriter
 from car_http.dialects.openai_completions import CompletionWriter
+from car_http.dialects.responses_tools import read_tools
 from car_http.dialects.responses_writer import Facts, ResponsesWriter
 from car_http.protocol import ChunkedPieces
 from car_protocol.answer import Chunk as SentChunk
@@ -171,7 +172,7 @@ def repeatable(data: bytes) -> bytes:
         MessagesWriter("guide"),
         OllamaWriter("guide", chats=True),
         OllamaWriter("\0", chats=False),
-        ResponsesWriter(Facts("guide", {}), {}),
+        ResponsesWriter(Facts("guide", {}), read_tools([])),
     ],
     ids=lambda writer: type(writer).__name__,
 )
@@ -186,7 +187,7 @@ def test_a_text_that_is_cut_out_is_written_as_its_chunk(writer: Any) -> None:
     assert repeatable(other.end(ENDED)) == repeatable(writer.end(ENDED))
 
 
-@pytest.mark.parametrize("writer", [MessagesWriter("guide"), ResponsesWriter(Facts("guide", {}), {})])
+@pytest.mark.parametrize("writer", [MessagesWriter("guide"), ResponsesWriter(Facts("guide", {}), read_tools([]))])
 def test_texts_are_cut_out_while_a_block_of_text_is_open(writer: Any) -> None:
     assert writer.of_text is None
     writer.chunk(Chunk(id=1, seq=0, text="", reasoning="Hm."))

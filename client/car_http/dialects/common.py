@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct
 
 from car_client.door.keys import Key
 from car_http.dialects.bodies import Own, Part
+from car_http.dialects.vendor_tools import vendor_problem
 from car_http.guard import Head
 from car_http.problems import Problem, bad
 from car_protocol.choices import with_choices
@@ -86,9 +87,11 @@ def top_k_params(top_k: int | None) -> dict[str, Any]:
     return given(top_k=None if top_k is None else max(top_k, 0))
 
 
-def refuse_call(choice: Any) -> None:
-    """Raise Problem for a choice that requires a call, in a request without tools."""
+def refuse_call(choice: Any, left_out: Sequence[str]) -> None:
+    """Raise Problem for a choice that requires a call, in a request without tools beside those that are left out."""
     if choice not in (None, "auto", "none"):
+        if left_out:
+            raise vendor_problem(left_out)
         raise bad("tool_choice", "there are no `tools` to choose from: send them, or leave the choice out")
 
 

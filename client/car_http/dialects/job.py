@@ -1,6 +1,6 @@
 """A translated request: the daemon's params, and the writer of the answer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -51,7 +51,8 @@ class Writer(Protocol):
 class Job(Struct, frozen=True):
     """A request for the daemon; `members` names its params as the dialect does, for errors.
 
-    With `any_model` the default model answers for a name that is unknown.
+    With `any_model` the default model answers for a name that is unknown; `left_out` has the vendors' tools without
+    which it is answered.
     """
 
     params: dict[str, Any]
@@ -59,3 +60,4 @@ class Job(Struct, frozen=True):
     writer: Writer
     members: Mapping[str, str]
     any_model: bool = False
+    left_out: Sequence[str] = ()

@@ -1,7 +1,7 @@
 """`POST /v1/chat/completions`."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -33,6 +33,7 @@ from car_http.dialects.openai_parts import (
     new_id,
     usage_object,
 )
+from car_http.dialects.vendor_tools import each_once, vendor_problem, vendor_tool
 from car_http.problems import Problem, bad
 from car_protocol.answer import Logprob, Progress
 from car_protocol.conversation import ToolCall
@@ -50,7 +51,6 @@ MEMBERS = {
 }
 _REFUSED = {
     "audio": "the models of this machine answer in text",
-    "web_search_options": "there is no web search: give the model a tool for it",
     "functions": "send `tools` in its place",
     "function_call": "send `tool_choice` in its place",
 }
@@ -180,7 +180,9 @@ def read(request: ChatRequest, caller: Caller) -> Job:
         parallel_tool_calls=request.parallel_tool_calls,
         continue_last=request.continue_final_message or None,
     )
-    params |= _tools(request) | _reasoning(request)
+    tools, left_out = function_tools(request.tools)
+    left_out += ("web_search_options",) if request.web_search_options is not None else ()
+    params |= _tools(request, tools, left_out) | _reasoning(request)
     params |= response_params(request.response_format, "response_format")
     writer = ChatWriter(
         request.model or "",
@@ -188,8 +190,9 @@ def read(request: ChatRequest, caller: Caller) -> Job:
         progress=bool(request.return_progress),
         probable=bool(request.logprobs),
         answers=request.n or 1,
+        left_out=left_out,
     )
-    return Job(params | own_params(caller, request.card), request.streams, writer, MEMBERS)
+    return Job(params | own_params(caller, request.card), request.streams, writer, MEMBERS, left_out=left_out)
 
 
 def sampled_params(request: Sampled, caller: Caller) -> dict[str, Any]:
@@ -264,9 +267,11 @@ def _part(part: Part, place: str) -> dict[str, Any]:
     raise bad(place, "a part is {type: text, text}, {type: image_url, image_url: {url}} or {type: input_audio, ...}")
 
 
-def function_tools(tools: list[Tool] | None) -> list[dict[str, Any]]:
-    """Return the tools as the daemon takes them; raises Problem for a tool that is not a function."""
-    return [_tool(tool, f"tools[{place}]") for place, tool in enumerate(tools or [])]
+def function_tools(tools: list[Tool] | None) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """Return the tools as the daemon takes them, and vendors' tools, which are left out; raises Problem for others."""
+    kinds = [vendor_tool(tool.type) for tool in tools or []]
+    offered = [_tool(tool, f"tools[{place}]") for place, tool in enumerate(tools or []) if kinds[place] is None]
+    return offered, each_once(kinds)
 
 
 def _tool(tool: Tool, place: str) -> dict[str, Any]:
@@ -276,24 +281,28 @@ def _tool(tool: Tool, place: str) -> dict[str, Any]:
     return {"type": "function", "function": same_named(function, function.__struct_fields__)}
 
 
-def _tools(request: ChatRequest) -> dict[str, Any]:
+def _tools(request: ChatRequest, offered: list[dict[str, Any]], left_out: Sequence[str]) -> dict[str, Any]:
     """Return the tools that may be called, and whether they are."""
-    choice, offered = request.tool_choice, function_tools(request.tools)
+    choice = request.tool_choice
     if not offered:
-        refuse_call(choice)
+        refuse_call(choice, left_out)
         return {}
     if choice is None or isinstance(choice, str):
         return given(tools=offered, tool_choice=choice)
     if choice.type == "function" and choice.function is not None:
         return {"tools": offered, "tool_choice": {"name": choice.function.name}}
     if choice.type == "allowed_tools" and choice.allowed_tools is not None:
-        names = {tool.function.name for tool in choice.allowed_tools.tools if tool.function}
-        return {"tools": allowed(offered, names), "tool_choice": choice.allowed_tools.mode}
+        listed = choice.allowed_tools.tools
+        names = {tool.function.name for tool in listed if tool.function}
+        found = allowed(offered, names, each_once(vendor_tool(tool.type) for tool in listed))
+        return {"tools": found, "tool_choice": choice.allowed_tools.mode}
     raise bad("tool_choice", "give auto, none, required, {type: function, function: {name}} or {type: allowed_tools}")
 
 
-def allowed(offered: list[dict[str, Any]], names: set[str]) -> list[dict[str, Any]]:
+def allowed(offered: list[dict[str, Any]], names: set[str], left_out: Sequence[str]) -> list[dict[str, Any]]:
     """Return the tools of these names; raises Problem for a name that no tool has, and for no name."""
+    if left_out and not names:
+        raise vendor_problem(left_out)
     unknown = names - {tool["function"]["name"] for tool in offered}
     if unknown or not names:
         raise bad("tool_choice", f"no tool has the name `{min(unknown)}`" if unknown else "name a tool that is allowed")
@@ -320,7 +329,14 @@ class ChatWriter:
     kind = SSE
 
     def __init__(
-        self, model: str, *, usage: bool = False, progress: bool = False, probable: bool = False, answers: int = 1
+        self,
+        model: str,
+        *,
+        usage: bool = False,
+        progress: bool = False,
+        probable: bool = False,
+        answers: int = 1,
+        left_out: Sequence[str] = (),
     ) -> None:
         self._id = new_id("chatcmpl-")
         self._created = int(time.time())
@@ -329,6 +345,7 @@ class ChatWriter:
         self._progress = progress
         self._probable = probable
         self._answers = answers
+        self._left_out = left_out
         self._called: set[int] = set()  # the answers of which a piece of a call was sent
         self.of_text: Callable[[bytes], bytes] | None = self._of_text()
 
@@ -370,7 +387,7 @@ class ChatWriter:
         """Return the reasons of the ends, the usage where requested, and the mark of the end."""
         last = [self._last(index, each) for index, each in enumerate(answers_of(answer))]
         end = b"".join(sse.data(self._object([choice])) for choice in last[:-1])
-        end += sse.data(self._object(last[-1:]) | {"card": card_object(answer)})
+        end += sse.data(self._object(last[-1:]) | {"card": card_object(answer, self._left_out)})
         if self._usage:
             end += sse.data(self._object([]) | {"usage": usage_object(answer.usage)})
         return end + b"data: [DONE]\n\n"
@@ -384,7 +401,7 @@ class ChatWriter:
         self._model = self._model or answer.model
         choices = [self._choice(index, each) for index, each in enumerate(answers_of(answer))]
         shape = {**self._object(choices), "object": "chat.completion"}
-        return sse.encode(shape | {"usage": usage_object(answer.usage), "card": card_object(answer)})
+        return sse.encode(shape | {"usage": usage_object(answer.usage), "card": card_object(answer, self._left_out)})
 
     def _choice(self, index: int, answer: Answer | OneAnswer) -> dict[str, Any]:
         calls = [_call(call) for call in answer.tool_calls or []]

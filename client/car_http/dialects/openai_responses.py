@@ -20,8 +20,9 @@ from car_http.dialects.common import (
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import allowed, response_params, thoughts
 from car_http.dialects.openai_parts import PRIORITIES
-from car_http.dialects.responses_tools import CUSTOM_INPUT, Choice, Tool, offered_name, read_tools
+from car_http.dialects.responses_tools import CUSTOM_INPUT, Choice, Tool, Tools, offered_name, read_tools
 from car_http.dialects.responses_writer import Facts, ResponsesWriter
+from car_http.dialects.vendor_tools import each_once, refuse_vendor_tool, vendor_tool
 from car_http.problems import bad
 from car_protocol.notes import note
 from car_protocol.sampling import Fraction, Temperature
@@ -124,13 +125,13 @@ def read(request: ResponsesRequest, caller: Caller) -> Job:
         parallel_tool_calls=request.parallel_tool_calls,
         priority=PRIORITIES.get(request.service_tier or ""),
     )
-    params |= _tools(request, tools.offered)
+    params |= _tools(request, tools)
     user = request.safety_identifier or request.user
     params |= caller_params(caller, user=user, session=request.prompt_cache_key, stream=stream)
     params |= response_params(request.text.format if request.text else None, "text.format")
     params |= _reasoning(request.reasoning)
-    writer = ResponsesWriter(_facts(request), tools.origins)
-    return Job(params | own_params(caller, request.card), stream, writer, MEMBERS)
+    writer = ResponsesWriter(_facts(request), tools)
+    return Job(params | own_params(caller, request.card), stream, writer, MEMBERS, left_out=tools.left_out)
 
 
 def _facts(request: ResponsesRequest) -> Facts:
@@ -161,19 +162,22 @@ def _reasoning(options: ReasoningOptions | None) -> dict[str, Any]:
     return thoughts(effort) | given(template_args=arguments)
 
 
-def _tools(request: ResponsesRequest, offered: list[dict[str, Any]]) -> dict[str, Any]:
+def _tools(request: ResponsesRequest, tools: Tools) -> dict[str, Any]:
     """Return the tools that may be called, and whether they are."""
-    choice = request.tool_choice
+    choice, offered = request.tool_choice, tools.offered
     if not offered:
-        refuse_call(choice)
+        refuse_call(choice, tools.left_out)
         return {}
     if choice is None or isinstance(choice, str):
         return given(tools=offered, tool_choice=choice)
     if choice.type in ("function", "custom") and choice.name is not None:
         return {"tools": offered, "tool_choice": {"name": offered_name(choice.name, choice.namespace)}}
     if choice.type == "allowed_tools":
-        names = {offered_name(each.name or "", each.namespace) for each in choice.tools or []}
-        return {"tools": allowed(offered, names), "tool_choice": choice.mode or "auto"}
+        kinds = [(each, vendor_tool(each.type)) for each in choice.tools or []]
+        names = {offered_name(each.name or "", each.namespace) for each, kind in kinds if kind is None}
+        found = allowed(offered, names, each_once(kind for _, kind in kinds))
+        return {"tools": found, "tool_choice": choice.mode or "auto"}
+    refuse_vendor_tool(vendor_tool(choice.type))
     raise bad("tool_choice", "give auto, none, required, {type: function, name} or {type: allowed_tools, mode, tools}")
 
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from car_http.dialects.common import given
+from car_http.dialects.vendor_tools import each_once, vendor_tool
 from car_http.problems import bad
 from car_protocol.notes import note
 
@@ -74,17 +75,23 @@ class Origin(Struct, frozen=True):
 
 
 class Tools(Struct, frozen=True):
-    """The functions for the daemon, and by their names the tools of the request."""
+    """The functions for the daemon, by their names the tools of the request, and vendors' tools that are left out."""
 
     offered: list[dict[str, Any]]
     origins: Mapping[str, Origin]
+    left_out: tuple[str, ...]
 
 
 def read_tools(tools: list[Tool]) -> Tools:
     """Translate tools; raises Problem."""
     offered: list[dict[str, Any]] = []
     origins: dict[str, Origin] = {}
-    for tool, origin, place in _flat(tools):
+    left_out: list[str] = []
+    for tool, namespace, place in _flat(tools):
+        if (kind := vendor_tool(tool.type)) is not None:
+            left_out.append(kind)
+            continue
+        origin = _origin(tool, namespace, place)
         name = offered_name(origin.name, origin.namespace)
         if name in origins:
             raise bad(f"{place}.name", f"two tools are offered as `{name}`: rename one of them")
@@ -92,7 +99,7 @@ def read_tools(tools: list[Tool]) -> Tools:
         parameters = _CUSTOM_SCHEMA if origin.custom else tool.parameters
         function = given(name=name, description=tool.description, parameters=parameters)
         offered.append({"type": "function", "function": function})
-    return Tools(offered, origins)
+    return Tools(offered, origins, each_once(left_out))
 
 
 def offered_name(name: str, namespace: str | None) -> str:
@@ -117,19 +124,18 @@ def custom_input(arguments: str) -> str:
         return "" if _BEGUN.startswith("".join(arguments.split())) else arguments
 
 
-def _flat(tools: list[Tool]) -> Iterator[tuple[Tool, Origin, str]]:
-    """Yield each function and custom tool with its origin and its place in the request."""
+def _flat(tools: list[Tool]) -> Iterator[tuple[Tool, str | None, str]]:
+    """Yield each tool with its namespace and its place in the request."""
     for number, tool in enumerate(tools):
         place = f"tools[{number}]"
         if tool.type != _NAMESPACE:
-            yield tool, _origin(tool, None, place), place
+            yield tool, None, place
             continue
         if tool.tools is None:
             raise bad(f"{place}.tools", "give the list of the namespace's tools")
         for inner_number, inner in enumerate(tool.tools):
-            inner_place = f"{place}.tools[{inner_number}]"
             described = replace(inner, description=inner.description or tool.description)
-            yield described, _origin(inner, _name(tool, place), inner_place), inner_place
+            yield described, _name(tool, place), f"{place}.tools[{inner_number}]"
 
 
 def _origin(tool: Tool, namespace: str | None, place: str) -> Origin:

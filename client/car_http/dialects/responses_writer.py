@@ -1,7 +1,7 @@
 """The answer of `POST /v1/responses`: the object, or its streaming events in order."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_parts import call_pieces, card_object, new_id, token_logprobs
-from car_http.dialects.responses_tools import Origin, custom_input
+from car_http.dialects.responses_tools import Origin, Tools, custom_input
 from car_http.problems import Problem
 from car_protocol.answer import Logprob, Progress, Usage
 
@@ -31,7 +31,7 @@ class ResponsesWriter:
 
     kind = SSE
 
-    def __init__(self, facts: Facts, tools: Mapping[str, Origin]) -> None:
+    def __init__(self, facts: Facts, tools: Tools) -> None:
         self._id = new_id("resp_")
         self._created = int(time.time())
         self._model = facts.model
@@ -148,7 +148,7 @@ class ResponsesWriter:
         return events + self._event(_NAMES[_FUNCTION] + ".delta", **self._place(), delta=text)
 
     def _start_call(self, call_id: str, name: str) -> bytes:
-        tool = self._tools.get(name, Origin(name))
+        tool = self._tools.origins.get(name, Origin(name))
         kind = _CUSTOM if tool.custom else _FUNCTION
         item: Item = {"id": new_id(_PREFIXES[kind]), "type": kind, "status": "in_progress"}
         item |= {"call_id": call_id, **tool.members, _MEMBERS[kind]: ""}
@@ -192,7 +192,10 @@ class ResponsesWriter:
         return sse.event(name, {"type": name, "sequence_number": number, **members})
 
     def _ended(self, answer: Answer, status: str) -> dict[str, Any]:
-        shape = self._response(status) | {"usage": _usage(answer.usage), "card": card_object(answer)}
+        shape = self._response(status) | {
+            "usage": _usage(answer.usage),
+            "card": card_object(answer, self._tools.left_out),
+        }
         if status == "incomplete":
             shape["incomplete_details"] = {"reason": "max_output_tokens"}
         return shape

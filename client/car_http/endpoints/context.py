@@ -1,5 +1,6 @@
 """The objects that all endpoints share, and an endpoint's entry in the table."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -39,6 +40,7 @@ class DoorContext(Struct, frozen=True):
         return found
 
 
+_LOG = logging.getLogger("car_http")
 R = TypeVar("R", bound=Struct)
 T = TypeVar("T", bound=Struct | None)
 Handler = Callable[[DoorContext, Exchange, T], Awaitable[None]]
@@ -84,6 +86,8 @@ def generation(read: Callable[[R, Caller], Job]) -> Handler[R]:
 
 async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
     """Answer a translated request with the model that it names, or the default one."""
+    if job.left_out:
+        _LOG.info("left out of a request, because only its vendor's servers have it: %s", ", ".join(job.left_out))
     if "model" not in job.params:
         job.writer.name_model((await door.catalogue.default()).name)
     await fit_to_model(door, job.params, any_model=job.any_model)

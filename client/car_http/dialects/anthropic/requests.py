@@ -1,5 +1,6 @@
 """`POST /v1/messages` and `/v1/messages/count_tokens`: requests."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -19,6 +20,7 @@ from car_http.dialects.common import (
 )
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params
+from car_http.dialects.vendor_tools import each_once, refuse_vendor_tool, vendor_tool
 from car_http.problems import bad
 from car_protocol.notes import note
 from car_protocol.sampling import Fraction, Temperature
@@ -29,10 +31,7 @@ MEMBERS = {
     "template_args": "output_config.effort",
     "session": "metadata.user_id",
 }
-_REFUSED = {
-    "mcp_servers": "the door connects to no server: connect the client to it",
-    "container": "there are no containers",
-}
+_REFUSED = {"container": "there are no containers"}
 # Claude Code's first system block, which changes with every request: prefix caches would never match.
 _BILLING = "x-anthropic-billing-header:"
 _ANY_MODEL = "claude"
@@ -67,8 +66,8 @@ class Block(Struct, kw_only=True):
 class Offered(Struct, kw_only=True):
     """A tool."""
 
-    name: str
-    type: Annotated[str | None, note("`custom` or none: no tool of Anthropic's servers is offered")] = None
+    name: str | None = None
+    type: Annotated[str | None, note("`custom` or none: a tool of Anthropic's servers is left out")] = None
     description: str | None = None
     input_schema: Annotated[dict[str, Any] | None, note("a JSON schema")] = None
 
@@ -141,13 +140,15 @@ def read(request: MessagesRequest, caller: Caller) -> Job:
     stream = bool(request.stream)
     session = request.metadata.user_id if request.metadata else None
     params = prompt_params(request) | same_named(request, ("temperature", "top_p")) | top_k_params(request.top_k)
-    params |= given(max_tokens=request.max_tokens, stop=request.stop_sequences or None, tool_choice=_choice(request))
-    if request.tools and request.tool_choice and request.tool_choice.disable_parallel_tool_use:
+    params |= given(max_tokens=request.max_tokens, stop=request.stop_sequences or None)
+    params |= _choice(request.tool_choice, offered="tools" in params, left_out=_left_out(request.tools))
+    if "tools" in params and request.tool_choice and request.tool_choice.disable_parallel_tool_use:
         params["parallel_tool_calls"] = False
     params |= caller_params(caller, user=None, session=session, stream=stream)
     params |= _format(request)
-    writer = MessagesWriter(request.model or "")
-    return Job(params | own_params(caller, request.card), stream, writer, MEMBERS, _any_model(request))
+    left_out = each_once(["mcp_servers" if request.mcp_servers else None, *_left_out(request.tools).values()])
+    writer = MessagesWriter(request.model or "", left_out)
+    return Job(params | own_params(caller, request.card), stream, writer, MEMBERS, _any_model(request), left_out)
 
 
 def read_count(request: Counted) -> tuple[dict[str, Any], bool]:
@@ -165,7 +166,7 @@ def prompt_params(request: Counted) -> dict[str, Any]:
     return given(
         model=request.model or None,
         messages=turns,
-        tools=[_tool(tool, f"tools[{place}]") for place, tool in enumerate(request.tools or [])] or None,
+        tools=_tools(request.tools) or None,
         continue_last=prefilled or None,
         template_args=_effort(request.output_config),
     ) | _thinking(request.thinking)
@@ -202,25 +203,38 @@ def _format(request: MessagesRequest) -> dict[str, Any]:
     return response_params(None if output is None else output.format, "output_config.format")
 
 
+def _left_out(tools: list[Offered] | None) -> dict[str | None, str]:
+    """Return by its name each tool that is left out, because only Anthropic's servers have it."""
+    kinds = [(tool, vendor_tool(tool.type)) for tool in tools or []]
+    return {tool.name: kind for tool, kind in kinds if kind is not None}
+
+
+def _tools(tools: list[Offered] | None) -> list[dict[str, Any]]:
+    return [_tool(tool, f"tools[{place}]") for place, tool in enumerate(tools or []) if vendor_tool(tool.type) is None]
+
+
 def _tool(tool: Offered, place: str) -> dict[str, Any]:
+    if not tool.name:
+        raise bad(f"{place}.name", "give a name")
     if tool.input_schema is None:
         raise bad(place, f"tools of the type `{tool.type}` are not offered: only those with an `input_schema`")
     function = given(name=tool.name, description=tool.description, parameters=tool.input_schema)
     return {"type": "function", "function": function}
 
 
-def _choice(request: Counted) -> Any:
-    choice = request.tool_choice
+def _choice(choice: Choice | None, left_out: Mapping[str | None, str], *, offered: bool) -> dict[str, Any]:
+    """Return whether the tools that are offered are called; raises Problem for a choice of one that is left out."""
     if choice is None:
-        return None
-    if not request.tools:
-        refuse_call(_CHOICES.get(choice.type, choice.type))
-        return None
+        return {}
+    if not offered:
+        refuse_call(_CHOICES.get(choice.type, choice.type), each_once(left_out.values()))
+        return {}
     if choice.type == "tool" and choice.name is not None:
-        return {"name": choice.name}
+        refuse_vendor_tool(left_out.get(choice.name))
+        return {"tool_choice": {"name": choice.name}}
     if choice.type not in _CHOICES:
         raise bad("tool_choice", "give {type: auto}, {type: any}, {type: none} or {type: tool, name}")
-    return _CHOICES[choice.type]
+    return {"tool_choice": _CHOICES[choice.type]}
 
 
 def _turns(message: Turned, place: str) -> list[Turn]:

@@ -1,6 +1,6 @@
 """The answer of `POST /v1/messages`: the message, or its streaming events in order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ from car_http.dialects import sse
 from car_http.dialects.common import called_arguments
 from car_http.dialects.errors import anthropic_error
 from car_http.dialects.job import SSE
-from car_http.dialects.openai_parts import new_id
+from car_http.dialects.openai_parts import card_object, new_id
 from car_http.problems import Problem
 from car_protocol.answer import Progress
 from car_protocol.conversation import ToolCall
@@ -26,9 +26,10 @@ class MessagesWriter:
 
     kind = SSE
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, left_out: Sequence[str] = ()) -> None:
         self._id = new_id("msg_")
         self._model = model
+        self._left_out = left_out
         self._prompt_tokens = 0
         self._started = False
         self._blocks = 0
@@ -70,8 +71,7 @@ class MessagesWriter:
         """Return the events that end the open block and the message."""
         events = self._start() + self._close()
         delta = self._stopped(answer, called=self._called)
-        usage = _usage(answer)
-        events += sse.event("message_delta", {"type": "message_delta", "delta": delta, "usage": usage})
+        events += sse.event("message_delta", {"type": "message_delta", "delta": delta, **self._facts(answer)})
         return events + sse.event("message_stop", {"type": "message_stop"})
 
     def fail(self, problem: Problem) -> bytes:
@@ -92,7 +92,10 @@ class MessagesWriter:
             for call in calls
         ]
         stopped = self._stopped(answer, called=bool(calls))
-        return sse.encode(self._message(blocks) | stopped | {"usage": _usage(answer)})
+        return sse.encode(self._message(blocks) | stopped | self._facts(answer))
+
+    def _facts(self, answer: Answer) -> dict[str, Any]:
+        return {"usage": _usage(answer), "card": card_object(answer, self._left_out)}
 
     def _start(self) -> bytes:
         if self._started:

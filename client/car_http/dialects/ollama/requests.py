@@ -1,5 +1,6 @@
 """Ollama's `POST /api/chat`, `/api/generate` and `/api/embed`: requests."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -136,8 +137,9 @@ def read_chat(request: ChatRequest, caller: Caller) -> Job | str:
     """Translate a chat; without messages return the model's name, which such a request loads. Raises Problem."""
     if not request.messages:
         return model_name(request.model)
-    params = {"messages": _messages(request.messages)} | given(tools=function_tools(request.tools) or None)
-    return _job(request, caller, params, OllamaWriter(request.model, chats=True))
+    tools, left_out = function_tools(request.tools)
+    params = {"messages": _messages(request.messages)} | given(tools=tools or None)
+    return _job(request, caller, params, OllamaWriter(request.model, chats=True, left_out=left_out), left_out)
 
 
 def read_generate(request: GenerateRequest, caller: Caller) -> Job | str:
@@ -157,14 +159,16 @@ def read_embed(request: EmbedRequest) -> dict[str, Any]:
     return {"input": listed, "model": model_name(request.model), "truncate": request.truncate is not False}
 
 
-def _job(request: Generated, caller: Caller, params: dict[str, Any], writer: OllamaWriter) -> Job:
+def _job(
+    request: Generated, caller: Caller, params: dict[str, Any], writer: OllamaWriter, left_out: Sequence[str] = ()
+) -> Job:
     stream = request.stream is not False
     options = request.options or Options()
     params |= {"model": model_name(request.model)} | _sampling(options)
     params |= given(logprobs=(request.top_logprobs or 0) if request.logprobs else None)
     params |= _format(request.format) | _thinking(request.think)
     params |= caller_params(caller, user=None, session=None, stream=stream)
-    return Job(params | own_params(caller, request.card), stream, writer, MEMBERS)
+    return Job(params | own_params(caller, request.card), stream, writer, MEMBERS, left_out=left_out)
 
 
 def _prompt(request: GenerateRequest) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The answers of Ollama's `/api/chat` and `/api/generate`: one object, or lines of objects."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,9 +29,10 @@ class OllamaWriter:
 
     kind = NDJSON
 
-    def __init__(self, model: str, *, chats: bool) -> None:
+    def __init__(self, model: str, *, chats: bool, left_out: Sequence[str] = ()) -> None:
         self._model = model
         self._chats = chats
+        self._left_out = left_out
         self._pieces: list[ToolCallDelta] = []  # of calls that are not whole
         self.of_text: Callable[[bytes], bytes] | None = self._of_text()
 
@@ -68,7 +69,7 @@ class OllamaWriter:
     def end(self, answer: Answer) -> bytes:
         """Return the line of the last calls, and the line with the figures."""
         calls = _line(self._piece("", None, self._pieces) | {"done": False}) if self._pieces else b""
-        return calls + _line(self._piece("", None, []) | _figures(answer))
+        return calls + _line(self._piece("", None, []) | _figures(answer, self._left_out))
 
     def fail(self, problem: Problem) -> bytes:
         """Return the error as a line."""
@@ -79,7 +80,7 @@ class OllamaWriter:
         shape = self._piece(answer.text, answer.reasoning, call_pieces(answer))
         if answer.logprobs:
             shape["logprobs"] = token_logprobs(answer.logprobs)
-        return msgspec.json.encode(shape | _figures(answer))
+        return msgspec.json.encode(shape | _figures(answer, self._left_out))
 
     def _of_text(self) -> Callable[[bytes], bytes]:
         """Return a function that puts a text of JSON without its quotes, and the time, into a line."""
@@ -109,7 +110,7 @@ def _arguments(text: str) -> Any:
     return msgspec.json.decode(called_arguments(text))
 
 
-def _figures(answer: Answer) -> dict[str, Any]:
+def _figures(answer: Answer, left_out: Sequence[str]) -> dict[str, Any]:
     timings: Timings = answer.timings
     return {
         "done": True,
@@ -120,7 +121,7 @@ def _figures(answer: Answer) -> dict[str, Any]:
         "prompt_eval_duration": round(timings.prefill_ms * _NS_PER_MS),
         "eval_count": answer.usage.completion_tokens,
         "eval_duration": round(timings.decode_ms * _NS_PER_MS),
-        "card": card_object(answer),
+        "card": card_object(answer, left_out),
     }
 
 

@@ -1,0 +1,55 @@
+"""Tools whose form only their vendor's servers have: no request describes it, and no server here runs them.
+
+Programs offer such tools by themselves, also to other servers: they are left out, and the answer's `card` says so.
+"""
+
+import re
+from collections.abc import Iterable
+
+from car_http.problems import Problem, bad
+
+# OpenAI's and Anthropic's together; the vendors add dates and forms to them: `web_search_20250305`, `mcp_toolset`.
+_KINDS = (
+    "advisor",
+    "apply_patch",
+    "bash",
+    "browser",
+    "code_execution",
+    "code_interpreter",
+    "computer",
+    "file_search",
+    "image_generation",
+    "local_shell",
+    "mcp",
+    "memory",
+    "programmatic_tool_calling",
+    "shell",
+    "text_editor",
+    "tool_search",
+    "web_fetch",
+    "web_search",
+)
+_VENDOR_TOOL = re.compile(f"({'|'.join(_KINDS)})(?:_.*)?", re.DOTALL)
+
+
+def vendor_tool(kind: str | None) -> str | None:
+    """Return the vendor's tool that a type is a form of, None for other types."""
+    found = _VENDOR_TOOL.fullmatch(kind or "")
+    return found[1] if found else None
+
+
+def each_once(kinds: Iterable[str | None]) -> tuple[str, ...]:
+    """Return the tools in their order, each once."""
+    return tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
+
+
+def refuse_vendor_tool(kind: str | None) -> None:
+    """Raise Problem for a choice of a vendor's tool."""
+    if kind is not None:
+        raise vendor_problem([kind])
+
+
+def vendor_problem(kinds: Iterable[str]) -> Problem:
+    """Return the error of a choice that leaves vendors' tools alone."""
+    named = ", ".join(f"`{kind}`" for kind in kinds)
+    return bad("tool_choice", f"only its vendor's servers have {named}: offer a function of your own, and choose it")
