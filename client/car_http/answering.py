@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -16,18 +16,30 @@ from car_http.newest import Newest
 from car_http.problems import Problem, defect, problem_of
 from car_protocol.answer import Progress
 
-# Clients give up on a silent stream after some tens of seconds.
+# Clients give up on a silent stream after some tens of seconds; some of them count events alone, and no comments.
 ALIVE_S = 15.0
 # A stream that the daemon accepted and says nothing about shows its head after this time.
 HEAD_S = 2.0
 _STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
+class Timer(Protocol):
+    """A call that was put off."""
+
+    def cancel(self) -> object:
+        """Drop the call."""
+
+
+def _later(seconds: float, act: Callable[[], None]) -> Timer:
+    return asyncio.get_running_loop().call_later(seconds, act)
+
+
 class Pace(Struct, frozen=True):
-    """Seconds after which a silent stream shows its head, and sends a sign of life."""
+    """Seconds after which a silent stream shows its head, and an event without content; `later` puts a call off."""
 
     head_s: float = HEAD_S
     alive_s: float = ALIVE_S
+    later: Callable[[float, Callable[[], None]], Timer] = _later
 
 
 class Gone(Exception):
@@ -113,7 +125,8 @@ class _Stream:
         self._left = left
         self._pace = pace
         self._of_text: Callable[[bytes], bytes] | None = None  # makes the pieces of the connection's texts
-        self._silent = False  # nothing was written since the last tick
+        self._showed = False  # an event was written since the last tick: a comment is none
+        self._due = False  # an event has to be written now
         self._ended = False
 
     async def run(self) -> None:
@@ -149,8 +162,9 @@ class _Stream:
             return False
         if not all(isinstance(event, Chunk) for event in events):
             return False
-        self._silent = False
-        pieces.write(b"".join([self._bytes(event) for event in events]))
+        data = b"".join([self._bytes(event) for event in events])
+        self._showed = self._showed or bool(data)
+        pieces.write(data)
         self._offer_texts()
         return True
 
@@ -163,16 +177,23 @@ class _Stream:
 
     async def _step(self) -> None:
         events = await _events(self._connection, self._left)
-        if not events and not self._silent:
+        due, self._due = self._due, False
+        if not events and not due:
             return  # a part of a frame came
         # Writers count their events, so the first bytes are made first.
-        first = b"" if self._exchange.started else self._writer.begin()
-        data = b"".join([self._bytes(event) for event in events]) if events else self._writer.alive()
-        self._silent = False
+        data = b"" if self._exchange.started else self._writer.begin()
+        showed = bool(data)
+        for event in events:
+            piece = self._bytes(event)
+            showed = showed or (bool(piece) and not isinstance(event, Progress))
+            data += piece
+        if due and not showed:
+            data, showed = data + self._writer.alive(), True
+        self._showed = self._showed or showed
         if not self._exchange.started:
             await self._exchange.start(200, {"content-type": self._writer.kind, **_STREAM_HEADERS})
-        if first or data:
-            await self._exchange.write(first + data)
+        if data:
+            await self._exchange.write(data)
         self._offer_texts()
 
     def _bytes(self, event: Event) -> bytes:
@@ -186,13 +207,13 @@ class _Stream:
         return b""
 
     def _tick(self) -> None:
-        """Wake a stream that wrote nothing since the last tick."""
+        """Wake a stream that wrote no event since the last tick."""
         if self._connection.took_text:
-            self._silent = self._connection.took_text = False
-        if self._silent or not self._exchange.started:
-            self._silent = True
+            self._showed, self._connection.took_text = True, False
+        if not self._showed:
+            self._due = True
             self._connection.wake()
-        self._silent = True
+        self._showed = False
 
 
 class _Ticks:
@@ -201,14 +222,13 @@ class _Ticks:
     def __init__(self, pace: Pace, act: Callable[[], None]) -> None:
         self._pace = pace
         self._act = act
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(pace.head_s, self._run)
+        self._timer = pace.later(pace.head_s, self._run)
 
     def stop(self) -> None:
         self._timer.cancel()
 
     def _run(self) -> None:
-        self._timer = self._loop.call_later(self._pace.alive_s / 2, self._run)
+        self._timer = self._pace.later(self._pace.alive_s / 2, self._run)
         self._act()
 
 

@@ -154,6 +154,13 @@ class FakeDaemon:
             peer.in_flight[call_id] = sent + 1
             peer.send(Notification(CHUNK, {"id": call_id, "seq": sent, "text": ""} | piece))
 
+    def read_on(self, done: int, total: int) -> None:
+        """Send the progress of a prompt to the streams that stopped."""
+        with self._changed:
+            peers = [(peer, call_id) for peer in self._peers for call_id in peer.in_flight]
+        for peer, call_id in peers:
+            peer.send(Notification(PROGRESS, {"id": call_id, "phase": "prefill", "done": done, "total": total}))
+
     def tell_status(self, **changes: Any) -> None:
         """Send a status to the connections that subscribed to it."""
         with self._changed:

@@ -1,12 +1,10 @@
 """Capacity, health, figures, and llama-server's endpoints about models."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from car_http.answering import Pace
 from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import model
@@ -93,17 +91,3 @@ async def test_states_of_models_are_watched(offline: OfflineDoor) -> None:
     answer.left.set()
     await task
     assert answer.events == [{"model": "guide", "event": "status_change", "data": {"status": "loaded"}}]
-
-
-async def test_a_silent_stream_shows_its_head_and_signs_of_life(fake: FakeDaemon) -> None:
-    fake.silent.add("infer_stream")
-    pace = Pace(head_s=0.01, alive_s=0.04)
-    async with (
-        OfflineDoor(fake.path, Path("none"), pace=pace) as door,
-        door.posting(CHAT, HELLO | {"stream": True}) as answer,
-    ):
-        while answer.comments.count("waiting") < 3:
-            answer.began.clear()
-            await answer.began.wait()
-        answer.left.set()
-    assert answer.status == 200

@@ -70,8 +70,8 @@ class InfillWriter:
         return sse.comment(progress)
 
     def alive(self) -> bytes:
-        """Return a comment."""
-        return sse.ALIVE
+        """Return a piece without a text."""
+        return _piece("")
 
     def chunk(self, chunk: Chunk) -> bytes:
         """Return a piece of the text."""

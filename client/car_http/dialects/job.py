@@ -30,10 +30,10 @@ class Writer(Protocol):
         """Return the bytes before all others."""
 
     def progress(self, progress: Progress) -> bytes:
-        """Return the bytes that show a place in the queue or the prompt's tokens."""
+        """Return the bytes that show a place in the queue or the prompt's tokens: a comment, or nothing."""
 
     def alive(self) -> bytes:
-        """Return the bytes that keep a silent stream open."""
+        """Return an event without content, which keeps a silent stream open: some clients count no comments."""
 
     def chunk(self, chunk: Chunk) -> bytes:
         """Return the bytes of a piece of the answer."""

@@ -71,6 +71,7 @@ _SAME = (
 )
 _MOST_SEED = 2**32 - 2
 _OFF = "none"
+_EMPTY = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
 
 
 class Sampled(Struct, kw_only=True):
@@ -363,14 +364,12 @@ class ChatWriter:
         shown = sse.comment(progress)
         if self._progress and progress.phase == "prefill":
             numbers = {"total": progress.total, "cache": 0, "processed": progress.done, "time_ms": 0}
-            shown += sse.data(
-                self._object([{"index": 0, "delta": {}, "finish_reason": None}]) | {"prompt_progress": numbers}
-            )
+            shown += sse.data(self._object([_EMPTY]) | {"prompt_progress": numbers})
         return shown
 
     def alive(self) -> bytes:
-        """Return a comment."""
-        return sse.ALIVE
+        """Return an empty delta."""
+        return sse.data(self._object([_EMPTY]))
 
     def chunk(self, chunk: Chunk) -> bytes:
         """Return a piece of the text, of the thoughts, or of calls."""

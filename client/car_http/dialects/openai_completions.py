@@ -124,8 +124,8 @@ class CompletionWriter:
         return sse.comment(progress)
 
     def alive(self) -> bytes:
-        """Return a comment."""
-        return sse.ALIVE
+        """Return a piece without a text."""
+        return self._piece(0, "")
 
     def chunk(self, chunk: Chunk) -> bytes:
         """Return a piece of the text."""

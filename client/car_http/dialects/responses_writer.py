@@ -58,8 +58,8 @@ class ResponsesWriter:
         return sse.comment(progress)
 
     def alive(self) -> bytes:
-        """Return a comment."""
-        return sse.ALIVE
+        """Return the event of a response that goes on."""
+        return self._event("response.in_progress", response=self._response("in_progress"))
 
     def chunk(self, chunk: Chunk) -> bytes:
         """Return the events of a piece."""

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 KEY_VARIABLE = "CARD_API_KEY"
 # Of the context, for applications that have to be given a limit of answers.
 _ANSWER_SHARE = 4
-_CODEX_PATIENCE_MS = 3_600_000
 
 
 class Target(NamedTuple):
@@ -72,8 +71,6 @@ def _codex(target: Target) -> Any:
         "base_url": target.api,
         "env_key": KEY_VARIABLE,
         "wire_api": "responses",
-        # The comments of a waiting stream do not count for Codex, whose own limit is five minutes.
-        "stream_idle_timeout_ms": _CODEX_PATIENCE_MS,
     }
     return {"model_providers": {"card": provider}}
 
@@ -189,10 +186,7 @@ APPS: dict[str, App] = {
     "codex": App(
         ConfigFile(_codex_path, _codex),
         _none,
-        # The door refuses tools of the type `web_search`, which Codex offers unless they are off.
-        lambda t: [
-            f"codex -c web_search=disabled -c model_provider=card -c model_context_window={t.context} -m {{model}}"
-        ],
+        lambda t: [f"codex -c model_provider=card -c model_context_window={t.context} -m {{model}}"],
     ),
     "claude": App(
         ConfigFile(_claude_path, _claude),

@@ -52,8 +52,8 @@ class MessagesWriter:
         return sse.comment(progress)
 
     def alive(self) -> bytes:
-        """Return a ping once the message has begun, before it a comment."""
-        return _PING if self._started else sse.ALIVE
+        """Return a ping, which may come at any time."""
+        return _PING
 
     def chunk(self, chunk: Chunk) -> bytes:
         """Return the events of a piece."""

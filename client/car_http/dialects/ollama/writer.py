@@ -49,8 +49,8 @@ class OllamaWriter:
         return b""
 
     def alive(self) -> bytes:
-        """Return nothing: the dialect has no line for it."""
-        return b""
+        """Return a line without a text."""
+        return _line(self._piece("", None, []) | {"done": False})
 
     def chunk(self, chunk: Chunk) -> bytes:
         """Return the line of a piece."""

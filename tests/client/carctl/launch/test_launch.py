@@ -33,7 +33,7 @@ def content(name: str) -> Any:
     [
         (
             "codex",
-            ["codex -c web_search=disabled -c model_provider=card -c model_context_window=8192 -m 'Qwen 3'"],
+            ["codex -c model_provider=card -c model_context_window=8192 -m 'Qwen 3'"],
         ),
         ("opencode", ["opencode --model card/'Qwen 3'"]),
         ("aider", ["export OPENAI_API_BASE=http://127.0.0.1:8321/v1", "aider --model openai/'Qwen 3'"]),
@@ -72,7 +72,6 @@ def test_every_application_gets_a_key_of_its_own_that_no_file_holds(name: str) -
                         "base_url": "http://127.0.0.1:8321/v1",
                         "env_key": "CARD_API_KEY",
                         "wire_api": "responses",
-                        "stream_idle_timeout_ms": 3_600_000,
                     }
                 }
             },
