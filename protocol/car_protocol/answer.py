@@ -128,3 +128,4 @@ class Progress(Struct, frozen=True, omit_defaults=True):
     eta_ms: Annotated[int | UnsetType | None, note("null until a request has ended")] = UNSET
     done: Annotated[int | UnsetType, note("tokens of the prompt that were taken in")] = UNSET
     total: Annotated[int | UnsetType, note("tokens of the prompt")] = UNSET
+    cached: Annotated[int | UnsetType, note("of them, not computed again")] = UNSET

@@ -55,6 +55,21 @@ def test_a_stream_has_every_event_and_the_same_message(client: Any) -> None:
     ]
 
 
+def test_the_first_event_and_the_last_count_the_same_prompt_also_when_it_was_cached(client: Any) -> None:
+    request: dict[str, Any] = {"model": "guide", "max_tokens": 5, "messages": QUESTION, "system": "Be brief."}
+    for _ in range(2):
+        with client.messages.stream(**request) as stream:
+            usages = [event.message.usage for event in stream if event.type == "message_start"]
+            usages.append(stream.get_final_message().usage)
+        first, last = [
+            (use.input_tokens, use.cache_creation_input_tokens, use.cache_read_input_tokens) for use in usages
+        ]
+        assert first == last
+    assert last[2] > 0
+    counted = client.messages.count_tokens(model="guide", messages=QUESTION, system="Be brief.")
+    assert sum(last) == counted.input_tokens
+
+
 def test_a_stop_sequence_is_named(client: Any) -> None:
     stop = SHORT.answer.split()[2]
     answer = client.messages.create(model="guide", max_tokens=200, messages=QUESTION, **GREEDY, stop_sequences=[stop])

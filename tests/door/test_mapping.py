@@ -187,10 +187,10 @@ async def test_a_queue_and_a_prompt_are_shown_while_a_stream_waits(offline: Offl
     fake.progress = [
         {"phase": "queued", "position": 3, "eta_ms": 1200},
         {"phase": "queued", "position": 0, "eta_ms": None},
-        {"phase": "prefill", "done": 512, "total": 4096},
+        {"phase": "prefill", "done": 512, "total": 4096, "cached": 256},
     ]
     answer = await offline.post(CHAT, HELLO | {"stream": True, "return_progress": True})
     assert answer.comments == ["queued position=3 eta_ms=1200", "queued position=0", "prefill 512/4096"]
     shown = [event["prompt_progress"] for event in answer.events if "prompt_progress" in event]
-    assert [(each["processed"], each["total"]) for each in shown] == [(512, 4096)]
+    assert [(each["cache"], each["processed"], each["total"]) for each in shown] == [(256, 512, 4096)]
     assert [event["model"] for event in answer.events] == ["guide"] * len(answer.events)

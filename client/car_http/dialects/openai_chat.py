@@ -363,7 +363,7 @@ class ChatWriter:
         """Return a comment, and llama-server's object where the request has `return_progress`."""
         shown = sse.comment(progress)
         if self._progress and progress.phase == "prefill":
-            numbers = {"total": progress.total, "cache": 0, "processed": progress.done, "time_ms": 0}
+            numbers = {"total": progress.total, "cache": progress.cached or 0, "processed": progress.done, "time_ms": 0}
             shown += sse.data(self._object([_EMPTY]) | {"prompt_progress": numbers})
         return shown
 

@@ -162,8 +162,8 @@ class GenerationAnswer:
         self.sequence = update.sequence
         self._end = update.end
         if self._params.progress and self._tokens.first_at is None and (update.sampled or update.end is None):
-            done, total = update.prompt_done, self.prompt_tokens
-            self._responder.progress(Progress(self.origin.id, "prefill", done=done, total=total))
+            done, total, cached = update.prompt_done, self.prompt_tokens, self.request.cached + update.cached
+            self._responder.progress(Progress(self.origin.id, "prefill", done=done, total=total, cached=cached))
         if update.sampled:
             self._tokens.token()
         for part in update.extra.calls if update.extra is not None else ():

@@ -12,7 +12,7 @@ from car_http.dialects.errors import anthropic_error
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_parts import card_object, new_id
 from car_http.problems import Problem
-from car_protocol.answer import Progress
+from car_protocol.answer import Progress, Usage
 from car_protocol.conversation import ToolCall
 
 # Clients send the signature of thoughts back unread.
@@ -30,7 +30,7 @@ class MessagesWriter:
         self._id = new_id("msg_")
         self._model = model
         self._left_out = left_out
-        self._prompt_tokens = 0
+        self._prompt = Usage(0, 0, 0)  # until its progress has the number of its tokens
         self._started = False
         self._blocks = 0
         self._open: str | None = None  # the type of the last block while it grows
@@ -46,9 +46,9 @@ class MessagesWriter:
         return b""
 
     def progress(self, progress: Progress) -> bytes:
-        """Keep the number of prompt tokens; return a comment."""
+        """Keep the numbers of prompt tokens; return a comment."""
         if isinstance(progress.total, int):
-            self._prompt_tokens = progress.total
+            self._prompt = Usage(progress.total, progress.cached or 0, 0)
         return sse.comment(progress)
 
     def alive(self) -> bytes:
@@ -95,14 +95,13 @@ class MessagesWriter:
         return sse.encode(self._message(blocks) | stopped | self._facts(answer))
 
     def _facts(self, answer: Answer) -> dict[str, Any]:
-        return {"usage": _usage(answer), "card": card_object(answer, self._left_out)}
+        return {"usage": _usage(answer.usage), "card": card_object(answer, self._left_out)}
 
     def _start(self) -> bytes:
         if self._started:
             return b""
         self._started = True
-        usage = {"input_tokens": self._prompt_tokens, "output_tokens": 0}
-        message = self._message([]) | {"stop_reason": None, "stop_sequence": None, "usage": usage}
+        message = self._message([]) | {"stop_reason": None, "stop_sequence": None, "usage": _usage(self._prompt)}
         return sse.event("message_start", {"type": "message_start", "message": message})
 
     def _grow(self, block: Block, delta: dict[str, Any]) -> bytes:
@@ -165,9 +164,8 @@ def _tool_use(call: ToolCall) -> Block:
     return {"type": "tool_use", "id": call.id, "name": call.function.name}
 
 
-def _usage(answer: Answer) -> dict[str, Any]:
+def _usage(usage: Usage) -> dict[str, Any]:
     """Return the usage: `input_tokens` leaves out tokens of the prompt that came from the cache."""
-    usage = answer.usage
     return {
         "input_tokens": usage.prompt_tokens - usage.cached_tokens,
         "cache_creation_input_tokens": 0,
