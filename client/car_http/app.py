@@ -127,7 +127,7 @@ class _AsApp:
 
 
 async def _refuse(exchange: Exchange, problem: Problem) -> None:
-    dialect = dialect_of(exchange.head.path)
+    dialect = dialect_of(exchange.head.path, anthropic=exchange.head.anthropic)
     status = dialect.status(problem.status)
     await exchange.respond(encoded(dialect.shape(problem)), status, problem.all_headers)
 

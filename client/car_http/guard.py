@@ -30,6 +30,11 @@ class Head(Struct, frozen=True):
     unix: bool
     query: bytes = b""
 
+    @property
+    def anthropic(self) -> bool:
+        """Whether one of Anthropic's clients sent the request: they share paths with OpenAI's."""
+        return "anthropic-version" in self.headers
+
 
 class Rules(Struct, frozen=True):
     """Hosts and web origins beside the usual ones, and whether a loopback port needs no key."""

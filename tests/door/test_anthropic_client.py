@@ -106,6 +106,41 @@ def test_errors_are_those_of_the_client(client: Any) -> None:
     assert [model.id for model in client.models.list()] == ["guide"]
 
 
+ANTHROPIC = {"anthropic_version": "2023-06-01"}
+
+
+@pytest.mark.parametrize("path", ["/v1/models/other", "/v1/complete", "/v1/files", "/v1/skills"])
+async def test_errors_of_paths_that_others_share_have_the_shape_of_the_client(offline: OfflineDoor, path: str) -> None:
+    answer = await offline.get(path, **ANTHROPIC)
+    assert (answer.status, answer.json["type"]) == (404, "error")
+    assert answer.json["error"]["type"] == "not_found_error"
+    for other in ({}, {"x_api_key": "any"}):
+        assert (await offline.get(path, **other)).json["error"].keys() == {"message", "type", "param", "code"}
+
+
+async def test_a_wrong_key_or_method_of_a_shared_path_is_refused_in_the_shape_of_the_client(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    head = {"host": "localhost", "anthropic-version": "2023-06-01", "x-api-key": "wrong"}
+    refused = await offline.request("GET", "/v1/models", b"", head, unix=False)
+    assert (refused.status, refused.json["error"]["type"]) == (401, "authentication_error")
+    method = await offline.request("DELETE", "/v1/models", b"", head)
+    assert (method.status, method.json["type"]) == (405, "error")
+    fake.answers["models/list"] = RpcError("overloaded", why="queue full", retry_after_ms=300)
+    busy = await offline.get("/v1/models", **ANTHROPIC)
+    assert (busy.status, busy.json["error"]["type"]) == (529, "overloaded_error")
+
+
+async def test_a_model_that_answers_messages_is_found_by_the_same_name(offline: OfflineDoor) -> None:
+    for name in ("guide", "claude-sonnet-5"):
+        body = {"model": name, "max_tokens": 9, "messages": QUESTION}
+        assert (await offline.post("/v1/messages", body)).status == 200
+        found = await offline.get(f"/v1/models/{name}", **ANTHROPIC)
+        assert (found.status, found.json["id"], found.json["type"]) == (200, "guide", "model")
+    # To OpenAI's clients such a name is unknown, as in their requests.
+    assert (await offline.get("/v1/models/claude-sonnet-5")).status == 404
+
+
 async def test_thoughts_text_and_calls_are_blocks(offline: OfflineDoor, fake: FakeDaemon) -> None:
     fake.pieces = [{"reasoning": "Hm."}, {"text": "Let me see."}, {"tool_calls": PIECES}]
     fake.pieces += [{"tool_calls": [{"index": 1, "id": "call_2", "name": "weather", "arguments": "{}"}]}]

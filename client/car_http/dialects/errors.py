@@ -1,4 +1,4 @@
-"""Errors in the three dialects' shapes; the path of a request decides which."""
+"""Errors in the three dialects' shapes; the path of a request decides which, and the client on a shared path."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -74,9 +74,10 @@ class Dialect(Struct, frozen=True):
         return self.statuses.get(status, status)
 
 
-def dialect_of(path: str) -> Dialect:
-    """Return the dialect of a path."""
-    return next(each for each in _DIALECTS if path.startswith(each.prefix))
+def dialect_of(path: str, *, anthropic: bool = False) -> Dialect:
+    """Return the dialect of a path; `anthropic` says that one of Anthropic's clients sent the request."""
+    found = next((each for each in _DIALECTS if path.startswith(each.prefix)), None)
+    return found or (_MESSAGES if anthropic else _OPENAI)
 
 
 def openai_error(problem: Problem) -> OpenAIError:
@@ -108,8 +109,6 @@ def encoded(shape: Struct) -> bytes:
     return msgspec.json.encode(shape)
 
 
-_DIALECTS = (
-    Dialect("/v1/messages", AnthropicError, anthropic_error, {429: 529}),
-    Dialect("/api/", OllamaError, ollama_error),
-    Dialect("", OpenAIError, openai_error),
-)
+_MESSAGES = Dialect("/v1/messages", AnthropicError, anthropic_error, {429: 529})
+_DIALECTS = (_MESSAGES, Dialect("/api/", OllamaError, ollama_error))
+_OPENAI = Dialect("", OpenAIError, openai_error)

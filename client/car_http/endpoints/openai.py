@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from car_client.results import Answer
+from car_client.results import Answer, Model
 from car_http.answering import timing_headers
 from car_http.dialects import openai_completions, openai_embeddings, openai_models
+from car_http.dialects.anthropic.requests import is_claude
 from car_http.dialects.openai_completions import CompletionRequest, Prompts
 from car_http.dialects.openai_embeddings import EmbeddingsRequest
 from car_http.endpoints.context import DoorContext, answer_job, caller_of, embedded
@@ -55,14 +56,14 @@ async def embeddings(door: DoorContext, exchange: Exchange, request: EmbeddingsR
 async def models(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /v1/models`."""
     found = await door.catalogue.models()
-    listed = openai_models.models_object(found, door.metrics.started, anthropic=_is_anthropic(exchange))
+    listed = openai_models.models_object(found, door.metrics.started, anthropic=exchange.head.anthropic)
     await exchange.respond(msgspec.json.encode(listed))
 
 
 async def model(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /v1/models/NAME`."""
-    found = await door.model(exchange.path["name"])
-    shown = openai_models.model_object(found, door.metrics.started, anthropic=_is_anthropic(exchange))
+    found = await _named(door, exchange.path["name"], anthropic=exchange.head.anthropic)
+    shown = openai_models.model_object(found, door.metrics.started, anthropic=exchange.head.anthropic)
     await exchange.respond(msgspec.json.encode(shown))
 
 
@@ -72,6 +73,8 @@ async def props(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     await exchange.respond(msgspec.json.encode(openai_models.props_object(found)))
 
 
-def _is_anthropic(exchange: Exchange) -> bool:
-    """Return whether one of Anthropic's clients sent the request: they share this path with OpenAI's."""
-    return "anthropic-version" in exchange.head.headers
+async def _named(door: DoorContext, name: str, *, anthropic: bool) -> Model:
+    """Return the model that answers to a name; to Anthropic's clients the default one does so for those of Claude."""
+    if anthropic and is_claude(name):
+        return await door.catalogue.find(name) or await door.catalogue.default()
+    return await door.model(name)

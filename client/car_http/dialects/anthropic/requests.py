@@ -148,12 +148,14 @@ def read(request: MessagesRequest, caller: Caller) -> Job:
     params |= _format(request)
     left_out = each_once(["mcp_servers" if request.mcp_servers else None, *_left_out(request.tools).values()])
     writer = MessagesWriter(request.model or "", left_out)
-    return Job(params | own_params(caller, request.card), stream, writer, MEMBERS, _any_model(request), left_out)
+    return Job(
+        params | own_params(caller, request.card), stream, writer, MEMBERS, is_claude(request.model or ""), left_out
+    )
 
 
 def read_count(request: Counted) -> tuple[dict[str, Any], bool]:
     """Return the params of `tokenize`, and whether the default model answers for an unknown name; raises Problem."""
-    return prompt_params(request) | {"count_only": True}, _any_model(request)
+    return prompt_params(request) | {"count_only": True}, is_claude(request.model or "")
 
 
 def prompt_params(request: Counted) -> dict[str, Any]:
@@ -172,8 +174,9 @@ def prompt_params(request: Counted) -> dict[str, Any]:
     ) | _thinking(request.thinking)
 
 
-def _any_model(request: Counted) -> bool:
-    return (request.model or "").startswith(_ANY_MODEL)
+def is_claude(name: str) -> bool:
+    """Return whether the default model answers to a name that no model has."""
+    return name.startswith(_ANY_MODEL)
 
 
 def _system(system: str | list[Block] | None) -> str:
