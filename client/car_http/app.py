@@ -110,7 +110,7 @@ def _route(context: DoorContext, endpoint: Endpoint) -> Route:
             exchange.path = scope["path_params"]
             await endpoint.run(context, exchange)
         except CardError as error:
-            raise problem_of(error, endpoint.members) from error
+            raise problem_of(error, {}) from error
 
     return Route(endpoint.path, endpoint=_AsApp(run), methods=[endpoint.method])
 

@@ -1,6 +1,7 @@
 """Errors as HTTP answers: one table from the daemon's reasons, and the three dialects' shapes."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,6 +75,7 @@ _NO_ROOM = Row(503, "no_room", pauses=True)
 _FAILED = Row(503, "model_failed", pauses=True)
 _TOO_LONG = Row(413, "request_too_large")
 _CROWDED = Row(503, "too_many_connections", pauses=True)
+_PARAM = re.compile(r"\b[a-z]+_[a-z_]+\b")
 _UNKNOWN = "unknown model"  # the daemon's `why` of a name that no model has
 _CROWDS = ("max_connections", "max_connections_per_uid", "max_users", "max_in_flight", "max_client_bytes")
 
@@ -118,7 +120,8 @@ def problem_of(error: CardError, members: Mapping[str, str]) -> Problem:
     param = None
     if isinstance(error, InvalidParams):
         param = members.get(error.param, error.param)
-    return Problem(row.status, row.code, _message(error, param), param=param, retry_after_ms=pause_ms, retry=row.retry)
+    message = _message(error, param, members)
+    return Problem(row.status, row.code, message, param=param, retry_after_ms=pause_ms, retry=row.retry)
 
 
 def _row(error: RequestError) -> Row:
@@ -136,13 +139,16 @@ def _row(error: RequestError) -> Row:
     return ROWS.get(error.reason, _DEFECT)
 
 
-def _message(error: RequestError, param: str | None) -> str:
+def _message(error: RequestError, param: str | None, members: Mapping[str, str]) -> str:
     data = error.data
     if isinstance(error, ContextExceeded):
         return _context(data)
     if isinstance(error, InvalidParams):
         place = f" at {data['place']}" if data.get("place") else ""  # the whole schema's place is empty
-        return f"{param}: {data.get('why', 'the value is missing, ill-typed or out of range')}{place}"
+        why = data.get("why", "the value is missing, ill-typed or out of range")
+        # Names that are no words of a sentence, as `json_schema`.
+        why = _PARAM.sub(lambda found: members.get(found[0], found[0]), why)
+        return f"{param}: {why}{place}"
     if data.get("why") == _UNKNOWN:
         return "there is no model of this name: GET /v1/models lists them"
     if "lacks" in data:

@@ -36,10 +36,13 @@ CASES: list[tuple[str, dict[str, Any], int, str]] = [
 ]
 
 
+FORM = {"response_format": {"type": "json_object"}}
+
+
 async def refused(door: OfflineDoor, fake: FakeDaemon, error: RpcError, *, stream: bool = False) -> Answer:
     """Return the answer to a chat that the daemon refuses."""
     fake.answers["infer_stream" if stream else "infer"] = error
-    return await door.post(CHAT, {**HELLO, "model": "guide", "stream": stream})
+    return await door.post(CHAT, {**HELLO, **FORM, "model": "guide", "stream": stream})
 
 
 @pytest.mark.parametrize(("reason", "data", "status", "code"), CASES)
@@ -176,8 +179,9 @@ async def test_a_wrong_method_names_the_right_one(offline: OfflineDoor) -> None:
 
 
 async def test_a_refused_keyword_at_the_top_of_a_schema_has_no_place(offline: OfflineDoor, fake: FakeDaemon) -> None:
-    fake.answers["infer"] = RpcError("invalid_params", param="json_schema", why="not supported: x", place="")
-    answer = await offline.post(CHAT, {**HELLO, "model": "guide"})
+    answer = await refused(
+        offline, fake, RpcError("invalid_params", param="json_schema", why="not supported: x", place="")
+    )
     assert answer.json["error"]["message"] == "response_format: not supported: x"
 
 

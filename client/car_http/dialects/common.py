@@ -19,6 +19,7 @@ from car_protocol.infer import MAX_CLIENT_BYTES, MAX_SESSION_BYTES
 from car_protocol.meta import TRACEPARENT
 
 T = TypeVar("T")
+Names = Mapping[str, Sequence[str]]  # by the daemon's params, the members of a dialect that they come from
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 _NAMED = re.compile(r"`([^`]*)`")
 _PRODUCT = re.compile(r"[^\s/();,]+")
@@ -29,6 +30,8 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 # Of the members of card's own in `X-Card-*` headers, those that are not texts.
 _OWN_TRUTHS = ("wait", "queue", "lenient")
 _OWN_NUMBERS = ("timeout_ms", "queue_timeout_ms")
+_OWN = "card"
+_OWN_HEADERS = {name: "X-Card-" + name.replace("_", "-").title() for name in Own.__struct_fields__}
 _UNKNOWN = "Object contains unknown field"
 _AUDIO_FORMATS = ("wav", "mp3")
 _DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.ASCII | re.IGNORECASE)
@@ -42,7 +45,7 @@ class Caller(Struct, frozen=True):
 
     def header(self, name: str) -> str | None:
         """Return a header, None where it is absent or empty."""
-        return self.head.headers.get(name) or None
+        return self.head.headers.get(name.lower()) or None
 
 
 def decode(body: bytes, kind: type[T]) -> T:
@@ -121,12 +124,33 @@ def caller_params(caller: Caller, *, user: str | None, session: str | None, stre
 
 def own_params(caller: Caller, body: Own | None) -> dict[str, Any]:
     """Return the members of card's own: of the headers `X-Card-*`, and of `card` in the body, which counts first."""
-    params: dict[str, Any] = {}
-    for name in Own.__struct_fields__:
-        text = caller.header("x-card-" + name.replace("_", "-"))
-        if text is not None:
-            params[name] = _own_value(name, text)
+    by_header = {name: caller.header(header) for name, header in _OWN_HEADERS.items()}
+    params = {name: _own_value(name, text) for name, text in by_header.items() if text is not None}
     return params if body is None else params | same_named(body, Own.__struct_fields__)
+
+
+def as_sent(request: Struct, names: Names, caller: Caller) -> dict[str, str]:
+    """Return by the daemon's params the members of a request that they come from, for errors.
+
+    Of the names of a param the first one counts that the request has; a dot leads into an object.
+    """
+    found: dict[str, str] = {}
+    for param, members in names.items():
+        for name in members:
+            if _has(request, name):
+                found[param] = name
+                break
+    found |= {name: header for name, header in _OWN_HEADERS.items() if caller.header(header) is not None}
+    if _has(request, _OWN):
+        found |= {name: f"{_OWN}.{name}" for name in _OWN_HEADERS if _has(request, f"{_OWN}.{name}")}
+    return found
+
+
+def _has(request: Struct, name: str) -> bool:
+    value: Any = request
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value is not None
 
 
 def image_data(url: str, param: str) -> str:
@@ -189,11 +213,11 @@ def _patience_ms(caller: Caller) -> int | None:
 def _own_value(name: str, text: str) -> Any:
     if name in _OWN_TRUTHS:
         if text.lower() not in _TRUTHS:
-            raise bad(f"X-Card-{name.title()}", "give true or false")
+            raise bad(_OWN_HEADERS[name], "give true or false")
         return _TRUTHS[text.lower()]
     if name in _OWN_NUMBERS:
         if not (text.isascii() and text.isdigit()):
-            raise bad(f"X-Card-{name.title()}", "give a number of milliseconds")
+            raise bad(_OWN_HEADERS[name], "give a number of milliseconds")
         return int(text[:10])
     if name == "lora":
         return [{"name": each.strip()} for each in text.split(",")]

@@ -7,16 +7,15 @@ from msgspec import Struct
 
 from car_client.results import Answer, Chunk
 from car_http.dialects import sse
-from car_http.dialects.common import Caller, own_params
+from car_http.dialects.common import Caller, as_sent, own_params
 from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE, Job
-from car_http.dialects.openai_chat import MEMBERS as SAMPLED_MEMBERS
-from car_http.dialects.openai_chat import Sampled, sampled_params
+from car_http.dialects.openai_chat import NAMES, Sampled, sampled_params
 from car_http.dialects.openai_parts import card_object
 from car_http.problems import Problem, bad
 from car_protocol.answer import Progress
 
-MEMBERS = {**SAMPLED_MEMBERS, "prompt": "input_prefix", "suffix": "input_suffix", "max_tokens": "n_predict"}
+_NAMES = {**NAMES, "prompt": ("input_prefix",), "suffix": ("input_suffix",)}
 _STOPS = {"stop": "eos", "length": "limit", "deadline": "limit"}
 
 
@@ -45,7 +44,8 @@ def read(request: InfillRequest, caller: Caller) -> Job:
     params = sampled_params(request, caller) | {"prompt": "".join(before), "suffix": request.input_suffix}
     if params.get("max_tokens") == 0:
         params["max_tokens"] = 1  # editors warm the cache up with 0, below the daemon's least
-    return Job(params | own_params(caller, request.card), request.streams, InfillWriter(request.model or ""), MEMBERS)
+    writer, members = InfillWriter(request.model or ""), as_sent(request, _NAMES, caller)
+    return Job(params | own_params(caller, request.card), request.streams, writer, members)
 
 
 class InfillWriter:

@@ -11,6 +11,7 @@ from car_http.dialects import sse
 from car_http.dialects.bodies import Choice, Form, ImageUrl, Own, Part, Tool
 from car_http.dialects.common import (
     Caller,
+    as_sent,
     audio_part,
     called_arguments,
     caller_params,
@@ -40,14 +41,16 @@ from car_protocol.conversation import ToolCall
 from car_protocol.infer import MAX_ANSWERS
 from car_protocol.sampling import Fraction, Penalty, Temperature
 
-MEMBERS = {
-    "json_schema": "response_format",
-    "template_args": "chat_template_kwargs",
-    "client": "user",
-    "session": "prompt_cache_key",
-    "priority": "service_tier",
-    "logprobs": "top_logprobs",
-    "reasoning": "reasoning_effort",
+NAMES = {
+    "max_tokens": ("max_completion_tokens", "max_tokens", "n_predict"),
+    "json_schema": ("response_format", "json_schema"),
+    "template_args": ("chat_template_kwargs", "reasoning_effort"),
+    "client": ("safety_identifier", "user"),
+    "session": ("prompt_cache_key",),
+    "priority": ("service_tier",),
+    "logprobs": ("top_logprobs", "logprobs"),
+    "reasoning": ("reasoning_effort",),
+    "continue_last": ("continue_final_message",),
 }
 _REFUSED = {
     "audio": "the models of this machine answer in text",
@@ -193,7 +196,8 @@ def read(request: ChatRequest, caller: Caller) -> Job:
         answers=request.n or 1,
         left_out=left_out,
     )
-    return Job(params | own_params(caller, request.card), request.streams, writer, MEMBERS, left_out=left_out)
+    members = as_sent(request, NAMES, caller)
+    return Job(params | own_params(caller, request.card), request.streams, writer, members, left_out=left_out)
 
 
 def sampled_params(request: Sampled, caller: Caller) -> dict[str, Any]:

@@ -1,17 +1,17 @@
 """`POST /v1/completions`, with `suffix` for editors and several prompts a request."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from msgspec import Struct
 
 from car_client.results import Answer, Chunk
 from car_http.dialects import sse
-from car_http.dialects.common import Caller, given, own_params, refuse
+from car_http.dialects.common import Caller, as_sent, given, own_params, refuse
 from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE, Job
-from car_http.dialects.openai_chat import MEMBERS, Sampled, sampled_params
+from car_http.dialects.openai_chat import NAMES, Sampled, sampled_params
 from car_http.dialects.openai_parts import (
     answers_of,
     card_object,
@@ -39,10 +39,11 @@ class CompletionRequest(Sampled, kw_only=True):
 
 
 class Prompts(Struct, frozen=True):
-    """The params and the writer of each prompt of a request."""
+    """The params and the writer of each prompt of a request, whose `members` they come from."""
 
     params: list[dict[str, Any]]
     writers: "list[CompletionWriter]"
+    members: Mapping[str, str]
 
     def whole(self, answers: Sequence[Answer]) -> bytes:
         """Return the answers as one `text_completion`, in the order of the prompts."""
@@ -60,10 +61,11 @@ def read(request: CompletionRequest, caller: Caller) -> Job | Prompts:
     """Translate a request; raises Problem."""
     if request.best_of not in (1, request.n):  # as many as are wanted are not ranked either
         refuse(request, _REFUSED)
+    members = as_sent(request, NAMES, caller)
     prompts = request.prompt if _are_several(request.prompt) else [request.prompt]
     if len(prompts) == 1:
         params, writer = _read_one(request, caller, prompts[0])
-        return Job(params, request.streams, writer, MEMBERS)
+        return Job(params, request.streams, writer, members)
     if len(prompts) > MOST_PROMPTS:
         raise bad("prompt", f"{len(prompts)} prompts, at most {MOST_PROMPTS} a request: send them in several requests")
     if request.streams:
@@ -71,7 +73,7 @@ def read(request: CompletionRequest, caller: Caller) -> Job | Prompts:
     read_each = [_read_one(request, caller, prompt) for prompt in prompts]
     if "supersede" in read_each[0][0]:
         raise bad("card.supersede", "goes with one prompt: the prompts of one request would end each other")
-    return Prompts([params for params, _ in read_each], [writer for _, writer in read_each])
+    return Prompts([params for params, _ in read_each], [writer for _, writer in read_each], members)
 
 
 def _read_one(request: CompletionRequest, caller: Caller, prompt: Any) -> "tuple[dict[str, Any], CompletionWriter]":

@@ -11,8 +11,6 @@ from car_http.problems import Problem, bad
 from car_protocol.embed import Embeddings
 from car_protocol.meta import TRACEPARENT
 
-MEMBERS: dict[str, str] = {}
-
 
 class EmbeddingsRequest(Struct, kw_only=True):
     """The body; members that it does not name are dropped."""

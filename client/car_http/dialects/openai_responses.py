@@ -8,6 +8,7 @@ from msgspec import Struct
 from car_http.dialects.bodies import Form, Own, Part
 from car_http.dialects.common import (
     Caller,
+    as_sent,
     audio_part,
     called_arguments,
     caller_params,
@@ -27,14 +28,16 @@ from car_http.problems import bad
 from car_protocol.notes import note
 from car_protocol.sampling import Fraction, Temperature
 
-MEMBERS = {
-    "max_tokens": "max_output_tokens",
-    "json_schema": "text.format",
-    "messages": "input",
-    "session": "prompt_cache_key",
-    "priority": "service_tier",
-    "logprobs": "top_logprobs",
-    "reasoning": "reasoning.effort",
+_NAMES = {
+    "max_tokens": ("max_output_tokens",),
+    "json_schema": ("text.format",),
+    "messages": ("input",),
+    "client": ("safety_identifier", "user"),
+    "session": ("prompt_cache_key",),
+    "priority": ("service_tier",),
+    "logprobs": ("top_logprobs", "include"),
+    "reasoning": ("reasoning.effort",),
+    "template_args": ("reasoning.effort",),
 }
 _REFUSED = {
     "previous_response_id": "answers are not stored: send the whole conversation in `input`",
@@ -131,7 +134,8 @@ def read(request: ResponsesRequest, caller: Caller) -> Job:
     params |= response_params(request.text.format if request.text else None, "text.format")
     params |= _reasoning(request.reasoning)
     writer = ResponsesWriter(_facts(request), tools)
-    return Job(params | own_params(caller, request.card), stream, writer, MEMBERS, left_out=tools.left_out)
+    members = as_sent(request, _NAMES, caller)
+    return Job(params | own_params(caller, request.card), stream, writer, members, left_out=tools.left_out)
 
 
 def _facts(request: ResponsesRequest) -> Facts:

@@ -10,8 +10,6 @@ from car_http.problems import bad
 from car_protocol.embed import Ranking
 from car_protocol.meta import TRACEPARENT
 
-MEMBERS = {"top_n": "top_n"}
-
 
 class RerankRequest(Struct, kw_only=True):
     """The body; documents are texts, or objects with a text."""

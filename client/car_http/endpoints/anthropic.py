@@ -3,7 +3,8 @@
 import msgspec
 
 from car_http.dialects.anthropic import requests
-from car_http.endpoints.context import DoorContext, fit_to_model
+from car_http.dialects.common import as_sent
+from car_http.endpoints.context import DoorContext, caller_of, fit_to_model, named_as_sent
 from car_http.exchange import Exchange
 
 
@@ -14,6 +15,7 @@ class _Count(msgspec.Struct):
 async def count_tokens(door: DoorContext, exchange: Exchange, request: requests.Counted) -> None:
     """Answer `POST /v1/messages/count_tokens` with the number of tokens of the prompt that `infer` computes."""
     params, any_model = requests.read_count(request)
-    await fit_to_model(door, params, any_model=any_model)
-    found = await exchange.while_connected(door.pool.result_as(_Count, "tokenize", params))
+    with named_as_sent(as_sent(request, requests.NAMES, caller_of(exchange))):
+        await fit_to_model(door, params, any_model=any_model)
+        found = await exchange.while_connected(door.pool.result_as(_Count, "tokenize", params))
     await exchange.respond(msgspec.json.encode({"input_tokens": found.count}))

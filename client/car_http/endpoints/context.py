@@ -1,13 +1,14 @@
 """The objects that all endpoints share, and an endpoint's entry in the table."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from car_client.errors import ProtocolError
+from car_client.errors import CardError, ProtocolError
 from car_client.results import Model
 from car_http.answering import Pace, answer
 from car_http.catalogue import Catalogue
@@ -17,7 +18,7 @@ from car_http.dialects.job import Job
 from car_http.exchange import JSON, Exchange
 from car_http.metrics import Metrics
 from car_http.newest import Newest
-from car_http.problems import Problem, bad
+from car_http.problems import Problem, bad, problem_of
 from car_protocol.embed import MAX_TEXTS, Embeddings
 
 
@@ -45,17 +46,15 @@ R = TypeVar("R", bound=Struct)
 T = TypeVar("T", bound=Struct | None)
 Handler = Callable[[DoorContext, Exchange, T], Awaitable[None]]
 _MOST_TEXTS = 2048  # OpenAI's; clients send up to so many, the daemon takes `MAX_TEXTS` a call
-NO_MEMBERS: Mapping[str, str] = {}
 
 
 class Endpoint(Struct, frozen=True):
-    """A path with its method; `body` decodes what is sent there, `members` names the daemon's params as it does."""
+    """A path with its method; `body` decodes what is sent there."""
 
     method: str
     path: str
     handler: Handler[Any]
     body: type[Struct] | None = None
-    members: Mapping[str, str] = NO_MEMBERS
     kinds: tuple[str, ...] = (JSON,)  # the content types of its answers
     queries: tuple[str, ...] = ()  # the members of its query
     local: bool = False  # the daemon has no part in its answer
@@ -90,8 +89,18 @@ async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
         _LOG.info("left out of a request, because only its vendor's servers have it: %s", ", ".join(job.left_out))
     if "model" not in job.params:
         job.writer.name_model((await door.catalogue.default()).name)
-    await fit_to_model(door, job.params, any_model=job.any_model)
-    await answer(door.pool, door.newest, job, exchange, door.pace)
+    with named_as_sent(job.members):
+        await fit_to_model(door, job.params, any_model=job.any_model)
+        await answer(door.pool, door.newest, job, exchange, door.pace)
+
+
+@contextmanager
+def named_as_sent(members: Mapping[str, str]) -> Iterator[None]:
+    """Raise Problem in place of CardError, which names params by the members of the request that they come from."""
+    try:
+        yield
+    except CardError as error:
+        raise problem_of(error, members) from error
 
 
 async def embedded(door: DoorContext, exchange: Exchange, params: Mapping[str, Any]) -> Embeddings:

@@ -6,12 +6,12 @@ import msgspec
 from msgspec import Struct
 
 from car_client.results import ModelDetails
-from car_http.dialects.common import Caller
+from car_http.dialects.common import Caller, as_sent
 from car_http.dialects.job import Job
 from car_http.dialects.ollama import models, requests
 from car_http.dialects.ollama.writer import now
 from car_http.dialects.openai_embeddings import shortened
-from car_http.endpoints.context import DoorContext, Handler, R, answer_job, caller_of, embedded
+from car_http.endpoints.context import DoorContext, Handler, R, answer_job, caller_of, embedded, named_as_sent
 from car_http.exchange import Exchange
 from car_http.problems import bad
 
@@ -59,7 +59,8 @@ async def _embedded(
     if not params["input"]:
         await door.model(params["model"])
         return [], 0
-    found = await embedded(door, exchange, params)
+    with named_as_sent(as_sent(request, requests.EMBED_NAMES, caller_of(exchange))):
+        found = await embedded(door, exchange, params)
     return [shortened(vector, request.dimensions) for vector in found.embeddings], found.usage.prompt_tokens
 
 

@@ -1,13 +1,11 @@
 """The table of endpoints."""
 
-from collections.abc import Mapping
-
 from car_http.dialects import infill, openai_chat, openai_completions, openai_embeddings, openai_responses, rerank
 from car_http.dialects.anthropic import requests as messages
 from car_http.dialects.job import NDJSON, SSE
 from car_http.dialects.ollama import requests as ollama_requests
 from car_http.endpoints import anthropic, document, models, ollama, openai, system
-from car_http.endpoints.context import NO_MEMBERS, Endpoint, Handler, R, generation
+from car_http.endpoints.context import Endpoint, Handler, R, generation
 from car_http.exchange import JSON
 
 _EVENTS = (JSON, SSE)  # the content types of whole answers and of streams
@@ -20,27 +18,14 @@ def _get(
     return Endpoint("GET", path, handler, kinds=kinds or (JSON,), queries=queries, local=local)
 
 
-def _post(
-    path: str,
-    body: type[R],
-    handler: Handler[R],
-    members: Mapping[str, str] = NO_MEMBERS,
-    kinds: tuple[str, ...] = (JSON,),
-) -> Endpoint:
-    return Endpoint("POST", path, handler, body, members, kinds)
+def _post(path: str, body: type[R], handler: Handler[R], kinds: tuple[str, ...] = (JSON,)) -> Endpoint:
+    return Endpoint("POST", path, handler, body, kinds)
 
 
-_SAMPLED = openai_chat.MEMBERS
 _OPENAI = [
-    _post("/chat/completions", openai_chat.ChatRequest, generation(openai_chat.read), _SAMPLED, _EVENTS),
-    _post("/completions", openai_completions.CompletionRequest, openai.completions, _SAMPLED, _EVENTS),
-    _post(
-        "/responses",
-        openai_responses.ResponsesRequest,
-        generation(openai_responses.read),
-        openai_responses.MEMBERS,
-        _EVENTS,
-    ),
+    _post("/chat/completions", openai_chat.ChatRequest, generation(openai_chat.read), _EVENTS),
+    _post("/completions", openai_completions.CompletionRequest, openai.completions, _EVENTS),
+    _post("/responses", openai_responses.ResponsesRequest, generation(openai_responses.read), _EVENTS),
     _post("/embeddings", openai_embeddings.EmbeddingsRequest, openai.embeddings),
     _post("/rerank", rerank.RerankRequest, models.rank),
     _get("/models", openai.models),
@@ -50,30 +35,26 @@ _OPENAI = [
     _get("/models/{name:path}", openai.model),
 ]
 _ANTHROPIC = [
-    _post("/v1/messages", messages.MessagesRequest, generation(messages.read), messages.MEMBERS, _EVENTS),
-    _post("/v1/messages/count_tokens", messages.Counted, anthropic.count_tokens, messages.MEMBERS),
+    _post("/v1/messages", messages.MessagesRequest, generation(messages.read), _EVENTS),
+    _post("/v1/messages/count_tokens", messages.Counted, anthropic.count_tokens),
 ]
-_OLLAMA_MEMBERS = ollama_requests.MEMBERS
 _OLLAMA = [
     _get("/", ollama.root, system.TEXT, local=True),
     _get("/api/version", ollama.version, local=True),
     _get("/api/tags", ollama.tags),
     _get("/api/ps", ollama.running),
     _post("/api/show", ollama.ShowRequest, ollama.show),
-    _post(
-        "/api/chat", ollama_requests.ChatRequest, ollama.answering(ollama_requests.read_chat), _OLLAMA_MEMBERS, _LINES
-    ),
+    _post("/api/chat", ollama_requests.ChatRequest, ollama.answering(ollama_requests.read_chat), _LINES),
     _post(
         "/api/generate",
         ollama_requests.GenerateRequest,
         ollama.answering(ollama_requests.read_generate),
-        _OLLAMA_MEMBERS,
         _LINES,
     ),
     _post("/api/embed", ollama_requests.EmbedRequest, ollama.embed),
     _post("/api/embeddings", ollama_requests.EmbedRequest, ollama.embeddings),
 ]
-_LLAMA_SERVER = [_post("/infill", infill.InfillRequest, generation(infill.read), infill.MEMBERS, _EVENTS)]
+_LLAMA_SERVER = [_post("/infill", infill.InfillRequest, generation(infill.read), _EVENTS)]
 _SYSTEM = [
     _get("/health", system.health),
     _get("/metrics", system.metrics, system.TEXT, local=True),

@@ -10,6 +10,7 @@ from car_http.dialects.anthropic.writer import MessagesWriter
 from car_http.dialects.bodies import Form, Own
 from car_http.dialects.common import (
     Caller,
+    as_sent,
     caller_params,
     given,
     own_params,
@@ -25,11 +26,13 @@ from car_http.problems import bad
 from car_protocol.notes import note
 from car_protocol.sampling import Fraction, Temperature
 
-MEMBERS = {
-    "stop": "stop_sequences",
-    "json_schema": "output_config.format",
-    "template_args": "output_config.effort",
-    "session": "metadata.user_id",
+NAMES = {
+    "stop": ("stop_sequences",),
+    "json_schema": ("output_format", "output_config.format"),
+    "template_args": ("output_config.effort",),
+    "reasoning": ("thinking",),
+    "session": ("metadata.user_id",),
+    "continue_last": ("messages",),
 }
 _REFUSED = {"container": "there are no containers"}
 # Claude Code's first system block, which changes with every request: prefix caches would never match.
@@ -148,9 +151,8 @@ def read(request: MessagesRequest, caller: Caller) -> Job:
     params |= _format(request)
     left_out = each_once(["mcp_servers" if request.mcp_servers else None, *_left_out(request.tools).values()])
     writer = MessagesWriter(request.model or "", left_out)
-    return Job(
-        params | own_params(caller, request.card), stream, writer, MEMBERS, is_claude(request.model or ""), left_out
-    )
+    members, any_model = as_sent(request, NAMES, caller), is_claude(request.model or "")
+    return Job(params | own_params(caller, request.card), stream, writer, members, any_model, left_out)
 
 
 def read_count(request: Counted) -> tuple[dict[str, Any], bool]:

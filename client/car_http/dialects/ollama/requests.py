@@ -9,6 +9,7 @@ from msgspec import Struct
 from car_http.dialects.bodies import Own, Tool
 from car_http.dialects.common import (
     Caller,
+    as_sent,
     called_arguments,
     caller_params,
     given,
@@ -24,7 +25,6 @@ from car_http.problems import bad
 from car_protocol.notes import note
 from car_protocol.sampling import Fraction, Penalty, Temperature
 
-MEMBERS = {"json_schema": "format", "max_tokens": "options.num_predict", "suffix": "suffix"}
 _REFUSED = {
     "template": "the model's own template is used: send `raw` with the whole prompt",
     "context": "answers are not stored: send the conversation to /api/chat",
@@ -38,6 +38,16 @@ _SAME = (
     "presence_penalty",
     "frequency_penalty",
 )
+_NAMES = {
+    "messages": ("messages", "prompt"),
+    "json_schema": ("format",),
+    "max_tokens": ("options.num_predict",),
+    "logprobs": ("top_logprobs", "logprobs"),
+    "reasoning": ("think",),
+    "template_args": ("think",),
+    **{name: (f"options.{name}",) for name in (*_SAME, "top_k", "repeat_last_n", "seed", "stop")},
+}
+EMBED_NAMES = {"input": ("input", "prompt")}
 _MOST_SEED = 2**32 - 2
 _TAG = ":latest"
 Whole = Annotated[int | float, note("a whole number; a fraction is dropped")]
@@ -168,7 +178,8 @@ def _job(
     params |= given(logprobs=(request.top_logprobs or 0) if request.logprobs else None)
     params |= _format(request.format) | _thinking(request.think)
     params |= caller_params(caller, user=None, session=None, stream=stream)
-    return Job(params | own_params(caller, request.card), stream, writer, MEMBERS, left_out=left_out)
+    members = as_sent(request, _NAMES, caller)
+    return Job(params | own_params(caller, request.card), stream, writer, members, left_out=left_out)
 
 
 def _prompt(request: GenerateRequest) -> dict[str, Any]:
