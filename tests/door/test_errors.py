@@ -146,6 +146,20 @@ async def test_a_body_that_cannot_be_served_is_refused_by_its_member(
     assert expected in answer.json["error"]["message"]
 
 
+async def test_a_last_message_that_goes_on_leaves_no_room_for_the_begin_of_another(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    body = {"model": "guide", "messages": [*conversation("Hi"), {"role": "assistant", "content": "Hel"}]}
+    both = {"continue_final_message": True, "add_generation_prompt": True}
+    answer = await offline.post(CHAT, body | both)
+    assert (answer.status, answer.json["error"]["param"]) == (400, "add_generation_prompt")
+    assert "continue_final_message" in answer.json["error"]["message"]
+    for begins in (False, None):
+        assert (await offline.post(CHAT, body | both | {"add_generation_prompt": begins})).status == 200
+        assert fake.params("infer")["continue_last"]
+    assert (await offline.post(CHAT, {**body, **HELLO, "add_generation_prompt": True})).status == 200
+
+
 @pytest.mark.parametrize("n", [0, 9, 10**8, 15_539_239_859, 2**70])
 @pytest.mark.parametrize(("path", "prompt"), [(CHAT, HELLO), ("/v1/completions", {"prompt": "Hi"})])
 async def test_a_number_of_answers_out_of_range_takes_no_memory(

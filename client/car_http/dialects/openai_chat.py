@@ -164,6 +164,7 @@ class ChatRequest(Sampled, kw_only=True):
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
     modalities: list[str] | None = None
     audio: Any = None
     web_search_options: Any = None
@@ -176,6 +177,8 @@ def read(request: ChatRequest, caller: Caller) -> Job:
     refuse(request, _REFUSED)
     if request.modalities not in (None, ["text"], []):
         raise bad("modalities", 'the models of this machine answer in text: send ["text"] or leave it out')
+    if request.add_generation_prompt and request.continue_final_message:
+        raise bad("add_generation_prompt", "begins a new message: leave it out, or leave out `continue_final_message`")
     params = sampled_params(request, caller)
     params["messages"] = [_message(each, f"messages[{place}]") for place, each in enumerate(request.messages)]
     params |= given(
