@@ -308,3 +308,12 @@ async def test_slashes_around_a_path_count_for_nothing(offline: OfflineDoor, pat
     key = await offline.request("GET", path, b"", {"host": "localhost"}, unix=False)
     assert key.status == 401
     assert (await offline.post("/v1/chat/completions/", HELLO)).status == 200
+
+
+@pytest.mark.parametrize(("path", "body"), [("/v1/chat/completions", HELLO), ("/v1/completions", PROMPT)])
+async def test_the_fingerprint_is_null_in_every_object_because_the_door_cannot_know_it(
+    offline: OfflineDoor, path: str, body: dict[str, Any]
+) -> None:
+    stream = await offline.post(path, body | {"stream": True, "stream_options": {"include_usage": True}})
+    whole = await offline.post(path, body)
+    assert [event["system_fingerprint"] for event in [*stream.events, whole.json]] == [None] * (len(stream.events) + 1)

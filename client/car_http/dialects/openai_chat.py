@@ -434,6 +434,7 @@ class ChatWriter:
             "object": "chat.completion.chunk",
             "created": self._created,
             "model": self._model,
+            "system_fingerprint": None,  # of the file, llama.cpp and the machine, of which the door knows none
             "choices": choices,
         }
         return shape | {"usage": None} if self._usage else shape
