@@ -17,10 +17,10 @@ from car_http.daemon.reading import Turns
 from car_http.dialects.anthropic.writer import MessagesWriter
 from car_http.dialects.infill import InfillWriter
 from car_http.dialects.ollama.writer import OllamaWriter
-from car_http.dialects.openai_chat import ChatWriter
+from car_http.dialects.openai_chat_writer import ChatWriter
 from car_http.dialects.openai_completions import CompletionWriter
-from car_http.dialects.responses_tools import read_tools
-from car_http.dialects.responses_writer import Facts, ResponsesWriter
+from car_http.dialects.responses.tools import read_tools
+from car_http.dialects.responses.writer import Facts, ResponsesWriter
 from car_http.protocol import ChunkedPieces
 from car_protocol.answer import Chunk as SentChunk
 from car_protocol.envelope import Notification, Result, encode_message

@@ -14,9 +14,9 @@ from car_client.results import Chunk, ToolCallDelta
 from car_http.answering import Pace
 from car_http.dialects.anthropic.writer import MessagesWriter
 from car_http.dialects.job import Writer
-from car_http.dialects.openai_chat import ChatWriter
-from car_http.dialects.responses_tools import Tool, read_tools
-from car_http.dialects.responses_writer import Facts, ResponsesWriter
+from car_http.dialects.openai_chat_writer import ChatWriter
+from car_http.dialects.responses.tools import Tool, read_tools
+from car_http.dialects.responses.writer import Facts, ResponsesWriter
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER
 from tests.door.support import Answer, OfflineDoor

@@ -1,9 +1,10 @@
 """The table of endpoints."""
 
-from car_http.dialects import infill, openai_chat, openai_completions, openai_embeddings, openai_responses, rerank
+from car_http.dialects import infill, openai_chat, openai_completions, openai_embeddings, rerank
 from car_http.dialects.anthropic import requests as messages
 from car_http.dialects.job import NDJSON, SSE
 from car_http.dialects.ollama import requests as ollama_requests
+from car_http.dialects.responses import requests as responses
 from car_http.endpoints import anthropic, document, models, ollama, openai, system
 from car_http.endpoints.context import Endpoint, Handler, R, generation
 from car_http.exchange import JSON
@@ -25,7 +26,7 @@ def _post(path: str, body: type[R], handler: Handler[R], kinds: tuple[str, ...] 
 _OPENAI = [
     _post("/chat/completions", openai_chat.ChatRequest, generation(openai_chat.read), _EVENTS),
     _post("/completions", openai_completions.CompletionRequest, openai.completions, _EVENTS),
-    _post("/responses", openai_responses.ResponsesRequest, generation(openai_responses.read), _EVENTS),
+    _post("/responses", responses.ResponsesRequest, generation(responses.read), _EVENTS),
     _post("/embeddings", openai_embeddings.EmbeddingsRequest, openai.embeddings),
     _post("/rerank", rerank.RerankRequest, models.rank),
     _get("/models", openai.models),

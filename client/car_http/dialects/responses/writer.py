@@ -11,7 +11,7 @@ from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_parts import call_pieces, card_object, new_id, token_logprobs
-from car_http.dialects.responses_tools import Origin, Tools, custom_input
+from car_http.dialects.responses.tools import Origin, Tools, custom_input
 from car_http.problems import Problem
 from car_protocol.answer import Logprob, Progress, Usage
 

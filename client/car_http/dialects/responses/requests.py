@@ -21,8 +21,8 @@ from car_http.dialects.common import (
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import allowed, response_params, thoughts
 from car_http.dialects.openai_parts import PRIORITIES
-from car_http.dialects.responses_tools import CUSTOM_INPUT, Choice, Tool, Tools, offered_name, read_tools
-from car_http.dialects.responses_writer import Facts, ResponsesWriter
+from car_http.dialects.responses.tools import CUSTOM_INPUT, Choice, Tool, Tools, offered_name, read_tools
+from car_http.dialects.responses.writer import Facts, ResponsesWriter
 from car_http.dialects.vendor_tools import each_once, refuse_vendor_tool, vendor_tool
 from car_http.problems import bad
 from car_protocol.notes import note
