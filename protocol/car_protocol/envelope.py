@@ -118,7 +118,7 @@ def require_few_members(text: bytes) -> None:
 
     Raises `parse_error` where so many are not a JSON text.
     """
-    if _members(text) <= MAX_MEMBERS:
+    if len(text) <= MAX_MEMBERS or _members(text) <= MAX_MEMBERS:
         return
     try:
         msgspec.json.decode(text, type=Raw)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Raw, Struct
 
 from car_client.door.keys import Key
 from car_http.dialects.bodies import Own, Part
@@ -14,8 +14,10 @@ from car_http.dialects.vendor_tools import vendor_problem
 from car_http.guard import Head
 from car_http.problems import Problem, bad
 from car_protocol.choices import with_choices
-from car_protocol.envelope import NOT_JSON
+from car_protocol.envelope import NOT_JSON, require_few_members
+from car_protocol.errors import RpcError
 from car_protocol.infer import MAX_CLIENT_BYTES, MAX_SESSION_BYTES
+from car_protocol.limits import MAX_MEMBERS
 from car_protocol.meta import TRACEPARENT
 
 T = TypeVar("T")
@@ -49,13 +51,29 @@ class Caller(Struct, frozen=True):
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """Return a body as a struct; raises Problem with the member at fault."""
+    """Return a body as a struct; raises Problem with the member at fault, and for more values than a frame may have."""
+    _require_few_members(body)
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as error:
         raise _fault(str(error), kind) from error
     except NOT_JSON as error:
-        raise Problem(400, "invalid_json", "the body is not a JSON text") from error
+        raise _not_json() from error
+
+
+def _require_few_members(body: bytes) -> None:
+    """Refuse what the daemon would refuse, before it is decoded, because other requests wait meanwhile."""
+    try:
+        require_few_members(body)
+    except RpcError as error:
+        if error.reason != "limit":
+            raise _not_json() from error
+        most = f"more than {MAX_MEMBERS:,} objects, members and arrays"
+        raise Problem(400, "limit", f"the body has {most}: send smaller schemas and fewer tools") from error
+
+
+def _not_json() -> Problem:
+    return Problem(400, "invalid_json", "the body is not a JSON text")
 
 
 def _fault(message: str, kind: type) -> Problem:
@@ -105,11 +123,28 @@ def called_arguments(text: str | None) -> str:
     """
     if text is None or not text.strip():
         return "{}"
+    # Its values are not decoded: they are a text of the body, whose bound does not count them.
+    return text if _is_object(text) else msgspec.json.encode(_in_an_object(text)).decode()
+
+
+def arguments_data(text: str) -> dict[str, Any]:
+    """Return the arguments of a call that a model wrote as data, in the same form."""
     try:
-        msgspec.json.decode(text, type=dict[str, Any])
+        return msgspec.json.decode(text if text.strip() else "{}", type=dict[str, Any])
     except NOT_JSON:
-        return msgspec.json.encode({"arguments": text}).decode()
-    return text
+        return _in_an_object(text)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=Raw)
+    except NOT_JSON:
+        return False
+    return text.lstrip().startswith("{")
+
+
+def _in_an_object(text: str) -> dict[str, Any]:
+    return {"arguments": text}
 
 
 def caller_params(caller: Caller, *, user: str | None, session: str | None, stream: bool) -> dict[str, Any]:

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
-from car_http.dialects.common import called_arguments
+from car_http.dialects.common import arguments_data
 from car_http.dialects.errors import anthropic_error
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_parts import card_object, new_id
@@ -87,10 +85,7 @@ class MessagesWriter:
         if answer.text:
             blocks.append({"type": "text", "text": answer.text})
         calls = answer.tool_calls or []
-        blocks += [
-            _tool_use(call) | {"input": msgspec.json.decode(called_arguments(call.function.arguments))}
-            for call in calls
-        ]
+        blocks += [_tool_use(call) | {"input": arguments_data(call.function.arguments)} for call in calls]
         stopped = self._stopped(answer, called=bool(calls))
         return sse.encode(self._message(blocks) | stopped | self._facts(answer))
 

@@ -8,7 +8,7 @@ import msgspec
 
 from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
-from car_http.dialects.common import called_arguments
+from car_http.dialects.common import arguments_data
 from car_http.dialects.errors import encoded, ollama_error
 from car_http.dialects.job import NDJSON
 from car_http.dialects.openai_parts import call_pieces, card_object, token_logprobs
@@ -101,13 +101,12 @@ class OllamaWriter:
 def _calls(pieces: list[ToolCallDelta]) -> list[dict[str, Any]]:
     """Return whole calls, with their arguments as data."""
     return [
-        {"id": call.id, "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)}}
+        {
+            "id": call.id,
+            "function": {"name": call.function.name, "arguments": arguments_data(call.function.arguments)},
+        }
         for call in joined_calls(pieces)
     ]
-
-
-def _arguments(text: str) -> Any:
-    return msgspec.json.decode(called_arguments(text))
 
 
 def _figures(answer: Answer, left_out: Sequence[str]) -> dict[str, Any]:
