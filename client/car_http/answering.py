@@ -48,12 +48,11 @@ class Gone(Exception):
 
 async def answer(pool: DaemonPool, newest: Newest, job: Job, exchange: Exchange, pace: Pace) -> None:
     """Answer an exchange; raises CardError before the head of the answer, and Gone."""
-    owner = exchange.key.name if exchange.key else ""
     key = job.params.pop("supersede", None)
     while True:
         async with pool.call(*_call(job)) as connection:
             try:
-                with newest.running(owner, key, connection):
+                with newest.running(exchange.owner, key, connection):
                     await _answer(connection, job, exchange, pace)
             except ConnectionLost:
                 # A kept connection may end while the call is sent on it.
@@ -133,11 +132,17 @@ class _Stream:
         ticking = _Ticks(self._pace, self._tick)
         self._connection.on_events(self._take)
         try:
-            while not self._ended:
-                await self._step()
-            await self._exchange.end()
+            with self._exchange.giving_way():
+                while not self._ended:
+                    await self._step()
+                await self._exchange.end()
         except (Gone, Disconnected):
             raise
+        except Problem as problem:
+            pieces = self._exchange.pieces
+            if pieces is not None and not pieces.ready:
+                raise  # the memory is needed before this client reads again
+            await self._fail(problem, problem)
         except CardError as error:
             await self._fail(error, problem_of(error, self._members))
         except Exception as error:

@@ -31,11 +31,11 @@ _OTHER_METHOD = "the endpoint has another method: GET /openapi.json lists them"
 class Door:
     """The application; `unix` in the state of a scope says that the request came by the Unix socket."""
 
-    def __init__(self, context: DoorContext, rules: Rules, keys: KeyRing) -> None:
+    def __init__(self, context: DoorContext, rules: Rules, keys: KeyRing, bodies: BodyMemory | None = None) -> None:
         self._context = context
         self._rules = rules
         self._keys = keys
-        self._bodies = BodyMemory()
+        self._bodies = bodies or BodyMemory()
         self._router = Router([_route(context, each) for each in ENDPOINTS], redirect_slashes=False)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -76,6 +76,8 @@ class Door:
             scope.update({"app": self, _EXCHANGE: exchange})
             await self._router(scope, exchange.receive, exchange.send)
         except Problem as problem:
+            if exchange.started:
+                raise Disconnected from problem  # the server ends the connection
             await _refuse(exchange, problem)
         except HTTPException as missing:
             status = missing.status_code

@@ -1,6 +1,8 @@
 """Bounds on what clients of the door take together: connections without a key, and the bytes of bodies."""
 
+from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 from car_http.problems import RETRY_AFTER_MS, Problem
 
@@ -37,29 +39,57 @@ class Strangers:
         self._refusals.pop(connection, None)
 
 
+class Body(Protocol):
+    """A request whose body counts; `owner` is the name of its key."""
+
+    @property
+    def owner(self) -> str:
+        """The name under which its bytes count."""
+
+    def give_way(self, problem: Problem) -> None:
+        """End the request with an error."""
+
+
 class BodyMemory:
-    """The bytes of all bodies that are being received or answered."""
+    """The bytes of all bodies that are being received or answered, by owner."""
 
     def __init__(self, limit: int = MOST_BODY_BYTES) -> None:
         self._limit = limit
-        self._taken = 0
+        self._sizes: dict[Body, int] = {}  # the oldest first
+        self._taken = Counter[str]()  # by owner
 
     def __repr__(self) -> str:
-        return f"<BodyMemory {self._taken}/{self._limit}>"
+        return f"<BodyMemory {self._taken.total()}/{self._limit} of {len(self._sizes)}>"
 
-    def take(self, size: int) -> None:
-        """Count bytes of a body; raises Problem where there are too many."""
-        if self._taken + size > self._limit:
-            message = f"the bodies of all requests would take {self._taken + size} bytes, the limit is {self._limit}: "
-            raise Problem(
-                503,
-                "too_many_bytes",
-                message + "send fewer long requests at once",
-                headers={"connection": "close"},
-                retry_after_ms=RETRY_AFTER_MS,
-            )
-        self._taken += size
+    def take(self, body: Body, size: int) -> None:
+        """Count bytes of a body. While there are too many, the newest body of the owner with most gives way.
 
-    def give_back(self, size: int) -> None:
-        """Count bytes no more."""
-        self._taken -= size
+        Raises Problem where that is this body.
+        """
+        self._sizes[body] = self._sizes.get(body, 0) + size
+        self._taken[body.owner] += size
+        while self._taken.total() > self._limit:
+            problem = self._too_many()
+            newest = self._newest_of_most()
+            self.give_back(newest)
+            if newest is body:
+                raise problem
+            newest.give_way(problem)
+
+    def give_back(self, body: Body) -> None:
+        """Count a body no more."""
+        self._taken[body.owner] -= self._sizes.pop(body, 0)
+
+    def _newest_of_most(self) -> Body:
+        most = max(self._taken, key=self._taken.__getitem__)
+        return next(body for body in reversed(self._sizes) if body.owner == most)
+
+    def _too_many(self) -> Problem:
+        message = f"the bodies of all requests would take {self._taken.total()} bytes, the limit is {self._limit}: "
+        return Problem(
+            503,
+            "too_many_bytes",
+            message + "send fewer long requests at once",
+            headers={"connection": "close"},
+            retry_after_ms=RETRY_AFTER_MS,
+        )

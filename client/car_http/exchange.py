@@ -1,8 +1,8 @@
 """One HTTP request and its answer: the body read within bounds, the answer written at the client's pace."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs
 
@@ -61,12 +61,35 @@ class Exchange:
         self.receive = receive
         self.send = send
         self._bodies = bodies
-        self._taken = 0  # bytes of the body that count there
-        self._refused = False  # the body is too long, and the client may still send it
+        self._unread = False  # the client may still send a part of the body
+        self._task: asyncio.Task[Any] | None = None  # answers the request; set with the body
+        self._problem: Problem | None = None  # the cause, where the task was cancelled to give way
         self._pieces = pieces
         self._body_timeout_s = body_timeout_s
         self._watch: asyncio.Task[None] | None = None
         self._on_disconnect: Callable[[], object] | None = None
+
+    @property
+    def owner(self) -> str:
+        """The name under which its requests share the door with others: the key's, empty without a key."""
+        return self.key.name if self.key else ""
+
+    def give_way(self, problem: Problem) -> None:
+        """Cancel the request, because others need the memory of its body."""
+        self._problem = problem
+        if self._task is not None:
+            self._task.cancel()
+
+    @contextmanager
+    def giving_way(self) -> Iterator[None]:
+        """Raise Problem in place of the cancellation by which the request gives way."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._problem is None or self._task is None:
+                raise
+            self._task.uncancel()
+            raise self._problem from None
 
     def query(self, name: str) -> str | None:
         """Return a member of the query, None where it is absent."""
@@ -86,10 +109,11 @@ class Exchange:
             calling.cancel()
 
     async def body(self) -> bytes:
-        """Return the body; raises Problem for one that is too long or too slow, and Disconnected."""
+        """Return the body; raises Problem for one that is too long, too slow or too much, and Disconnected."""
+        self._unread = True
+        self._task = asyncio.current_task()
         length = self.head.headers.get("content-length", "0")
         if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
-            self._refused = True
             raise _too_long()
         try:
             async with asyncio.timeout(self._body_timeout_s):
@@ -134,7 +158,7 @@ class Exchange:
         """Send a whole answer."""
         given = {"content-type": kind, "content-length": str(len(body)), **(headers or {})}
         await self.start(status, given)
-        if self._refused:
+        if self._unread:
             await self.write(body)
             await self._discard()
             await self.end()
@@ -143,8 +167,7 @@ class Exchange:
 
     def close(self) -> None:
         """Stop watching for the client's end, and count the body no more."""
-        self._bodies.give_back(self._taken)
-        self._taken = 0
+        self._bodies.give_back(self)
         if self._watch is not None:
             self._watch.cancel()
 
@@ -156,13 +179,12 @@ class Exchange:
             if message["type"] == "http.disconnect":
                 raise Disconnected
             pieces.append(message["body"])
-            self._bodies.take(len(pieces[-1]))
-            self._taken += len(pieces[-1])
+            self._bodies.take(self, len(pieces[-1]))
             size += len(pieces[-1])
             if size > MAX_BODY_BYTES:
-                self._refused = True
                 raise _too_long()
             if not message.get("more_body"):
+                self._unread = False
                 return b"".join(pieces)
 
     async def _discard(self) -> None:

@@ -11,10 +11,11 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from car_client.door.keys import KeyRing
+from car_client.door.keys import KeyRing, add_key
 from car_http.answering import Pace
 from car_http.app import Door
 from car_http.catalogue import Catalogue
+from car_http.crowds import BodyMemory
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.guard import Rules
@@ -53,6 +54,10 @@ class DoorProcess:
     def key(self) -> str:
         """The key that the first start made."""
         return self._keys.read_text().split()[-1]
+
+    def add_key(self, name: str) -> str:
+        """Return a further key."""
+        return add_key(self._keys, name).secret
 
     def stop(self) -> str:
         """End it as an administrator would; return its log."""
@@ -130,11 +135,18 @@ class Answer:
 class OfflineDoor:
     """The application without a server, in front of a fake daemon."""
 
-    def __init__(self, daemon: Path, keys: Path, rules: Rules | None = None, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        daemon: Path,
+        keys: Path,
+        rules: Rules | None = None,
+        pace: Pace | None = None,
+        bodies: BodyMemory | None = None,
+    ) -> None:
         self.pool = DaemonPool([daemon])
         self.metrics = Metrics()
         context = DoorContext(self.pool, Catalogue(self.pool), self.metrics, Newest(), pace or Pace())
-        self._door = Door(context, rules or Rules(), KeyRing(keys))
+        self._door = Door(context, rules or Rules(), KeyRing(keys), bodies)
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,14 +1,24 @@
 """Bodies: how many values one may have, and how the memory for all of them is shared by the keys."""
 
+import asyncio
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
 import msgspec
 import pytest
 
+from car_client.door.keys import Key, add_key
+from car_http.crowds import BodyMemory
 from car_http.dialects.common import called_arguments, decode
 from car_http.dialects.openai_chat import ChatRequest
+from car_http.exchange import MAX_BODY_BYTES, Exchange, Message
+from car_http.guard import Head
 from car_http.problems import Problem
 from car_protocol.limits import MAX_MEMBERS
 from tests.client.fake_daemon import FakeDaemon
-from tests.door.support import OfflineDoor
+from tests.door.support import Answer, OfflineDoor, door_before
 from tests.e2e.support import conversation
 
 CHAT = "/v1/chat/completions"
@@ -52,3 +62,138 @@ def test_the_arguments_of_a_call_are_checked_without_an_object_for_each_of_their
     for text in ("[]", "1", '{"a":', '{"a":1} x'):
         assert msgspec.json.decode(called_arguments(text)) == {"arguments": text}
     assert called_arguments(" ") == called_arguments(None) == "{}"
+
+
+class Sent:
+    """A body of a key, that came so far; it keeps the error by which it gives way."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.problem: Problem | None = None
+
+    def give_way(self, problem: Problem) -> None:
+        """As an exchange."""
+        self.problem = problem
+
+
+def test_where_memory_is_short_the_newest_body_of_the_key_with_most_gives_way() -> None:
+    memory = BodyMemory(100)
+    hogs = [Sent("hog") for _ in range(3)]
+    for body in hogs:
+        memory.take(body, 30)
+    other = Sent("other")
+    memory.take(other, 40)
+    assert [body.problem is not None for body in (*hogs, other)] == [False, False, True, False]
+    assert hogs[2].problem is not None
+    assert (hogs[2].problem.status, hogs[2].problem.code) == (503, "too_many_bytes")
+    with pytest.raises(Problem):
+        memory.take(Sent("hog"), 1)
+    memory.give_back(other)
+    memory.take(Sent("hog"), 40)
+
+
+def test_a_body_that_grows_beyond_the_share_of_its_key_leaves_the_older_ones_of_the_key_alone() -> None:
+    memory = BodyMemory(100)
+    first, second, other = Sent("hog"), Sent("hog"), Sent("other")
+    memory.take(first, 30)
+    memory.take(second, 20)
+    memory.take(other, 45)
+    memory.take(first, 10)
+    assert (first.problem, other.problem) == (None, None)
+    assert second.problem is not None
+
+
+class Upload:
+    """An exchange whose client sends its body on `go_on`, and the task that reads it."""
+
+    def __init__(self, memory: BodyMemory, owner: str, size: int) -> None:
+        self.go_on = asyncio.Event()
+        self._pieces = [b"x" * size, b""]
+        self.exchange = Exchange(Head("POST", "/", {}, unix=True), self._receive, self._send, memory)
+        self.exchange.key = Key(owner, "x" * 16)
+        self.reading = asyncio.create_task(self._read())
+        self.waiting = asyncio.Event()  # for the rest of the body
+
+    async def _read(self) -> bytes:
+        with self.exchange.giving_way():
+            return await self.exchange.body()
+
+    async def _receive(self) -> Message:
+        if len(self._pieces) == 1:
+            self.waiting.set()
+            await self.go_on.wait()
+        return {"type": "http.request", "body": self._pieces.pop(0), "more_body": bool(self._pieces)}
+
+    async def _send(self, message: Message) -> None:
+        raise AssertionError(message)
+
+
+async def test_an_unfinished_body_that_gives_way_is_refused_and_the_other_keys_body_goes_in() -> None:
+    memory = BodyMemory(100)
+    first, second = Upload(memory, "hog", 48), Upload(memory, "hog", 48)
+    await first.waiting.wait()
+    await second.waiting.wait()
+    other = Upload(memory, "other", 40)
+    with pytest.raises(Problem) as caught:
+        await second.reading
+    assert (caught.value.status, caught.value.headers["connection"]) == (503, "close")
+    for each in (first, other):
+        each.go_on.set()
+        assert await each.reading
+
+
+async def test_a_cancelled_request_that_did_not_give_way_stays_cancelled() -> None:
+    upload = Upload(BodyMemory(100), "hog", 48)
+    await upload.waiting.wait()
+    upload.reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await upload.reading
+
+
+def chat(size: int, **members: Any) -> bytes:
+    """Return the body of a chat of a size; the door drops what fills it."""
+    body = {"model": "guide", "messages": conversation("Hi"), "metadata": "", **members}
+    return msgspec.json.encode(body | {"metadata": "x" * (size - len(msgspec.json.encode(body)))})
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_request_that_is_being_answered_gives_way_too(fake: FakeDaemon, folder: Path, *, stream: bool) -> None:
+    fake.silent.add("infer")
+    fake.silent_after = 1
+    headers = {"content-type": "application/json", "host": "localhost"}
+    headers["authorization"] = f"Bearer {add_key(folder / 'keys', 'hog').secret}"
+    async with OfflineDoor(fake.path, folder / "keys", bodies=BodyMemory(10_000)) as door:
+        held = Answer()
+        body = chat(9_000, stream=stream)
+        answering = asyncio.create_task(door.into(held, "POST", CHAT, body, headers, unix=False))
+        await (held.began.wait() if stream else fake.saw("infer"))
+        other = await door.post("/v1/embeddings", {"input": ["a", "b"], "user": "x" * 2_000})
+        await answering
+        assert other.status == 200
+        assert held.status == (200 if stream else 503)
+        error = held.events[-1]["error"] if stream else held.json["error"]
+        assert error["code"] == "too_many_bytes"
+        await asyncio.to_thread(fake.wait_until_gone, 1)
+        held.left.set()
+
+
+@pytest.mark.slow
+def test_unfinished_bodies_of_one_key_leave_room_for_another_keys(fake: FakeDaemon, folder: Path) -> None:
+    """The newest of two dozen of the longest ones is refused."""
+    with door_before(folder, fake.path) as door, ExitStack() as stack:
+
+        def send(key: str, data: bytes) -> socket.socket:
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=30))
+            head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+            client.sendall(head.encode() + data[:-10])
+            return client
+
+        hogs = [send(door.key, b" " * MAX_BODY_BYTES) for _ in range(24)]
+        body = chat(3_000_000)
+        other = send(door.add_key("other"), body)
+        assert hogs[-1].recv(64).startswith(b"HTTP/1.1 503")
+        other.sendall(body[-10:])
+        assert other.recv(64).startswith(b"HTTP/1.1 200")
+        hogs[0].sendall(b" " * 9 + b"1")
+        assert hogs[0].recv(64).startswith(b"HTTP/1.1 400")

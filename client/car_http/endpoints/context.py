@@ -61,8 +61,9 @@ class Endpoint(Struct, frozen=True):
 
     async def run(self, door: DoorContext, exchange: Exchange) -> None:
         """Answer an exchange; raises Problem and CardError."""
-        request = None if self.body is None else decode(await exchange.body(), self.body)
-        await self.handler(door, exchange, request)
+        with exchange.giving_way():
+            request = None if self.body is None else decode(await exchange.body(), self.body)
+            await self.handler(door, exchange, request)
 
     def below(self, prefix: str) -> "Endpoint":
         """Return the same endpoint at a longer path."""
