@@ -76,6 +76,10 @@ _FAILED = Row(503, "model_failed", pauses=True)
 _TOO_LONG = Row(413, "request_too_large")
 _CROWDED = Row(503, "too_many_connections", pauses=True)
 _PARAM = re.compile(r"\b[a-z]+_[a-z_]+\b")
+# How msgspec says that a struct has no such member.
+UNKNOWN_MEMBER = "Object contains unknown field"
+# Members that the door makes itself: no client can have sent a wrong value. The oldest daemons give no reason.
+_MADE_HERE = frozenset({"cache_salt"})
 _UNKNOWN = "unknown model"  # the daemon's `why` of a name that no model has
 _CROWDS = ("max_connections", "max_connections_per_uid", "max_users", "max_in_flight", "max_client_bytes")
 
@@ -93,7 +97,7 @@ STATUSES = {
     429: "the queue is full: retry after the time in `retry-after-ms`",
     500: "a defect, whose place is in the log",
     502: "the engine was lost, or the daemon sent something that the door cannot read",
-    503: "no daemon answers, it drains, or it has no room: retry later",
+    503: "no daemon answers, it is of another version, it drains, or there is no room: retry later",
     504: "the deadline of the request passed",
 }
 
@@ -115,6 +119,8 @@ def problem_of(error: CardError, members: Mapping[str, str]) -> Problem:
         return Problem(503, "daemon_unavailable", message, retry_after_ms=RETRY_AFTER_MS)
     if not isinstance(error, RequestError):
         return Problem(502, "protocol_error", str(error))
+    if isinstance(error, InvalidParams) and _is_of_another_version(error):
+        return _versions_differ(error.param)
     row = _row(error)
     pause_ms = (error.retry_after_ms or RETRY_AFTER_MS) if row.pauses else None
     param = None
@@ -122,6 +128,17 @@ def problem_of(error: CardError, members: Mapping[str, str]) -> Problem:
         param = members.get(error.param, error.param)
     message = _message(error, param, members)
     return Problem(row.status, row.code, message, param=param, retry_after_ms=pause_ms, retry=row.retry)
+
+
+def _is_of_another_version(error: InvalidParams) -> bool:
+    """Return whether the daemon lacks a member of the protocol: the door sends none but those that it knows."""
+    return error.param in _MADE_HERE or str(error.data.get("why", "")).startswith(UNKNOWN_MEMBER)
+
+
+def _versions_differ(param: str) -> Problem:
+    message = f"the daemon refuses `{param}`, which this door sends: their versions differ; "
+    message += "install one version of card for both and restart both"
+    return Problem(503, "versions_differ", message, retry=False)
 
 
 def _row(error: RequestError) -> Row:

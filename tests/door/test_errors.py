@@ -78,6 +78,26 @@ async def test_an_invalid_param_is_named_as_the_dialect_does(offline: OfflineDoo
     assert answer.json["error"]["message"] == "response_format: `minimum` of a text at /properties/a"
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"param": "cache_salt", "why": "Object contains unknown field `cache_salt`"},
+        {"param": "cache_salt"},  # the oldest daemons give no reason
+    ],
+)
+async def test_a_daemon_that_lacks_a_member_which_the_door_adds_is_of_another_version(
+    offline: OfflineDoor, fake: FakeDaemon, data: dict[str, Any]
+) -> None:
+    answer = await refused(offline, fake, RpcError("invalid_params", **data))
+    assert answer.status == 503
+    assert answer.headers["x-should-retry"] == "false"
+    assert answer.json["error"]["code"] == "versions_differ"
+    assert answer.json["error"]["message"] == (
+        "the daemon refuses `cache_salt`, which this door sends: their versions differ; "
+        "install one version of card for both and restart both"
+    )
+
+
 async def test_an_error_after_the_first_chunk_is_an_event(offline: OfflineDoor, fake: FakeDaemon) -> None:
     fake.silent_after = 1
     async with offline.posting(CHAT, {**HELLO, "model": "guide", "stream": True}) as answer:

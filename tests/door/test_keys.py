@@ -96,11 +96,49 @@ def test_a_changed_file_is_read_again_without_a_restart(path: Path) -> None:
     assert ring.keys() == []
     key = add_key(path, "one")
     assert ring.keys() == [key]
-    os.chmod(path, 0o644)
-    # A change of permissions alone changes neither size nor time of the file: the next version is read.
     path.write_text(f"one {key.secret}\n\n")
-    with pytest.raises(KeysError):
+    assert ring.keys() == [key]
+    assert remove_key(path, "one")
+    assert ring.keys() == []
+
+
+def test_a_file_that_is_opened_to_others_after_it_was_read_admits_no_key(path: Path) -> None:
+    ring = KeyRing(path)
+    key = add_key(path, "one")
+    assert ring.keys() == [key]
+    path.chmod(0o644)
+    with pytest.raises(KeysError, match="chmod 600"):
         ring.keys()
+    path.chmod(0o600)
+    assert ring.keys() == [key]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="gives the file to another user")
+def test_a_file_that_was_given_to_another_user_after_it_was_read_admits_no_key(path: Path) -> None:
+    ring = KeyRing(path)
+    add_key(path, "one")
+    assert ring.keys()
+    os.chown(path, 12345, -1)
+    with pytest.raises(KeysError, match="belongs to another user"):
+        ring.keys()
+
+
+def test_a_file_that_was_replaced_within_one_tick_of_its_time_is_read_again(path: Path) -> None:
+    ring = KeyRing(path)
+    key = add_key(path, "one")
+    assert ring.keys() == [key]
+    facts, other = path.stat(), "x" * len(key.secret)
+    path.write_text(path.read_text().replace(key.secret, other))
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    (changed,) = ring.keys()
+    assert changed.secret == other
+
+
+def test_a_folder_in_place_of_the_file_is_refused_with_what_to_do(path: Path) -> None:
+    path.mkdir(parents=True)
+    for use in (read_keys, ensure_keys, lambda place: add_key(place, "one"), lambda place: KeyRing(place).keys()):
+        with pytest.raises(KeysError, match=r"not a regular file: remove it, then run `carctl http key`"):
+            use(path)
 
 
 def test_comparing_takes_every_key(path: Path) -> None:

@@ -51,14 +51,12 @@ def keys_path(env: Mapping[str, str] = os.environ) -> Path:
 def read_keys(path: Path) -> list[Key]:
     """Return the keys of a file, none where it does not exist; raises KeysError."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(path, "rb", opener=_open) as file:
+            return _parsed(path, file.read(_MOST_BYTES))
     except FileNotFoundError:
         return []
     except OSError as error:
         raise KeysError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from error
-    with open(descriptor, "rb") as file:
-        _check(path, os.fstat(descriptor))
-        return _parsed(path, file.read(_MOST_BYTES))
 
 
 def ensure_keys(path: Path) -> list[Key]:
@@ -104,14 +102,13 @@ class KeyRing:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, int, int] | None = None  # inode, size and time of the version that was read
+        self._seen: tuple[int, ...] | None = None  # the facts of the version that was read
         self._keys: list[Key] = []
 
     def keys(self) -> list[Key]:
         """Return the keys; raises KeysError."""
         try:
-            facts = self.path.lstat()
-            seen = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+            seen = _version(self.path.lstat())
         except OSError:
             seen = None
         if seen is None or seen != self._seen:
@@ -121,9 +118,33 @@ class KeyRing:
         return self._keys
 
 
-def _check(path: Path, facts: os.stat_result) -> None:
+def _version(facts: os.stat_result) -> tuple[int, ...]:
+    """Return the facts that a change of the content, the owner or the permissions changes."""
+    return (
+        facts.st_dev,
+        facts.st_ino,
+        facts.st_mode,
+        facts.st_uid,
+        facts.st_size,
+        facts.st_mtime_ns,
+        facts.st_ctime_ns,
+    )
+
+
+def _open(path: str, flags: int) -> int:
+    """Open a file and check it before it is read, because Python opens no folder; raises KeysError."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        _check(path, os.fstat(descriptor))
+    except KeysError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _check(path: str, facts: os.stat_result) -> None:
     if not stat.S_ISREG(facts.st_mode):
-        raise KeysError(f"{path} is not a regular file: remove it, and a new key is made")
+        raise KeysError(f"{path} is not a regular file: remove it, then run `carctl http key`")
     if facts.st_uid != os.getuid():
         raise KeysError(f"{path} belongs to another user: remove it, or set [http] keys to another path")
     if facts.st_mode & _OTHERS_MAY:

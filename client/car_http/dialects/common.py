@@ -12,7 +12,7 @@ from car_client.door.keys import Key
 from car_http.dialects.bodies import Own, Part
 from car_http.dialects.vendor_tools import vendor_problem
 from car_http.guard import Head
-from car_http.problems import Problem, bad
+from car_http.problems import UNKNOWN_MEMBER, Problem, bad
 from car_protocol.choices import with_choices
 from car_protocol.envelope import NOT_JSON, require_few_members
 from car_protocol.errors import RpcError
@@ -34,7 +34,6 @@ _OWN_TRUTHS = ("wait", "queue", "lenient")
 _OWN_NUMBERS = ("timeout_ms", "queue_timeout_ms")
 _OWN = "card"
 _OWN_HEADERS = {name: "X-Card-" + name.replace("_", "-").title() for name in Own.__struct_fields__}
-_UNKNOWN = "Object contains unknown field"
 _AUDIO_FORMATS = ("wav", "mp3")
 _DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.ASCII | re.IGNORECASE)
 
@@ -79,9 +78,9 @@ def _not_json() -> Problem:
 def _fault(message: str, kind: type) -> Problem:
     found = _PATH.search(message)
     why = with_choices(_PATH.sub("", message), kind, found[1] if found else "")
-    named = _NAMED.search(why) if "required field" in why or _UNKNOWN in why else None
+    named = _NAMED.search(why) if "required field" in why or UNKNOWN_MEMBER in why else None
     param = ".".join(filter(None, (found[1] if found else "", named[1] if named else ""))) or None
-    if _UNKNOWN in why:
+    if UNKNOWN_MEMBER in why:
         why = "there is no such member: GET /openapi.json lists them"
     return Problem(400, "invalid_value", f"{param}: {why}" if param else why, param=param)
 
