@@ -90,6 +90,7 @@ class FakeDaemon:
         self.silent_after: int | None = None  # a stream stops after this many chunks
         self.claimed: int | None = None  # the number of chunks that a stream's answer names
         self.ending: dict[str, Any] = {}  # further members of a stream's answer
+        self.capacity_members: dict[str, Any] = {}  # further members of the capacity object
         self.silent: set[str] = set()  # methods that are answered only when cancelled
         self.chats = True  # the model has a chat template
         self.offers_status = True  # the status can be subscribed to
@@ -292,7 +293,7 @@ class FakeDaemon:
             peer.send(Failure(call_id, error.as_object()))
 
     def _capacity_object(self) -> dict[str, Any]:
-        return capacity(self._capacity, self._generation)
+        return capacity(self._capacity, self._generation) | self.capacity_members
 
 
 @contextmanager

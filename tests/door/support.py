@@ -14,11 +14,13 @@ from typing import Any, Self
 from car_client.door.keys import KeyRing, add_key
 from car_http.answering import Pace
 from car_http.app import Door
+from car_http.capacity_feed import CapacityFeed
 from car_http.catalogue import Catalogue
 from car_http.crowds import BodyMemory
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.guard import Rules
+from car_http.health import Health
 from car_http.metrics import Metrics
 from car_http.newest import Newest
 
@@ -145,7 +147,9 @@ class OfflineDoor:
     ) -> None:
         self.pool = DaemonPool([daemon])
         self.metrics = Metrics()
-        context = DoorContext(self.pool, Catalogue(self.pool), self.metrics, Newest(), pace or Pace())
+        self.now = 0.0  # seconds, of the clock of its health
+        health, feed = Health(self.pool, lambda: self.now), CapacityFeed(self.pool)
+        context = DoorContext(self.pool, Catalogue(self.pool), self.metrics, Newest(), health, feed, pace or Pace())
         self._door = Door(context, rules or Rules(), KeyRing(keys), bodies)
 
     async def __aenter__(self) -> Self:

@@ -127,6 +127,7 @@ async def test_without_a_daemon_the_answer_says_how_to_start_it(offline: Offline
     assert "start the daemon" in answer.json["error"]["message"]
     assert (await offline.get("/health")).status == 503
     fake.start()
+    offline.now += 1
     assert (await offline.get("/health")).json == {"status": "ok"}
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from car_client.door.keys import add_key
+from car_http.capacity_feed import MOST_STREAMS
 from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import model
@@ -42,6 +44,128 @@ async def test_a_watch_of_capacity_ends_with_the_daemon(offline: OfflineDoor, fa
     await asyncio.to_thread(fake.drop)
     await task
     assert answer.events[-1]["error"]["code"] == "daemon_unavailable"
+
+
+async def test_the_daemon_gets_one_call_a_second_however_many_requests_ask_for_the_health(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    answers = await asyncio.gather(*(offline.get("/health") for _ in range(100)))
+    assert {answer.status for answer in answers} == {200}
+    assert (len(fake.calls), fake.accepted) == (1, 1)
+    offline.now += 0.9
+    await offline.get("/health")
+    assert len(fake.calls) == 1
+    offline.now += 0.1
+    await offline.get("/health")
+    assert len(fake.calls) == 2
+
+
+async def test_a_daemon_that_is_gone_is_looked_for_once_a_second(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.stop()
+    answers = [await offline.get("/health") for _ in range(3)]
+    assert [answer.json["error"]["code"] for answer in answers] == ["daemon_unavailable"] * 3
+    fake.start()
+    assert (await offline.get("/health")).status == 503
+    offline.now += 1
+    assert (await offline.get("/health")).status == 200
+
+
+class Listening:
+    """A stream of capacity by a key, or by the socket."""
+
+    def __init__(self, door: OfflineDoor, key: str | None = None, query: str = "") -> None:
+        self.answer = Answer()
+        headers = SSE | ({"host": "localhost", "authorization": f"Bearer {key}"} if key else {})
+        path = "/card/capacity" + query
+        self._task = asyncio.create_task(door.into(self.answer, "GET", path, b"", headers, unix=key is None))
+
+    async def more(self) -> None:
+        """Wait for a further event."""
+        await self.answer.began.wait()
+        self.answer.began.clear()
+
+    async def leave(self) -> None:
+        """Leave, and wait until the door noticed."""
+        self.answer.left.set()
+        await self._task
+
+    async def end(self) -> Answer:
+        """Wait for the end."""
+        await self._task
+        return self.answer
+
+
+async def test_all_streams_of_capacity_share_one_subscription(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    streams = [Listening(offline) for _ in range(20)]
+    for stream in streams:
+        await stream.more()
+    late = Listening(offline)
+    await late.more()
+    assert fake.accepted == 1
+    await asyncio.to_thread(fake.declare, 7)
+    for stream in (*streams, late):
+        await stream.more()
+        await stream.leave()
+        assert [event["capacity"] for event in stream.answer.events] == [4, 7]
+    await asyncio.to_thread(fake.wait_until_gone)
+
+
+async def test_a_stream_that_begins_later_first_gets_the_figures_of_that_moment(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    """The counts change without a notification, so the newest one may be old."""
+    first = Listening(offline)
+    await first.more()
+    fake.capacity_members["in_use"] = 3
+    late = Listening(offline)
+    await late.more()
+    assert [event["in_use"] for event in late.answer.events] == [3]
+    assert [event["in_use"] for event in first.answer.events] == [1]
+    for stream in (first, late):
+        await stream.leave()
+
+
+async def test_streams_of_several_models_have_a_subscription_each(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    streams = [Listening(offline, query=query) for query in ("", "?model=guide", "?model=guide")]
+    for stream in streams:
+        await stream.more()
+    assert fake.accepted == 2
+    assert sorted(call.params for call in fake.calls) == [b'{"subscribe":true,"model":"guide"}', b'{"subscribe":true}']
+    for stream in streams:
+        await stream.leave()
+
+
+async def test_the_streams_of_a_lost_daemon_all_end_and_later_ones_begin_anew(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    streams = [Listening(offline) for _ in range(3)]
+    for stream in streams:
+        await stream.more()
+    await asyncio.to_thread(fake.drop)
+    for stream in streams:
+        assert (await stream.end()).events[-1]["error"]["code"] == "daemon_unavailable"
+    later = Listening(offline)
+    await later.more()
+    await later.leave()
+    assert later.answer.status == 200
+
+
+async def test_a_key_has_so_many_streams_of_capacity_and_no_more(fake: FakeDaemon, folder: Path) -> None:
+    keys = {name: add_key(folder / "keys", name).secret for name in ("hog", "other")}
+    async with OfflineDoor(fake.path, folder / "keys") as door:
+        streams = [Listening(door, keys["hog"]) for _ in range(MOST_STREAMS)]
+        for stream in streams:
+            await stream.more()
+        refused = await Listening(door, keys["hog"]).end()
+        assert (refused.status, refused.json["error"]["code"]) == (429, "too_many_streams")
+        assert "64 streams of capacity" in refused.json["error"]["message"]
+        await streams.pop().leave()
+        streams += [Listening(door, keys["hog"]), Listening(door, keys["other"])]
+        for stream in streams[-2:]:
+            await stream.more()
+        for stream in streams:
+            await stream.leave()
+    assert fake.accepted == 1
 
 
 async def test_the_doors_own_figures_name_no_path_that_a_client_chose(offline: OfflineDoor, fake: FakeDaemon) -> None:
