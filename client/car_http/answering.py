@@ -140,23 +140,24 @@ class _Stream:
             raise
         except Problem as problem:
             pieces = self._exchange.pieces
-            if pieces is not None and not pieces.ready:
+            if not self._exchange.started or (pieces is not None and not pieces.ready):
                 raise  # the memory is needed before this client reads again
-            await self._fail(problem, problem)
+            await self._fail(problem)
         except CardError as error:
-            await self._fail(error, problem_of(error, self._members))
-        except Exception as error:
-            await self._fail(error, defect())
+            if not self._exchange.started:
+                raise
+            await self._fail(problem_of(error, self._members))
+        except Exception:
+            if self._exchange.started:
+                await self._fail(defect())
             raise  # for the log
         finally:
             ticking.stop()
             self._connection.on_events(None)
             self._connection.on_texts(None)
 
-    async def _fail(self, error: Exception, problem: Problem) -> None:
-        """End the stream with an error event; raises the error where the head is not sent yet."""
-        if not self._exchange.started:
-            raise error
+    async def _fail(self, problem: Problem) -> None:
+        """End the stream with an error event."""
         await self._exchange.write(self._writer.fail(problem))
         await self._exchange.end()
 

@@ -77,8 +77,9 @@ class Door:
             await self._router(scope, exchange.receive, exchange.send)
         except Problem as problem:
             if exchange.started:
-                raise Disconnected from problem  # the server ends the connection
-            await _refuse(exchange, problem)
+                raise Disconnected from None  # the server ends the connection
+            # Its frames keep the body, and the client may take its time.
+            await _refuse(exchange, problem.with_traceback(None))
         except HTTPException as missing:
             status = missing.status_code
             why = absence(exchange.head.path) if status == _NOT_FOUND else _OTHER_METHOD

@@ -89,7 +89,10 @@ class Exchange:
             if self._problem is None or self._task is None:
                 raise
             self._task.uncancel()
-            raise self._problem from None
+            try:
+                raise self._problem from None
+            finally:
+                self._problem = None  # it keeps the frames that it goes through, and they keep this exchange
 
     def query(self, name: str) -> str | None:
         """Return a member of the query, None where it is absent."""
@@ -107,6 +110,7 @@ class Exchange:
             raise
         finally:
             calling.cancel()
+            del calling  # its error keeps this frame
 
     async def body(self) -> bytes:
         """Return the body; raises Problem for one that is too long, too slow or too much, and Disconnected."""
@@ -168,6 +172,7 @@ class Exchange:
     def close(self) -> None:
         """Stop watching for the client's end, and count the body no more."""
         self._bodies.give_back(self)
+        self._on_disconnect = None
         if self._watch is not None:
             self._watch.cancel()
 

@@ -1,7 +1,9 @@
 """Bodies: how many values one may have, and how the memory for all of them is shared by the keys."""
 
 import asyncio
+import gc
 import socket
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from car_http.dialects.openai_chat import ChatRequest
 from car_http.exchange import MAX_BODY_BYTES, Exchange, Message
 from car_http.guard import Head
 from car_http.problems import Problem
+from car_protocol.errors import RpcError
 from car_protocol.limits import MAX_MEMBERS
 from tests.client.fake_daemon import FakeDaemon
 from tests.door.support import Answer, OfflineDoor, door_before
@@ -197,3 +200,43 @@ def test_unfinished_bodies_of_one_key_leave_room_for_another_keys(fake: FakeDaem
         assert other.recv(64).startswith(b"HTTP/1.1 200")
         hogs[0].sendall(b" " * 9 + b"1")
         assert hogs[0].recv(64).startswith(b"HTTP/1.1 400")
+
+
+PARTS = {"template": {"canary": []}}
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "whole": (CHAT, {"messages": conversation("Hi"), "chat_template_kwargs": PARTS}, "infer"),
+    "stream": (CHAT, {"messages": conversation("Hi"), "chat_template_kwargs": PARTS, "stream": True}, "infer_stream"),
+    "count": (
+        "/v1/messages/count_tokens",
+        {"messages": conversation("Hi"), "tools": [{"name": "f", "input_schema": PARTS}]},
+        "tokenize",
+    ),
+    "embeddings": ("/v1/embeddings", {"input": ["canary"]}, "embed"),
+    "several prompts": ("/v1/completions", {"prompt": ["canary", "b"]}, "infer"),
+}
+
+
+@pytest.fixture
+def uncollected() -> Iterator[list[object]]:
+    """The objects that only the collector of cycles frees; it does not run before `gc.collect`."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    yield gc.garbage
+    gc.set_debug(0)
+    gc.enable()
+    gc.garbage.clear()
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_refused_body_is_freed_with_its_answer(
+    offline: OfflineDoor, fake: FakeDaemon, uncollected: list[object], case: str
+) -> None:
+    """Not with the next run of the collector: an error keeps the frames that it went through, and they the body."""
+    path, body, method = REFUSED[case]
+    fake.answers[method] = RpcError("overloaded")
+    assert (await offline.post(path, {"model": "guide", **body})).status in (429, 529)
+    await asyncio.sleep(0)  # for the end of cancelled tasks
+    gc.collect()
+    kept = [each for each in uncollected if isinstance(each, list | dict) and "canary" in each]
+    assert kept == []

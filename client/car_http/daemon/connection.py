@@ -131,7 +131,10 @@ class DaemonConnection(asyncio.Protocol):
             await self._waiter
         events, self._events, self._unread = self._events, [], 0
         if not events and self._error is not None:
-            raise self._error
+            try:
+                raise self._error
+            finally:
+                self._error = None  # it keeps the frames that it goes through, and they keep this connection
         if self._paused and self._transport:
             self._paused = False
             self._transport.resume_reading()

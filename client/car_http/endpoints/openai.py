@@ -45,6 +45,7 @@ async def _answers(door: DoorContext, each: Sequence[Mapping[str, Any]]) -> list
     finally:
         for call in calls:
             call.cancel()
+        calls.clear()  # their errors keep this frame
 
 
 async def embeddings(door: DoorContext, exchange: Exchange, request: EmbeddingsRequest) -> None:
