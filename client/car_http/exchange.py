@@ -86,9 +86,8 @@ class Exchange:
         try:
             yield
         except asyncio.CancelledError:
-            if self._problem is None or self._task is None:
-                raise
-            self._task.uncancel()
+            if self._problem is None or self._task is None or self._task.uncancel():
+                raise  # also where it was cancelled for another reason at once
             try:
                 raise self._problem from None
             finally:

@@ -202,7 +202,7 @@ def test_unfinished_bodies_of_one_key_leave_room_for_another_keys(fake: FakeDaem
         assert hogs[0].recv(64).startswith(b"HTTP/1.1 400")
 
 
-PARTS = {"template": {"canary": []}}
+PARTS: dict[str, Any] = {"template": {"canary": []}}
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "whole": (CHAT, {"messages": conversation("Hi"), "chat_template_kwargs": PARTS}, "infer"),
     "stream": (CHAT, {"messages": conversation("Hi"), "chat_template_kwargs": PARTS, "stream": True}, "infer_stream"),

@@ -1,6 +1,7 @@
 """Capacity, health, figures, and llama-server's endpoints about models."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
