@@ -19,6 +19,7 @@ from car_http.catalogue import Catalogue
 from car_http.crowds import BodyMemory
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
+from car_http.exchange import Pieces
 from car_http.guard import Rules
 from car_http.health import Health
 from car_http.metrics import Metrics
@@ -186,7 +187,15 @@ class OfflineDoor:
         return answer
 
     async def into(
-        self, answer: Answer, method: str, path: str, body: bytes, headers: dict[str, str], *, unix: bool = True
+        self,
+        answer: Answer,
+        method: str,
+        path: str,
+        body: bytes,
+        headers: dict[str, str],
+        *,
+        unix: bool = True,
+        pieces: Pieces | None = None,
     ) -> None:
         """Fill an answer, which can be read meanwhile; setting its `left` has the client leave."""
         bodies = [{"type": "http.request", "body": body, "more_body": False}]
@@ -205,10 +214,12 @@ class OfflineDoor:
                 answer.pieces.append(message["body"])
                 answer.began.set()
 
-        await self._door(_scope(method, path, headers, unix=unix), receive, send)
+        scope = _scope(method, path, headers)
+        scope["state"] = {"unix": unix, "pieces": pieces}
+        await self._door(scope, receive, send)
 
 
-def _scope(method: str, path: str, headers: dict[str, str], *, unix: bool) -> Json:
+def _scope(method: str, path: str, headers: dict[str, str]) -> Json:
     path, _, query = path.partition("?")
     return {
         "type": "http",
@@ -217,7 +228,6 @@ def _scope(method: str, path: str, headers: dict[str, str], *, unix: bool) -> Js
         "root_path": "",
         "query_string": query.encode(),
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-        "state": {"unix": unix},
     }
 
 
