@@ -172,14 +172,15 @@ class Backlog:
         """Return the requests to drop for a newcomer once `superseded` are gone; None if it does not fit even then.
 
         `block` drops nothing. `drop_oldest` drops the oldest requests of the newcomer's user, of its class or the lower
-        one. Where that is not enough, and under `drop_newest`, the first request of a user and model drops what
-        `displaced` returns, unless it is of a higher class.
+        one, unless the newcomer is to be refused by a full queue. Where that is not enough, and under `drop_newest`,
+        the first request of a user and model drops what `displaced` returns, unless it is of a higher class.
         """
         rank = RANKS[newcomer.spec.priority]
         with self._trial(superseded) as leaving:
             before = len(leaving)
             user = self._users.get(newcomer.spec.client[0])
-            while self.bounds.overflow == "drop_oldest" and user is not None and not self.fits(newcomer):
+            drops_oldest = self.bounds.overflow == "drop_oldest" and newcomer.spec.queue
+            while drops_oldest and user is not None and not self.fits(newcomer):
                 key = user.oldest(range(rank, _LOWEST + 1))
                 if key is None or _alike(self.counted[key], newcomer):
                     break

@@ -14,7 +14,7 @@ def world_with(overflow: Overflow, limit: int = 2, max_bytes: int = 100) -> Worl
 
 def why(world: World) -> list[tuple[int, object]]:
     """Return the requests that were refused or dropped, with the reasons."""
-    return [(fail.request.key, fail.data["why"]) for fail in world.fails]
+    return [(fail.request.key, fail.data.get("why")) for fail in world.fails]
 
 
 def test_an_empty_queue_takes_a_request_of_any_size() -> None:
@@ -187,6 +187,33 @@ def test_under_drop_oldest_a_newcomer_drops_no_other_before_it_was_prepared() ->
     world.prepare(engine, 4)
     assert world.endings[2] == ["overloaded"]
     assert world.endings[1] == [], "running work is never dropped"
+
+
+@pytest.mark.parametrize("overflow", ["block", "drop_newest", "drop_oldest"])
+@pytest.mark.parametrize("engine_up", [False, True])
+def test_a_request_with_queue_false_is_refused_in_a_full_queue_whatever_the_policy(
+    overflow: Overflow, engine_up: bool
+) -> None:
+    world = world_with(overflow, limit=1)
+    engine = world.start_engine(sequences=0) if engine_up else None
+    waiter = world.submit()
+    if engine is not None:
+        world.prepare(engine, waiter.key)
+    refused = world.submit(queue=False)
+    assert why(world) == [(refused.key, "queue full")]
+    assert not world.endings[waiter.key]
+
+
+def test_under_drop_oldest_a_request_with_queue_false_that_is_prepared_while_the_queue_fills_drops_no_other() -> None:
+    world = world_with("drop_oldest", limit=1)
+    engine = world.start_engine(sequences=0)
+    older = world.submit(supersede=(1, "a"))
+    newer = world.submit(supersede=(1, "a"), queue=False)
+    world.cancel(older.key)
+    waiter = world.submit()
+    world.prepare(engine, newer.key)
+    assert why(world) == [(older.key, None), (newer.key, "queue full")]
+    assert not world.endings[waiter.key]
 
 
 @pytest.mark.parametrize("overflow", ["block", "drop_oldest"])
