@@ -267,6 +267,13 @@ class SequenceStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Left out for requests of other users."""
     client: str | None = None
     """The label that the request gave."""
+    tenant: str | None = None
+    """The tenant that the request gave."""
+
+    @property
+    def caller(self) -> str:
+        """The tenant and the label, as far as the request gave them."""
+        return "/".join(filter(None, (self.tenant, self.client)))
 
 
 class ConnectionStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -282,6 +289,13 @@ class ConnectionStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Completion tokens of ended requests."""
     client: str | None = None
     """The label that a request gave last."""
+    tenant: str | None = None
+    """The tenant that a request gave last."""
+
+    @property
+    def caller(self) -> str:
+        """The tenant and the label, as far as a request gave them."""
+        return "/".join(filter(None, (self.tenant, self.client)))
 
 
 class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):

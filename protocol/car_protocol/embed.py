@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 from car_protocol.answer import Usage
 from car_protocol.meta import Params
 from car_protocol.notes import note
+from car_protocol.tenant import Tenant, check_tenant
 
 MAX_TEXTS = 256
 
@@ -22,6 +23,10 @@ class EmbedParams(Params, frozen=True, kw_only=True):
     model: str | None = None
     normalize: Annotated[bool, note("vectors have length 1")] = True
     truncate: Annotated[bool, note("of a longer text its beginning counts; without it such a text is refused")] = False
+    tenant: Tenant = ""
+
+    def __post_init__(self) -> None:
+        check_tenant(self.tenant)
 
 
 class Embeddings(Struct, frozen=True):
@@ -44,6 +49,10 @@ class RerankParams(Params, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=MAX_TEXTS)] | None,
         note("the number of the best documents to return; all where absent"),
     ] = None
+    tenant: Tenant = ""
+
+    def __post_init__(self) -> None:
+        check_tenant(self.tenant)
 
 
 class Ranked(Struct, frozen=True):

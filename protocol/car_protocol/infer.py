@@ -18,6 +18,7 @@ from car_protocol.free_form import check_free_form
 from car_protocol.meta import Params
 from car_protocol.notes import note
 from car_protocol.sampling import Fraction, Sampling, Temperature
+from car_protocol.tenant import Tenant, check_tenant
 
 Priority = Literal["latency_critical", "throughput"]
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
@@ -201,6 +202,7 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         str | None,
         note(f"a label of up to {MAX_CLIENT_BYTES} bytes, for fairness and status; the process where absent"),
     ] = None
+    tenant: Tenant = ""
     # As in Params: of two bases with members a Struct can have only one.
     meta: Annotated[dict[str, Raw], note("the caller's own; only `traceparent` is read")] = field(
         name="_meta", default_factory=dict
@@ -247,6 +249,7 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(f"`stop`: a stop string has more than {MAX_STOP_BYTES} bytes")
         if self.client is not None and len(self.client.encode()) > MAX_CLIENT_BYTES:
             raise ValueError(f"`client`: the label has more than {MAX_CLIENT_BYTES} bytes")
+        check_tenant(self.tenant)
         if self.supersede is not None and len(self.supersede.encode()) > MAX_SUPERSEDE_BYTES:
             raise ValueError(f"`supersede`: the key has more than {MAX_SUPERSEDE_BYTES} bytes")
         if self.session is not None and len(self.session.encode()) > MAX_SESSION_BYTES:

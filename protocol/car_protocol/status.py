@@ -85,6 +85,7 @@ class SequenceStatus(Struct, frozen=True, kw_only=True):
     age_ms: Annotated[float, note("since the request arrived")]
     id: Annotated[Id | UnsetType, note("left out for requests of other users")] = UNSET
     client: Annotated[str | UnsetType, note("the label that the request gave")] = UNSET
+    tenant: Annotated[str | UnsetType, note("the tenant that the request gave")] = UNSET
 
 
 class ConnectionStatus(Struct, frozen=True, kw_only=True):
@@ -96,6 +97,7 @@ class ConnectionStatus(Struct, frozen=True, kw_only=True):
     in_flight: Annotated[int, note("requests")]
     tokens_served: Annotated[int, note("completion tokens of ended requests")]
     client: Annotated[str | UnsetType, note("the label that a request gave last")] = UNSET
+    tenant: Annotated[str | UnsetType, note("the tenant that a request gave last")] = UNSET
 
 
 class MoreConnections(Struct, frozen=True, kw_only=True):

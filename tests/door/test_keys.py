@@ -19,14 +19,14 @@ def path(tmp_path: Path) -> Path:
 def test_the_first_start_makes_one_key_that_only_this_user_may_read(path: Path) -> None:
     (key,) = ensure_keys(path)
     assert key.name == "default"
-    assert key.label is None
+    assert key.salt is None
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert ensure_keys(path) == [key]
 
 
-def test_named_keys_are_told_apart_and_label_their_requests(path: Path) -> None:
+def test_named_keys_are_told_apart_and_salt_their_caches(path: Path) -> None:
     first, second = ensure_keys(path)[0], add_key(path, "obsidian")
-    assert second.label == "obsidian"
+    assert second.salt == "obsidian"
     keys = read_keys(path)
     assert holder(keys, second.secret) == second
     assert holder(keys, first.secret) == first

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from car_client.door.keys import add_key
+from car_client.door.keys import add_key, ensure_keys
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import model
 from tests.door.support import OfflineDoor
@@ -92,20 +92,23 @@ async def test_the_time_that_a_client_waits_is_the_deadline(offline: OfflineDoor
         assert "timeout_ms" not in await sent(offline, fake, {}, x_stainless_read_timeout=nonsense)
 
 
-async def test_a_label_is_the_key_else_the_user_else_the_program(
+async def test_a_label_is_the_user_else_the_program_and_the_tenant_is_the_key(
     offline: OfflineDoor, fake: FakeDaemon, folder: Path
 ) -> None:
     assert (await sent(offline, fake, {}, user_agent="OpenAI/Python 3.54.0"))["client"] == "OpenAI"
-    assert (await sent(offline, fake, {"user": "ä" * 60}))["client"] == "ä" * 32
-    key = add_key(folder / "http-keys", "zed")
-    body = b'{"model":"guide","messages":[{"role":"user","content":"Hi"}],"user":"ann"}'
-    headers = {"host": "localhost", "authorization": f"Bearer {key.secret}", "content-type": "application/json"}
-    answer = await offline.request("POST", CHAT, body, headers, unix=False)
-    assert answer.status == 200
-    params = fake.params("infer")
-    assert params["client"] == "zed"
-    # Prompts of one key share no caches with those of others.
-    assert len(params["cache_salt"]) == 64
+    without_key = await sent(offline, fake, {"user": "ä" * 60})
+    assert (without_key["client"], "tenant" in without_key) == ("ä" * 32, False)
+    (default,), zed = ensure_keys(folder / "http-keys"), add_key(folder / "http-keys", "zed")
+    for key, salted in ((zed, True), (default, False)):
+        body = b'{"model":"guide","messages":[{"role":"user","content":"Hi"}],"user":"zed"}'
+        headers = {"host": "localhost", "authorization": f"Bearer {key.secret}", "content-type": "application/json"}
+        answer = await offline.request("POST", CHAT, body, headers, unix=False)
+        assert answer.status == 200
+        params = fake.params("infer")
+        # The name of another key as a user is a label below the own key, and nothing of the other key.
+        assert (params["tenant"], params["client"]) == (key.name, "zed")
+        # Prompts of one named key share no caches with those of others.
+        assert ("cache_salt" in params) == salted
 
 
 async def test_users_of_one_server_share_no_caches(offline: OfflineDoor, fake: FakeDaemon) -> None:

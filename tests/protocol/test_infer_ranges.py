@@ -373,6 +373,7 @@ def test_an_integer_that_overflows_a_double_is_refused_too(member: str) -> None:
         ({"prompt": "a", "grammar": "a" * (256 * 1024 + 1)}, "grammar"),
         ({"prompt": "a", "stop": ["\u00e9" * 129]}, "stop"),
         ({"prompt": "a", "client": "\u00e9" * 33}, "client"),
+        ({"prompt": "a", "tenant": "\u00e9" * 33}, "tenant"),
         ({"prompt": "a", "session": "\u00e9" * 65}, "session"),
         ({"prompt": "a", "cache_salt": "\u00e9" * 65}, "cache_salt"),
         ({"prompt": "a", "supersede": "\u00e9" * 65}, "supersede"),

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_protocol.capacity import CapacityParams
+from car_protocol.embed import EmbedParams, RerankParams
 from car_protocol.errors import RpcError
 from car_protocol.infer import CancelParams, InferParams, NoParams
 from car_protocol.params import decode_params, invalid_param
@@ -56,6 +57,9 @@ def fault(kind: type[msgspec.Struct], text: bytes) -> str:
         (InferParams, b'{"prompt":"a","stop":["' + b"a" * 257 + b'"]}', "stop"),
         (InferParams, b'{"prompt":"a","stop":["' + "é".encode() * 129 + b'"]}', "stop"),
         (InferParams, b'{"prompt":"a","client":"' + "é".encode() * 33 + b'"}', "client"),
+        (InferParams, b'{"prompt":"a","tenant":"' + "é".encode() * 33 + b'"}', "tenant"),
+        (EmbedParams, b'{"input":["a"],"tenant":"' + "é".encode() * 33 + b'"}', "tenant"),
+        (RerankParams, b'{"query":"a","documents":["a"],"tenant":"' + "é".encode() * 33 + b'"}', "tenant"),
         (TokenizeParams, b"{}", "text"),
         (TokenizeParams, b'{"text":"a","messages":[' + MESSAGE + b"]}", "messages"),
         (TokenizeParams, b'{"text":"a","template_args":{"b":1}}', "template_args"),

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from car_client.errors import CardError
 
-# A key with this name labels nothing: its requests carry the labels of their clients.
+# Requests that carry the key with this name share caches with the requests of the user's other programs.
 DEFAULT_NAME = "default"
 FILE_NAME = "http-keys"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
@@ -29,7 +29,7 @@ class KeysError(CardError):
 
 
 class Key(Struct, frozen=True):
-    """A key and its name; the name is card's label of the requests that carry the key."""
+    """A key and its name; the name is the tenant of the requests that carry the key."""
 
     name: str
     secret: str
@@ -38,8 +38,8 @@ class Key(Struct, frozen=True):
         return f"<Key {self.name}>"
 
     @property
-    def label(self) -> str | None:
-        """The label of its requests; None for the default key."""
+    def salt(self) -> str | None:
+        """The salt of the caches that its requests share; None for the default key."""
         return None if self.name == DEFAULT_NAME else self.name
 
 

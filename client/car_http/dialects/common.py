@@ -147,10 +147,16 @@ def _in_an_object(text: str) -> dict[str, Any]:
 
 
 def caller_params(caller: Caller, *, user: str | None, session: str | None, stream: bool) -> dict[str, Any]:
-    """Return label, session, cache salt, deadline and trace of a request."""
+    """Return tenant, label, session, cache salt, deadline and trace of a request."""
     params = given(client=_label(caller, user), session=_session(caller, session), cache_salt=_salt(caller))
     if patience_ms := _patience_ms(caller):
         params["queue_timeout_ms" if stream else "timeout_ms"] = patience_ms
+    return params | origin_params(caller)
+
+
+def origin_params(caller: Caller) -> dict[str, Any]:
+    """Return the members that every request has: the name of its key as its tenant, and its trace."""
+    params = given(tenant=caller.key.name if caller.key else None)
     if trace := caller.header(TRACEPARENT):
         params["_meta"] = {TRACEPARENT: trace}
     return params
@@ -210,7 +216,7 @@ def cut(text: str, most: int) -> str:
 
 def _label(caller: Caller, user: str | None) -> str | None:
     product = _PRODUCT.match(caller.header("user-agent") or "")
-    label = (caller.key.label if caller.key else None) or user or (product[0] if product else None)
+    label = user or (product[0] if product else None)
     return cut(label, MAX_CLIENT_BYTES) if label else None
 
 
@@ -224,7 +230,7 @@ def _session(caller: Caller, session: str | None) -> str | None:
 
 def _salt(caller: Caller) -> str | None:
     """Return the salt within which prompts share caches: of the caller's key and its user of Open WebUI."""
-    owners = [caller.key.label if caller.key else None, caller.header("x-openwebui-user-id")]
+    owners = [caller.key.salt if caller.key else None, caller.header("x-openwebui-user-id")]
     return _digest("\0".join(owner or "" for owner in owners)) if any(owners) else None
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from car_http.dialects.common import Caller
+from car_http.dialects.common import Caller, origin_params
 from car_http.problems import Problem, bad
 from car_protocol.embed import Embeddings
-from car_protocol.meta import TRACEPARENT
 
 
 class EmbeddingsRequest(Struct, kw_only=True):
@@ -41,9 +40,7 @@ def read(request: EmbeddingsRequest, caller: Caller) -> EmbedJob:
     params: dict[str, Any] = {"input": texts}
     if request.model:
         params["model"] = request.model
-    if trace := caller.header(TRACEPARENT):
-        params["_meta"] = {TRACEPARENT: trace}
-    return EmbedJob(params, request.encoding_format == "base64", request.dimensions)
+    return EmbedJob(params | origin_params(caller), request.encoding_format == "base64", request.dimensions)
 
 
 def embeddings_object(job: EmbedJob, found: Embeddings) -> dict[str, Any]:

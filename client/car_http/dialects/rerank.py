@@ -5,10 +5,9 @@ from typing import Any
 from msgspec import Struct
 
 from car_client.errors import ProtocolError
-from car_http.dialects.common import Caller, given
+from car_http.dialects.common import Caller, given, origin_params
 from car_http.problems import bad
 from car_protocol.embed import Ranking
-from car_protocol.meta import TRACEPARENT
 
 
 class RerankRequest(Struct, kw_only=True):
@@ -27,9 +26,7 @@ def read(request: RerankRequest, caller: Caller) -> dict[str, Any]:
     # More than there are is all of them.
     top_n = None if request.top_n is None else min(request.top_n, max(1, len(documents)))
     params = given(query=request.query, documents=documents, model=request.model or None, top_n=top_n)
-    if trace := caller.header(TRACEPARENT):
-        params["_meta"] = {TRACEPARENT: trace}
-    return params
+    return params | origin_params(caller)
 
 
 def ranking_object(request: RerankRequest, found: Ranking) -> dict[str, Any]:

@@ -55,7 +55,7 @@ async def _embedded(
     door: DoorContext, exchange: Exchange, request: requests.EmbedRequest
 ) -> tuple[list[list[float]], int]:
     """Return a vector for each text, and the tokens of all; a request without a text only names its model."""
-    params = requests.read_embed(request)
+    params = requests.read_embed(request, caller_of(exchange))
     if not params["input"]:
         await door.model(params["model"])
         return [], 0

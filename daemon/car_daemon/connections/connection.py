@@ -43,6 +43,7 @@ class Connection(asyncio.Protocol):
         self.number = number
         self.peer = peer
         self.label: str | None = None  # the client's own name for itself
+        self.tenant = ""  # of the process, that a request was for last
         self._context = context
         self._limits = context.limits
         self._inbound = InboundBuffer(

@@ -37,13 +37,13 @@ class InferenceMethods:
     def infer(self, connection: Connection, call: RpcCall, params: InferParams, *, streams: bool) -> None:
         """Submit a request for generation; its answer comes in one piece unless it streams."""
         connection.label = params.client or connection.label
-        origin = _origin(connection, call, params.client)
+        origin = _origin(connection, call, params.client, params.tenant)
         keys = self._inference.infer(params, origin, call, size=call.size, streams=streams)
         self._pausable(call, keys)
 
     def embed(self, connection: Connection, call: RpcCall, params: EmbedParams | RerankParams) -> None:
         """Submit texts to embed or to rank."""
-        keys = self._inference.embed(params, _origin(connection, call, None), call, size=call.size)
+        keys = self._inference.embed(params, _origin(connection, call, None, params.tenant), call, size=call.size)
         self._pausable(call, keys)
 
     def cancel(self, connection: Connection, _call: RpcCall, params: CancelParams) -> Empty:
@@ -78,6 +78,7 @@ class InferenceMethods:
         )
 
 
-def _origin(connection: Connection, call: RpcCall, client: str | None) -> Origin:
+def _origin(connection: Connection, call: RpcCall, client: str | None, tenant: str) -> Origin:
+    connection.tenant = tenant or connection.tenant
     peer = connection.peer
-    return Origin(peer.uid, peer.pid, connection.number, call.id, client, call.trace)
+    return Origin(peer.uid, peer.pid, connection.number, call.id, client, call.trace, tenant)

@@ -98,6 +98,7 @@ class UserView:
             age_ms=round((self._clock() - request.spec.arrived) * 1000, 1),
             id=origin.id if uid in (_ROOT, origin.uid) else UNSET,
             client=origin.client if origin.client is not None else UNSET,
+            tenant=origin.tenant or UNSET,
         )
 
 
@@ -123,4 +124,5 @@ def _connection(connection: Connection) -> ConnectionStatus:
         in_flight=len(connection.requests),
         tokens_served=connection.requests.tokens_served,
         client=connection.label if connection.label is not None else UNSET,
+        tenant=connection.tenant or UNSET,
     )

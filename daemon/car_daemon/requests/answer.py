@@ -39,7 +39,7 @@ class Responder(Protocol):
 
 
 class Origin(Struct, frozen=True):
-    """Origin of a request: uid, pid, connection, the client's own id and label, and its trace."""
+    """Origin of a request: uid, pid, connection, the client's own id and label, its trace and the process's tenant."""
 
     uid: int
     pid: int
@@ -47,6 +47,7 @@ class Origin(Struct, frozen=True):
     id: Id
     client: str | None
     trace: Trace | None
+    tenant: str = ""
 
 
 class Siblings(Struct, eq=False):

@@ -41,6 +41,7 @@ def request_of(
         arrived=now,
         client=(origin.uid, params.client if params.client is not None else origin.pid),
         process=origin.pid,
+        tenant=origin.tenant,
         size=0 if index else size,
         priority=params.priority,
         wait=params.wait,

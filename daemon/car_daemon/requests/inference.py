@@ -118,6 +118,7 @@ class Inference:
             arrived=now,
             client=(origin.uid, origin.pid),
             process=origin.pid,
+            tenant=origin.tenant,
             size=size,
         )
         self._submit(entry, EmbeddingAnswer(Request(spec), params, origin, responder), now)

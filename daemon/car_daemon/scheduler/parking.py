@@ -78,7 +78,7 @@ class _Help(Struct):
 
     victim: Request
     account: Account  # of the waiter, which counts the lease to come
-    giver: Account | None  # the user, process or label that gives up one of its leases; None for work of a lower class
+    giver: Account | None  # the user, process, ... that gives up one of its leases; None for work of a lower class
     crosses: tuple[str, str | None] | None  # the waiter's model and device where the victim frees none of its sequences
 
 
@@ -201,7 +201,7 @@ class Parkings:
     """The running requests, and the parkings of those that make room for waiters or whose clients do not read.
 
     A waiter replaces work of a lower class; or work of its own class: if its user has no lease, of a user that has
-    several; within a user likewise by process, and within a process by label. What such a lease was charged in advance
+    several; within a user likewise by process, then by tenant, then by label. What such a lease was charged in advance
     counts as not yet served, and the account that gives it up does not get it back before the waiter. Parked requests
     wait for a lease too, but nothing is parked for them. Where all that could be parked was parked often and has just
     gone on, `plan` is due again at `next_look`.
@@ -346,11 +346,12 @@ def _account(request: Request) -> Account:
 
 
 def _chain(account: Account) -> list[Account]:
-    """Return the user's account, the process's and the label's."""
-    process = account.parent
-    assert process is not None
-    assert process.parent is not None
-    return [process.parent, process, account]
+    """Return the accounts from the user's to the label's."""
+    chain, each = [account], account.parent
+    while each is not None and each.parent is not None:
+        chain.append(each)
+        each = each.parent
+    return chain[::-1]
 
 
 def _giver(account: Account, lacking: Account) -> Account | None:

@@ -27,8 +27,8 @@ class Waiting:
     """Prepared and parked requests: one lane for each class and target.
 
     A free sequence goes to the class first, where `throughput` work that waited `age_after` seconds is in the lanes of
-    latency_critical; in a class to the user, process and label that were served least. Of requests that this ranks
-    alike, `cached` names the one that goes first.
+    latency_critical; in a class to the user, process, tenant and label that were served least. Of requests that this
+    ranks alike, `cached` names the one that goes first.
     """
 
     def __init__(self, charging: Charging, age_after: float) -> None:
@@ -255,11 +255,14 @@ class Waiting:
     def _rank(self, lane: Lane) -> tuple[float, ...]:
         key = lane.first()
         label = lane.leaves[key].account
-        process = label.parent
+        tenant = label.parent
+        assert tenant is not None
+        process = tenant.parent
         assert process is not None
-        assert process.parent is not None
         user = process.parent
-        return lane.rank, user.time, float(user.name), process.time, float(process.name), label.time, key
+        assert user is not None
+        times = user.time, float(user.name), process.time, float(process.name), tenant.time, label.time
+        return (lane.rank, *times, key)
 
     def age(self, now: float) -> None:
         """Move the `throughput` requests that have waited long enough to the lanes of latency_critical."""

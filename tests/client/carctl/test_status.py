@@ -136,6 +136,15 @@ def test_the_busiest_client_comes_first_and_labels_are_one() -> None:
     assert first == ("shell", 2, 4, 49_380)
 
 
+def test_the_requests_of_a_key_of_the_door_are_shown_by_the_key_and_their_label() -> None:
+    sample = busy_status()
+    sample["connections"] = [{**sample["connections"][1], "tenant": "obsidian"}]
+    sample["connections"][0].pop("client", None)
+    assert [each.name for each in callers(msgspec.convert(sample, Status).connections)] == ["obsidian"]
+    sample["connections"][0]["client"] = "OpenAI"
+    assert [each.name for each in callers(msgspec.convert(sample, Status).connections)] == ["obsidian/OpenAI"]
+
+
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 B"), (999, "999 B"), (1024, "1 KiB"), (1000 * 2**20, "1.0 GiB"), (2**45, "32.0 TiB")]
 )

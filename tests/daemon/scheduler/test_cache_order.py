@@ -138,8 +138,8 @@ def test_with_resident_prompts_service_differs_by_one_lease_more(
 @SETTINGS
 @given(st.integers(1, 4), st.randoms(use_true_random=False))
 def test_a_client_whose_prompts_are_never_resident_waits_for_a_few_leases_more(sequences: int, random: Random) -> None:
-    loop = ClosedLoop([(1, 1, str(label)) for label in range(6)], sequences=sequences)
-    newcomer = loop.submit((1, 1, "newcomer"))
+    loop = ClosedLoop([(1, 1, "", str(label)) for label in range(6)], sequences=sequences)
+    newcomer = loop.submit((1, 1, "", "newcomer"))
     before = loop.releases.total()
     while newcomer.state is State.WAITING:
         others = [key for key in loop.world.scheduler.waiting.requests if key != newcomer.key]

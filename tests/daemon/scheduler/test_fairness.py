@@ -16,7 +16,8 @@ from tests.daemon.scheduler.fakes import PROMPT_TOKENS, FakeEngine, World
 
 MOST_TOKENS = 200
 WIDE = QueueBounds(limit=1000)
-Sibling = tuple[int, int, str]
+# A user, its process, a tenant and a label.
+Sibling = tuple[int, int, str, str]
 
 
 class ClosedLoop:
@@ -41,8 +42,8 @@ class ClosedLoop:
 
     def submit(self, sibling: Sibling, priority: Priority = "latency_critical") -> Request:
         """Let a sibling submit one request."""
-        uid, process, label = sibling
-        request = self.world.submit(client=(uid, label), process=process, priority=priority)
+        uid, process, tenant, label = sibling
+        request = self.world.submit(client=(uid, label), process=process, tenant=tenant, priority=priority)
         self.owners[request.key] = sibling
         self.world.prepare(self.engine, request.key)
         return request
@@ -65,11 +66,14 @@ SETTINGS = settings(derandomize=True, deadline=None, max_examples=25)
 
 
 def siblings_at(level: int) -> list[Sibling]:
-    """Return three siblings that differ at one level: users, processes or labels."""
-    return [(7 + (level == 0) * n, 70 + (level == 1) * n, f"label {(level == 2) * n}") for n in range(3)]
+    """Return three siblings that differ at one level: users, processes, tenants or labels."""
+    return [
+        (7 + (level == 0) * n, 70 + (level == 1) * n, f"key {(level == 2) * n}", f"label {(level == 3) * n}")
+        for n in range(3)
+    ]
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
 @SETTINGS
 @given(LENGTHS, st.integers(1, 4), st.randoms(use_true_random=False))
 def test_service_of_siblings_differs_by_the_leases_held_at_once_and_one_more(
@@ -99,23 +103,38 @@ def test_users_are_served_by_their_weights(weights: list[int], sequences: int, r
 @SETTINGS
 @given(st.integers(1, 4), st.randoms(use_true_random=False))
 def test_fresh_labels_and_processes_gain_nothing_from_another_user(sequences: int, random: Random) -> None:
-    honest: Sibling = (2, 1000, "always the same")
+    honest: Sibling = (2, 1000, "", "always the same")
     loop = ClosedLoop([honest], sequences=sequences)
     for number in range(60):
         for each in range(3):
-            loop.submit((1, 3 * number + each, f"fresh {number}"))
+            loop.submit((1, 3 * number + each, f"key {number}", f"fresh {number}"))
         loop.turn(random, random.randint(1, MOST_TOKENS))
         cheated = sum(tokens for sibling, tokens in loop.served.items() if sibling[0] == 1)
         assert cheated - loop.served[honest] <= (sequences + 1) * (PROMPT_TOKENS + MOST_TOKENS)
 
 
 @SETTINGS
+@given(st.integers(1, 4), st.randoms(use_true_random=False))
+def test_fresh_labels_of_a_key_and_the_name_of_another_key_gain_nothing_from_that_key(
+    sequences: int, random: Random
+) -> None:
+    honest: Sibling = (1, 70, "obsidian", "OpenAI")
+    loop = ClosedLoop([honest], sequences=sequences)
+    for number in range(60):
+        for label in (f"fresh {number}", "obsidian", "OpenAI"):
+            loop.submit((1, 70, "default", label))
+        loop.turn(random, random.randint(1, MOST_TOKENS))
+        cheated = sum(tokens for sibling, tokens in loop.served.items() if sibling[2] == "default")
+        assert cheated - loop.served[honest] <= (sequences + 1) * (PROMPT_TOKENS + MOST_TOKENS)
+
+
+@SETTINGS
 @given(st.integers(1, 20), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_a_newcomer_is_served_after_one_release_of_each_user(flood: int, sequences: int, random: Random) -> None:
-    loop = ClosedLoop([(1, 1, str(label)) for label in range(flood)] + [(2, 2, "second")], sequences=sequences)
+    loop = ClosedLoop([(1, 1, "", str(label)) for label in range(flood)] + [(2, 2, "", "second")], sequences=sequences)
     for _ in range(30):
         loop.turn(random, random.randint(1, MOST_TOKENS))
-    newcomer = loop.submit((3, 3, "newcomer"))
+    newcomer = loop.submit((3, 3, "", "newcomer"))
     before = loop.releases.total()
     while newcomer.state is State.WAITING:
         loop.turn(random, MOST_TOKENS)
@@ -215,7 +234,8 @@ def test_a_fresh_label_is_remembered_while_it_matters_and_no_longer() -> None:
         if number:
             world.end(engine, min(engine.running))
     (process,) = world.scheduler.charging.root.children[1].children.values()
-    assert len(process.children) < 1100
+    (tenant,) = process.children.values()
+    assert len(tenant.children) < 1100
     world.end(engine, min(engine.running))
     assert not world.scheduler.charging.root.children
 

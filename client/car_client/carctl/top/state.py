@@ -28,7 +28,7 @@ ORDERS = {
     "a": Order("age", lambda each: -each.age_ms),
     "d": Order("done", lambda each: -each.done_tokens),
     "p": Order("prompt", lambda each: -each.prompt_tokens),
-    "n": Order("client", lambda each: (each.client or "", each.connection)),
+    "n": Order("client", lambda each: (each.caller, each.connection)),
 }
 
 

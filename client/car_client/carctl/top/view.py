@@ -34,7 +34,7 @@ def view(state: TopState, status: Status, width: int, height: int) -> Renderable
     )
     for row in shown:
         requests.add(
-            Span(shortened(row.client or f"connection {row.connection}", 20)),
+            Span(shortened(row.caller or f"connection {row.connection}", 20)),
             Span(shortened(f"{row.connection}:{'?' if row.id is None else row.id}", 12)),
             Span(shortened(row.model, 14)),
             Span(row.phase, "" if row is state.chosen else PHASE_STYLES[row.phase]),

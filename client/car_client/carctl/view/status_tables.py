@@ -62,7 +62,7 @@ def sequences_table(status: Status, rows: int | None = None) -> Listing:
     for sequence in shown:
         listing.add(
             Span(shortened(sequence.model, 16)),
-            Span(shortened(sequence.client or f"connection {sequence.connection}", 20)),
+            Span(shortened(sequence.caller or f"connection {sequence.connection}", 20)),
             Span(sequence.phase, PHASE_STYLES[sequence.phase]),
             Span(f"{sequence.prompt_tokens:,}"),
             Span(f"{sequence.done_tokens:,}"),
@@ -81,7 +81,7 @@ def callers(connections: Sequence[ConnectionStatus]) -> list[Caller]:
     groups: dict[str, list[ConnectionStatus]] = {}
     for each in connections:
         if each.pid != os.getpid():
-            groups.setdefault(each.client or f"pid {each.pid}", []).append(each)
+            groups.setdefault(each.caller or f"pid {each.pid}", []).append(each)
     found = [
         Caller(name, len(group), sum(each.in_flight for each in group), sum(each.tokens_served for each in group))
         for name, group in groups.items()

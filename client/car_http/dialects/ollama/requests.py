@@ -13,6 +13,7 @@ from car_http.dialects.common import (
     called_arguments,
     caller_params,
     given,
+    origin_params,
     own_params,
     refuse,
     same_named,
@@ -160,13 +161,14 @@ def read_generate(request: GenerateRequest, caller: Caller) -> Job | str:
     return _job(request, caller, _prompt(request), OllamaWriter(request.model, chats=False))
 
 
-def read_embed(request: EmbedRequest) -> dict[str, Any]:
+def read_embed(request: EmbedRequest, caller: Caller) -> dict[str, Any]:
     """Return the params of `embed`, without a text of a request that only names its model; raises Problem."""
     texts = (request.prompt if request.input is None else request.input) or []
     if request.dimensions is not None and request.dimensions < 1:
         raise bad("dimensions", "give a number of at least 1")
     listed = [texts] if isinstance(texts, str) else texts
-    return {"input": listed, "model": model_name(request.model), "truncate": request.truncate is not False}
+    params = {"input": listed, "model": model_name(request.model), "truncate": request.truncate is not False}
+    return params | origin_params(caller)
 
 
 def _job(

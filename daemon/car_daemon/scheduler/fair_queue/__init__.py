@@ -1,1 +1,1 @@
-"""Fair queueing: requests by user, process and label, each level served by least virtual time."""
+"""Fair queueing: requests by user, process, tenant and label, each level served by least virtual time."""

@@ -1,4 +1,4 @@
-"""Charges: tokens of running requests, charged to label, process and user."""
+"""Charges: tokens of running requests, charged to label, tenant, process and user."""
 
 from car_daemon.scheduler.fair_queue.tree import Account
 from car_daemon.scheduler.fair_queue.turns import ADVANCE

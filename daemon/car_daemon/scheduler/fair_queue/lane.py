@@ -1,4 +1,4 @@
-"""One queue of waiting requests, ordered by user, process and label."""
+"""One queue of waiting requests, ordered by user, process, tenant and label."""
 
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
@@ -35,8 +35,8 @@ class Lane:
 
     def add(self, key: int, path: Path, weight: float) -> None:
         """Add a request; `weight` is of its user."""
-        user, process, label = path
-        leaf = self.root.child(user, weight).child(process).child(label, leaf=True)
+        user, process, tenant, label = path
+        leaf = self.root.child(user, weight).child(process).child(tenant).child(label, leaf=True)
         heappush(leaf.keys, key)
         if len(leaf.keys) > 2 * leaf.waiting + _SLACK:
             leaf.keys = [each for each in set(leaf.keys) if each == key or self.leaves.get(each) is leaf]
@@ -53,12 +53,14 @@ class Lane:
 
     def first(self) -> int:
         """Return the key of the request that is served next; the lane is not empty."""
-        return self._oldest(self.root.turns.first().turns.first().turns.first())
+        return self._oldest(self.root.turns.first().turns.first().turns.first().turns.first())
 
     def first_of(self, uid: int) -> int | None:
         """Return the key of a user's request that is served next; None where the user has none."""
         user = self.root.children.get(uid)
-        return None if user is None or not user.waiting else self._oldest(user.turns.first().turns.first())
+        return (
+            None if user is None or not user.waiting else self._oldest(user.turns.first().turns.first().turns.first())
+        )
 
     def oldest_beside(self, key: int) -> int:
         """Return the key of the oldest request of a request's label."""

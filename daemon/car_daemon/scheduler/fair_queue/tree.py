@@ -1,4 +1,4 @@
-"""The tree of users, processes and labels: accounts of their service, and each queue's branches with its view of them.
+"""The tree of users, processes, tenants and labels: accounts of their service, and each queue's branches.
 
 An account is charged once for all queues that it waits in. A branch has the account's virtual time in one queue, and
 the children or requests that wait below it. Start-time fair queueing at each level (docs/decisions/0023): the child
@@ -13,15 +13,15 @@ from itertools import count
 from car_daemon.scheduler.fair_queue.turns import Turns
 
 Name = int | str
-# A user, its process and the label of the process.
-Path = tuple[int, int, int | str]
+# A user, its process, a tenant of the process and a label of the tenant.
+Path = tuple[int, int, str, int | str]
 # Idle children remembered at one level; beyond it the clock moves on to the least of them.
 MOST_IDLE = 1024
 _numbers = count()
 
 
 class Account:
-    """One user, process of a user, or label of a process; the root is above the users.
+    """One user, process of a user, tenant of a process, or label of a tenant; the root is above the users.
 
     `served` is the service divided by the weight. It falls only while nothing of the account waits, because a queue
     finds an account whose figure rose, and not one whose figure fell.
@@ -255,8 +255,8 @@ class Branch:
 
         The clocks of all levels move on to its virtual times; `weight` is of its user.
         """
-        user, process, label = path
-        leaf = branch = self.child(user, weight).child(process).child(label, leaf=True)
+        user, process, tenant, label = path
+        leaf = branch = self.child(user, weight).child(process).child(tenant).child(label, leaf=True)
         while (parent := branch.parent) is not None:
             account, level = branch.account, branch.account.parent
             assert level is not None

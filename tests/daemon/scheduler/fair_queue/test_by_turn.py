@@ -12,7 +12,13 @@ from car_daemon.scheduler.fair_queue.turns import ADVANCE
 from tests.daemon.scheduler.fakes import World
 from tests.daemon.scheduler.test_fairness import WIDE
 
-PATHS: list[Path] = [(user, process, label) for user in (1, 2, 3) for process in (1, 2) for label in ("a", "b")]
+PATHS: list[Path] = [
+    (user, process, tenant, label)
+    for user in (1, 2, 3)
+    for process in (1, 2)
+    for tenant in ("", "key")
+    for label in ("a", "b")
+]
 ANSWER_TOKENS = 48
 
 
@@ -61,7 +67,7 @@ def test_the_order_of_very_many_labels_is_foretold_too() -> None:
     random, queue = Random(1), Queue({})
     for _ in range(3):
         for label in range(200):
-            queue.add((1, 1, str(label)), random.randint(10, 100))
+            queue.add((1, 1, "", str(label)), random.randint(10, 100))
     for _ in range(100):
         queue.serve()
     foretold = list(queue.lane.order(queue.costs.__getitem__))

@@ -9,7 +9,13 @@ from car_daemon.scheduler.fair_queue.lane import Lane, Target
 from car_daemon.scheduler.fair_queue.tree import Account, Branch, Path
 from car_daemon.scheduler.fair_queue.turns import ADVANCE
 
-PATHS: list[Path] = [(user, process, label) for user in (1, 2) for process in (1, 2) for label in ("a", "b")]
+PATHS: list[Path] = [
+    (user, process, tenant, label)
+    for user in (1, 2)
+    for process in (1, 2)
+    for tenant in ("", "key")
+    for label in ("a", "b")
+]
 Lease = Callable[[Lane, Path], Branch]
 
 
@@ -97,9 +103,9 @@ def test_the_least_virtual_time_goes_first_and_no_refund_takes_it_far_behind_the
     root = Account(None, "")
     lane = Lane(0, Target("m", None, None), root)
     for key, (act, user, tokens) in enumerate(acts):
-        account = root.child(user).child(user).child("", leaf=True).hold(None)
+        account = root.child(user).child(user).child("").child("", leaf=True).hold(None)
         if act == "add":
-            lane.add(key, (user, user, ""), 1.0)
+            lane.add(key, (user, user, "", ""), 1.0)
         elif act == "serve" and len(lane):
             lane.take(lane.first()).account.charge(tokens)
         elif act == "charge":
