@@ -25,7 +25,7 @@ class FullQueue:
 
     def drop(self, victim: Request, request: Request, now: float) -> list[Action]:
         """End a request that has left the queue for another one."""
-        own = victim.spec.client[0] == request.spec.client[0]
+        own = victim.path == request.path
         why = "dropped oldest" if self._backlog.bounds.overflow == "drop_oldest" and own else "above its share"
         if self._decisions.sink is not None:
             self._decisions.sink("drop", victim, f"queue full: {why}, for request {request.key}")
@@ -50,7 +50,7 @@ class FullQueue:
         """Take requests that are held back from now on out of the waiters; a preparation that goes on is kept."""
         for each in displaced:
             if self._decisions.sink is not None:
-                self._decisions.sink("hold_back", each, f"its user has most places: for request {request.key}")
+                self._decisions.sink("hold_back", each, f"its account has most places: for request {request.key}")
             if each.state is State.WAITING:
                 self._books.waiting.remove(each)
                 self._books.parkings.left(each)
@@ -145,10 +145,10 @@ class Admission:
         actions = self._make_room(request, now)
         return actions + self.prepare(request)
 
-    def let_in(self) -> list[Action]:
+    def let_in(self, now: float) -> list[Action]:
         """Prepare the requests that were held back and enter the queue now."""
         actions: list[Action] = []
-        for request, displaced in self._backlog.let_in():
+        for request, displaced in self._backlog.let_in(now, self._waiting.age_after):
             if self._decisions.sink is not None:
                 self._decisions.sink("let_in", request, f"{len(self._backlog.held_back)} are still held back")
             self._full_queue.set_back(displaced, request)

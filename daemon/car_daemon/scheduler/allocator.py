@@ -35,7 +35,7 @@ class Allocator:
         if grants:
             grants.clear()
         if books.backlog.held_back:
-            actions += self._admission.let_in()
+            actions += self._admission.let_in(now)
         if waiting.touched or self._is_due(now):
             if waiting.requests:
                 actions += books.parkings.plan(now)

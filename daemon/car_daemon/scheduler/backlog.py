@@ -1,4 +1,4 @@
-"""The bounded queue: its places, shared by the users, and the requests held back while it is full."""
+"""The bounded queue: its places, shared by the accounts, and the requests held back while it is full."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -8,15 +8,14 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from car_daemon.scheduler.fair_queue.charging import Charging
-from car_daemon.scheduler.fair_queue.lane import Lane, Target
 from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
-from car_daemon.scheduler.fair_queue.places import Places
+from car_daemon.scheduler.fair_queue.place_tree import PlaceTree
+from car_daemon.scheduler.fair_queue.places import LOWEST, URGENT, Places
 from car_daemon.scheduler.request import RANKS, Request
 from car_protocol.limits import QUEUE_LIMIT, QUEUE_MAX_BYTES
 
 # Far more than well-behaved clients send before their first answers, far less than the memory of a model.
 _MOST_HELD_BACK_BYTES = 256 * 1024 * 1024
-_LOWEST = max(RANKS.values())
 # Requests that enter before the places of their users are ordered: most leave a queue that is nearly empty at once.
 _FEW = 8
 
@@ -66,28 +65,26 @@ class Uncounted:
 class Backlog:
     """Counts accepted, preparing and waiting requests; under `block` more are held back outside.
 
-    A user may take every place that is free. In a full queue a user with no place for a model gets the newest place of
-    the user that is furthest above its weighted share. Requests held back enter in the order of the users' shares, of a
-    user the model with the fewest places first, then the class, then process and label by service.
+    A user may take every place that is free, and so may its processes, their tenants and labels. In a full queue a
+    request whose user has no place for its model gets the newest place of the user that is furthest above its weighted
+    share; else the first of process, tenant and label without one gets the newest place of its sibling with most.
+    Requests held back enter in the order of their users' places, of a user the model with the fewest places first, then
+    the class, then at each level by places and service (`PlaceTree`). `throughput` work that was held back for
+    `age_after` seconds counts as latency_critical.
     """
 
     def __init__(self, bounds: QueueBounds, charging: Charging) -> None:
         self.bounds = bounds
         self.held_back: dict[int, Request] = {}  # by key
         self.unprepared: dict[str, dict[int, Request]] = {}  # counted, without an engine that prepares them, by model
-        self._charging = charging
         self.counted: dict[int, Request] = {}  # by key
         self.uncounted = Uncounted()
-        self._unplaced: dict[int, Request] = {}  # a few of them that are not yet among the places of their users
+        self._unplaced: dict[int, Request] = {}  # a few of them that are not yet among the places of their accounts
         self._bytes = 0  # of the counted requests
         self._held_back_bytes = 0
-        self._users: dict[int, Places] = {}
-        self._weights = 0.0  # of these users
-        self._largest: LazyHeap[float, int] = LazyHeap()  # users by their places and weight, the most first
-        self._entering: LazyHeap[tuple[float, float], int] = LazyHeap()  # users with requests held back
-        self._heaviest: LazyHeap[int, int] = LazyHeap()  # users by the bytes held back, the most first
-        self._lanes: dict[tuple[int, str], Lane] = {}  # requests held back, by class and model
-        self._lacking: dict[tuple[int, str], None] = {}  # users and models that lost their last place to a lease
+        self._places = PlaceTree(charging)
+        self._ageing: LazyHeap[float, int] = LazyHeap()  # `throughput` requests held back, by the begin of their wait
+        self._lacking: dict[tuple[Places, str], None] = {}  # accounts and models that lost their last place
 
     def __repr__(self) -> str:
         return (
@@ -116,130 +113,122 @@ class Backlog:
             self._uncount(request)
             if unprepared := self.unprepared.get(request.model):
                 unprepared.pop(request.key, None)
-            user = self._users.get(request.spec.client[0])
-            if user is not None and request.model in user.held.by_model and request.model not in user.by_model:
-                self._lacking[user.uid, request.model] = None
+            if self.held_back:
+                self._note_lost(request)
         elif request.key in self.held_back:
-            self._take_back(request, served=False)
+            self._take_back(request)
         else:
             self.uncounted.remove(request)
 
     def hold_back(self, request: Request) -> None:
         """Keep a request outside the queue until there is room; it gives up its place if it has one."""
+        gives_up = request.key in self.counted
         self.leave(request)
         self._place()
-        user = self._user(request.spec.client[0])
+        rank = RANKS[request.spec.priority]
+        if rank:
+            self._ageing.set(request.key, request.waits_since)
         self.held_back[request.key] = request
         self._held_back_bytes += request.spec.size
-        self._lane(request).add(request.key, request.path, user.weight)
-        user.held.add(request)
-        self._rank(user)
+        self._places.hold_back(request, rank)
+        if gives_up:
+            self._note_lost(request)
 
     def excess(self) -> Iterator[Request]:
         """Yield requests to refuse until the held-back bytes are within bounds.
 
-        Each is the newest of the heaviest process of the user that has most.
+        Each is the newest of the user that has most, of its heaviest process, of its heaviest tenant and label.
         """
         while self._held_back_bytes > _MOST_HELD_BACK_BYTES:
-            uid = self._heaviest.first()
-            assert uid is not None
-            yield self.held_back[self._users[uid].held.heaviest()]
+            yield self.held_back[self._places.heaviest()]
 
-    def let_in(self) -> Iterator[tuple[Request, list[Request]]]:
+    def let_in(self, now: float, age_after: float) -> Iterator[tuple[Request, list[Request]]]:
         """Count and yield the requests held back that fit now, with the requests to hold back in their place."""
-        entered = True
+        while (since := self._ageing.least()) is not None and now - since >= age_after:
+            request = self.held_back[self._aged()]
+            self._places.take_back(request)
+            self._places.hold_back(request, URGENT)
+        entered, settled = True, set[tuple[Places, str]]()
         while entered:
-            while self.held_back and self.fits(request := self.entering()):
-                self._admit(request)
+            while self.held_back and self.fits(request := self.entering(now - age_after)):
+                self._admit(request, now)
                 yield request, []
             entered = False
             while self._lacking and not entered:
-                first = self._first_of(*self._lacking.popitem()[0])
-                displaced = None if first is None else self.displaced(first)
-                if first is not None and displaced:
+                account, model = lost = self._lacking.popitem()[0]
+                if lost in settled or not account.holds(model) or account.places_of(model):
+                    continue
+                settled.add(lost)  # once an event: whoever takes a place sets others back, which may lack one then
+                first = self.held_back[account.enters(model, now - age_after)]
+                if displaced := self.displaced(first):
                     entered = True
                     for each in displaced:
                         self.hold_back(each)
-                    self._admit(first)
+                    self._admit(first, now)
                     yield first, displaced
 
+    def entering(self, overdue: float) -> Request:
+        """Return the held-back request that enters next, where none may wait since `overdue`; there is one."""
+        return self.held_back[self._places.entering(overdue)]
+
     def displaced(self, newcomer: Request) -> list[Request] | None:
-        """Return the requests to hold back for the first of its user and model; None if it has to wait itself."""
+        """Return the requests to hold back for the first of its account and model; None if it has to wait itself."""
         with self._trial([]) as leaving:
-            return leaving if self._displace(newcomer, leaving, 0) else None
+            return leaving if self._displace(newcomer, leaving) else None
 
     def victims(self, newcomer: Request, superseded: Collection[Request]) -> list[Request] | None:
         """Return the requests to drop for a newcomer once `superseded` are gone; None if it does not fit even then.
 
-        `block` drops nothing. `drop_oldest` drops the oldest requests of the newcomer's user, of its class or the lower
-        one, unless the newcomer is to be refused by a full queue. Where that is not enough, and under `drop_newest`,
-        the first request of a user and model drops what `displaced` returns, unless it is of a higher class.
+        `block` drops nothing. `drop_oldest` drops the oldest requests of the newcomer's label, of its class or the
+        lower one, unless the newcomer is to be refused by a full queue. Where that is not enough, and under
+        `drop_newest`, the first request of an account and model drops what `displaced` returns, unless it is of a
+        higher class.
         """
-        rank = RANKS[newcomer.spec.priority]
+        spec = newcomer.spec
         with self._trial(superseded) as leaving:
             before = len(leaving)
-            user = self._users.get(newcomer.spec.client[0])
-            drops_oldest = self.bounds.overflow == "drop_oldest" and newcomer.spec.queue
-            while drops_oldest and user is not None and not self.fits(newcomer):
-                key = user.oldest(range(rank, _LOWEST + 1))
+            while self.bounds.overflow == "drop_oldest" and spec.queue and not self.fits(newcomer):
+                key = self._places.oldest(newcomer, range(RANKS[spec.priority], LOWEST + 1))
                 if key is None or _alike(self.counted[key], newcomer):
                     break
                 self._remove(self.counted[key], leaving)
-            fits = self.fits(newcomer) if self.bounds.overflow == "block" else self._displace(newcomer, leaving, rank)
+            fits = self.fits(newcomer) if self.bounds.overflow == "block" else self._displace(newcomer, leaving)
             return leaving[before:] if fits else None
 
     def overload_data(self, why: str, wait: float | None, request: Request) -> dict[str, Any]:
         """Return the data of an `overloaded` error; `wait` is in seconds, None while unknown."""
         self._place()
-        bounds, user = self.bounds, self._users.get(request.spec.client[0])
+        bounds, uid = self.bounds, request.spec.client[0]
         data = {
             "why": why,
             "policy": bounds.overflow,
             "queued": len(self),
             "queue_limit": bounds.limit,
-            "user_queued": 0 if user is None else user.count,
-            "user_share": self._share(request.spec.client[0]),
+            "user_queued": self._places.count(uid),
+            "user_share": self._places.share(uid, bounds.limit),
         }
         return data if wait is None else {**data, "retry_after_ms": max(1, round(wait * 1000))}
 
     def set_weights(self) -> None:
         """Share the queue by the weights as they are now."""
-        for user in self._users.values():
-            user.weight = self._charging.weight(user.uid)
-            self._rank(user)
-        self._weights = sum(user.weight for user in self._users.values())
+        self._places.set_weights()
 
-    def _share(self, uid: int) -> int:
-        """Return a user's share of the queue in whole places, at least one."""
-        weight = self._charging.weight(uid)
-        total = self._weights if uid in self._users else self._weights + weight
-        return max(1, int(self.bounds.limit * weight / total))
+    def _displace(self, newcomer: Request, leaving: list[Request]) -> bool:
+        """Remove requests of accounts with more places until a newcomer fits; return False if it still does not.
 
-    def _displace(self, newcomer: Request, leaving: list[Request], least_rank: int) -> bool:
-        """Remove requests of users above their shares until a newcomer fits; return False if it still does not."""
-        uid, model = newcomer.spec.client[0], newcomer.model
-        user = self._user(uid)
-        first = model not in user.by_model
-        while first and not self.fits(newcomer):
-            key = self._over_share(user, least_rank)
+        Under `block` a user gets the place of another one whatever the classes are, because nothing is lost.
+        """
+        lacking = None if self.fits(newcomer) else self._places.lacking(newcomer)
+        if lacking is None:
+            return self.fits(newcomer)
+        blocks = self.bounds.overflow == "block" and lacking.is_user
+        least_rank = URGENT if blocks else RANKS[newcomer.spec.priority]
+        while not self.fits(newcomer):
+            key = self._places.giver(newcomer, lacking, self.bounds.limit, least_rank)
             if key is None:
-                key = user.newest(least_rank, spared=model)
-            if key is None:
-                break
+                return False
             self._remove(self.counted[key], leaving)
-        fits = self.fits(newcomer)
-        if not user.count and not user.held.count:
-            self._forget(user)
-        return fits
-
-    def _over_share(self, user: Places, least_rank: int) -> int | None:
-        """Return the newest request of the user furthest above its share, if another user gains by its place."""
-        uid = self._largest.first()
-        if uid is None or uid == user.uid:
-            return None
-        largest = self._users[uid]
-        over = largest.count > self.bounds.limit * largest.weight / self._weights
-        return largest.newest(least_rank) if over and largest.load > (user.count + 1) / user.weight else None
+        return True
 
     @contextmanager
     def _trial(self, superseded: Collection[Request]) -> Iterator[list[Request]]:
@@ -263,90 +252,32 @@ class Backlog:
         del self.counted[request.key]
         self._bytes -= request.spec.size
         if self._unplaced.pop(request.key, None) is None:
-            user = self._users[request.spec.client[0]]
-            user.leave(request)
-            self._rank(user)
+            self._places.leave(request)
 
     def _place(self) -> None:
-        """Add the requests that entered to the places of their users."""
+        """Add the requests that entered to the places of their accounts."""
         for request in self._unplaced.values():
-            user = self._user(request.spec.client[0])
-            user.enter(request)
-            self._rank(user)
+            self._places.enter(request)
         self._unplaced.clear()
 
-    def _take_back(self, request: Request, *, served: bool) -> None:
-        user = self._users[request.spec.client[0]]
+    def _note_lost(self, request: Request) -> None:
+        for account in self._places.lost(request):
+            self._lacking[account, request.model] = None
+
+    def _aged(self) -> int:
+        key = self._ageing.pop()
+        assert key is not None
+        return key
+
+    def _take_back(self, request: Request, entered: float | None = None) -> None:
         del self.held_back[request.key]
         self._held_back_bytes -= request.spec.size
-        self._lane(request).remove(request.key, served=served)
-        user.held.drop(request)
-        self._rank(user)
+        self._ageing.discard(request.key)
+        self._places.take_back(request, entered)
 
-    def _admit(self, request: Request) -> None:
-        self._take_back(request, served=True)
+    def _admit(self, request: Request, now: float) -> None:
+        self._take_back(request, now)
         self.enter(request)
-
-    def entering(self) -> Request:
-        """Return the held-back request that enters next; there is one."""
-        heap = self._entering
-        while True:
-            uid = heap.first()
-            assert uid is not None
-            user = self._users[uid]
-            rank = self._entering_rank(user)
-            if rank == heap.least():
-                return self._next_of(user, user.held.next_model())
-            heap.set(uid, rank)
-
-    def _first_of(self, uid: int, model: str) -> Request | None:
-        """Return the held-back request of a user that has no place for a model; None if it has one or needs none."""
-        user = self._users.get(uid)
-        waits = user is not None and model in user.held.by_model and model not in user.by_model
-        return self._next_of(user, model) if waits and user is not None else None
-
-    def _next_of(self, user: Places, model: str) -> Request:
-        lanes = (self._lanes.get((rank, model)) for rank in sorted(set(RANKS.values())))
-        keys = (lane.first_of(user.uid) for lane in lanes if lane is not None)
-        return self.held_back[next(key for key in keys if key is not None)]
-
-    def _entering_rank(self, user: Places) -> tuple[float, float]:
-        account = self._charging.root.children.get(user.uid)
-        return user.load, 0.0 if account is None else account.time
-
-    def _lane(self, request: Request) -> Lane:
-        place = RANKS[request.spec.priority], request.model
-        lane = self._lanes.get(place)
-        if lane is None:
-            lane = self._lanes[place] = Lane(place[0], Target(request.model, None, None), self._charging.root)
-        return lane
-
-    def _user(self, uid: int) -> Places:
-        user = self._users.get(uid)
-        if user is None:
-            user = self._users[uid] = Places(uid, self._charging.weight(uid))
-            self._weights += user.weight
-        return user
-
-    def _rank(self, user: Places) -> None:
-        """Put a user where its places and its requests held back place it; forget one that has neither."""
-        uid = user.uid
-        if user.count:
-            self._largest.set(uid, -user.load)
-        else:
-            self._largest.discard(uid)
-        if user.held.count:
-            self._entering.set(uid, self._entering_rank(user))
-            self._heaviest.set(uid, -user.held.bytes)
-        else:
-            self._entering.discard(uid)
-            self._heaviest.discard(uid)
-            if not user.count:
-                self._forget(user)
-
-    def _forget(self, user: Places) -> None:
-        if self._users.pop(user.uid, None) is not None:
-            self._weights = self._weights - user.weight if self._users else 0.0
 
 
 def _alike(request: Request, newcomer: Request) -> bool:

@@ -319,7 +319,7 @@ def test_under_drop_newest_a_user_above_its_share_loses_its_newest_request_to_an
     world = World(bounds=QueueBounds(limit=3, overflow="drop_newest"))
     engine = world.start_engine(sequences=1)
     full(world, engine, 1, 4)
-    world.submit(client=(1, ""))
+    world.submit(client=(1, ""), process=1)
     assert world.endings[5] == ["overloaded"]
     world.prepare(engine, world.submit(client=(2, "")).key)
     assert world.endings[4] == ["overloaded"]
@@ -332,7 +332,7 @@ def test_drop_oldest_drops_nothing_of_another_user_within_its_share() -> None:
     engine = world.start_engine(sequences=1)
     full(world, engine, 1, 2)
     full(world, engine, 2, 1)
-    world.prepare(engine, world.submit(client=(2, "")).key)
+    world.prepare(engine, world.submit(client=(2, ""), process=2).key)
     assert (world.endings[2], world.endings[3]) == ([], ["overloaded"])
 
 

@@ -123,8 +123,10 @@ class Interleavings(RuleBasedStateMachine):
 
     @rule(model=st.sampled_from(MODELS), stages=st.integers(0, 3))
     def a_request_that_is_cancelled_leaves_no_trace(self, model: str, stages: int) -> None:
-        # A full queue may drop another request for it, and a request that parks another does leave a trace.
-        if not self.world.scheduler.backlog.fits(Request(RequestSpec(key=0, model=model, arrived=0.0))):
+        # A full queue may drop another request for it, and its place changes whose turn it is to enter; a request that
+        # parks another does leave a trace.
+        backlog = self.world.scheduler.backlog
+        if backlog.held_back or not backlog.fits(Request(RequestSpec(key=0, model=model, arrived=0.0))):
             return
         before = self.leases_and_waiting()
         request = self.world.submit(model, priority="throughput")
@@ -325,7 +327,9 @@ class Interleavings(RuleBasedStateMachine):
         uncounted = [r for r in accepted if r.key not in backlog.counted]
         assert all(r.key in backlog.held_back for r in uncounted)
         assert all(r.state in (State.ACCEPTED, State.PREPARING) for r in backlog.held_back.values())
-        assert not backlog.held_back or not backlog.fits(backlog.entering())
+        assert not backlog.held_back or not backlog.fits(
+            backlog.entering(self.world.now - self.world.scheduler.waiting.age_after)
+        )
         idle = [
             r for r in self.world.scheduler.requests.values() if r.state is State.ACCEPTED and r.key in backlog.counted
         ]

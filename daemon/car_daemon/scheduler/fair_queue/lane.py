@@ -55,13 +55,6 @@ class Lane:
         """Return the key of the request that is served next; the lane is not empty."""
         return self._oldest(self.root.turns.first().turns.first().turns.first().turns.first())
 
-    def first_of(self, uid: int) -> int | None:
-        """Return the key of a user's request that is served next; None where the user has none."""
-        user = self.root.children.get(uid)
-        return (
-            None if user is None or not user.waiting else self._oldest(user.turns.first().turns.first().turns.first())
-        )
-
     def oldest_beside(self, key: int) -> int:
         """Return the key of the oldest request of a request's label."""
         return self._oldest(self.leaves[key])
@@ -80,9 +73,9 @@ class Lane:
         leaf.account.count_lease(1)
         return leaf
 
-    def remove(self, key: int, *, served: bool = False) -> None:
-        """Remove a request that gets no lease here; the clocks move on if it was its turn."""
-        leaf = self._served(key) if served else self.leaves.pop(key)
+    def remove(self, key: int) -> None:
+        """Remove a request that gets no lease here."""
+        leaf = self.leaves.pop(key)
         branch: Branch | None = leaf
         while branch is not None:
             branch.waiting -= 1

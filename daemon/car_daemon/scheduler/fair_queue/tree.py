@@ -117,6 +117,13 @@ class Account:
             account.waiting += 1
             account = parent
 
+    def serve(self) -> None:
+        """Move the clock of each level to the virtual time of the account that is served now."""
+        account = self
+        while (parent := account.parent) is not None:
+            parent.clock = account.time
+            account = parent
+
     def remove_waiting(self) -> None:
         """Count a request that waits no more."""
         account = self

@@ -60,7 +60,7 @@ class Replay:
         order = []
         while len(self.lane):
             order.append(self.lane.first())
-            self.lane.remove(order[-1], served=True)
+            self.lane.take(order[-1])
         return *before, order
 
 
