@@ -150,7 +150,7 @@ class Backlog:
             self._places.hold_back(request, URGENT)
         entered, settled = True, set[tuple[Places, str]]()
         while entered:
-            while self.held_back and self.fits(request := self.entering(now - age_after)):
+            while self._may_enter() and self.fits(request := self.entering(now - age_after)):
                 self._admit(request, now)
                 yield request, []
             entered = False
@@ -259,6 +259,10 @@ class Backlog:
         for request in self._unplaced.values():
             self._places.enter(request)
         self._unplaced.clear()
+
+    def _may_enter(self) -> bool:
+        """Return whether a request is held back and a place is free, before it is worth finding whose turn it is."""
+        return bool(self.held_back) and len(self.counted) < self.bounds.limit
 
     def _note_lost(self, request: Request) -> None:
         for account in self._places.lost(request):

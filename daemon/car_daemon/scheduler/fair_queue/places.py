@@ -12,6 +12,7 @@ Kind = tuple[str, int]
 # The rank of a place that is not given up: of running work that came back from a dead engine.
 KEPT = -1
 URGENT, LOWEST = min(RANKS.values()), max(RANKS.values())
+_CLASSES = range(URGENT, LOWEST + 1)
 # What members are ranked by: their places, their bytes held back; of a kind the places that they may give up, their
 # turn to enter the queue, the time for which none of theirs entered it, and their oldest place.
 By = tuple[Literal["places", "bytes", "gives", "enters", "waits", "oldest"], Kind | None]
@@ -68,11 +69,12 @@ class Places:
 
     def places_of(self, model: str) -> int:
         """Return the places for a model."""
-        return sum(self.places.get((model, rank), 0) for rank in range(KEPT, LOWEST + 1))
+        count = self.places.get
+        return count((model, KEPT), 0) + sum([count((model, rank), 0) for rank in _CLASSES])
 
     def holds(self, model: str) -> bool:
         """Return whether requests for a model are held back."""
-        return any((model, rank) in self.held for rank in range(URGENT, LOWEST + 1))
+        return any((model, rank) in self.held for rank in _CLASSES)
 
     def first(self, by: By) -> Name | None:
         """Return the member that is first by a rank, None where there is none."""
@@ -81,8 +83,10 @@ class Places:
             heap = self.rankings[by] = LazyHeap()
             for member in self._members():
                 self._set(heap, member, by)
+        if by[0] != "enters":
+            return heap.first()
         # Virtual times rise without a notice: the first by a time that has risen is set anew.
-        while (member := heap.first()) is not None and self.rank(member, by) != heap.least():
+        while (member := heap.first()) is not None and len(heap) > 1 and self.rank(member, by) != heap.least():
             self._set(heap, member, by)
         return member
 
@@ -121,7 +125,7 @@ class Places:
         The class goes first. At each level the account with fewest places goes first; of several the one of which none
         entered since `overdue` or before, else the one with the least virtual time.
         """
-        kind = next(kind for rank in range(URGENT, LOWEST + 1) if (kind := (model, rank)) in self.held)
+        kind = next(kind for rank in _CLASSES if (kind := (model, rank)) in self.held)
         return self._enters(kind, overdue)
 
     def _enters(self, kind: Kind, overdue: float) -> int:
