@@ -181,7 +181,7 @@ class PlaceTree:
         """Share the queue by the weights as they are now."""
         users = self._root.children.values()
         for user in users:
-            user.weight = self._charging.weight(user.name)
+            user.weight = self._charging.weight(int(user.name))
         self._root.rankings.clear()
         self._weights = sum(user.weight for user in users)
 

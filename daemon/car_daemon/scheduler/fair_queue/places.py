@@ -81,8 +81,8 @@ class Places:
         heap = self.rankings.get(by)
         if heap is None:
             heap = self.rankings[by] = LazyHeap()
-            for member in self._members():
-                self._set(heap, member, by)
+            for each in self._members():
+                self._set(heap, each, by)
         if by[0] != "enters":
             return heap.first()
         # Virtual times rise without a notice: the first by a time that has risen is set anew.
@@ -137,6 +137,7 @@ class Places:
 
     def _own_rank(self, by: By) -> Rank | None:
         what, kind = by
+        rank: Rank | None
         if what == "places":
             rank = (-self.load, -self.latest) if self.count else None
         elif what == "bytes":
