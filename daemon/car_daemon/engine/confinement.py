@@ -14,7 +14,7 @@ from pathlib import Path
 
 from car_daemon.host import kernel_sandbox
 from car_daemon.host.devices import CPU
-from car_daemon.host.kernel_sandbox import READ, USE_DEVICE, WRITE, PathRule
+from car_daemon.host.kernel_sandbox import READ, USE_DEVICE, WRITE, Allowed, PathRule
 from car_daemon.host.private_folder import PrivateFolder
 from car_daemon.host.process_limits import lower_limit
 from car_daemon.ipc.frames import Load
@@ -35,6 +35,7 @@ _SYSTEM = (
 _LIBRARIES = ("LLAMA_CPP_LIB_PATH", "MTMD_CPP_LIB")
 # Variables that have threads bound to cores.
 _BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+_MPS = "/tmp/nvidia-mps"  # noqa: S108 - NVIDIA's own default
 _DRIVER_CACHES = (".nv", ".cache/mesa_shader_cache", ".cache/nvidia", ".cache/AMD")
 
 
@@ -49,8 +50,11 @@ def limit_resources(file_bytes: int = _FILE_BYTES) -> None:
         return
 
 
-def confine(load: Load) -> list[str]:
-    """Confine the process to the files of a load, before its first thread; return the means in force."""
+def confine(load: Load, env: Mapping[str, str]) -> list[str]:
+    """Confine the process to the files of a load, before its first thread; return the means in force.
+
+    The filter of system calls is whole, but for what the driver of a GPU needs while it starts.
+    """
     if load.sandbox == "off":
         return []
     limit_resources(max(_FILE_BYTES, load.cells_bytes))
@@ -70,17 +74,47 @@ def confine(load: Load) -> list[str]:
         # One that cannot be used is reported once the model is loaded.
         with contextlib.suppress(OSError), PrivateFolder(Path(load.cells)):
             pass
-    abi = kernel_sandbox.restrict_files(rules_of(load, os.environ))
-    return [*found, f"landlock {abi}"] if abi else found
+    if abi := kernel_sandbox.restrict_files(rules_of(load, env)):
+        found.append(f"landlock {abi}")
+    if kernel_sandbox.filter_system_calls(_always_allowed(load, env) | _allowed_to_start(load, env)):
+        found.append("seccomp")
+    return found
 
 
-def confine_loaded(load: Load, env: Mapping[str, str]) -> list[str]:
-    """Filter the system calls of all threads, once the model is loaded; return the means in force."""
-    if load.sandbox == "off":
-        return []
-    # Each thread that the library of parallel loops starts later is bound, and the process ends where that fails.
-    binds_threads = any(env.get(name) for name in _BINDING)
-    return ["seccomp"] if kernel_sandbox.filter_system_calls(binds_threads=binds_threads) else []
+def confine_loaded(load: Load, env: Mapping[str, str]) -> None:
+    """Refuse all threads what the driver of a GPU needed, once it started and the model is loaded."""
+    if load.sandbox != "off" and _allowed_to_start(load, env):
+        kernel_sandbox.filter_system_calls(_always_allowed(load, env))
+
+
+def _always_allowed(load: Load, env: Mapping[str, str]) -> Allowed:
+    allowed = Allowed(0)
+    if any(env.get(name) for name in _BINDING):
+        # Each thread that the library of parallel loops starts later is bound, and the process ends where that fails.
+        allowed |= Allowed.CORES
+    if _uses_gpu(load):
+        # The memory of an engine on a GPU has no limit that a file in memory would pass.
+        allowed |= Allowed.MEMORY_FILES
+    return allowed
+
+
+def _allowed_to_start(load: Load, env: Mapping[str, str]) -> Allowed:
+    """Return what the driver of a GPU needs: CUDA makes Unix sockets, and connects to NVIDIA's MPS where that runs."""
+    if not _uses_gpu(load):
+        return Allowed(0)
+    return Allowed.UNIX_SOCKETS | (Allowed.CONNECTIONS if _shares_gpu(env) else Allowed(0))
+
+
+def _uses_gpu(load: Load) -> bool:
+    return load.device != CPU or load.gpu_layers != 0
+
+
+def _shares_gpu(env: Mapping[str, str]) -> bool:
+    """Return whether MPS serves root's or this user's programs; a socket that another user planted does not count."""
+    try:
+        return os.lstat(Path(env.get("CUDA_MPS_PIPE_DIRECTORY") or _MPS, "control")).st_uid in (0, os.geteuid())
+    except OSError:
+        return False
 
 
 def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
@@ -94,7 +128,7 @@ def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
         yield PathRule(load.curves, WRITE)
     if load.cells is not None:
         yield PathRule(load.cells, WRITE)
-    if load.device != CPU or load.gpu_layers:
+    if _uses_gpu(load):
         yield PathRule("/dev", USE_DEVICE)
         yield PathRule("/proc/self", READ | kernel_sandbox.Access.WRITE_FILE)
         home = env.get("HOME") or "/"

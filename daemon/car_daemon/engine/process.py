@@ -166,7 +166,7 @@ class EngineProcess:
                 case FindDevices():
                     self._sender.send(Devices(self._found_devices()))
                 case Load():
-                    self._sandbox = confine(message)
+                    self._sandbox = confine(message, os.environ)
                     self._start("loader", partial(self._load, message))
                 case Quit():
                     return False
@@ -204,7 +204,8 @@ class EngineProcess:
         except ModelError as error:
             send(LoadFailed(str(error)))
             return
-        engine.ready.sandbox[:] = [*self._sandbox, *engine.ready.sandbox, *confine_loaded(load, os.environ)]
+        confine_loaded(load, os.environ)
+        engine.ready.sandbox[:] = [*self._sandbox, *engine.ready.sandbox]
         self._engine = engine
         self._start("tokenizer", engine.tokenizer.run)
         if engine.encoder is not None:

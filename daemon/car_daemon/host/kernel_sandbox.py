@@ -167,15 +167,25 @@ def _allow(ruleset: int, rule: PathRule, handled: Access) -> None:
             os.close(descriptor)
 
 
+class Allowed(IntFlag):
+    """System calls that a filter leaves to a process which needs them."""
+
+    CORES = 1 << 0  # sets the cores of any thread: a filter cannot tell later threads from other processes
+    MEMORY_FILES = 1 << 1
+    UNIX_SOCKETS = 1 << 2  # of streams and of packets, which send nothing without a connection
+    CONNECTIONS = 1 << 3
+
+
 # seccomp: classic BPF over `struct seccomp_data`.
-_LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD_WORD, _AND, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _AT_NUMBER, _AT_ARCHITECTURE, _AT_FIRST_ARGUMENT = 0, 4, 16
 # The halves of the second argument.
 _AT_SECOND_ARGUMENT = (24, 28)
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_EPERM, _ENOSYS = 1, 38
+_EPERM, _ENOENT, _ENOSYS = 1, 2, 38
 _SET_MODE_FILTER, _FLAG_ALL_THREADS = 1, 1
 _CLONE_THREAD = 0x00010000
+_AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET, _SOCKET_TYPES = 1, 1, 5, 0xF
 # System calls of another calling convention, beyond which no number of this one lies.
 _X32_BIT = 0x40000000
 
@@ -189,6 +199,10 @@ class _Architecture(NamedTuple):
     fcntl: int
     ioctl: int
     sched_setaffinity: int
+    connect: int
+    made_sockets: tuple[int, int]  # socket and socketpair
+    serving: tuple[int, ...]  # bind, listen, accept and accept4
+    memory_files: tuple[int, ...]
     of_process: tuple[int, ...]  # calls for a process, which has to be this one
     denied: tuple[int, ...]
 
@@ -202,10 +216,12 @@ _FCNTL_DENIED = (8, 15)
 _IOCTL_DENIED = (0x8901, 0x8902, 0x5412, 0x541C)
 _ARCHITECTURES = {
     "x86_64": _Architecture(
-        0xC000003E, 317, 56, 435, 280, 72, 16, 203,
+        0xC000003E, 317, 56, 435, 280, 72, 16, 203, 42,
+        (41, 53),
+        (49, 50, 43, 288),
+        (319, 447, 278),  # memfd_create, memfd_secret, vmsplice
         (62, 234, 129, 297, 302),  # kill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, prlimit64
         (
-            41, 42, 43, 49, 50, 53, 288,  # socket, connect, accept, bind, listen, socketpair, accept4
             57, 58, 59, 322,  # fork, vfork, execve, execveat
             101, 310, 311, 312,  # ptrace, process_vm_readv, process_vm_writev, kcmp
             248, 249, 250, 323, 321, 298,  # add_key, request_key, keyctl, userfaultfd, bpf, perf_event_open
@@ -224,10 +240,12 @@ _ARCHITECTURES = {
         ),
     ),
     "aarch64": _Architecture(
-        0xC00000B7, 277, 220, 435, 88, 25, 29, 122,
+        0xC00000B7, 277, 220, 435, 88, 25, 29, 122, 203,
+        (198, 199),
+        (200, 201, 202, 242),
+        (279, 447, 75),  # memfd_create, memfd_secret, vmsplice
         (129, 131, 138, 240, 261),  # kill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, prlimit64
         (
-            198, 203, 202, 200, 201, 199, 242,  # socket, connect, accept, bind, listen, socketpair, accept4
             221, 281,  # execve, execveat
             117, 270, 271, 272,  # ptrace, process_vm_readv, process_vm_writev, kcmp
             217, 218, 219, 282, 280, 241,  # add_key, request_key, keyctl, userfaultfd, bpf, perf_event_open
@@ -248,27 +266,28 @@ _ARCHITECTURES = {
 }  # fmt: skip
 
 
-def filter_system_calls(*, binds_threads: bool = False) -> bool:
+def filter_system_calls(allowed: Allowed = Allowed(0)) -> bool:  # noqa: B008 - a constant
     """Refuse all threads of this process the system calls that reach other processes, the network or the kernel.
 
-    A process that `binds_threads` may set the cores of any thread: the filter cannot tell later threads from other
-    processes. Returns False where the kernel or this architecture does not support it. Needs `give_up_privileges`.
+    Nor do they get memory that no limit counts. A later filter refuses more, never less. Returns False where the kernel
+    or this architecture does not support it. Needs `give_up_privileges`.
     """
     architecture = _ARCHITECTURES.get(platform.machine())
     if sys.platform != "linux" or architecture is None:
         return False
-    code = _program(architecture, os.getpid(), () if binds_threads else (architecture.sched_setaffinity,))
+    code = _program(architecture, os.getpid(), allowed)
     program = _Program(len(code) // 8, code)
     return _system_call(architecture.seccomp, _SET_MODE_FILTER, _FLAG_ALL_THREADS, ctypes.byref(program)) == 0
 
 
-def _program(architecture: _Architecture, process: int, more_of_process: tuple[int, ...]) -> bytes:
+def _program(architecture: _Architecture, process: int, allowed: Allowed) -> bytes:
     """Return the filter of a process.
 
     A fork is a clone without the flag of threads; clone3 is absent, because it has its flags in memory. Times are set
-    by a descriptor, without a path.
+    by a descriptor, without a path. A connection of a process that makes sockets fails as if its peer was not there.
     """
-    deny, absent, allow = (_RETURN, 0, 0, _ERRNO | _EPERM), (_RETURN, 0, 0, _ERRNO | _ENOSYS), (_RETURN, 0, 0, _ALLOW)
+    deny, missing, absent = ((_RETURN, 0, 0, _ERRNO | error) for error in (_EPERM, _ENOENT, _ENOSYS))
+    allow = (_RETURN, 0, 0, _ALLOW)
     code = [
         (_LOAD_WORD, 0, 0, _AT_ARCHITECTURE),
         (_JUMP_EQUAL, 1, 0, architecture.audit),
@@ -296,7 +315,8 @@ def _program(architecture: _Architecture, process: int, more_of_process: tuple[i
         for command in commands:
             code += [(_JUMP_EQUAL, 0, 1, command), deny]
         code.append(allow)
-    for number in (*architecture.of_process, *more_of_process):
+    own = () if Allowed.CORES in allowed else (architecture.sched_setaffinity,)
+    for number in (*architecture.of_process, *own):
         code += [
             (_JUMP_EQUAL, 0, 5, number),
             (_LOAD_WORD, 0, 0, _AT_FIRST_ARGUMENT),
@@ -305,7 +325,27 @@ def _program(architecture: _Architecture, process: int, more_of_process: tuple[i
             deny,
             allow,
         ]
-    for number in architecture.denied:
+    denied = architecture.denied
+    if Allowed.MEMORY_FILES not in allowed:
+        denied += architecture.memory_files
+    if Allowed.UNIX_SOCKETS in allowed:
+        for number in architecture.made_sockets:
+            code += [
+                (_JUMP_EQUAL, 0, 8, number),
+                (_LOAD_WORD, 0, 0, _AT_FIRST_ARGUMENT),
+                (_JUMP_EQUAL, 0, 4, _AF_UNIX),
+                (_LOAD_WORD, 0, 0, _AT_SECOND_ARGUMENT[0]),
+                (_AND, 0, 0, _SOCKET_TYPES),
+                (_JUMP_EQUAL, 2, 0, _SOCK_STREAM),
+                (_JUMP_EQUAL, 1, 0, _SOCK_SEQPACKET),
+                deny,
+                allow,
+            ]
+    else:
+        denied += (*architecture.made_sockets, *architecture.serving)
+    if Allowed.CONNECTIONS not in allowed:
+        code += [(_JUMP_EQUAL, 0, 1, architecture.connect), missing if Allowed.UNIX_SOCKETS in allowed else deny]
+    for number in denied:
         code += [(_JUMP_EQUAL, 0, 1, number), deny]
     return b"".join(struct.pack("=HBBI", *step) for step in [*code, allow])
 

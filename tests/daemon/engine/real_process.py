@@ -36,6 +36,7 @@ def started(*python: str, arguments: tuple[str, ...] = ()) -> Iterator[tuple[soc
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-    with ours, engine:
+    # The socket closes first, so that the engine ends also where a test fails.
+    with engine, ours:
         ours.settimeout(PATIENCE_S)
         yield ours, engine

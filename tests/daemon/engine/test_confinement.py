@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,15 +26,19 @@ needs_seccomp = pytest.mark.skipif(
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines an engine")
 _SIGNAL_ABI = 6
 
-# A real engine, of which the tokenizer, the loop and at last the intake try what is forbidden in place of their work.
+# A real engine. Its loader tries what is forbidden before it opens the file of the model; the tokenizer, the loop and at
+# last the intake try it in place of their work.
 PROBE = """
 import ctypes, fcntl, json, os, resource, signal, socket, sys, threading
 from pathlib import Path
+from msgspec import structs
+from car_daemon.engine.backend import ggml_backend
 from car_daemon.engine.process import EngineProcess
 from car_daemon.engine.prompt.preparer import TokenizerThread
 from car_daemon.engine.runner.loop import EngineLoop
 
 secret, written, parent, numbers = sys.argv[2], sys.argv[3], int(sys.argv[4]), json.loads(sys.argv[5])
+listening = sys.argv[7]
 libc = ctypes.CDLL(None, use_errno=True)
 mine = os.open(written + "-before", os.O_CREAT | os.O_RDWR)
 
@@ -55,6 +60,12 @@ attempts = {
     "remove": lambda: os.unlink(secret),
     "socket": lambda: socket.socket(socket.AF_UNIX).close(),
     "tcp": lambda: socket.socket(socket.AF_INET).close(),
+    "udp": lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).close(),
+    "netlink": lambda: socket.socket(16, socket.SOCK_RAW).close(),
+    "vsock": lambda: socket.socket(40, socket.SOCK_STREAM).close(),
+    "datagrams": lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM),
+    "socket by its path": lambda: socket.socket(socket.AF_UNIX).connect(listening),
+    "memory file": lambda: os.close(os.memfd_create("a")),
     "signal": lambda: os.kill(parent, 0),
     "limit": lambda: resource.prlimit(parent, resource.RLIMIT_CORE, (0, 0)),
     "slow down": lambda: os.setpriority(os.PRIO_PROCESS, parent, 10),
@@ -94,7 +105,17 @@ def probe(thread):
 
 TokenizerThread.run = lambda self: probe("tokenizer")
 EngineLoop.run = lambda self: probe("loop")
-engine = EngineProcess(socket.socket(fileno=int(sys.argv[1])))
+
+def backend():
+    real = ggml_backend()
+
+    def open_model(load, *arguments):
+        attempt("loader")
+        return real.open_model(structs.replace(load, device="cpu", gpu_layers=0), *arguments)
+
+    return real._replace(open_model=open_model)
+
+engine = EngineProcess(socket.socket(fileno=int(sys.argv[1])), backend)
 code = engine.serve()
 tried.wait(20)
 attempt("intake")
@@ -128,15 +149,18 @@ NUMBERS = {
         "mount": 165, "unshare": 272, "execveat": 322, "clone3": 435, "pidfd_getfd": 438,
         "inotify_add_watch": 254, "pidfd_send_signal": 424, "tkill": 200, "shmget": 29, "shmat": 30, "semget": 64,
         "msgget": 68, "mq_open": 240, "migrate_pages": 256, "process_mrelease": 448,
+        "memfd_secret": 447, "vmsplice": 278,
     },
     "aarch64": {
         "ptrace": 117, "process_vm_readv": 270, "io_uring_setup": 425, "keyctl": 219, "userfaultfd": 282, "bpf": 280,
         "mount": 40, "unshare": 97, "execveat": 281, "clone3": 435, "pidfd_getfd": 438,
         "inotify_add_watch": 27, "pidfd_send_signal": 424, "tkill": 130, "shmget": 194, "shmat": 196, "semget": 190,
         "msgget": 186, "mq_open": 180, "migrate_pages": 238, "process_mrelease": 448,
+        "memfd_secret": 447, "vmsplice": 75,
     },
 }  # fmt: skip
-THREADS = ("intake", "tokenizer", "loop")
+SOCKETS = ("socket", "tcp", "udp", "netlink", "vsock", "datagrams", "socket by its path")
+THREADS = ("loader", "intake", "tokenizer", "loop")
 
 
 class Probed:
@@ -146,8 +170,14 @@ class Probed:
         secret = folder / "secret"
         secret.write_text("secret")
         numbers = json.dumps(NUMBERS.get(platform.machine(), {}))
+        listening = folder / "listening"
         arguments = (str(secret), str(folder / "written"), str(os.getpid()), numbers, json.dumps(attempts))
-        with started("-c", PROBE, arguments=arguments) as (ours, engine):
+        with (
+            socket.socket(socket.AF_UNIX) as listener,
+            started("-c", PROBE, arguments=(*arguments, str(listening))) as (ours, engine),
+        ):
+            listener.bind(str(listening))
+            listener.listen()
             ours.sendall(encode_frame(load))
             reader, self.ready = FrameReader(), None
             while self.ready is None:
@@ -206,14 +236,22 @@ def test_an_engine_may_signal_and_limit_itself_and_set_the_times_of_its_own_file
 
 
 @needs_seccomp
-@pytest.mark.parametrize("attempt", ["socket", "tcp", "fork", "execute", *NUMBERS["x86_64"]])
-def test_no_thread_of_an_engine_makes_a_system_call_that_reaches_beyond_it(probed: Probed, attempt: str) -> None:
+@pytest.mark.parametrize("attempt", [*SOCKETS, "fork", "execute", *NUMBERS["x86_64"]])
+def test_no_thread_of_an_engine_makes_a_system_call_that_reaches_beyond_it_from_before_its_file_is_read(
+    probed: Probed, attempt: str
+) -> None:
+    assert probed.refused(attempt)
+
+
+@needs_seccomp
+@pytest.mark.parametrize("attempt", ["memory file", "memfd_secret", "vmsplice"])
+def test_no_thread_of_an_engine_has_memory_that_no_limit_counts(probed: Probed, attempt: str) -> None:
     assert probed.refused(attempt)
 
 
 @needs_seccomp
 def test_a_library_falls_back_from_the_clone_that_cannot_be_filtered(probed: Probed) -> None:
-    assert [probed.results[thread]["clone3"] for thread in THREADS] == [38] * 3
+    assert [probed.results[thread]["clone3"] for thread in THREADS] == [38] * 4
 
 
 @needs_linux
@@ -241,7 +279,35 @@ def test_an_engine_without_a_sandbox_is_not_confined(tmp_path: Path) -> None:
     assert open_.ready is not None
     assert open_.ready.sandbox == []
     assert open_.results["dumpable"] == 1
-    assert [open_.results[thread] for thread in THREADS] == [{"read": 0, "socket": 0, "fork": 0}] * 3
+    assert [open_.results[thread] for thread in THREADS] == [{"read": 0, "socket": 0, "fork": 0}] * 4
+
+
+ON_GPU = structs.replace(LOAD, device="gpu0", gpu_layers=-1)
+
+
+@needs_seccomp
+def test_while_its_file_is_read_an_engine_on_a_gpu_has_the_sockets_of_a_driver_alone_and_none_afterwards(
+    tmp_path: Path,
+) -> None:
+    tried = (*SOCKETS, "fork", "execute", "limit", "unshare", "io_uring_setup", "userfaultfd", "keyctl")
+    loading = Probed(tmp_path, ON_GPU, *tried).results
+    assert [name for name in tried if loading["loader"][name] == 0] == ["socket"]
+    # As where there is no socket at that path.
+    assert loading["loader"]["socket by its path"] == 2
+    assert {loading[thread][name] for thread in THREADS[1:] for name in tried} <= {1, 13, 38}
+
+
+@needs_seccomp
+def test_an_engine_on_a_gpu_connects_while_its_file_is_read_where_mps_serves_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    (tmp_path / "control").touch()
+    loading = Probed(tmp_path, ON_GPU, "socket by its path").results
+    assert {thread: loading[thread]["socket by its path"] for thread in THREADS} == {
+        **dict.fromkeys(THREADS, 1),
+        "loader": 0,
+    }
 
 
 LIMITED = """
@@ -266,13 +332,18 @@ def test_an_engine_cannot_fill_the_disk_nor_start_threads_without_end(tmp_path: 
 
 
 BOUND = """
-import os, sys
-from car_daemon.host import kernel_sandbox
-from car_daemon.engine.confinement import confine_loaded
+import os
+from car_daemon.engine.confinement import confine
+from car_daemon.host.kernel_sandbox import drop_capabilities
 from tests.daemon.engine.real_process import LOAD
-kernel_sandbox.give_up_privileges()
-assert confine_loaded(LOAD, os.environ) == ["seccomp"]
-os.sched_setaffinity(int(sys.argv[1]), os.sched_getaffinity(0))
+drop_capabilities()  # because the cores of a process that has more of them are not its to set
+reading, writing = os.pipe()
+if (other := os.fork()) == 0:
+    os.close(writing)
+    os.read(reading, 1)  # until the process that forked it ends
+    os._exit(0)
+assert "seccomp" in confine(LOAD, os.environ)
+os.sched_setaffinity(other, os.sched_getaffinity(0))
 """
 
 
@@ -281,9 +352,7 @@ os.sched_setaffinity(int(sys.argv[1]), os.sched_getaffinity(0))
 def test_only_an_engine_whose_environment_binds_its_threads_sets_the_cores_of_others(
     variables: dict[str, str], code: int
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", BOUND, str(os.getpid())], env=os.environ | variables, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", BOUND], env=os.environ | variables, capture_output=True, text=True)
     assert (done.returncode, "PermissionError" in done.stderr) == (code, code == 1)
 
 
@@ -325,4 +394,4 @@ def test_an_engine_on_a_gpu_uses_its_devices_and_its_drivers_caches() -> None:
 
 
 def test_a_load_without_a_sandbox_leaves_the_process_as_it_is() -> None:
-    assert confine(structs.replace(LOAD, sandbox="off")) == []
+    assert confine(structs.replace(LOAD, sandbox="off"), {}) == []
