@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import partial
 from importlib import import_module
 from typing import NoReturn, get_args
 
@@ -116,7 +115,7 @@ async def _run(
     """Serve; return the reason why the default model could not be loaded, None after a clean stop."""
     for warning in config.warnings:
         event_log.log.warning("config.ignored", why=warning)
-    seams = Seams(launcher=partial(launch, stderr=logs.standard_error.inherited), notifier=Notifier.of_environment())
+    seams = Seams(launcher=launch, notifier=Notifier.of_environment())
     daemon = Daemon(config, Sockets(listening, metrics), seams, read_config)
     logging = asyncio.create_task(_configure_log(config))
     await daemon.run()

@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -59,7 +61,49 @@ def test_sigusr1_dumps_the_stacks_of_daemon_and_engine_and_both_serve_on(folder:
             pid = client.result("daemon/status")["models"][0]["engines"][0]["pid"]
             for number, file in ((process.pid, "command.py"), (pid, "engine/process.py")):
                 os.kill(number, signal.SIGUSR1)
-                line = re.compile(rf'  File ".*/car_daemon/{file}", line \d+ in \w+\n'.encode())
+                named = "" if number == process.pid else f"engine {pid}: "
+                line = re.compile(rf'{named}  File ".*/car_daemon/{file}", line \d+ in \w+\n'.encode())
                 assert any(line.fullmatch(each) for each in process.stderr)
             assert client.result("infer", {"prompt": "Hi", "max_tokens": 1})["usage"]["completion_tokens"] == 1
             assert client.result("daemon/status")["models"][0]["engines"][0]["pid"] == pid
+
+
+def connected(path: Path, process: "subprocess.Popen[bytes]") -> RawClient:
+    """Return a connection, as soon as the daemon listens."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return RawClient(path)
+        except OSError:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.002)  # nothing announces a socket that is not there yet
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root looks into a process that hides its memory")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has descriptors of other processes in /proc")
+@pytest.mark.parametrize("output", ["a terminal", "a file"])
+def test_an_engine_has_neither_the_terminal_nor_the_log_of_its_daemon(folder: Path, output: str) -> None:
+    path = folder / "card.sock"
+    environment = {**os.environ, "XDG_CONFIG_HOME": str(folder)}
+    with contextlib.ExitStack() as at_the_end:
+        if output == "a terminal":
+            ours, theirs = os.openpty()
+            at_the_end.callback(os.close, ours)
+        else:
+            theirs = os.open(folder / "log", os.O_RDWR | os.O_CREAT)
+        streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+        process = subprocess.Popen([BIN / "card", "--socket", path, "--capacity", "1"], env=environment, **streams)
+        at_the_end.callback(process.wait)
+        at_the_end.callback(process.kill)
+        os.close(theirs)
+        with contextlib.closing(connected(path, process)) as client:
+            client.result("infer", {"prompt": "Hi", "max_tokens": 1})
+            pid = client.result("daemon/status")["models"][0]["engines"][0]["pid"]
+        has = {name: os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+        assert (has.pop("0"), has.pop("1")) == ("/dev/null", "/dev/null")
+        # A pipe of its own, which the daemon alone reads.
+        assert has["2"].startswith("pipe:")
+        pipes = [os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()]
+        assert pipes.count(has["2"]) == 1
+        assert not [name for name in has.values() if "pts" in name or "log" in name]

@@ -1,6 +1,5 @@
 """The start of the placer process."""
 
-import asyncio
 import os
 from collections.abc import Callable, Sequence
 
@@ -12,7 +11,7 @@ from car_daemon.ipc.spawning import passed_on, spawn
 async def start_placer(command: Sequence[str], receive: Callable[[FromPlacer], None]) -> ChildProcess:
     """Return the process of `command` with the descriptor of its link; raises OSError."""
     return await linked(
-        lambda theirs: spawn(command, theirs, _environment(), stdout=asyncio.subprocess.DEVNULL),
+        lambda theirs: spawn(command, theirs, _environment()),
         lambda: EngineLink(receive, decode_from_placer),
     )
 

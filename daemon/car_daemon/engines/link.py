@@ -16,10 +16,11 @@ from car_daemon.ipc.spawning import ENGINE, spawn_engine
 from car_daemon.ipc.unsent_frames import UnsentFrames
 from car_daemon.telemetry import defects
 from car_daemon.telemetry.error_location import named
+from car_daemon.telemetry.logs import standard_error
 
 _KILL_AFTER_S = 1.0
-# More descriptors than uvloop opens at once for a process.
-_LAUNCH_DESCRIPTORS = 12
+# More descriptors than uvloop opens at once for a process, and a pipe.
+_LAUNCH_DESCRIPTORS = 14
 
 
 class NoPlace(Exception):
@@ -207,13 +208,16 @@ class ChildProcess:
 
 
 async def launch(
-    receive: Callable[[FromEngine], None], stderr: int | None = None, module: str = ENGINE
+    receive: Callable[[FromEngine], None],
+    write: Callable[[str], object] = standard_error.write,
+    module: str = ENGINE,
 ) -> ChildProcess:
     """Spawn an engine process (never a fork of this one) and connect to it.
 
-    `stderr` is its standard error, that of the daemon by default, and `module` its program; raises OSError.
+    Lines of its standard error are passed to `write`, those of the daemon by default; `module` is its program. Raises
+    OSError.
     """
-    return await linked(partial(spawn_engine, stderr=stderr, module=module), lambda: EngineLink(receive))
+    return await linked(partial(spawn_engine, write=write, module=module), lambda: EngineLink(receive))
 
 
 async def linked(spawn: Spawn, link: Callable[[], EngineLink]) -> ChildProcess:

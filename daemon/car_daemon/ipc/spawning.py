@@ -1,10 +1,13 @@
 """The start of an engine process by the daemon or by a seat on another machine, and of any with a socket."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+from car_daemon.ipc.line_relay import LineRelay
 
 # Names that an engine needs: of its drivers and libraries, and of where they keep their files.
 _PASSED_ON = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME"})
@@ -28,14 +31,38 @@ def passed_on(env: Mapping[str, str]) -> dict[str, str]:
 
 
 ENGINE = "car_daemon.engine"
+_STANDARD_ERROR = 2
+_RELAYS: set[asyncio.Task[None]] = set()  # of engines that run
+
+
+def _write(text: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(_STANDARD_ERROR, text.encode(errors="backslashreplace"))
 
 
 async def spawn_engine(
-    theirs: socket.socket, stderr: int | None = None, module: str = ENGINE
+    theirs: socket.socket, write: Callable[[str], object] = _write, module: str = ENGINE
 ) -> asyncio.subprocess.Process:
-    """Spawn an engine process that has one end of a socket; raises OSError."""
+    """Spawn an engine process that has one end of a socket, and no other descriptor of this process.
+
+    Lines of its standard error are passed to `write`, bounded and printable, by default to that of this process. Raises
+    OSError.
+    """
     environment = _ENVIRONMENT | passed_on(os.environ)
-    return await spawn((sys.executable, "-m", module), theirs, environment, stderr=stderr)
+    reading, writing = os.pipe()
+    try:
+        process = await spawn((sys.executable, "-m", module), theirs, environment, stderr=writing)
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    relay = LineRelay(reading, f"engine {process.pid}", write, asyncio.get_running_loop())
+    task = asyncio.create_task(relay.run(process), name=f"standard error of {process.pid}")
+    # The event loop has no reference of its own to a task that waits.
+    _RELAYS.add(task)
+    task.add_done_callback(_RELAYS.discard)
+    return process
 
 
 async def spawn(
@@ -43,7 +70,6 @@ async def spawn(
     theirs: socket.socket,
     env: Mapping[str, str],
     *,
-    stdout: int | None = None,
     stderr: int | None = None,
 ) -> asyncio.subprocess.Process:
     """Spawn a process; its last argument is the descriptor of one end of a socket. Raises OSError."""
@@ -52,7 +78,7 @@ async def spawn(
         str(theirs.fileno()),
         pass_fds=(theirs.fileno(),),
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=stdout,
+        stdout=asyncio.subprocess.DEVNULL,
         stderr=stderr,
         env=env,
         # Because the daemon alone handles a Ctrl-C in its terminal.

@@ -11,17 +11,14 @@ _TURN_MS = 20  # enough for the reading thread to get the interpreter and make r
 
 
 class LogPipe:
-    """Buffers lines in a pipe and copies them to `target` in a thread.
-
-    Child processes may inherit `descriptor`; each must itself keep it non-blocking.
-    """
+    """Buffers lines in a pipe and copies them to `target` in a thread."""
 
     def __init__(self, target: int) -> None:
         self._target = target
-        self._reading, self.descriptor = os.pipe()
-        os.set_blocking(self.descriptor, False)
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._writing, False)
         self._room = select.poll()
-        self._room.register(self.descriptor, select.POLLOUT)
+        self._room.register(self._writing, select.POLLOUT)
         self._thread = Thread(target=self._copy, name="log", daemon=True)
         self._full = False  # lines are dropped until one fits again
         self._thread.start()
@@ -36,8 +33,8 @@ class LogPipe:
             self._fits(line)
 
     def end(self) -> None:
-        """Close the writing end; child processes that inherited it must have ended."""
-        os.close(self.descriptor)
+        """Close the writing end."""
+        os.close(self._writing)
 
     def join(self, seconds: float) -> None:
         """Wait until all lines are copied, for at most `seconds`."""
@@ -45,7 +42,7 @@ class LogPipe:
 
     def _fits(self, line: bytes) -> bool:
         try:
-            os.write(self.descriptor, line)
+            os.write(self._writing, line)
         except BlockingIOError:
             return False
         self._full = False

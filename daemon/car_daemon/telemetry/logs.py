@@ -3,7 +3,6 @@
 import contextlib
 import os
 import stat
-import time
 from collections.abc import Callable
 
 from msgspec import structs
@@ -21,29 +20,18 @@ class StandardError:
 
     def __init__(self) -> None:
         self._pipe: LogPipe | None = None  # written to instead, once detached
-        # Engines have a pipe of their own, because a process that inherits a pipe can make it block again.
-        self._inherited: LogPipe | None = None
-
-    @property
-    def inherited(self) -> int | None:
-        """The descriptor that child processes get as standard error; None: they inherit ours."""
-        return None if self._inherited is None else self._inherited.descriptor
 
     def detach(self) -> None:
-        """Write through pipes from now on, so that no reader blocks the daemon; files are written to directly."""
+        """Write through a pipe from now on, so that no reader blocks the daemon; files are written to directly."""
         if not stat.S_ISREG(os.fstat(_STANDARD_ERROR).st_mode):
-            self._pipe, self._inherited = LogPipe(_STANDARD_ERROR), LogPipe(_STANDARD_ERROR)
+            self._pipe = LogPipe(_STANDARD_ERROR)
 
     def attach(self) -> None:
-        """Copy the lines in the pipes, for at most a second, and write directly again."""
-        pipes = self._pipe, self._inherited
-        self._pipe = self._inherited = None
-        ended = [pipe for pipe in pipes if pipe is not None]
-        for pipe in ended:
+        """Copy the lines in the pipe, for at most a second, and write directly again."""
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
             pipe.end()
-        deadline = time.monotonic() + _LAST_LINES_S
-        for pipe in ended:
-            pipe.join(max(0.0, deadline - time.monotonic()))
+            pipe.join(_LAST_LINES_S)
 
     def write(self, text: str) -> int:
         """Write text; return its length."""

@@ -26,8 +26,8 @@ needs_seccomp = pytest.mark.skipif(
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux confines an engine")
 _SIGNAL_ABI = 6
 
-# A real engine. Its loader tries what is forbidden before it opens the file of the model; the tokenizer, the loop and at
-# last the intake try it in place of their work.
+# A real engine. Its loader tries what is forbidden before it opens the file of the model, its tokenizer, its loop and
+# at last its intake in place of their work.
 PROBE = """
 import ctypes, fcntl, json, os, resource, signal, socket, sys, threading
 from pathlib import Path
