@@ -1,6 +1,5 @@
 """The files that keep a measured cost curve, and the parts of devices that loads use, for the next engine."""
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from msgspec import Struct
 
 from car_daemon.capacity.curve import Curve
 from car_daemon.capacity.device_part import DeviceParts
-from car_daemon.host.private_folder import PrivateFolder
+from car_daemon.capacity.kept_file import KeptFile
 from car_daemon.ipc.types import KvType
 
 # Another number has all curves measured again: the sizes that a calibration measures have changed so often.
@@ -52,62 +51,40 @@ def identity_of(
     )
 
 
-def _path_of(folder: Path | None, identity: CurveIdentity) -> Path | None:
-    name = f"{hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:32]}.json"
-    return folder / name if folder is not None else None
-
-
-class DevicePartsFile:
-    """The file of the parts of devices that loads of one identity use; without a folder nothing is kept."""
+class _Kept:
+    """What is kept for one identity; nothing without a folder."""
 
     def __init__(self, folder: Path | None, identity: CurveIdentity) -> None:
-        self._path = _path_of(folder, identity)
+        self._file = KeptFile(folder, identity.path, identity.device)
+        self._key = hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:32]
+
+
+class DevicePartsFile(_Kept):
+    """The parts of devices that loads of one identity use."""
 
     def read(self) -> DeviceParts:
         """Return the kept parts; none where the file is missing or broken."""
-        if self._path is not None:
-            with (
-                contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError),
-                PrivateFolder(self._path.parent) as folder,
-            ):
-                return msgspec.json.decode(folder.read(self._path.name), type=DeviceParts)
-        return DeviceParts()
+        return self._file.read(self._key, DeviceParts) or DeviceParts()
 
     def keep(self, parts: DeviceParts) -> None:
-        """Have the next load begin with these parts."""
-        if self._path is not None:
-            # Where nothing can be written the next load fails once and tries again, like this one.
-            with contextlib.suppress(OSError), PrivateFolder(self._path.parent) as folder:
-                folder.write(self._path.name, msgspec.json.encode(parts))
+        """Have the next load begin with these parts; where they cannot be kept it fails once and tries again."""
+        self._file.write(self._key, parts)
 
 
-class CurveFile:
-    """The file of one identity's curve; without a folder nothing is kept."""
-
-    def __init__(self, folder: Path | None, identity: CurveIdentity) -> None:
-        self._path = _path_of(folder, identity)
+class CurveFile(_Kept):
+    """The curve of one identity."""
 
     def remembered(self, measure: Callable[[], Curve]) -> Curve:
         """Return the kept curve; measure and keep one where the file is missing or broken."""
-        if self._path is None:
-            return measure()
-        # In a folder of another user, or where nothing can be written, the next start measures again, for a second.
-        with (
-            contextlib.suppress(OSError, msgspec.DecodeError, UnicodeDecodeError),
-            PrivateFolder(self._path.parent) as folder,
-        ):
-            return msgspec.json.decode(folder.read(self._path.name), type=Curve)
-        curve = measure()
-        with contextlib.suppress(OSError), PrivateFolder(self._path.parent) as folder:
-            folder.write(self._path.name, msgspec.json.encode(curve))
-        return curve
+        kept = self._file.read(self._key, Curve)
+        if kept is None:
+            # In a folder of another user, or where nothing can be written, the next start measures again, for a second.
+            self._file.write(self._key, kept := measure())
+        return kept
 
     def forget(self) -> None:
-        """Remove the file, so that the next start measures."""
-        if self._path is not None:
-            # In a folder that cannot be written to the curve stays, and the next engine removes it again.
-            with contextlib.suppress(OSError):
-                self._path.unlink()
+        """Remove the curve, so that the next start measures; one that stays is removed again by the next engine."""
+        self._file.remove(self._key)
 
 
 class CurveCheck:

@@ -12,15 +12,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from car_daemon.capacity.kept_file import KeptFile
 from car_daemon.host import kernel_sandbox
 from car_daemon.host.devices import CPU
-from car_daemon.host.kernel_sandbox import READ, USE_DEVICE, WRITE, Allowed, PathRule
+from car_daemon.host.kernel_sandbox import READ, REWRITE, USE_DEVICE, WRITE, Access, Allowed, PathRule
 from car_daemon.host.private_folder import PrivateFolder
 from car_daemon.host.process_limits import lower_limit
+from car_daemon.host.regular_file import MOST_BYTES
 from car_daemon.ipc.frames import Load
 
-# Curves are a few KB; the caches of a GPU driver may have files of this size. Files of cells may be larger.
-_FILE_BYTES = 1 << 30
+# The caches of a GPU driver may have files of this size. Files of cells may be larger.
+_DRIVER_FILE_BYTES = 1 << 30
+# As many as systems give a process by default, beside those of a model in parts, which are open together.
+_DESCRIPTORS = 1024
 # More threads than all engines start; the limit counts those of the whole user, whose programs come and go.
 _MORE_THREADS = 4096
 _PART = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
@@ -39,9 +43,13 @@ _MPS = "/tmp/nvidia-mps"  # noqa: S108 - NVIDIA's own default
 _DRIVER_CACHES = (".nv", ".cache/mesa_shader_cache", ".cache/nvidia", ".cache/AMD")
 
 
-def limit_resources(file_bytes: int = _FILE_BYTES) -> None:
-    """Bound the size of files and the number of threads."""
-    lower_limit(resource.RLIMIT_FSIZE, file_bytes)
+def limit_resources(load: Load) -> None:
+    """Bound the size of files, and the numbers of descriptors and threads."""
+    driver = _uses_gpu(load)
+    lower_limit(resource.RLIMIT_FSIZE, max(_DRIVER_FILE_BYTES if driver else MOST_BYTES, load.cells_bytes))
+    if not driver:
+        # Pipes of more descriptors would be memory that no limit counts.
+        lower_limit(resource.RLIMIT_NOFILE, _DESCRIPTORS + len(list(files_of(load))))
     try:
         # The fourth field is the number of threads that run and of all, also of users in other containers.
         running = Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[2]
@@ -57,7 +65,7 @@ def confine(load: Load, env: Mapping[str, str]) -> list[str]:
     """
     if load.sandbox == "off":
         return []
-    limit_resources(max(_FILE_BYTES, load.cells_bytes))
+    limit_resources(load)
     found = []
     if kernel_sandbox.hide_memory():
         found.append("not dumpable")
@@ -66,10 +74,9 @@ def confine(load: Load, env: Mapping[str, str]) -> list[str]:
     found.append("no new privileges")
     if kernel_sandbox.drop_capabilities():
         found.append("few capabilities")
-    if load.curves is not None:
-        # A rule needs a folder that exists; the curve is measured later.
-        with contextlib.suppress(OSError):
-            os.makedirs(load.curves, exist_ok=True)
+    for file in _measurements_of(load):
+        # A rule needs a file that exists; what it keeps is measured later.
+        file.make()
     if load.cells is not None:
         # One that cannot be used is reported once the model is loaded.
         with contextlib.suppress(OSError), PrivateFolder(Path(load.cells)):
@@ -125,12 +132,14 @@ def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
             yield PathRule(path, READ)
     yield PathRule("/dev/null", USE_DEVICE)
     if load.curves is not None:
-        yield PathRule(load.curves, WRITE)
+        yield PathRule(load.curves, Access.READ_DIR)
+        for file in _measurements_of(load):
+            yield PathRule(str(file.path), REWRITE)
     if load.cells is not None:
         yield PathRule(load.cells, WRITE)
     if _uses_gpu(load):
         yield PathRule("/dev", USE_DEVICE)
-        yield PathRule("/proc/self", READ | kernel_sandbox.Access.WRITE_FILE)
+        yield PathRule("/proc/self", READ | Access.WRITE_FILE)
         home = env.get("HOME") or "/"
         for folder in (*(f"{home}/{each}" for each in _DRIVER_CACHES), env.get("CUDA_CACHE_PATH", "")):
             if folder:
@@ -147,6 +156,13 @@ def files_of(load: Load) -> Iterator[str]:
         )
     yield from load.adapters.values()
     yield from (path for path in (load.projector, load.chat_template) if path is not None)
+
+
+def _measurements_of(load: Load) -> Iterator[KeptFile]:
+    """Yield the files that keep what the load measures, of its model and of the draft's."""
+    if load.curves is not None:
+        for model in (load.path, *([load.draft.path] if load.draft is not None else [])):
+            yield KeptFile(Path(load.curves), model, load.device)
 
 
 def _python_files() -> set[str]:

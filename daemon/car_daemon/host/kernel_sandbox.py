@@ -53,6 +53,7 @@ class Access(IntFlag):
 
 READ = Access.READ_FILE | Access.READ_DIR
 USE_DEVICE = READ | Access.WRITE_FILE | Access.IOCTL_DEV
+REWRITE = Access.READ_FILE | Access.WRITE_FILE | Access.TRUNCATE
 WRITE = (
     READ | Access.WRITE_FILE | Access.TRUNCATE | Access.MAKE_REG | Access.MAKE_DIR
     | Access.REMOVE_FILE | Access.REMOVE_DIR

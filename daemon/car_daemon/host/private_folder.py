@@ -102,6 +102,21 @@ class PrivateFolder:
                 os.unlink(draft, dir_fd=self._descriptor)
             raise
 
+    def make(self, name: str) -> None:
+        """Make an empty file where there is none of this user's that others cannot write to; raises OSError."""
+        try:
+            self.open(name).close()
+        except OSError:
+            self.remove(name)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            os.close(os.open(name, flags, _FILE_MODE, dir_fd=self._descriptor))
+
+    def overwrite(self, name: str, data: bytes) -> None:
+        """Write to a file that is there, in place of its content; raises OSError."""
+        flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+        with open(os.open(name, flags, dir_fd=self._descriptor), "wb") as file:
+            file.write(data)
+
 
 def _check_file(facts: os.stat_result) -> None:
     check_owner(facts)

@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import IO
 
-_MOST_BYTES = 1024 * 1024
+MOST_BYTES = 1024 * 1024
 
 
 class NotRegular(OSError):
@@ -36,7 +36,7 @@ def read_regular(path: Path) -> bytes:
 
 def read_bounded(file: IO[bytes]) -> bytes:
     """Return the content of an open file of at most 1 MiB; raises OSError for a longer one."""
-    data = file.read(_MOST_BYTES + 1)
-    if len(data) > _MOST_BYTES:
-        raise OSError(errno.EFBIG, f"it is longer than {_MOST_BYTES} bytes")
+    data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it is longer than {MOST_BYTES} bytes")
     return data

@@ -60,6 +60,16 @@ def test_a_file_that_is_broken_or_makes_no_sense_is_measured_again(tmp_path: Pat
     assert measure.times == 2
 
 
+def test_the_curves_of_one_model_are_in_one_file_and_the_oldest_leaves(tmp_path: Path) -> None:
+    measure = Measuring()
+    for number in range(17):
+        CurveFile(tmp_path, identity(str(number))).remembered(measure)
+    assert len(list(tmp_path.iterdir())) == 1
+    for number in (*range(1, 17), 0):
+        CurveFile(tmp_path, identity(str(number))).remembered(measure)
+    assert measure.times == 18
+
+
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     measure = Measuring()
     CurveFile(tmp_path, identity()).remembered(measure)
@@ -149,8 +159,8 @@ def test_chunks_too_show_that_a_curve_is_too_slow(tmp_path: Path) -> None:
 def test_where_nothing_is_kept_there_is_nothing_to_forget(tmp_path: Path) -> None:
     file = CurveFile(None, identity())
     file.forget()
-    CurveFile(tmp_path / "no folder", identity()).forget()
-    assert list(tmp_path.iterdir()) == []
+    CurveFile(tmp_path / "new", identity()).forget()
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
 
 
 def test_the_tokens_per_second_between_measured_sizes_lie_between_them() -> None:

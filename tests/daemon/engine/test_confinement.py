@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from car_daemon.capacity.kept_file import KeptFile
 from car_daemon.engine.confinement import confine, rules_of
-from car_daemon.host.kernel_sandbox import READ, WRITE, landlock_abi
+from car_daemon.host.kernel_sandbox import READ, REWRITE, WRITE, Access, landlock_abi
 from car_daemon.ipc.codec import FrameReader, decode_from_engine, encode_frame
 from car_daemon.ipc.frames import Load, Quit, Ready
 from car_daemon.ipc.spawning import passed_on
@@ -38,7 +39,7 @@ from car_daemon.engine.prompt.preparer import TokenizerThread
 from car_daemon.engine.runner.loop import EngineLoop
 
 secret, written, parent, numbers = sys.argv[2], sys.argv[3], int(sys.argv[4]), json.loads(sys.argv[5])
-listening = sys.argv[7]
+listening, another = sys.argv[7:9]
 libc = ctypes.CDLL(None, use_errno=True)
 mine = os.open(written + "-before", os.O_CREAT | os.O_RDWR)
 
@@ -80,6 +81,11 @@ attempts = {
     "owner": lambda: os.chown(secret, -1, -1),
     "time": lambda: os.utime(secret),
     "attribute": lambda: os.setxattr(secret, "user.a", b"a"),
+    "curve of another": lambda: open(another, "ab").close(),
+    "read of another": lambda: open(another, "rb").close(),
+    "removal of another": lambda: os.unlink(another),
+    "new file": lambda: open(another + "-new", "wb").close(),
+    "new folder": lambda: os.mkdir(another + "-folder"),
     "fork": fork,
     "execute": lambda: os.execv("/bin/true", ["true"]),
     **{name: lambda number=number: call(number) for name, number in numbers.items()},
@@ -174,8 +180,9 @@ class Probed:
         arguments = (str(secret), str(folder / "written"), str(os.getpid()), numbers, json.dumps(attempts))
         with (
             socket.socket(socket.AF_UNIX) as listener,
-            started("-c", PROBE, arguments=(*arguments, str(listening))) as (ours, engine),
+            started("-c", PROBE, arguments=(*arguments, str(listening), str(folder / "curves" / "b.json"))) as probe,
         ):
+            ours, engine = probe
             listener.bind(str(listening))
             listener.listen()
             ours.sendall(encode_frame(load))
@@ -203,6 +210,22 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Probed:
 @pytest.mark.parametrize("attempt", ["read", "list", "create", "remove", "environment"])
 def test_no_thread_of_an_engine_reaches_files_that_are_not_its_models(probed: Probed, attempt: str) -> None:
     assert probed.refused(attempt)
+
+
+@needs_landlock
+def test_an_engine_writes_its_own_curve_and_neither_that_of_another_model_nor_other_files(tmp_path: Path) -> None:
+    curves = tmp_path / "curves"
+    curves.mkdir(0o700)
+    another = curves / "b.json"
+    another.write_text("{}")
+    tried = ("curve of another", "read of another", "removal of another", "new file", "new folder")
+    probed = Probed(tmp_path, structs.replace(LOAD, curves=str(curves)), *tried)
+    assert [name for name in tried if not probed.refused(name)] == []
+    own = KeptFile(curves, LOAD.path, "cpu").path
+    assert own is not None
+    assert sorted(curves.iterdir()) == sorted([another, own])
+    assert another.read_text() == "{}"
+    assert b"decode" in own.read_bytes()
 
 
 @pytest.mark.skipif(landlock_abi() < _SIGNAL_ABI, reason="this kernel's Landlock does not bound signals (Linux 6.12)")
@@ -313,22 +336,24 @@ def test_an_engine_on_a_gpu_connects_while_its_file_is_read_where_mps_serves_its
 LIMITED = """
 import os, resource, sys
 from car_daemon.engine.confinement import limit_resources
-limit_resources()
+from tests.daemon.engine.real_process import LOAD
+limit_resources(LOAD)
 with open(sys.argv[1], "wb") as file:
     try:
         file.truncate(resource.getrlimit(resource.RLIMIT_FSIZE)[0] + 1)
     except OSError as error:
         print(error.errno)
 print(resource.getrlimit(resource.RLIMIT_NPROC)[0] < 1_000_000)
+print(resource.getrlimit(resource.RLIMIT_FSIZE)[0], resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 """
 
 
 @needs_linux
-def test_an_engine_cannot_fill_the_disk_nor_start_threads_without_end(tmp_path: Path) -> None:
+def test_an_engine_makes_no_large_files_nor_threads_and_descriptors_without_end(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, tmp_path / "file"], capture_output=True, text=True, check=True
     )
-    assert done.stdout == "27\nTrue\n"
+    assert done.stdout == "27\nTrue\n1048576 1025\n"
 
 
 BOUND = """
@@ -376,7 +401,12 @@ def test_an_engine_reads_all_files_of_its_model_and_writes_its_curves_and_cells_
     rules = {rule.path: rule.access for rule in rules_of(load, {"HOME": "/home/me", "LD_LIBRARY_PATH": "/cuda:"})}
     parts = [str(tmp_path / f"m-0000{number}-of-00003.gguf") for number in (1, 2, 3)]
     assert {rules[path] for path in (*parts, "/adapters/a.gguf", "/p.gguf", "/t.jinja", "/cuda")} == {READ}
-    assert [path for path, access in rules.items() if access == WRITE] == ["/cache/curves", "/cache/cells/mine/cpu"]
+    assert [path for path, access in rules.items() if access == WRITE] == ["/cache/cells/mine/cpu"]
+    curves = [
+        str(KeptFile(Path("/cache/curves"), model, "cpu").path) for model in (load.path, "/s-00001-of-00002.gguf")
+    ]
+    assert [path for path, access in rules.items() if access == REWRITE] == curves
+    assert rules["/cache/curves"] == Access.READ_DIR
     assert not {"/", "/home", "/home/me", "/dev", "", str(tmp_path)} & rules.keys()
 
 
