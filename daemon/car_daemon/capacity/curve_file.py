@@ -52,7 +52,7 @@ def identity_of(
 
 
 class _Kept:
-    """What is kept for one identity; nothing without a folder."""
+    """The entry of one identity in the file of its model; without a folder nothing is kept."""
 
     def __init__(self, folder: Path | None, identity: CurveIdentity) -> None:
         self._file = KeptFile(folder, identity.path, identity.device)

@@ -15,7 +15,7 @@ from pathlib import Path
 from car_daemon.capacity.kept_file import KeptFile
 from car_daemon.host import kernel_sandbox
 from car_daemon.host.devices import CPU
-from car_daemon.host.kernel_sandbox import READ, REWRITE, USE_DEVICE, WRITE, Access, Allowed, PathRule
+from car_daemon.host.kernel_sandbox import MAKE_FILES, READ, REWRITE, USE_DEVICE, WRITE, Access, Allowed, PathRule
 from car_daemon.host.private_folder import PrivateFolder
 from car_daemon.host.process_limits import lower_limit
 from car_daemon.host.regular_file import MOST_BYTES
@@ -136,7 +136,7 @@ def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
         for file in _measurements_of(load):
             yield PathRule(str(file.path), REWRITE)
     if load.cells is not None:
-        yield PathRule(load.cells, WRITE)
+        yield PathRule(load.cells, MAKE_FILES)
     if _uses_gpu(load):
         yield PathRule("/dev", USE_DEVICE)
         yield PathRule("/proc/self", READ | Access.WRITE_FILE)

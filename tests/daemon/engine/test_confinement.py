@@ -13,7 +13,7 @@ from msgspec import structs
 
 from car_daemon.capacity.kept_file import KeptFile
 from car_daemon.engine.confinement import confine, rules_of
-from car_daemon.host.kernel_sandbox import READ, REWRITE, WRITE, Access, landlock_abi
+from car_daemon.host.kernel_sandbox import MAKE_FILES, READ, REWRITE, WRITE, Access, landlock_abi
 from car_daemon.ipc.codec import FrameReader, decode_from_engine, encode_frame
 from car_daemon.ipc.frames import Load, Quit, Ready
 from car_daemon.ipc.spawning import passed_on
@@ -401,7 +401,8 @@ def test_an_engine_reads_all_files_of_its_model_and_writes_its_curves_and_cells_
     rules = {rule.path: rule.access for rule in rules_of(load, {"HOME": "/home/me", "LD_LIBRARY_PATH": "/cuda:"})}
     parts = [str(tmp_path / f"m-0000{number}-of-00003.gguf") for number in (1, 2, 3)]
     assert {rules[path] for path in (*parts, "/adapters/a.gguf", "/p.gguf", "/t.jinja", "/cuda")} == {READ}
-    assert [path for path, access in rules.items() if access == WRITE] == ["/cache/cells/mine/cpu"]
+    assert [path for path, access in rules.items() if access == MAKE_FILES] == ["/cache/cells/mine/cpu"]
+    assert WRITE not in rules.values(), "no engine on a CPU makes folders"
     curves = [
         str(KeptFile(Path("/cache/curves"), model, "cpu").path) for model in (load.path, "/s-00001-of-00002.gguf")
     ]
