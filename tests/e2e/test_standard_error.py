@@ -92,7 +92,7 @@ def test_an_engine_has_neither_the_terminal_nor_the_log_of_its_daemon(folder: Pa
             at_the_end.callback(os.close, ours)
         else:
             theirs = os.open(folder / "log", os.O_RDWR | os.O_CREAT)
-        command = [BIN / "card", "--socket", path, "--capacity", "1"]
+        command = [str(BIN / "card"), "--socket", str(path), "--capacity", "1"]
         process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
         at_the_end.callback(process.wait)
         at_the_end.callback(process.kill)
