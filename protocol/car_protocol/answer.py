@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from car_protocol.conversation import Invalid, ToolCall
 from car_protocol.envelope import Id
@@ -31,10 +31,11 @@ class Logprob(Struct, frozen=True):
 class Usage(Struct, frozen=True):
     """Tokens of one request; `completion_tokens` counts every sampled token, the one that ended it too."""
 
-    prompt_tokens: int
-    cached_tokens: Annotated[int, note("of the prompt, not computed again")]
+    prompt_tokens: Annotated[int, Meta(ge=0)]
+    cached_tokens: Annotated[int, Meta(ge=0), note("of the prompt, not computed again")]
     completion_tokens: Annotated[
         int,
+        Meta(ge=0),
         note("every token that was sampled: also the token that ended the text, and tokens that a stop string cut off"),
     ]
 

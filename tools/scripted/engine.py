@@ -12,6 +12,7 @@ from msgspec import Struct
 from car_daemon.engines.link import EngineLink
 from car_daemon.ipc import frames
 from car_daemon.ipc.codec import FrameReader, decode_to_engine, encode_frame
+from car_daemon.ipc.packed import packed_tokens
 from car_protocol.answer import FinishReason, Usage
 
 SEQUENCES = 4
@@ -75,7 +76,7 @@ class ScriptedEngine(asyncio.Protocol):
             frames.Load: self._load,
             frames.Prepare: lambda prepare: self._send(_prepared(prepare)),
             frames.PrepareTexts: lambda texts: self._send(_refused(texts)),
-            frames.Tokenize: lambda job: self._send(frames.TokenIds(job.key, list(job.text.encode()))),
+            frames.Tokenize: lambda job: self._send(frames.TokenIds(job.key, packed_tokens(job.text.encode()))),
             frames.Detokenize: lambda job: self._send(frames.PlainText(job.key, _decoded(job.tokens))),
             frames.Run: self._begin,
             frames.Park: self._park,

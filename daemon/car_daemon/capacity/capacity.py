@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from car_daemon.capacity.curve import Curve
+from car_daemon.ipc.ranges import MAX_SEQUENCES
 from car_daemon.ipc.types import KvType
 from car_protocol.capacity import Policy
 
-# llama.cpp's own bound on sequences of one context.
-MAX_SEQUENCES = 256
 _MOST_MEASURED = 32
 _MOST_BY_MEMORY = 8
 # The shortest context that an engine chooses by itself.

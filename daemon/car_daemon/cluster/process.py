@@ -12,7 +12,7 @@ async def start_placer(command: Sequence[str], receive: Callable[[FromPlacer], N
     """Return the process of `command` with the descriptor of its link; raises OSError."""
     return await linked(
         lambda theirs: spawn(command, theirs, _environment()),
-        lambda: EngineLink(receive, decode_from_placer),
+        lambda: EngineLink(receive, decode_from_placer, long=()),
     )
 
 

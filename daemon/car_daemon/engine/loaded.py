@@ -21,6 +21,7 @@ from car_daemon.engine.runner.threads import ThreadCount
 from car_daemon.engine.senses import Senses
 from car_daemon.engine.sizing import Size, size_of
 from car_daemon.ipc.frames import FromEngine, Load, Warned
+from car_daemon.ipc.ranges import line
 
 
 class Allocated(NamedTuple):
@@ -136,7 +137,7 @@ class LoadedModel:
             self.no_template = f"the chat template is not valid Jinja: {error}"
             if path is not None:
                 raise ModelError(self.no_template) from None
-            self._send(Warned("model.template_invalid", {"why": str(error)}))
+            self._send(Warned("model.template_invalid", {"why": line(str(error))}))
             return None
         return template
 

@@ -23,6 +23,7 @@ from car_daemon.engine.llama.model import ModelError, OutOfReach
 from car_daemon.host.devices import Device
 from car_daemon.host.memory import read_memory
 from car_daemon.ipc.frames import DeviceMemory, DeviceUse, FromEngine, Load, Warned
+from car_daemon.ipc.ranges import Facts, line
 
 _MIB = 1 << 20
 _REMEDY = "set a smaller context_tokens or kv_type, or fewer gpu_layers"
@@ -96,7 +97,8 @@ class PlacedModel(Generic[T]):
         except ModelError as another:
             raise ModelError(f"{error}; with {part:.0%} of what is free on GPUs, {another}") from None
         layers = 0 if self.placement is None else self.placement.gpu_layers
-        self._send(Warned("load.retried", {"layers": first, "tried_next": layers, "part": part, "why": str(error)}))
+        facts: Facts = {"layers": first, "tried_next": layers, "part": part, "why": line(str(error))}
+        self._send(Warned("load.retried", facts))
         try:
             return self._allocate(self.placement)
         except OutOfReach:

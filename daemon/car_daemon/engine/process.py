@@ -48,6 +48,7 @@ from car_daemon.ipc.frames import (
     Tokenize,
     Warned,
 )
+from car_daemon.ipc.ranges import line
 from car_daemon.ipc.types import ENGINE_FAILED
 from car_daemon.telemetry.defects import dump_stacks_on_signal
 from car_daemon.telemetry.error_location import named
@@ -191,7 +192,7 @@ class EngineProcess:
         try:
             import car_daemon.engine.llama.library  # noqa: F401 - the first module that loads llama.cpp
         except (OSError, RuntimeError) as error:
-            send(LoadFailed(f"llama.cpp does not start ({error}): run `card --check`, which has what to do"))
+            send(LoadFailed(line(f"llama.cpp does not start ({error}): run `card --check`, which has what to do")))
             return
         from car_daemon.engine.assembly import Assembly
         from car_daemon.engine.llama.model import ModelError
@@ -202,7 +203,7 @@ class EngineProcess:
                 load, self._jobs, self._job, self._commands, send, in_steps(send), self._backend()
             ).assembled()
         except ModelError as error:
-            send(LoadFailed(str(error)))
+            send(LoadFailed(line(str(error))))
             return
         confine_loaded(load, os.environ)
         engine.ready.sandbox[:] = [*self._sandbox, *engine.ready.sandbox]

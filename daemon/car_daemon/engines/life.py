@@ -1,11 +1,13 @@
 """One life of an engine: its process from launch to end, its frames and its health."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 from car_daemon.engines.health_check import Hang, HealthCheck, HealthLimits
-from car_daemon.engines.link import Engine, Launcher
+from car_daemon.engines.link import Engine, Launcher, WrongFrame
 from car_daemon.host.event_log import log
+from car_daemon.host.printable import printable
 from car_daemon.host.timers import Timer
 from car_daemon.ipc.frames import FromEngine, Heartbeat, JobBegun, Load, LoadFailed, Loading, Quit, Ready, Warned
 from car_daemon.ipc.types import ENGINE_FAILED
@@ -14,6 +16,9 @@ from car_daemon.models.replica import Replica
 
 # No request has this key: each of them runs again as if its engine had died of another.
 _NO_REQUEST = -1
+# Entries that an engine may log within a time in seconds: a load has about ten, and later ones are seconds apart.
+_MOST_ENTRIES = 60
+_ENTRIES_S = 60.0
 
 
 class EngineListener(Protocol):
@@ -76,6 +81,8 @@ class EngineLife:
         self._loss_due = False  # a process was launched, and its loss not yet reported
         self.hang: Hang | None = None  # for which it was killed
         self.defect: str | None = None  # of one of its threads, which ended it
+        self._logged: deque[float] = deque(maxlen=_MOST_ENTRIES)  # when it logged its last entries
+        self._is_loading = True  # until it reported that it is ready, or why it cannot be
         self._next_look = Timer(self._look)
 
     def __repr__(self) -> str:
@@ -146,15 +153,31 @@ class EngineLife:
                 self._replica.advance(message.done)
             case Ready():
                 assert self._engine is not None
+                self._loaded()
                 self._health.ready(message, self._clock())
                 self._policy.loaded(self.number, self._engine, message)
             case LoadFailed():
                 assert self._engine is not None
+                self._loaded()
                 self._engine.send(Quit())
-                self._policy.load_failed(message.reason)
+                self._policy.load_failed(printable(message.reason))
             case Warned():
-                if message.event == ENGINE_FAILED:
-                    self.defect = f"{message.facts['thread']}: {message.facts['fault']}"
-                log.warning(message.event, model=self._entry.name, **message.facts)
+                self._warned(message)
             case _:
                 self._listener.frame_received(self.number, message)
+
+    def _loaded(self) -> None:
+        """Note the outcome of the load; raises WrongFrame for a second one, whose changes all clients would be sent."""
+        if not self._is_loading:
+            raise WrongFrame("the engine reported the outcome of its load twice")
+        self._is_loading = False
+
+    def _warned(self, warned: Warned) -> None:
+        """Log an entry of the engine; raises WrongFrame for more than an engine can have."""
+        now, logged = self._clock(), self._logged
+        if len(logged) == _MOST_ENTRIES and now - logged[0] < _ENTRIES_S:
+            raise WrongFrame(f"the engine logged more than {_MOST_ENTRIES} entries within {_ENTRIES_S:g} s")
+        logged.append(now)
+        if warned.event == ENGINE_FAILED:
+            self.defect = f"{warned.facts.get('thread')}: {warned.facts.get('fault')}"
+        log.warning(warned.event, model=self._entry.name, **warned.facts)

@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Awaitable, Callable
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
-from msgspec import DecodeError, Struct
+from msgspec import DecodeError, Struct, ValidationError
 
-from car_daemon.ipc.codec import FrameReader, FrameTooLong, decode_from_engine, encode_frame
+from car_daemon.ipc.codec import LONG_KINDS, FrameReader, FrameTooLong, decode_from_engine, encode_frame
 from car_daemon.ipc.frames import FromEngine
 from car_daemon.ipc.spawning import ENGINE, spawn_engine
 from car_daemon.ipc.unsent_frames import UnsentFrames
@@ -21,6 +23,12 @@ from car_daemon.telemetry.logs import standard_error
 _KILL_AFTER_S = 1.0
 # More descriptors than uvloop opens at once for a process, and a pipe.
 _LAUNCH_DESCRIPTORS = 14
+# Seconds of one engine's frames at a time: about a step of a small model, by which another one's may be later.
+_TURN_S = 0.005
+
+
+class WrongFrame(Exception):
+    """A frame at the wrong time; the message is why the engine is ended."""
 
 
 class NoPlace(Exception):
@@ -76,14 +84,26 @@ Spawn = Callable[[socket.socket], Awaitable[asyncio.subprocess.Process]]
 class EngineLink(asyncio.Protocol):
     """The daemon's end of an engine's socket; calls `receive` for every frame in order.
 
-    A frame that is too long, undecodable or at the wrong time ends the link, because a hostile model file may control
-    the process.
+    A frame that is too long, out of range, undecodable or at the wrong time ends the link, because a hostile model file
+    may control the process. Frames that take longer than a turn are received in several, between which the event loop
+    serves others; meanwhile no more are read.
     """
 
-    def __init__(self, receive: Callable[[Any], None], decode: Callable[[bytes], Any] = decode_from_engine) -> None:
+    def __init__(
+        self,
+        receive: Callable[[Any], None],
+        decode: Callable[[bytes], Any] = decode_from_engine,
+        *,
+        long: Sequence[bytes] = LONG_KINDS,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._receive = receive
         self._decode = decode
-        self._reader = FrameReader()
+        self._clock = clock
+        self._reader = FrameReader(long=long)
+        self._bodies: deque[bytes] = deque()  # of frames that were read and not yet received
+        self._next_turn: asyncio.Handle | None = None  # while frames wait for it
+        self._lost = False  # whether the engine closed its end
         self._transport: asyncio.Transport | None = None
         self._paused = False  # whether frames wait for the engine to read
         self._unsent = UnsentFrames()
@@ -96,23 +116,32 @@ class EngineLink(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on the frames that are complete."""
+        """Pass on the frames that are complete, for the time of a turn; the rest in the next one."""
+        bodies = self._bodies
         try:
-            for body in self._reader.feed(data):
-                self._receive(self._decode(body))
-        except FrameTooLong as error:
+            bodies += self._reader.feed(data)
+            end = self._clock() + _TURN_S
+            while bodies:
+                self._receive(self._decode(bodies.popleft()))
+                if bodies and self._clock() > end:
+                    self._wait_for_turn()
+                    return
+        except (FrameTooLong, WrongFrame) as error:
             self._end(str(error))
-        except (DecodeError, UnicodeDecodeError):
-            # The message may quote the frame.
-            self._end("a frame of the engine cannot be decoded")
-        except Exception as error:  # noqa: BLE001 - a defect, or a frame at the wrong time: it ends this engine alone
+        except (DecodeError, UnicodeDecodeError) as error:
+            self._end(_fault_of(error))
+        except Exception as error:  # noqa: BLE001 - a defect: it ends this engine alone
             defects.report("engine.frame_failed", error)
             self._end(f"a frame of the engine failed: {named(error)}")
+        if self._next_turn is not None:
+            self._go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note that the engine closed its end, or died."""
+        """Note that the engine closed its end, or died; its last frames are still received."""
         self._paused, self._unsent = False, UnsentFrames()
-        self.closed.set()
+        self._lost = True
+        if self._next_turn is None:
+            self.closed.set()
 
     def pause_writing(self) -> None:
         """Keep frames back: the engine does not read as fast as it is sent to."""
@@ -135,6 +164,20 @@ class EngineLink(asyncio.Protocol):
         else:
             self._transport.write(frame)
 
+    def _wait_for_turn(self) -> None:
+        """Have the event loop serve others before the next frames are received."""
+        if self._next_turn is None and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._next_turn = asyncio.get_running_loop().call_soon(self.data_received, b"")
+
+    def _go_on(self) -> None:
+        """Read again, now that all frames were received."""
+        self._next_turn = None
+        if self._lost:
+            self.closed.set()
+        elif self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def _end(self, fault: str) -> None:
         """Close the link because of what the engine sent."""
         self.fault = fault
@@ -143,6 +186,7 @@ class EngineLink(asyncio.Protocol):
     def abort(self) -> None:
         """Close the link at once, without the bytes that are buffered."""
         self._reader, self._unsent = FrameReader(), UnsentFrames()
+        self._bodies.clear()
         if self._transport is not None:
             self._transport.abort()
 
@@ -151,6 +195,13 @@ class EngineLink(asyncio.Protocol):
         self._unsent = UnsentFrames()
         if self._transport is not None:
             self._transport.close()
+
+
+def _fault_of(error: Exception) -> str:
+    """Return why a frame was refused, without a value of it: it may be text of a request."""
+    if isinstance(error, ValidationError) and str(error).startswith("Expected "):
+        return f"a frame of the engine cannot be decoded: {error}"
+    return "a frame of the engine cannot be decoded"
 
 
 class ChildProcess:

@@ -1,16 +1,37 @@
-"""Frames between the daemon and an engine."""
+"""Frames between the daemon and an engine; the ranges of what an engine may send are part of their types."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from car_daemon.ipc.ranges import (
+    MAX_ITEMS,
+    MAX_SEQUENCES,
+    MAX_UPDATES,
+    ContextTokens,
+    Count,
+    Counters,
+    Event,
+    Facts,
+    Fraction,
+    Inputs,
+    Key,
+    Line,
+    Measure,
+    Name,
+    Rate,
+    SequenceNumber,
+    Sequences,
+    Threads,
+    TokenCount,
+)
 from car_daemon.ipc.types import AdapterSet, KvType, ParameterKind, Sandbox, Tags, ToolStyle
 from car_protocol.answer import FinishReason, Logprob, Usage
 from car_protocol.capacity import Policy
 from car_protocol.conversation import Invalid, Message, ReasoningMode, Tool, ToolChoice
+from car_protocol.embed import MAX_TEXTS
+from car_protocol.limits import MAX_IMAGES
 from car_protocol.sampling import Sampling
-
-TOKEN_BYTES = 4  # of an int32 token
 
 
 class LayerBytes(Struct, frozen=True, array_like=True):
@@ -38,21 +59,26 @@ class HeaderSizes(Struct, frozen=True, array_like=True):
 class DeviceMemory(Struct, frozen=True, array_like=True):
     """The memory of a GPU in bytes; a `shared` one uses the host's."""
 
-    name: str
-    free: int
-    total: int
+    name: Name
+    free: Count
+    total: Count
     shared: bool = False
 
 
 class DeviceUse(Struct, frozen=True, array_like=True):
     """A device that a model is on: its slots (layers, and the output), the bytes planned and taken, and its memory."""
 
-    name: str
-    slots: int
-    planned: int
-    taken: int
-    free: int
-    total: int
+    name: Name
+    slots: Count
+    planned: Count
+    taken: Count
+    free: Count
+    total: Count
+
+
+# The GPUs of a machine: llama.cpp itself takes at most 16.
+_MOST_DEVICES = 64
+_Items = Meta(max_length=MAX_ITEMS)
 
 
 class FindDevices(Struct, frozen=True, tag=True):
@@ -148,8 +174,8 @@ class PrepareTexts(Struct, frozen=True, tag=True):
 class ImageSlot(Struct, frozen=True, array_like=True):
     """An image or a sound in a prompt: its first position, its number of positions, and its file."""
 
-    start: int
-    count: int
+    start: TokenCount
+    count: TokenCount
     data: bytes
     audio: bool = False
 
@@ -165,9 +191,9 @@ class Reading(Struct, frozen=True, array_like=True):
     thinking: Tags | None = None
     inside: bool = False
     tools: ToolStyle | None = None
-    markers: tuple[str, ...] = ()
+    markers: Annotated[tuple[str, ...], _Items] = ()
     keep: bool = False
-    functions: dict[str, dict[str, ParameterKind]] | None = None
+    functions: Annotated[dict[str, Annotated[dict[str, ParameterKind], _Items]], _Items] | None = None
     begun: str = ""
     one_call: bool = False
 
@@ -178,15 +204,15 @@ class Prepared(Struct, frozen=True, tag=True):
     `Run` and `RunTexts` carry it back unchanged.
     """
 
-    key: int
+    key: Key
     tokens: bytes
-    max_tokens: int
+    max_tokens: TokenCount
     constraint: str = ""
     reading: Reading = Reading()
-    lengths: list[int] = []
-    images: list[ImageSlot] = []
+    lengths: Annotated[list[TokenCount], Meta(max_length=MAX_TEXTS)] = []
+    images: Annotated[list[ImageSlot], Meta(max_length=MAX_IMAGES)] = []
     owner: int = 0  # as in Prepare
-    ignored: list[str] = []  # places of a schema's keywords that its grammar leaves out
+    ignored: Annotated[list[str], _Items] = []  # places of a schema's keywords that its grammar leaves out
     open_ended: bool = False  # `max_tokens` is what the longest context leaves, not a figure of the request
 
 
@@ -286,69 +312,70 @@ class Quit(Struct, frozen=True, tag=True):
 class Loading(Struct, frozen=True, tag=True):
     """Progress of a load: the fraction of the weights that is loaded, 0 to 1."""
 
-    done: float
+    done: Fraction
 
 
 class Ready(Struct, frozen=True, tag=True, kw_only=True):
     """A first decode succeeded: the engine's declared capacity, facts about its model, and how it is confined."""
 
-    sequences: int
+    sequences: Sequences
     policy: Policy
-    context_tokens: int
-    kv_bytes: int
-    mask_bytes: int = 0  # the attention mask of a batch
-    device: str
-    threads: int = 1
-    rates: list[float] = []  # tokens per second with 1, 2, ... sequences; empty where no costs were measured
-    prompt_share: float = 1.0  # the cost of a prompt token in answer tokens
-    can: list[str]
-    inputs: dict[str, float]
-    sandbox: list[str] = []
-    memory_limits: tuple[int, int] | None = None  # bytes, of private and of virtual memory
-    devices: list[DeviceUse] = []
-    host_experts: int = 0  # layers whose experts stay on the host
-    host_weights: int = 0  # bytes that a plan on GPUs leaves on the host
+    context_tokens: ContextTokens
+    kv_bytes: Count
+    mask_bytes: Count = 0  # the attention mask of a batch
+    device: Name
+    threads: Threads = 1
+    # Tokens per second with 1, 2, ... sequences; empty where no costs were measured.
+    rates: Annotated[list[Rate], Meta(max_length=MAX_SEQUENCES)] = []
+    prompt_share: Fraction = 1.0  # the cost of a prompt token in answer tokens
+    can: Annotated[list[Name], Meta(max_length=64)]
+    inputs: Inputs
+    sandbox: Annotated[list[Name], Meta(max_length=64)] = []
+    memory_limits: tuple[Count, Count] | None = None  # bytes, of private and of virtual memory
+    devices: Annotated[list[DeviceUse], Meta(max_length=_MOST_DEVICES)] = []
+    host_experts: Count = 0  # layers whose experts stay on the host
+    host_weights: Count = 0  # bytes that a plan on GPUs leaves on the host
 
 
 class Devices(Struct, frozen=True, tag=True):
     """Reply to FindDevices: the GPUs that llama.cpp finds, with their memory."""
 
-    found: list[DeviceMemory]
+    found: Annotated[list[DeviceMemory], Meta(max_length=_MOST_DEVICES)]
 
 
 class LoadFailed(Struct, frozen=True, tag=True):
-    """The model cannot be served; `reason` is a fixed text."""
+    """The model cannot be served; `reason` has no text of a request."""
 
-    reason: str
+    reason: Line
 
 
 class Refused(Struct, frozen=True, tag=True):
     """A request that cannot run: reason and data as in the error table; `fault` is the engine's own error, logged."""
 
-    key: int
+    key: Key
     reason: str
     data: dict[str, Any]
-    fault: str | None = None
+    fault: Line | None = None
 
 
 class TokenIds(Struct, frozen=True, tag=True):
-    """Reply to Tokenize."""
+    """Reply to Tokenize: int32 tokens, so that no number of them takes long to decode."""
 
-    key: int
-    tokens: list[int]
+    key: Key
+    tokens: bytes
 
 
 class Counted(Struct, frozen=True, tag=True):
     """Reply to Tokenize with `count_only`."""
 
-    key: int
-    count: int
+    key: Key
+    count: TokenCount
 
 
 class PlainText(Struct, frozen=True, tag=True):
     """Reply to Detokenize."""
 
-    key: int
+    key: Key
     text: str
 
 
@@ -363,15 +390,15 @@ class End(Struct, frozen=True, array_like=True):
     reason: FinishReason | None
     stop: str | None
     usage: Usage
-    prefill_ms: float
-    decode_ms: float
+    prefill_ms: Measure
+    decode_ms: Measure
     fault: Fault | None = None
 
 
 class CallDelta(Struct, frozen=True, array_like=True):
     """A piece of a tool call: first its id and name, then its arguments as they come, then that it `ended`."""
 
-    index: int
+    index: Count
     id: str = ""
     name: str = ""
     arguments: str = ""
@@ -382,14 +409,15 @@ class CallDelta(Struct, frozen=True, array_like=True):
 class Extra(Struct, frozen=True, array_like=True):
     """Results of a step beside text; most requests have none.
 
-    `calls` has pieces of tool calls and, in its place, text that came after the first of them.
+    `calls` has pieces of tool calls and, in its place, text that came after the first of them. `vectors` are 64-bit
+    floats.
     """
 
-    tokens: list[int] = []
-    logprobs: list[Logprob] = []
+    tokens: Annotated[list[TokenCount], _Items] = []
+    logprobs: Annotated[list[Logprob], _Items] = []
     reasoning: str = ""
-    calls: list[CallDelta | str] = []
-    vectors: list[list[float]] = []
+    calls: Annotated[list[CallDelta | str], _Items] = []
+    vectors: Annotated[list[bytes], Meta(max_length=MAX_TEXTS)] = []
 
 
 class RequestUpdate(Struct, frozen=True, array_like=True):
@@ -399,20 +427,20 @@ class RequestUpdate(Struct, frozen=True, array_like=True):
     since its last update.
     """
 
-    key: int
-    sequence: int
+    key: Key
+    sequence: SequenceNumber
     text: str
-    sampled: int
-    prompt_done: int
+    sampled: TokenCount
+    prompt_done: TokenCount
     extra: Extra | None = None
     end: End | None = None
-    cached: int = 0
+    cached: TokenCount = 0
 
 
 class Parked(Struct, frozen=True, tag=True):
     """A request was parked; its sequence is free."""
 
-    key: int
+    key: Key
 
 
 class StepDone(Struct, frozen=True, tag=True):
@@ -421,9 +449,9 @@ class StepDone(Struct, frozen=True, tag=True):
     Where a request ended, `resident` are the keys of waiting requests that would go on from cells of idle sequences.
     """
 
-    step: int
-    updates: list[RequestUpdate]
-    resident: list[int] = []
+    step: Count
+    updates: Annotated[list[RequestUpdate], Meta(max_length=MAX_UPDATES)]
+    resident: Annotated[list[Key], Meta(max_length=MAX_UPDATES)] = []
 
 
 class RunningJob(Struct, frozen=True, array_like=True):
@@ -433,9 +461,9 @@ class RunningJob(Struct, frozen=True, array_like=True):
     the chat template's, which a load compiles and tries.
     """
 
-    age_ms: float
-    input_bytes: int
-    key: int | None = None
+    age_ms: Measure
+    input_bytes: Count
+    key: Key | None = None
 
 
 class JobBegun(Struct, frozen=True, tag=True):
@@ -450,18 +478,18 @@ class Heartbeat(Struct, frozen=True, tag=True):
     `devices` are the GPUs that hold a part of the model.
     """
 
-    step: int
-    step_age_ms: float
-    counters: dict[str, float]
+    step: Count
+    step_age_ms: Measure
+    counters: Counters
     job: RunningJob | None = None
-    devices: list[DeviceMemory] = []
+    devices: Annotated[list[DeviceMemory], Meta(max_length=_MOST_DEVICES)] = []
 
 
 class Warned(Struct, frozen=True, tag=True):
-    """An entry for the daemon's log: a fixed event name and facts."""
+    """An entry for the daemon's log: one of a few events, and its facts."""
 
-    event: str
-    facts: dict[str, Any]
+    event: Event
+    facts: Facts
 
 
 Work = Prepare | PrepareTexts | Tokenize | Detokenize | Forget | Run | RunTexts | Park | Resume | Halt

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from car_daemon.ipc.frames import FromEngine, ToEngine
+from car_daemon.ipc.ranges import Count, ExitStatus, Percent
 
 # In place of a path: the model that card itself brings along, wherever it is installed.
 BUILT_IN = "built-in"
@@ -111,16 +112,16 @@ class Apart(Struct, frozen=True, tag=True):
 class HostMemory(Struct, frozen=True, tag=True):
     """The memory of an engine's machine, sent every second: bytes, and percent of the time stalled."""
 
-    total: int
-    available: int
-    some_percent: float
-    full_percent: float
+    total: Count
+    available: Count
+    some_percent: Percent
+    full_percent: Percent
 
 
 class Ended(Struct, frozen=True, tag=True):
     """The engine's exit status, or its signal as a negative number: the last frame of a connection."""
 
-    status: int
+    status: ExitStatus
 
 
 ToPlacer = Join | Place | End

@@ -1,6 +1,6 @@
 """Types and texts of both daemon and engine."""
 
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import Annotated, Final, Literal, NamedTuple, get_args
 
 from msgspec import Meta
 
@@ -67,7 +67,7 @@ STORED_SUFFIX = ".cells"
 STORED_AGE_S = 7 * 24 * 3600.0
 
 # Event of the frame with which an engine reports the defect that ends it.
-ENGINE_FAILED = "engine.failed"
+ENGINE_FAILED: Final = "engine.failed"
 # Whether daemon and engines give up what they do not need, as far as the kernel supports it.
 Sandbox = Literal["strict", "off"]
 # Refusal of a grammar or schema with too many states.

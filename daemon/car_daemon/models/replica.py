@@ -98,9 +98,10 @@ class Replica:
         self.state, self.ready, self.reason, self.waiting_for = "unloaded", None, None, None
 
     def advance(self, done: float) -> None:
-        """Keep and report the loaded part, 0 to 1."""
-        self.progress = done
-        self._advanced()
+        """Keep the loaded part, 0 to 1, and report each further percent, of which there are a hundred."""
+        if int(100 * done) > int(100 * self.progress):
+            self.progress = done
+            self._advanced()
 
     def wait_for(self, missing: str | None) -> None:
         """Keep what no machine of the cluster has; None once there is a place. Reports a change."""

@@ -1,6 +1,7 @@
 """The pending answer to `embed` and `rerank`, which is sent in one piece."""
 
 from car_daemon.ipc import frames
+from car_daemon.ipc.packed import TOKEN_BYTES, vector_of
 from car_daemon.requests.answer import Origin, Responder, Siblings
 from car_daemon.scheduler.request import Failure, Prompt, Request
 from car_protocol.embed import Embeddings, EmbedParams, Ranked, Ranking, RerankParams
@@ -46,7 +47,7 @@ class EmbeddingAnswer:
     def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:
         """Keep the prepared form; embeddings use no cached cells, however they are `routed`."""
         self._prepared = message
-        self.prompt_tokens = len(message.tokens) // frames.TOKEN_BYTES
+        self.prompt_tokens = len(message.tokens) // TOKEN_BYTES
         return Prompt(self.prompt_tokens, message.max_tokens)
 
     def as_run(self) -> frames.RunTexts:
@@ -58,7 +59,7 @@ class EmbeddingAnswer:
         """Keep the vectors, which come with the end."""
         self._end = update.end
         if update.extra is not None:
-            self._vectors = update.extra.vectors
+            self._vectors = [vector_of(each) for each in update.extra.vectors]
 
     def queued(self, position: int, eta_ms: int | None) -> None:
         """Send nothing: these methods have no progress notifications."""

@@ -123,15 +123,15 @@ class EngineEvents:
                 self._runner.do(self._scheduler.prepared(each.request.key, prompt, now))
 
     def _refused(self, engine: int, message: frames.Refused) -> None:
-        if message.fault is not None:
-            log.error("request.failed", engine=engine, fault=message.fault)
         try:
             error = RpcError(message.reason, started=False, **message.data)
             encode_message(Failure(None, error.as_object()))
         except (KeyError, TypeError, ValueError):
             # Its reason or data cannot be sent to a client.
             error = RpcError("internal_error")
-        foreign = message.key in self._runner.answers and self._answer_by(engine, message.key) is None
-        if not self._tokenization.refused(engine, message.key, error) and not foreign:
+        answer, is_job = self._answer_by(engine, message.key), self._tokenization.refused(engine, message.key, error)
+        if message.fault is not None and (is_job or answer is not None):
+            log.error("request.failed", engine=engine, fault=message.fault)
+        if not is_job and (answer is not None or message.key not in self._runner.answers):
             now = self._clock()
             self._runner.do(self._scheduler.refused(message.key, engine, error.reason, error.data, now))

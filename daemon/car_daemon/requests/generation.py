@@ -7,6 +7,7 @@ from msgspec import UNSET, structs
 
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.ipc import frames
+from car_daemon.ipc.packed import TOKEN_BYTES
 from car_daemon.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE, TOO_COMPLEX
 from car_daemon.requests.answer import Origin, Responder, Siblings
 from car_daemon.requests.chat import chat_of
@@ -141,7 +142,7 @@ class GenerationAnswer:
         """Keep the prepared form, which may be that of another answer to the prompt; return its figures."""
         key = self.request.key
         self._prepared = message if message.key == key else structs.replace(message, key=key)
-        self.prompt_tokens = len(message.tokens) // frames.TOKEN_BYTES
+        self.prompt_tokens = len(message.tokens) // TOKEN_BYTES
         namespace = self._options.namespace
         blocks = blocks_of(message.tokens, namespace) if routed and namespace is not None else ()
         room = min(message.max_tokens, _OPEN_ENDED_ROOM) if message.open_ended else message.max_tokens

@@ -6,6 +6,7 @@ from typing import Any
 from car_daemon.engines.link import Engine
 from car_daemon.host.event_log import log
 from car_daemon.ipc import frames
+from car_daemon.ipc.packed import tokens_of
 from car_daemon.requests.answer import Responder
 from car_daemon.requests.chat import chat_of
 from car_daemon.requests.job_table import Job, JobTable
@@ -161,7 +162,8 @@ class Tokenization:
 
 def _result_of(message: frames.TokenIds | frames.Counted | frames.PlainText) -> Tokens | Text:
     match message:
-        case frames.TokenIds(tokens=tokens):
+        case frames.TokenIds(tokens=packed):
+            tokens = tokens_of(packed)
             return Tokens(tokens=tokens, count=len(tokens))
         case frames.Counted(count=count):
             return Tokens(count=count)

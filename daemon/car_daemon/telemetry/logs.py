@@ -8,6 +8,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from car_daemon.host.event_log import Format, Level, Sink, log, timestamp
+from car_daemon.host.printable import printable
 from car_daemon.telemetry.log_pipe import LogPipe
 from car_protocol.trace import Trace
 
@@ -77,6 +78,10 @@ def rendering(style: Format, write: Callable[[str], object], *, colours: bool) -
     render = json if style == "json" else console
 
     def sink(level: Level, event: str, facts: dict[str, object]) -> None:
+        if style == "console":
+            # The renderer itself writes texts as they are; JSON escapes them.
+            event = printable(event)
+            facts = {name: printable(each) if isinstance(each, str) else each for name, each in facts.items()}
         line = render(None, level, {"timestamp": timestamp(), **facts, "event": event, "level": level})
         write(f"{line!s}\n")
 

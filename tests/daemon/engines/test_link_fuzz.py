@@ -102,7 +102,7 @@ class HostileEngine:
             lambda: Prepared(self._key(), random.randbytes(random.randrange(20)), self._number(), "", Reading()),
             lambda: Parked(self._key()),
             lambda: Refused(self._key(), random.choice(["limit", "none", ""]), {"a": self._number()}, "x"),
-            lambda: TokenIds(self._key(), [self._number()]),
+            lambda: TokenIds(self._key(), random.randbytes(7)),
             lambda: PlainText(self._key(), "text"),
             lambda: Heartbeat(self._number(), float(self._number()), {"a": 1.0}),
             lambda: LoadFailed("why"),

@@ -43,6 +43,7 @@ from car_daemon.ipc.frames import (
     Tokenize,
     Warned,
 )
+from car_daemon.ipc.packed import packed_tokens
 from car_daemon.ipc.types import Tags
 from car_protocol.answer import Logprob, TokenChoice, Usage
 from car_protocol.conversation import Function, FunctionCall, Message, NamedTool, TextPart, Tool, ToolCall
@@ -101,7 +102,7 @@ FROM_ENGINE: list[FromEngine] = [
     LoadFailed("the file is not a model"),
     Prepared(1, b"\x01\0\0\0", 8, "start: A", READING),
     Refused(2, "context_exceeded", {"context_tokens": 256, "prompt_tokens": None}),
-    TokenIds(3, [1, 2]),
+    TokenIds(3, packed_tokens([1, 2])),
     Counted(3, 2),
     PlainText(4, "text"),
     StepDone(7, [RequestUpdate(1, 0, "a", 1, 5), RequestUpdate(2, 3, "", 1, 9, EXTRA, END)]),

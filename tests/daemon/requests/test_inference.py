@@ -304,3 +304,14 @@ def test_a_prompt_that_the_end_of_a_step_reports_as_resident_runs_next() -> None
     end = End(None, None, Usage(1, 0, 1), 0.0, 0.0)
     inference.events.frame_received(1, StepDone(1, [RequestUpdate(keys[0], 0, "", 1, 1, end=end)], [second]))
     assert list(scheduler.waiting.requests) == keys[-2:-1]
+
+
+def test_a_refusal_of_a_request_that_an_engine_does_not_have_is_not_logged() -> None:
+    inference, _ = serving(EncodingLink(broken=False))
+    (key,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, Errors()), size=1, streams=False)
+    with capture_logs() as logs:
+        for engine, each in ((2, key), (1, key + 1), (1, 2**40)):
+            inference.events.frame_received(engine, Refused(each, "internal_error", {}, fault="a line"))
+        assert logs == []
+        inference.events.frame_received(1, Refused(key, "internal_error", {}, fault="ValueError at m:1"))
+    assert [entry["fault"] for entry in logs if entry["event"] == "request.failed"] == ["ValueError at m:1"]

@@ -7,6 +7,7 @@ import pytest
 from msgspec import Struct
 
 from car_daemon.ipc.frames import Extra, PlainText, TokenIds, Tokenize
+from car_daemon.ipc.packed import packed_tokens
 from car_daemon.requests.tokenization import Tokenization
 from car_protocol.answer import Progress
 from car_protocol.errors import RpcError
@@ -67,7 +68,7 @@ def test_a_call_for_a_loading_model_is_sent_when_it_is_ready() -> None:
     tokenization.tokenize("m", TokenizeParams(text="Hi"), answers)
     tokenization.engine_ready("m", 1, link)
     assert link.asked == [Tokenize(1, "Hi", False, False)]
-    tokenization.answered(1, TokenIds(1, [7]))
+    tokenization.answered(1, TokenIds(1, packed_tokens([7])))
     assert [str(answer) for answer in answers.all] == ["Tokens(tokens=[7], count=1)"]
 
 
@@ -75,7 +76,7 @@ def test_another_engine_does_not_answer_a_call() -> None:
     tokenization, answers = Tokenization(count(1)), Answers()
     tokenization.engine_ready("m", 1, Link())
     key = tokenization.tokenize("m", TokenizeParams(text="a"), answers)
-    tokenization.answered(2, TokenIds(key, [7]))
+    tokenization.answered(2, TokenIds(key, packed_tokens([7])))
     assert not tokenization.refused(2, key, RpcError("invalid_params"))
     assert (answers.all, len(tokenization.jobs)) == ([], 1)
 
@@ -110,7 +111,7 @@ def test_a_drain_refuses_new_calls_and_finishes_the_others() -> None:
     with pytest.raises(RpcError, match="going down"):
         tokenization.tokenize("m", TokenizeParams(text="b"), answers)
     assert (len(tokenization.jobs), left) == (1, [])
-    tokenization.answered(1, TokenIds(key, [7]))
+    tokenization.answered(1, TokenIds(key, packed_tokens([7])))
     assert (len(tokenization.jobs), left, len(answers.all)) == (0, ["m"], 1)
 
 
@@ -121,7 +122,7 @@ def test_a_call_whose_engine_died_is_sent_once_more() -> None:
     tokenization.engine_lost(1)
     tokenization.engine_ready("m", 2, second)
     assert (answers.all, second.asked) == ([], [Tokenize(key, "a", False, False)])
-    tokenization.answered(2, TokenIds(key, [7]))
+    tokenization.answered(2, TokenIds(key, packed_tokens([7])))
     assert [str(answer) for answer in answers.all] == ["Tokens(tokens=[7], count=1)"]
 
 
@@ -218,7 +219,7 @@ def test_a_closed_engine_answers_what_it_has_and_later_calls_wait_for_the_next_o
     tokenization.engines.close("m")
     tokenization.tokenize("m", TokenizeParams(text="b"), answers)
     assert (len(first.asked), tokenization.jobs.engaged("m"), tokenization.jobs.busy("m")) == (1, True, True)
-    tokenization.answered(1, TokenIds(asked, [1]))
+    tokenization.answered(1, TokenIds(asked, packed_tokens([1])))
     assert (left, tokenization.jobs.engaged("m"), tokenization.jobs.busy("m")) == (["m"], False, True)
     tokenization.engine_lost(1)
     tokenization.engine_ready("m", 2, second)

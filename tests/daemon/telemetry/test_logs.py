@@ -49,3 +49,8 @@ def test_nothing_in_a_fact_begins_a_line() -> None:
 def test_colour_is_for_terminals() -> None:
     assert "\x1b[" in logged("console", "x", "error", colours=True)
     assert "\x1b[" not in logged("console", "x", "error")
+
+
+def test_no_text_of_another_process_reaches_a_terminal_with_control_characters() -> None:
+    line = logged("console", "x\nforged line\x1b[2J", why="\x1b]0;title\x07", model="a\x9bb", path="/é")
+    assert re.fullmatch(r"TIME \[info +\] x\\nforged line\\x1b\[2J +model=a\\x9bb path=/é why=\S+title\\x07\n", line)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from car_daemon.capacity.capacity import MAX_SEQUENCES
+from car_daemon.ipc.ranges import MAX_SEQUENCES
 
 
 class Traits(NamedTuple):

@@ -1,7 +1,6 @@
 """Requests prepared in the tokenizer thread: prompts become tokens and are refused before they wait for a lease."""
 
 import time
-from array import array
 from collections.abc import Callable, Collection
 from typing import NoReturn, Protocol
 
@@ -27,6 +26,8 @@ from car_daemon.ipc.frames import (
     TokenIds,
     Tokenize,
 )
+from car_daemon.ipc.packed import packed_tokens
+from car_daemon.ipc.ranges import line
 from car_daemon.ipc.refusal import Refusal
 from car_daemon.telemetry.error_location import named
 from car_protocol.sampling import Sampling
@@ -139,16 +140,18 @@ class Preparer:
                     return self._prepare(job)
                 case PrepareTexts():
                     inputs = self._text_inputs.of(job)
-                    packed = array("i", [token for each in inputs for token in each]).tobytes()
+                    packed = packed_tokens(token for each in inputs for token in each)
                     return Prepared(job.key, packed, 1, lengths=[len(each) for each in inputs])
                 case Tokenize():
                     tokens = self._tokenize(job)
-                    return Counted(job.key, len(tokens)) if job.count_only else TokenIds(job.key, tokens)
+                    return Counted(job.key, len(tokens)) if job.count_only else TokenIds(job.key, packed_tokens(tokens))
                 case Detokenize():
                     self._check_vocabulary(job.tokens)
                     return PlainText(job.key, self._tokenizer.detokenize(job.tokens, special=job.special))
         except Refusal as refusal:
-            return Refused(job.key, refusal.reason, refusal.data)
+            # A template may write a whole message into its own refusal.
+            data = {name: line(value) if isinstance(value, str) else value for name, value in refusal.data.items()}
+            return Refused(job.key, refusal.reason, data)
         except Exception as error:  # noqa: BLE001 - one prompt must not end the engine under all others
             return Refused(job.key, "internal_error", {}, fault=named(error))
 
@@ -166,11 +169,10 @@ class Preparer:
         max_tokens = min(job.max_tokens or room, room)
         constraint = self._constraints.of(job, reading)
         self._warm(job.owner, job.sampling)
-        packed = array("i", tokens).tobytes()
         ignored = self._constraints.ignored(job, constraint)
         return Prepared(
             job.key,
-            packed,
+            packed_tokens(tokens),
             max_tokens,
             constraint,
             reading,

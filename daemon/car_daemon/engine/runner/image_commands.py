@@ -9,6 +9,7 @@ from car_daemon.engine.images.awaited_images import AwaitedImages
 from car_daemon.engine.images.encoder import Encoded
 from car_daemon.engine.runner.seats import Seats
 from car_daemon.ipc.frames import Fault, Forget
+from car_daemon.ipc.packed import tokens_of
 
 
 class FailedImages(NamedTuple):
@@ -40,7 +41,7 @@ class ImageCommands:
     def _encode_ahead(self, ahead: EncodeAhead) -> None:
         """Have images encoded for a request without a lease, unless all of them are in cells that it may reuse."""
         prepared, prepare = ahead.prepared, ahead.prepare
-        prompt = memoryview(prepared.tokens).cast("i").tolist()
+        prompt = tokens_of(prepared.tokens)
         cells = self._cache.at_hand(prompt, prepare.namespace, prepare.adapters)
         self._images.ahead.add(ahead, cached=all(image.start + image.count <= cells for image in prepared.images))
 

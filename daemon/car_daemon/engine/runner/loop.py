@@ -25,6 +25,7 @@ from car_daemon.ipc.frames import (
     SetThreads,
     StepDone,
 )
+from car_daemon.ipc.ranges import MAX_UPDATES
 
 
 class Threads(Protocol):
@@ -128,8 +129,9 @@ class EngineLoop:
             self._phases.end("embed")
         if updates:
             cache = self._running.cache
-            self._send(StepDone(self.progress.step, updates, cache.resident))
-            cache.resident = []
+            for first in range(0, len(updates), MAX_UPDATES):
+                self._send(StepDone(self.progress.step, updates[first : first + MAX_UPDATES], cache.resident))
+                cache.resident = []
             self._phases.end("send")
 
     def _apply(self, command: Command) -> list[RequestUpdate]:

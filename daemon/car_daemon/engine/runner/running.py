@@ -19,6 +19,7 @@ from car_daemon.engine.runner.seats import Seats, count_cached
 from car_daemon.engine.runner.stepper import Outcome
 from car_daemon.engine.runner.texts import NO_SEQUENCE
 from car_daemon.ipc.frames import End, Fault, Forget, RequestUpdate, Run
+from car_daemon.ipc.packed import tokens_of
 from car_protocol.answer import Usage
 
 
@@ -83,7 +84,7 @@ class RunningRequests:
         """Start a request; returns its end if that is impossible."""
         encoded = self._images.ahead.take(run.key)
         self.cache.expected.drop(run.key)
-        prompt = memoryview(run.prepared.tokens).cast("i").tolist()
+        prompt = tokens_of(run.prepared.tokens)
         if run.options.reproducible and not self._abilities.repeats:
             return [_unstarted(run.key, len(prompt), "unrepeatable")]
         room = self.cache.context_tokens - len(prompt)

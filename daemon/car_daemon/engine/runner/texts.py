@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from car_daemon.ipc.frames import End, Extra, Fault, RequestUpdate, RunTexts
+from car_daemon.ipc.packed import packed_vector, tokens_of
 from car_protocol.answer import Usage
 
 NO_SEQUENCE = -1
@@ -138,13 +139,14 @@ class Texts:
             decode_ms=0.0,
             fault=fault,
         )
-        extra = Extra(vectors=[job.vectors[index] for index in range(len(job.inputs))]) if complete else None
+        vectors = [packed_vector(job.vectors[index]) for index in range(len(job.inputs))] if complete else []
+        extra = Extra(vectors=vectors) if complete else None
         return RequestUpdate(job.frame.key, NO_SEQUENCE, "", 0, job.computed, extra, end)
 
 
 def split(tokens: bytes, lengths: list[int]) -> list[list[int]]:
     """Return the token lists of several texts, which follow each other as int32 values."""
-    values = memoryview(tokens).cast("i").tolist()
+    values = tokens_of(tokens)
     texts, start = [], 0
     for length in lengths:
         texts.append(values[start : start + length])

@@ -4,13 +4,14 @@ import errno
 import time
 from collections.abc import Callable, Sequence
 from threading import Semaphore
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from car_daemon.engine.batching.prefix import Prefix
 from car_daemon.engine.batching.reuse.stored_prefix import CellsRead, CellsStored, StoredPrefix
 from car_daemon.engine.batching.saved_cells import SavedPrefix
 from car_daemon.engine.stored.cell_folder import CellFolder
 from car_daemon.ipc.inbox import Inbox
+from car_daemon.ipc.ranges import Event, Facts
 
 # Beside the cells a file has a head.
 _HEAD_ROOM = 1 << 20
@@ -30,7 +31,7 @@ class CellStore:
         folder: CellFolder,
         found: Sequence[StoredPrefix],
         put: Callable[[CellsRead | CellsStored], None],
-        warn: Callable[[str, dict[str, Any]], None],
+        warn: Callable[[Event, Facts], None],
     ) -> None:
         self._folder = folder
         self.found = found

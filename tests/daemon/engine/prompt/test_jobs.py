@@ -10,6 +10,7 @@ from car_daemon.engine.prompt.job_progress import JobProgress
 from car_daemon.engine.prompt.jobs import Job, Jobs, QueuedJob, Turns
 from car_daemon.engine.prompt.preparer import TokenizerThread
 from car_daemon.ipc.frames import FromEngine, TokenIds, Tokenize
+from car_daemon.ipc.packed import packed_tokens
 
 HONEST, FIRST, SECOND = 1, 2, 3
 LONG_S, SHORT_S = 5.0, 0.001
@@ -37,7 +38,7 @@ def test_a_short_job_waits_for_the_one_that_runs_and_not_for_the_long_ones_befor
             jobs.put(queued(99, HONEST, "short"))
         now += took[job.text or ""]
         done.append((job.owner, now))
-        return TokenIds(job.key, [])
+        return TokenIds(job.key, packed_tokens([]))
 
     for key in range(20):
         jobs.put(queued(key, (FIRST, SECOND)[key % 2], "long"))

@@ -45,6 +45,7 @@ from car_daemon.ipc.frames import (
     TokenIds,
     Tokenize,
 )
+from car_daemon.ipc.packed import packed_tokens
 from car_daemon.ipc.refusal import Refusal
 from car_daemon.ipc.types import Tags
 from car_protocol.conversation import Function, ImagePart, Message, NamedTool, TextPart, Tool, ToolChoice
@@ -301,12 +302,12 @@ def test_images_are_refused_with_the_reason_where_there_is_one(why: dict[str, st
 
 
 def test_text_is_tokenized_and_written_out() -> None:
-    assert preparer().answer(Tokenize(5, "ab", True, False)) == TokenIds(5, [0, 97, 98])
+    assert preparer().answer(Tokenize(5, "ab", True, False)) == TokenIds(5, packed_tokens([0, 97, 98]))
 
 
 def test_a_conversation_has_the_tokens_of_its_prompt_and_a_count_has_none() -> None:
     job = Tokenize(5, None, False, False, conversation("a", "b"))
-    assert preparer().answer(job) == TokenIds(5, [7, 7])
+    assert preparer().answer(job) == TokenIds(5, packed_tokens([7, 7]))
     assert preparer().answer(replace(job, count_only=True)) == Counted(5, 2)
 
 
@@ -348,7 +349,7 @@ def test_jobs_are_answered_in_order() -> None:
     jobs = Jobs()
     jobs.put(tokenize(1, "a"))
     jobs.put(QueuedJob(Detokenize(2, [98], special=False), 9, 0))
-    assert answers_to(jobs) == [TokenIds(1, [97]), PlainText(2, "b")]
+    assert answers_to(jobs) == [TokenIds(1, packed_tokens([97])), PlainText(2, "b")]
 
 
 def test_a_forgotten_job_is_not_done() -> None:
@@ -356,7 +357,7 @@ def test_a_forgotten_job_is_not_done() -> None:
     jobs.put(tokenize(1, "a"))
     jobs.put(tokenize(2, "b"))
     jobs.forget(1)
-    assert answers_to(jobs) == [TokenIds(2, [98])]
+    assert answers_to(jobs) == [TokenIds(2, packed_tokens([98]))]
 
 
 @pytest.mark.parametrize("was_done", [False, True])
@@ -367,7 +368,7 @@ def test_a_request_that_was_forgotten_and_comes_again_is_answered(was_done: bool
         answers_to(jobs)
     jobs.forget(1)
     jobs.put(tokenize(1, "b"))
-    assert answers_to(jobs) == [TokenIds(1, [98])]
+    assert answers_to(jobs) == [TokenIds(1, packed_tokens([98]))]
 
 
 @pytest.mark.parametrize("forgotten_meanwhile", [False, True])
@@ -403,7 +404,7 @@ def test_the_age_of_a_job_is_reported_with_its_size_and_its_request(
 
     def answer(job: Job) -> FromEngine:
         reports.append(progress.running())
-        return TokenIds(job.key, [])
+        return TokenIds(job.key, packed_tokens([]))
 
     jobs = Jobs()
     jobs.put(QueuedJob(Tokenize(7, "a", False, False), 12, 0))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from car_daemon.ipc.frames import Resume
+from car_daemon.ipc.frames import FromEngine, Resume, StepDone
+from car_daemon.ipc.ranges import MAX_UPDATES
 from tests.daemon.engine.batching.plans import costs_of
 from tests.daemon.engine.fakes import END_TOKEN, PIECES, FakeContext, FakeEngine, run_command, solo
 from tools.trace.profile import profiled
@@ -245,3 +246,24 @@ def test_a_decode_step_of_three_streams_takes_at_most_a_hundred_calls(sequences:
     with profiled() as step:
         engine.loop.turn(engine.loop.next_commands())
     assert step.calls <= 100
+
+
+class CountingEngine(FakeEngine):
+    """An engine that counts the updates of each frame of a step."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+        super().__init__(FakeContext(1, 8))
+
+    def _receive(self, message: FromEngine) -> None:
+        if isinstance(message, StepDone):
+            self.counts.append(len(message.updates))
+        super()._receive(message)
+
+
+def test_a_turn_with_more_updates_than_a_frame_may_have_is_sent_in_several() -> None:
+    engine = CountingEngine()
+    # Each ends at once, because its prompt is longer than the context.
+    engine.turn(*(run_command(key, [3] * 8, LENGTH) for key in range(MAX_UPDATES + 5)))
+    assert engine.counts == [MAX_UPDATES, 5]
+    assert all(len(engine.ends(key)) == 1 for key in range(MAX_UPDATES + 5))

@@ -1,10 +1,10 @@
 """Texts to embed: turns of requests, and failures."""
 
-from array import array
 from collections.abc import Callable
 
 from car_daemon.engine.runner.texts import CannotEmbed, Texts
 from car_daemon.ipc.frames import Prepared, RequestUpdate, RunTexts
+from car_daemon.ipc.packed import packed_tokens, vector_of
 from tests.daemon.engine.fakes import FakeClock, FakeEmbedder
 
 
@@ -13,7 +13,7 @@ def texts_of(open_embedder: Callable[[], FakeEmbedder] = FakeEmbedder) -> Texts:
 
 
 def command(key: int, *texts: list[int]) -> RunTexts:
-    tokens = array("i", [token for text in texts for token in text]).tobytes()
+    tokens = packed_tokens(token for text in texts for token in text)
     return RunTexts(Prepared(key, tokens, 1, lengths=[len(text) for text in texts]), normalize=False)
 
 
@@ -29,7 +29,7 @@ def ends(texts: Texts) -> list[RequestUpdate]:
 
 
 def vectors(update: RequestUpdate) -> list[list[float]] | None:
-    return update.extra.vectors if update.extra else None
+    return [vector_of(each) for each in update.extra.vectors] if update.extra else None
 
 
 def fault(update: RequestUpdate) -> str | None:
