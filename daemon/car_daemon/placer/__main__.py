@@ -7,6 +7,7 @@ import socket
 import sys
 
 from car_daemon.ipc.placing import Join
+from car_daemon.placer.hangup import end_with
 from car_daemon.placer.service import Cluster, NotConnected, Service
 
 INSTALL = "pip install 'card-daemon[cluster]'"
@@ -28,7 +29,9 @@ def connect(join: Join) -> Cluster:
 
 async def main(descriptor: int) -> None:
     """Serve the daemon, and end the process."""
-    status = await Service(socket.socket(fileno=descriptor), connect).run()
+    daemon = socket.socket(fileno=descriptor)
+    end_with(daemon)
+    status = await Service(daemon, connect).run()
     # At once, because Ray's own way out takes seconds, and a call of it may hang in a thread.
     os._exit(status)
 
