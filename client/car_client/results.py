@@ -169,7 +169,8 @@ class Capacity(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The reason why it failed or found no room."""
     inputs: dict[str, float] | None = None
     """The figures that `policy` decided by: `free_bytes`, `kv_bytes_per_sequence`, `tokens_per_s_N` measured with N
-    sequences.
+    sequences, and if other programs had the cores meanwhile `cores_of_others`, until it is measured again in an idle
+    minute.
     """
 
 

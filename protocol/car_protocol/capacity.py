@@ -70,6 +70,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
         dict[str, float] | UnsetType,
         note(
             "the figures that `policy` decided by: `free_bytes`, `kv_bytes_per_sequence`, `tokens_per_s_N` measured "
-            "with N sequences"
+            "with N sequences, and if other programs had the cores meanwhile `cores_of_others`, until it is measured "
+            "again in an idle minute"
         ),
     ] = UNSET

@@ -1,18 +1,35 @@
 """A measured cost curve: the seconds of a model's steps on this machine."""
 
+from itertools import pairwise
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-_Size = Annotated[int, Meta(ge=1)]
-_Seconds = Annotated[float, Meta(gt=0)]
+# Sizes that are measured.
+DECODE_SIZES = (1, 2, 4, 8, 16, 32)
+PREFILL_SIZES = (8, 16, 64, 256)
+# No machine computes a row in less than a microsecond, and none that answers at all takes an hour.
+_Seconds = Annotated[float, Meta(ge=1e-6, le=3600)]
+_Costs = Annotated[dict[Annotated[int, Meta(ge=1, le=256)], _Seconds], Meta(max_length=16)]
+# The least of three steps of a size varies by less than this factor on cores that others leave alone.
+_NOISE = 2.0
 
 
 class Curve(Struct, frozen=True):
-    """Seconds of a decode by rows (one of each sequence) and of a prefill by tokens of one prompt."""
+    """Seconds of a decode by rows (one of each sequence) and of a prefill by tokens of one prompt.
 
-    decode: dict[_Size, _Seconds]
-    prefill: dict[_Size, _Seconds]
+    `others` are the cores that other programs used meanwhile, if they kept threads of the measurement waiting: it says
+    less then than the next one will.
+    """
+
+    decode: _Costs
+    prefill: _Costs
+    others: Annotated[float, Meta(ge=0, le=4096)] = 0.0
+
+    @property
+    def plausible(self) -> bool:
+        """Whether it can have been measured: costs grow with the size, and at most in proportion, but for noise."""
+        return _grows(self.decode, DECODE_SIZES) and _grows(self.prefill, PREFILL_SIZES)
 
     def rates(self, sequences: int) -> list[float]:
         """Return the tokens per second with 1, 2, ... sequences, between the measured ones in proportion."""
@@ -36,3 +53,10 @@ class Curve(Struct, frozen=True):
             return self.decode[above]
         part = (rows - below) / (above - below)
         return self.decode[below] + part * (self.decode[above] - self.decode[below])
+
+
+def _grows(costs: dict[int, float], sizes: tuple[int, ...]) -> bool:
+    known = [size for size in sizes if size in costs]
+    pairs = pairwise(known)
+    grows = all(costs[less] / _NOISE <= costs[more] <= _NOISE * costs[less] * more / less for less, more in pairs)
+    return grows and len(known) == len(costs)

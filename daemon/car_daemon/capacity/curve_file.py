@@ -75,12 +75,18 @@ class CurveFile(_Kept):
     """The curve of one identity."""
 
     def remembered(self, measure: Callable[[], Curve]) -> Curve:
-        """Return the kept curve; measure and keep one where the file is missing or broken."""
+        """Return the kept curve; measure one if the file is missing or implausible, and keep it.
+
+        A curve that was measured while other programs had the cores is not kept: the next load measures again.
+        """
         kept = self._file.read(self._key, Curve)
-        if kept is None:
-            # In a folder of another user, or where nothing can be written, the next start measures again, for a second.
-            self._file.write(self._key, kept := measure())
-        return kept
+        if kept is not None and kept.plausible and not kept.others:
+            return kept
+        curve = measure()
+        if not curve.others:
+            # In a folder of another user, or when nothing can be written, the next start measures again, for a second.
+            self._file.write(self._key, curve)
+        return curve
 
     def forget(self) -> None:
         """Remove the curve, so that the next start measures; one that stays is removed again by the next engine."""

@@ -20,6 +20,7 @@ from car_daemon.engine.placed_model import PlacedModel
 from car_daemon.host.cores import usable_cpus
 from car_daemon.host.memory import read_memory
 from car_daemon.ipc.frames import FromEngine, Load, Warned
+from car_daemon.ipc.types import COST_CORES
 
 _TINY_WEIGHTS = 32 * 1024 * 1024
 # Time of the calibration, once per model, device and number of threads, and its share of the free memory.
@@ -45,7 +46,8 @@ class Size:
             f"tokens_per_s_{rows}": round(rows / seconds, 1) for rows, seconds in sorted(self.curve.decode.items())
         }
         kv_bytes = self.sequence_bytes.of(self.declared.context_tokens)
-        return {"free_bytes": self.free_bytes, "kv_bytes_per_sequence": kv_bytes, **rates}
+        others = {COST_CORES: self.curve.others} if self.curve.others else {}
+        return {"free_bytes": self.free_bytes, "kv_bytes_per_sequence": kv_bytes, **rates, **others}
 
 
 def curve_file_of(load: Load, threads: int, layers: str) -> CurveFile:

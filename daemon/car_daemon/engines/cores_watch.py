@@ -2,13 +2,11 @@
 
 from collections.abc import Callable, Collection
 
-from car_daemon.host.cores import CoresReading, CoresSource
+from car_daemon.host.cores import USES_ONE, CoresReading, CoresSource, foreign_cores, whole_cores
 from car_daemon.host.event_log import log
 from car_daemon.host.timers import Periodic
 
 _PERIOD_S = 0.25
-# A thread of ours would wait for a core that others use by half; a little more rules out chance.
-_USES_ONE = 0.6
 # Cores are free again after others left them alone for this long: two readings.
 _CALM_S = 0.5
 
@@ -26,11 +24,10 @@ class CoreGauge:
         last, self._last = self._last, (reading, now)
         if last is None or now <= last[1]:
             return False
-        before, foreign = last[0], self.foreign
-        own_s = sum(max(0.0, seconds - before.own.get(pid, 0.0)) for pid, seconds in reading.own.items())
-        cores = max(0.0, reading.all - before.all - own_s) / (now - last[1])
-        whole = int(cores + 1 - _USES_ONE)
-        if cores >= foreign - _USES_ONE:
+        foreign = self.foreign
+        cores = foreign_cores(last[0], reading, now - last[1])
+        whole = whole_cores(cores)
+        if cores >= foreign - USES_ONE:
             self._fewer_since = None
             self.foreign = max(whole, foreign)
         else:
@@ -58,6 +55,11 @@ class CoresWatch:
         self._clock = clock
         self._gauge = CoreGauge()
         self._readings = Periodic(_PERIOD_S, self.look)
+
+    @property
+    def foreign(self) -> int:
+        """The cores that other programs use."""
+        return self._gauge.foreign
 
     def start(self) -> None:
         """Watch from now on, in the running event loop."""

@@ -40,7 +40,8 @@ CounterName = Annotated[str, Meta(max_length=32)]
 Counters = Annotated[dict[CounterName, Measure], Meta(max_length=64)]
 # The inputs of a declaration: tokens per second are those of a decode of so many rows.
 InputName = Annotated[
-    str, Meta(max_length=32, pattern=r"\A(free_bytes|kv_bytes_per_sequence|tokens_per_s_[1-9][0-9]{0,2})\Z")
+    str,
+    Meta(max_length=32, pattern=r"\A(free_bytes|kv_bytes_per_sequence|cores_of_others|tokens_per_s_[1-9][0-9]{0,2})\Z"),
 ]
 Inputs = Annotated[dict[InputName, Measure], Meta(max_length=64)]
 

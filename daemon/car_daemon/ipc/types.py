@@ -66,6 +66,8 @@ KvType = Literal["f16", "q8_0", "q4_0"]
 STORED_SUFFIX = ".cells"
 STORED_AGE_S = 7 * 24 * 3600.0
 
+# Input of a declaration: cores that other programs used while costs were measured, if they kept threads waiting.
+COST_CORES: Final = "cores_of_others"
 # Event of the frame with which an engine reports the defect that ends it.
 ENGINE_FAILED: Final = "engine.failed"
 # Whether daemon and engines give up what they do not need, as far as the kernel supports it.

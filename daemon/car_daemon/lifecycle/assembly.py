@@ -16,7 +16,7 @@ from car_daemon.engines.link import Launcher, launch
 from car_daemon.engines.load_order import LoadOrder
 from car_daemon.engines.replica_set import ReplicaSet
 from car_daemon.engines.supervisor import EngineSupervisor, SupervisionLimits
-from car_daemon.host.cores import read_cores
+from car_daemon.host.cores import read_cores, usable_cpus
 from car_daemon.host.devices import may_have_gpus
 from car_daemon.host.event_log import log
 from car_daemon.host.memory import MemorySource, read_memory
@@ -24,6 +24,7 @@ from car_daemon.host.pressure import highest
 from car_daemon.host.process_limits import within_descriptors
 from car_daemon.host.timers import Idleness, LoopLag
 from car_daemon.host.ttl_cache import TtlCache
+from car_daemon.lifecycle.curve_renewal import CurveRenewal
 from car_daemon.lifecycle.device_pressure import DevicePressure
 from car_daemon.lifecycle.drain import Drain
 from car_daemon.lifecycle.model_events import Dependents, ModelEvents
@@ -196,6 +197,13 @@ class Assembly:
     def weights(self) -> WeightsWatch:
         """Watches the files of loaded models."""
         return WeightsWatch(self.pool, self.manager)
+
+    @cached_property
+    def curves(self) -> CurveRenewal:
+        """Measures costs again that were measured on busy cores."""
+        leaves = lambda threads: self.cores.foreign + threads <= len(usable_cpus())  # noqa: E731 - read at each look
+        busy = self.inference.work.busy
+        return CurveRenewal(self.pool, self.manager.reload, busy=busy, leaves=leaves, clock=self._clock)
 
     @cached_property
     def old_cells(self) -> OldCells:

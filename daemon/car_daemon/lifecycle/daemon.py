@@ -123,7 +123,7 @@ class Daemon:
         parts.auto_device.look()
         parts.connect_placer()
         parts.manager.load(default)
-        self._start_services([parts.pressure, parts.cores, parts.weights, parts.old_cells], stopping)
+        self._start_services([parts.pressure, parts.cores, parts.curves, parts.weights, parts.old_cells], stopping)
         stopping.push_async_callback(parts.end_placer)
         stopping.push_async_callback(parts.manager.stop)
         stopping.callback(parts.keep_alive.stop)

@@ -109,11 +109,15 @@ class ModelManager:
             self._unloads[entry] = asyncio.create_task(self._unload(entry), name=f"unload {entry.name}")
         return self._unloads[entry]
 
-    def reload(self, entry: ModelEntry) -> None:
-        """Load a served model again once its engines have finished; requests that come meanwhile wait."""
-        if entry.state == "ready" and entry not in self._unloads:
-            log.warning("model.file_changed", model=entry.name, change="replaced")
+    def reload(self, entry: ModelEntry) -> bool:
+        """Load a served model again once its engines have finished, and return True; requests that come then wait.
+
+        Returns False for a model that is not served now.
+        """
+        is_served = entry.state == "ready" and entry not in self._unloads
+        if is_served:
             self.unload(entry).add_done_callback(lambda _: self.load(entry))
+        return is_served
 
     def grow(self, entry: ModelEntry) -> None:
         """Start the further engines of a loaded model that its configuration has on a cluster."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Literal
 
+from car_daemon.host.event_log import log
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.manager import ModelManager
 from car_daemon.models.pool import ModelPool
@@ -74,7 +75,7 @@ class WeightsWatch:
         changes = {change_of(weights, found) for weights in opened}
         if "overwritten" in changes:
             self._manager.restart(entry)
-        elif "replaced" in changes and self._replaced.get(entry.name) == found:
-            # It was the same a period ago, so it is complete.
-            self._manager.reload(entry)
+        # Where it was the same a period ago, it is complete.
+        elif "replaced" in changes and self._replaced.get(entry.name) == found and self._manager.reload(entry):
+            log.warning("model.file_changed", model=entry.name, change="replaced")
         self._replaced[entry.name] = found

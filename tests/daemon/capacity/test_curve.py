@@ -3,7 +3,9 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec import structs
 
 from car_daemon.capacity.curve import Curve
 from car_daemon.capacity.curve_file import CurveCheck, CurveFile, CurveIdentity, DevicePartsFile, identity_of
@@ -30,6 +32,13 @@ class Measuring:
         return CURVE
 
 
+def replace_value(folder: Path, value: bytes) -> None:
+    """Put other bytes in the place of the only value of the only file of a folder."""
+    (file,) = folder.iterdir()
+    (key,) = msgspec.json.decode(file.read_bytes())
+    file.write_bytes(b'{"%b":%b}' % (key.encode(), value))
+
+
 def test_a_curve_is_measured_once(tmp_path: Path) -> None:
     measure = Measuring()
     assert [CurveFile(tmp_path / "new", identity()).remembered(measure) for _ in range(2)] == [CURVE, CURVE]
@@ -46,18 +55,31 @@ def test_another_identity_is_another_curve(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"\xff{", b"", b'{"decode":{"1":0.0},"prefill":{}}', b'{"decode":{"1":-1.0},"prefill":{}}'),
-        *(b'{"decode":{"0":1.0},"prefill":{}}', b'{"decode":{"1":0.1},"prefill":{"-16":0.1}}', b" " * 2**21),
+        *(b"{", b'{"decode":{"1":0.0},"prefill":{}}', b'{"decode":{"1":-1.0},"prefill":{}}'),
+        *(b'{"decode":{"0":1.0},"prefill":{}}', b'{"decode":{"1":0.1},"prefill":{"-16":0.1}}'),
+        # A token that takes a nanosecond, or a day, more rows that take less time, and sizes that no engine measures.
+        *(b'{"decode":{"1":1e-9},"prefill":{}}', b'{"decode":{"1":1e5},"prefill":{}}'),
+        *(b'{"decode":{"1":0.1,"8":0.01},"prefill":{}}', b'{"decode":{"1":0.001,"2":1.0},"prefill":{}}'),
+        *(b'{"decode":{"1":0.1,"29":0.1},"prefill":{}}', b'{"decode":{},"prefill":{"16":0.1,"64":0.01}}'),
     ],
 )
 def test_a_file_that_is_broken_or_makes_no_sense_is_measured_again(tmp_path: Path, content: bytes) -> None:
     measure = Measuring()
     CurveFile(tmp_path, identity()).remembered(measure)
-    (file,) = tmp_path.iterdir()
-    file.write_bytes(content)
+    replace_value(tmp_path, content)
     assert CurveFile(tmp_path, identity()).remembered(measure) == CURVE
     assert CurveFile(tmp_path, identity()).remembered(measure) == CURVE
     assert measure.times == 2
+
+
+def test_a_file_that_is_no_object_is_measured_again(tmp_path: Path) -> None:
+    for content in (b"\xff{", b"", b"[]", b" " * 2**21):
+        measure = Measuring()
+        CurveFile(tmp_path, identity()).remembered(measure)
+        (file,) = tmp_path.iterdir()
+        file.write_bytes(content)
+        assert CurveFile(tmp_path, identity()).remembered(measure) == CURVE
+        file.unlink()
 
 
 def test_the_curves_of_one_model_are_in_one_file_and_the_oldest_leaves(tmp_path: Path) -> None:
@@ -68,6 +90,22 @@ def test_the_curves_of_one_model_are_in_one_file_and_the_oldest_leaves(tmp_path:
     for number in (*range(1, 17), 0):
         CurveFile(tmp_path, identity(str(number))).remembered(measure)
     assert measure.times == 18
+
+
+def test_a_curve_that_was_measured_on_busy_cores_is_measured_again_at_the_next_load(tmp_path: Path) -> None:
+    busy = structs.replace(CURVE, others=1.7)
+    file, measure = CurveFile(tmp_path, identity()), Measuring()
+    assert file.remembered(lambda: busy) == busy
+    assert [file.remembered(measure), file.remembered(measure)] == [CURVE, CURVE]
+    assert measure.times == 1
+
+
+def test_a_kept_curve_that_says_it_is_of_busy_cores_is_measured_again(tmp_path: Path) -> None:
+    CurveFile(tmp_path, identity()).remembered(lambda: CURVE)
+    replace_value(tmp_path, msgspec.json.encode(structs.replace(CURVE, others=0.7)))
+    measure = Measuring()
+    assert CurveFile(tmp_path, identity()).remembered(measure) == CURVE
+    assert measure.times == 1
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Calibration: a cost curve measured on a small context, before the real context is created."""
 
+import contextlib
+import os
 from collections.abc import Callable
 
 from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.curve import Curve
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel
+from car_daemon.host.cores import CoresReading, CoresSource, foreign_cores, read_cores, usable_cpus, whole_cores
 
 # The most decisive sizes first, because time may end before the last.
 _PLAN = (
@@ -21,18 +24,29 @@ class Calibration:
     """Measures on a context of up to 32 sequences of 256 cells; times in seconds of `clock`."""
 
     def __init__(
-        self, model: LlamaModel, need: SequenceBytes, *, threads: int, memory_bytes: int, clock: Callable[[], float]
+        self,
+        model: LlamaModel,
+        need: SequenceBytes,
+        *,
+        threads: int,
+        memory_bytes: int,
+        clock: Callable[[], float],
+        read_cores: CoresSource = read_cores,
     ) -> None:
         affordable = memory_bytes // max(1, need.of(_CELLS))
         most = max(size for kind, size in _PLAN if kind == "decode")
         sequences = max(1, min(most, affordable, model.traits.most_sequences))
         self._clock = clock
+        self._threads = threads
+        self._read_cores = read_cores
         self._context = LlamaContext(model, sequences=sequences, context_tokens=_CELLS, threads=threads)
 
     def measure(self, budget: float) -> Curve:
         """Measure as many sizes as fit into about `budget` seconds, and free the context."""
-        seconds: dict[str, dict[int, float]] = {"decode": {}, "prefill": {}}
-        started = self._clock()
+        decode: dict[int, float] = {}
+        prefill: dict[int, float] = {}
+        seconds = {"decode": decode, "prefill": prefill}
+        before, started = self._cores(), self._clock()
         self._once("decode", 1)
         for kind, size in _PLAN:
             most = self._context.sequences if kind == "decode" else self._context.context_tokens
@@ -43,8 +57,22 @@ class Calibration:
             left = budget - (self._clock() - started)
             if size <= most and expected * (_REPEATS + 1) <= left:
                 seconds[kind][size] = min(self._once(kind, size) for _ in range(_REPEATS + 1))
+        others = self._others(before, self._cores(), self._clock() - started)
         self._context.close()
-        return Curve(**seconds)
+        return Curve(decode, prefill, others)
+
+    def _cores(self) -> CoresReading | None:
+        """Return the processor times; None where they cannot be read."""
+        with contextlib.suppress(OSError):
+            return self._read_cores([os.getpid()])
+        return None
+
+    def _others(self, before: CoresReading | None, after: CoresReading | None, seconds: float) -> float:
+        """Return the cores that other programs used; 0 where they left one to each thread."""
+        if before is None or after is None or seconds <= 0:
+            return 0.0
+        cores = foreign_cores(before, after, seconds)
+        return round(cores, 2) if whole_cores(cores) + self._threads > len(usable_cpus()) else 0.0
 
     def _once(self, kind: str, size: int) -> float:
         rows = range(size)

@@ -1,10 +1,15 @@
 """The cost curve is measured as far as time and memory go."""
 
+import os
+from collections.abc import Collection
 from pathlib import Path
+
+import pytest
 
 from car_daemon.engine.llama.calibration import Calibration
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.sequence_bytes import sequence_bytes
+from car_daemon.host.cores import CoresReading, usable_cpus
 from tests.daemon.engine.fakes import FakeClock
 from tests.daemon.engine.llama.conftest import loaded
 from tools.random_models.positions import generate_positions
@@ -45,3 +50,21 @@ def test_no_prompt_is_measured_that_is_longer_than_the_table_of_positions(tmp_pa
     generate_positions(tmp_path / "m.gguf", 100)
     with loaded(tmp_path / "m.gguf") as short:
         assert sorted(trial(short).measure(1000.0).prefill) == [8, 16, 64]
+
+
+@pytest.mark.parametrize(("others", "marked"), [(0.3, False), (1.5, True)])
+def test_a_curve_has_the_cores_that_others_used_if_they_left_too_few(
+    model: LlamaModel, others: float, marked: bool
+) -> None:
+    clock, cores = FakeClock(0.001), len(usable_cpus())
+
+    def read(pids: Collection[int]) -> CoresReading:
+        assert list(pids) == [os.getpid()]
+        # This process keeps all but one of its threads busy.
+        return CoresReading((others + cores - 1) * clock.now, {os.getpid(): (cores - 1) * clock.now})
+
+    need = sequence_bytes(model, threads=1)
+    trial = Calibration(model, need, threads=cores, memory_bytes=PLENTY, clock=clock, read_cores=read)
+    curve = trial.measure(1000.0)
+    assert (curve.others == pytest.approx(others, abs=0.1)) is marked
+    assert (curve.others > 0) is marked
