@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NoReturn
 
 from car_daemon.capacity.curve_file import CurveCheck
@@ -39,6 +40,7 @@ from car_daemon.engine.prompt.text_inputs import TextInputs
 from car_daemon.engine.runner.commands import Commands
 from car_daemon.engine.runner.loop import EngineLoop
 from car_daemon.engine.runner.parking import ParkingLot
+from car_daemon.engine.runner.results import CheckedResults
 from car_daemon.engine.runner.running import Abilities, RunningRequests
 from car_daemon.engine.runner.sampling_turns import SamplingTurns
 from car_daemon.engine.runner.stepper import Stepper
@@ -46,6 +48,7 @@ from car_daemon.engine.runner.texts import CannotEmbed, Texts
 from car_daemon.engine.storage import open_store
 from car_daemon.engine.stored.cell_store import CellStore
 from car_daemon.host.cores import usable_cpus
+from car_daemon.host.file_identity import OpenedFiles
 from car_daemon.ipc.frames import FromEngine, Heartbeat, Load, Ready, RunningJob, Warned
 from car_daemon.ipc.inbox import Inbox
 from car_daemon.ipc.types import DAMAGED_IMAGE
@@ -101,6 +104,7 @@ class Assembly:
         self._job = job
         self._commands = commands
         self._send = send
+        self._files = OpenedFiles(Path(load.path))
         self._loaded = LoadedModel(load, job, send, progress, backend)
         self._clock = time.perf_counter
         self._images: Inbox[Encode] = Inbox()
@@ -258,7 +262,7 @@ class Assembly:
                 self._clock,
             ),
             threads=loaded.threads,
-            send=self._send,
+            send=CheckedResults(self._send, lambda: self._files.overwritten).send,
         )
 
     def _running(self, table: SequenceTable, sampling: SamplingTurns) -> RunningRequests:

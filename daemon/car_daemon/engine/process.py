@@ -22,6 +22,7 @@ from car_daemon.engine.prompt.job_progress import JobProgress
 from car_daemon.engine.prompt.jobs import Jobs, QueuedJob
 from car_daemon.engine.runner.commands import Commands
 from car_daemon.engine.runner.idle_storing import StoreAll
+from car_daemon.host.file_identity import WeightsOverwritten
 from car_daemon.host.process_limits import return_blocks
 from car_daemon.ipc.codec import FrameReader, decode_to_engine, encode_frame
 from car_daemon.ipc.frames import (
@@ -227,6 +228,9 @@ class EngineProcess:
                 work()
             except DaemonGone:
                 os._exit(0)
+            except WeightsOverwritten:
+                # The daemon, which has been told, ends the process: nothing of this engine is to blame.
+                threading.Event().wait()
             except BaseException as error:  # noqa: BLE001 - the process must not outlive a thread
                 self._fail(name, error)
 

@@ -9,7 +9,18 @@ from car_daemon.engines.link import Engine, Launcher, WrongFrame
 from car_daemon.host.event_log import log
 from car_daemon.host.printable import printable
 from car_daemon.host.timers import Timer
-from car_daemon.ipc.frames import FromEngine, Heartbeat, JobBegun, Load, LoadFailed, Loading, Quit, Ready, Warned
+from car_daemon.ipc.frames import (
+    FromEngine,
+    Heartbeat,
+    JobBegun,
+    Load,
+    LoadFailed,
+    Loading,
+    Overwritten,
+    Quit,
+    Ready,
+    Warned,
+)
 from car_daemon.ipc.types import ENGINE_FAILED
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
@@ -163,6 +174,8 @@ class EngineLife:
                 self._policy.load_failed(printable(message.reason))
             case Warned():
                 self._warned(message)
+            case Overwritten():
+                self.outdated()
             case _:
                 self._listener.frame_received(self.number, message)
 

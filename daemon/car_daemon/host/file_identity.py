@@ -71,3 +71,32 @@ def with_parts(path: Path) -> Iterator[Path]:
     yield path
     if (split := _FIRST.fullmatch(path.name)) is not None:
         yield from (path.with_name(f"{split[1]}-{part:05}-of-{split[2]}.gguf") for part in range(2, int(split[2]) + 1))
+
+
+class WeightsOverwritten(Exception):
+    """The weights changed while requests ran: results of them are wrong."""
+
+
+class OpenedFiles:
+    """The files of a model as they were when it was opened; llama.cpp maps them, so an overwritten one changes it."""
+
+    def __init__(self, path: Path) -> None:
+        self._found = {part: found for part in with_parts(path) if (found := _written(part)) is not None}
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether the content of one changed since, by its size and time of change; a replaced file stays as it was."""
+        for part, before in self._found.items():
+            now = _written(part)
+            if now is not None and now != before and now[:2] == before[:2]:
+                return True
+        return False
+
+
+def _written(path: Path) -> tuple[int, int, int, int] | None:
+    """Return a file's place, size and time of change; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -24,7 +24,7 @@ def _head(kind: type[Struct]) -> bytes:
 
 
 # The kinds with texts, tokens or images. Their numbers are packed and their lists bounded, so that they decode fast.
-LONG_KINDS = tuple(map(_head, (Prepared, TokenIds, PlainText, StepDone)))
+LONG_KINDS = tuple(_head(kind) for kind in (Prepared, TokenIds, PlainText, StepDone))
 _HEAD_BYTES = max(map(len, LONG_KINDS))
 decode_from_engine = msgspec.msgpack.Decoder(FromEngine).decode
 

@@ -492,7 +492,11 @@ class Warned(Struct, frozen=True, tag=True):
     facts: Facts
 
 
+class Overwritten(Struct, frozen=True, tag=True):
+    """The model's file was overwritten since it was opened: no result of it is sent, and the engine is to be ended."""
+
+
 Work = Prepare | PrepareTexts | Tokenize | Detokenize | Forget | Run | RunTexts | Park | Resume | Halt
 ToEngine = FindDevices | Load | SetThreads | Work | Quit
 Report = Prepared | Refused | TokenIds | Counted | PlainText | StepDone | Parked
-FromEngine = Devices | Loading | Ready | LoadFailed | JobBegun | Heartbeat | Warned | Report
+FromEngine = Devices | Loading | Ready | LoadFailed | JobBegun | Heartbeat | Warned | Overwritten | Report

@@ -24,4 +24,5 @@ def packed_vector(vector: Iterable[float]) -> bytes:
 
 def vector_of(packed: bytes) -> list[float]:
     """Return a packed vector; bytes after the last whole number count for nothing."""
-    return memoryview(packed)[: len(packed) // _NUMBER_BYTES * _NUMBER_BYTES].cast("d").tolist()
+    numbers: memoryview[float] = memoryview(packed)[: len(packed) // _NUMBER_BYTES * _NUMBER_BYTES].cast("d")
+    return numbers.tolist()

@@ -106,7 +106,7 @@ class HostileEngine:
             lambda: PlainText(self._key(), "text"),
             lambda: Heartbeat(self._number(), float(self._number()), {"a": 1.0}),
             lambda: LoadFailed("why"),
-            lambda: Warned("event", {"model": 1}),
+            lambda: Warned("curve.outdated", {"of": self._number()}),
             lambda: READY,
         ]
         return random.choice(kinds)()

@@ -18,7 +18,18 @@ from car_daemon.engines.restart_policy import RestartLimits
 from car_daemon.engines.supervisor import UNSUPERVISED, EngineSupervisor, SupervisionLimits, load_of
 from car_daemon.gguf.invalid import InvalidModel, Reason
 from car_daemon.gguf.validation import Facts, check
-from car_daemon.ipc.frames import DeviceUse, FromEngine, Heartbeat, Load, LoadFailed, Quit, Ready, RunningJob, Warned
+from car_daemon.ipc.frames import (
+    DeviceUse,
+    FromEngine,
+    Heartbeat,
+    Load,
+    LoadFailed,
+    Overwritten,
+    Quit,
+    Ready,
+    RunningJob,
+    Warned,
+)
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings
@@ -360,17 +371,26 @@ async def test_an_engine_that_hangs_at_a_request_is_killed_and_its_loss_names_th
         assert (first.killed, world.events, world.suspects) == (True, ["ready", "lost"], [3])
 
 
-async def test_a_load_whose_chat_template_does_not_end_is_tried_twice_and_no_more() -> None:
+async def test_a_load_whose_chat_template_does_not_end_is_tried_once_and_no_more() -> None:
     async with supervised() as world:
-        for _ in range(2):
-            engine = await world.next_engine()
-            engine.receive(Heartbeat(0, 0.0, {}, RunningJob(5_500.0, 100)))
+        engine = await world.next_engine()
+        engine.receive(Heartbeat(0, 0.0, {}, RunningJob(5_500.0, 100)))
         await world.becomes("failed")
         assert world.entry.reason == (
-            "two loads died in the same way; the last one was ended by the daemon: "
-            "the chat template has been tried for 5.5 s, the limit is 5 s"
+            "the load was ended by the daemon: the chat template has been tried for 5.5 s, the limit is 5 s"
         )
         assert world.engines.empty()
+
+
+async def test_an_engine_that_finds_its_weights_overwritten_is_ended_and_no_request_is_blamed() -> None:
+    with capture_logs() as logs:
+        async with supervised() as world:
+            first = await world.next_engine()
+            first.receive(READY)
+            first.receive(Overwritten())
+            await world.next_engine()
+            assert (first.killed, world.events, world.suspects) == (True, ["ready", "lost"], [-1])
+    assert [entry["change"] for entry in logs if entry["event"] == "model.file_changed"] == ["overwritten"]
 
 
 async def test_a_load_that_met_the_same_defect_twice_is_not_tried_again() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.host.file_identity import NotReadable, content_of, identify, with_parts
+from car_daemon.host.file_identity import NotReadable, OpenedFiles, content_of, identify, with_parts
 
 LARGE = bytes(100_000)
 
@@ -95,3 +95,19 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(NotReadable, match=r"pipe: .*not a regular file"):
         content_of([tmp_path / "pipe"])
+
+
+def test_a_file_that_was_overwritten_since_it_was_opened_is_noticed_and_a_replaced_one_is_not(tmp_path: Path) -> None:
+    path, other = tmp_path / "m-00001-of-00002.gguf", tmp_path / "m-00002-of-00002.gguf"
+    for each in (path, other):
+        each.write_bytes(b"weights")
+        os.utime(each, ns=(1, 1))
+    opened = OpenedFiles(path)
+    assert not opened.overwritten
+    path.with_name("new").write_bytes(b"others")
+    os.replace(path.with_name("new"), path)
+    assert not opened.overwritten
+    other.write_bytes(b"others!")
+    assert opened.overwritten
+    other.unlink()
+    assert not opened.overwritten
