@@ -66,6 +66,14 @@ def test_a_model_that_is_overwritten_while_requests_run_is_loaded_again_and_answ
     assert "defect" not in text
 
 
+def test_an_answer_right_after_the_overwriting_is_that_of_the_new_weights(folder: Path) -> None:
+    with hosting(folder) as daemon, daemon.connect() as client:
+        answer(client, "mine")
+        right = answer(client, "other")
+        overwrite(folder / "mine.gguf", (folder / "other.gguf").read_bytes())
+        assert [answer(client, "mine") for _ in range(3)] == [right] * 3
+
+
 def test_a_model_that_is_cut_and_written_anew_is_loaded_once_it_is_complete(folder: Path) -> None:
     with hosting(folder) as daemon, daemon.connect() as client:
         answer(client, "mine")

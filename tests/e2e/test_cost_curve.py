@@ -2,12 +2,13 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tests.e2e.support import PATIENCE_S, Daemon, endless, running
 
-Curves = dict[str, dict[str, dict[str, float]]]  # by what they depend on
+Curves = dict[str, Any]
 
 
 def curve_files(cache: Path) -> list[Path]:
@@ -15,9 +16,12 @@ def curve_files(cache: Path) -> list[Path]:
 
 
 def slowed_down(file: Path) -> bytes:
-    """Write a curve as a busy machine would have had it; return the file's content."""
+    """Write a curve that is twenty times too slow, as if it had been measured on cores of its own; return the content."""
     ((key, curve),) = msgspec.json.decode(file.read_bytes(), type=Curves).items()
-    slow = {kind: {size: 20 * seconds for size, seconds in costs.items()} for kind, costs in curve.items()}
+    slow: dict[str, object] = {"others": 0.0}
+    for kind in ("decode", "prefill"):
+        first, seconds = min((int(size), seconds) for size, seconds in curve[kind].items())
+        slow[kind] = {size: 20 * seconds * (int(size) / first) ** 0.5 for size in curve[kind]}
     file.write_bytes(msgspec.json.encode({key: slow}))
     return file.read_bytes()
 

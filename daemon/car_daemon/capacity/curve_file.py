@@ -77,15 +77,14 @@ class CurveFile(_Kept):
     def remembered(self, measure: Callable[[], Curve]) -> Curve:
         """Return the kept curve; measure one if the file is missing or implausible, and keep it.
 
-        A curve that was measured while other programs had the cores is not kept: the next load measures again.
+        After a curve that was measured while other programs had the cores the next load measures again.
         """
         kept = self._file.read(self._key, Curve)
         if kept is not None and kept.plausible and not kept.others:
             return kept
         curve = measure()
-        if not curve.others:
-            # In a folder of another user, or when nothing can be written, the next start measures again, for a second.
-            self._file.write(self._key, curve)
+        # In a folder of another user, or when nothing can be written, the next start measures again, for a second.
+        self._file.write(self._key, curve)
         return curve
 
     def forget(self) -> None:

@@ -24,5 +24,6 @@ def packed_vector(vector: Iterable[float]) -> bytes:
 
 def vector_of(packed: bytes) -> list[float]:
     """Return a packed vector; bytes after the last whole number count for nothing."""
-    numbers: memoryview[float] = memoryview(packed)[: len(packed) // _NUMBER_BYTES * _NUMBER_BYTES].cast("d")
+    numbers = array("d")
+    numbers.frombytes(memoryview(packed)[: len(packed) // _NUMBER_BYTES * _NUMBER_BYTES])
     return numbers.tolist()
