@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Collection
 
-from car_daemon.host.cores import USES_ONE, CoresReading, CoresSource, foreign_cores, whole_cores
+from car_daemon.host.cores import CoresReading, CoresSource, foreign_cores
 from car_daemon.host.event_log import log
 from car_daemon.host.timers import Periodic
 
 _PERIOD_S = 0.25
+# A thread of ours would wait for a core that others use by half; a little more rules out chance.
+_USES_ONE = 0.6
 # Cores are free again after others left them alone for this long: two readings.
 _CALM_S = 0.5
 
@@ -26,8 +28,8 @@ class CoreGauge:
             return False
         foreign = self.foreign
         cores = foreign_cores(last[0], reading, now - last[1])
-        whole = whole_cores(cores)
-        if cores >= foreign - USES_ONE:
+        whole = int(cores + 1 - _USES_ONE)
+        if cores >= foreign - _USES_ONE:
             self._fewer_since = None
             self.foreign = max(whole, foreign)
         else:

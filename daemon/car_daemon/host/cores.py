@@ -17,19 +17,12 @@ class CoresReading(Struct, frozen=True):
 
 
 CoresSource = Callable[[Collection[int]], CoresReading]
-# A thread of ours would wait for a core that others use by half; a little more rules out chance.
-USES_ONE = 0.6
 
 
 def foreign_cores(before: CoresReading, after: CoresReading, seconds: float) -> float:
     """Return the cores that other programs used between two readings."""
     own_s = sum(max(0.0, used - before.own.get(pid, 0.0)) for pid, used in after.own.items())
     return max(0.0, after.all - before.all - own_s) / seconds
-
-
-def whole_cores(cores: float) -> int:
-    """Return the number of cores that others keep from our threads."""
-    return int(cores + 1 - USES_ONE)
 
 
 def read_cores(pids: Collection[int]) -> CoresReading:

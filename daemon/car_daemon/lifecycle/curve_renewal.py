@@ -13,21 +13,29 @@ QUIET_S = 30.0
 
 
 class QuietTime:
-    """The time for which nothing has been going on."""
+    """The time for which nothing has been going on: half a minute is enough, then twice as long each time.
+
+    So a machine on which programs come and go has few loads for it.
+    """
 
     def __init__(self) -> None:
         self._since: float | None = None  # in seconds of the caller's clock
+        self._enough_s = QUIET_S
 
     def __repr__(self) -> str:
         return f"<QuietTime since={self._since}>"
 
     def update(self, now: float, *, quiet: bool) -> bool:
-        """Take a reading into account; return whether it has been quiet for half a minute."""
+        """Take a reading into account; return whether it has been quiet for long enough."""
         if not quiet:
             self._since = None
         elif self._since is None:
             self._since = now
-        return self._since is not None and now - self._since >= QUIET_S
+        return self._since is not None and now - self._since >= self._enough_s
+
+    def used(self) -> None:
+        """Begin anew, for twice as long."""
+        self._since, self._enough_s = None, 2 * self._enough_s
 
 
 def busy_threads(entry: ModelEntry) -> int:
@@ -74,4 +82,5 @@ class CurveRenewal:
         idle = all(each.state not in ("loading", "draining") and not self._busy(each.name) for each in entries)
         quiet = found is not None and idle and self._leaves(busy_threads(found))
         if self._quiet.update(self._clock(), quiet=quiet) and found is not None and self._reload(found):
+            self._quiet.used()
             log.info("curve.renewed", model=found.name)

@@ -86,8 +86,23 @@ def test_models_are_loaded_again_one_after_the_other() -> None:
     world.look_for(100)
     assert world.reloaded == ["first"]
     first.replicas[0].become("ready", ready=ready_of())
-    world.look_for(QUIET_S + 2)
+    world.look_for(2 * QUIET_S - 1)
+    assert world.reloaded == ["first"]
+    world.look_for(3)
     assert world.reloaded == ["first", "second"]
+
+
+def test_a_model_that_finds_the_cores_busy_again_is_loaded_after_twice_the_time_and_not_at_once() -> None:
+    entry = served()
+    world, times = World(entry), list[float]()
+    while world.now < 8 * QUIET_S:
+        world.look_for(1)
+        if entry.replicas[0].ready is None:
+            times.append(world.now)
+            entry.replicas[0].become(
+                "ready", ready=structs.replace(ready_of(threads=2, inputs=BUSY), policy="measured")
+            )
+    assert [round(time / QUIET_S) for time in times] == [1, 3, 7]
 
 
 def test_quiet_time_is_counted_from_the_first_quiet_reading() -> None:

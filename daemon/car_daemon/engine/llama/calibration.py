@@ -8,7 +8,7 @@ from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.curve import Curve
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel
-from car_daemon.host.cores import CoresReading, CoresSource, foreign_cores, read_cores, usable_cpus, whole_cores
+from car_daemon.host.cores import CoresReading, CoresSource, foreign_cores, read_cores, usable_cpus
 
 # The most decisive sizes first, because time may end before the last.
 _PLAN = (
@@ -18,6 +18,8 @@ _PLAN = (
 _CELLS = 256
 _REPEATS = 2
 _TOKEN = 0
+# A program without a core of its own takes about half of one from a thread of ours; much less is chance.
+_SHARED = 0.25
 
 
 class Calibration:
@@ -72,7 +74,7 @@ class Calibration:
         if before is None or after is None or seconds <= 0:
             return 0.0
         cores = foreign_cores(before, after, seconds)
-        return round(cores, 2) if whole_cores(cores) + self._threads > len(usable_cpus()) else 0.0
+        return round(cores, 2) if cores > len(usable_cpus()) - self._threads + _SHARED else 0.0
 
     def _once(self, kind: str, size: int) -> float:
         rows = range(size)
