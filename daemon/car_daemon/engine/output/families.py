@@ -433,7 +433,7 @@ FAMILIES: dict[ToolStyle, Family] = {
     ),
     "firefunction": Family(open="functools", listed=True, between=", "),
     "granite": Family(open="<|tool_call|>", close="<|/tool_call|>", listed=True, between=", "),
-    "minimax_m1": Family(open="<tool_calls>\n", close="\n</tool_calls>", between="\n", listed=True),
+    "minimax_m1": Family(open="<tool_calls>\n", close="\n</tool_calls>", between="\n"),
     "apriel": Family(open="<tool_calls>", close="</tool_calls>", listed=True, between=", "),
     "ernie": Family(
         open="<tool_call>\n",

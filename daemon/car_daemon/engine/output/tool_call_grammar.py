@@ -40,7 +40,7 @@ class _Writer:
         around = (opening, closing) if family.each else ("", "")
         calls = [self._call(function, index, *around) for index, function in enumerate(functions)]
         self._rules["call"] = " | ".join(f"({each})" for each in calls)
-        several = "call" if one or family.forces_one else f"call ({self._texts.text(family.between)} call)*"
+        several = "call" if one or family.forces_one else self._several()
         if family.each:
             start = several
         elif family.listed:
@@ -49,6 +49,19 @@ class _Writer:
             start = f"{opening} {several} {closing}"
         rules = {"start": start, **self._rules}
         return "".join(f"{name}: {rule}\n" for name, rule in rules.items())
+
+    def _several(self) -> str:
+        """Return the element of one call or more.
+
+        The text between calls may follow the last one too, and a list may end with a line break: a model writes both
+        before it decides whether another call follows, and would have to call again without end.
+        """
+        family = self._family
+        between = self._texts.text(family.between)
+        if not between or family.header is not None:
+            return f"call ({between} call)*"
+        last = f'({between} | "\\n")?' if family.listed else f"({between})?"
+        return f"call ({between} call)* {last}"
 
     def _call(self, function: Function, index: int, opening: str, closing: str) -> str:
         lead = self._texts.text(self._family.lead.format(name=function.name))

@@ -151,8 +151,12 @@ class ToolCallReader:
         listed = yield from self._lead()
         while (yield from self._call(objects=family.notation == "python" and not listed)):
             yield from buffer.drop_spaces()
-            if not (yield from buffer.take_literal(family.between.strip())) and family.listed:
-                listed = not (yield from buffer.take_literal("]"))
+            yield from buffer.take_literal(family.between.strip())
+            yield from buffer.take_spaces()
+            if not (yield from buffer.peek()):
+                buffer.drop()
+            if family.listed and (yield from buffer.take_literal("]")):
+                listed = False
                 yield from buffer.drop_spaces()
             if family.after and (yield from buffer.take_literal(family.after)):
                 yield from buffer.drop_spaces()
@@ -237,6 +241,8 @@ class ToolCallReader:
             yield from buffer.drop_spaces()
             comma = family.listed and (yield from buffer.take_literal(","))
             yield from buffer.take_spaces()
+            if comma and (yield from buffer.peek()) == "]":
+                break
             if family.each and family.begins_with_name and not comma and (yield from buffer.peek()) != "{":
                 break
             if not (yield from self._call(bare=False)):

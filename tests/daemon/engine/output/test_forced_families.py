@@ -21,6 +21,7 @@ from car_daemon.engine.output.tool_calls import ToolCallReader
 from car_daemon.ipc.types import ToolStyle
 from car_protocol.conversation import Function
 from tests.daemon.engine.output.calls import said
+from tests.daemon.engine.output.pieces import every
 from tests.daemon.engine.output.vocabulary import Vocabulary
 from tests.daemon.engine.output.written import Call, written
 
@@ -106,13 +107,14 @@ def written_family(style: ToolStyle, words: Vocabulary) -> Family:
     return FAMILIES[family.older] if older and family.older is not None else family
 
 
-def calls_in(style: ToolStyle, tools: list[Function], text: str) -> list[tuple[str, Any]]:
-    """Return the calls of an answer, which has nothing else."""
+def calls_in(style: ToolStyle, tools: list[Function], text: str, length: int = 0) -> list[tuple[str, Any]]:
+    """Return the calls of an answer, which has nothing else, read at once or in pieces of a length."""
     numbers = count()
     header = FAMILIES[style].header
     begun = header.start if header is not None else ""
     reader = ToolCallReader(style, lambda: f"id{next(numbers)}", kinds_of(tools), begun=begun)
-    others, _, calls = said(reader.push(text) + reader.finish())
+    parts = [part for piece in every(text, length or len(text)) for part in reader.push(piece)]
+    others, _, calls = said(parts + reader.finish())
     assert not others, text
     assert not [call for call in calls if call.invalid], text
     return [(call.function.name, json.loads(call.function.arguments)) for call in calls]
@@ -133,6 +135,39 @@ def test_calls_of_random_tools_are_allowed_and_read_back(
     grammar = tool_call_grammar(style, tools, one=len(calls) == 1, token_of=words.token_of)
     assert words.accepts(grammar, text), (text, grammar)
     assert calls_in(style, tools, text) == [(call.function.name, call.arguments) for call in calls]
+
+
+def separators(family: Family) -> list[str]:
+    """Return what a model may write after its last call: what it writes between calls, a line break in a list."""
+    if family.forces_one or family.header is not None:
+        return []
+    return [text for text in dict.fromkeys((family.between, "\n" if family.listed and not family.each else "")) if text]
+
+
+@pytest.mark.parametrize("control", [False, True], ids=["text", "control tokens"])
+@pytest.mark.parametrize("style", [style for style in STYLES if separators(FAMILIES[style])])
+def test_the_separator_of_calls_may_stand_before_the_end(style: ToolStyle, control: bool) -> None:
+    words = vocabulary(style, control=control)
+    family = written_family(style, words)
+    tool = Function("get", "", {"type": "object", "properties": {"a": {"type": "string"}}})
+    grammar = tool_call_grammar(style, [tool], one=False, token_of=words.token_of)
+    for made in ([Call(tool, {"a": "x"})], [Call(tool, {"a": "x"}), Call(tool, {})]):
+        for last in separators(family):
+            text = written(family, made, last)
+            assert words.accepts(grammar, text), (text, grammar)
+            assert calls_in(style, [tool], text) == [("get", call.arguments) for call in made]
+            assert calls_in(style, [tool], text, length=1) == [("get", call.arguments) for call in made]
+
+
+@pytest.mark.parametrize("style", [style for style in STYLES if separators(FAMILIES[style])])
+def test_a_model_that_ends_its_call_as_it_separates_calls_writes_one_call(style: ToolStyle) -> None:
+    words = vocabulary(style, control=False)
+    family = written_family(style, words)
+    tool = Function("get", "", {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})
+    grammar = tool_call_grammar(style, [tool], one=False, token_of=words.token_of)
+    for last in separators(family):
+        wish = written(family, [Call(tool, {"a": "x"})], last)
+        assert words.follow(grammar, wish, most=4 * len(wish)) == (wish, True)
 
 
 @pytest.mark.slow

@@ -36,6 +36,8 @@ STYLES: list[tuple[ToolStyle, Vocabulary]] = [
     ("mistral", ARRAYS),
     ("mistral", NAMED),
 ]
+# What may follow the last of several calls.
+LAST: dict[ToolStyle, str] = {"hermes": "\n", "llama3": "; ", "mistral": ", "}
 CASES: list[list[tuple[str, str]]] = [
     [("get", '{"n": 7}')],
     [("get_all", "{}")],
@@ -115,7 +117,9 @@ def test_a_random_model_writes_calls(style: ToolStyle, vocabulary: Vocabulary, o
         assert text is not None
         calls = found(style, text)
         assert len(calls) == 1 if one else calls
-        assert written(style, vocabulary, calls) == text
+        last = "" if one else LAST.get(style, "")
+        whole = written(style, vocabulary, calls)
+        assert text in (whole, whole + last, f"{whole[:-1]}{last}]", f"{whole[:-1]}\n]")
         for name, arguments in calls:
             jsonschema.validate(json.loads(arguments), SCHEMAS[name])
 

@@ -66,6 +66,26 @@ class Vocabulary:
             answer += b"".join(self._tokens.tokens[token] for token in tokens)
         return None
 
+    def follow(self, grammar: str, wish: str, most: int) -> tuple[str, bool]:
+        """Return the answer of a model that writes `wish` over and over, each time to its end, and whether it ended.
+
+        A byte that the grammar refuses is skipped; the model ends the answer when its wish is written, if it may. It
+        writes `most` tokens at most.
+        """
+        matcher = self.matcher(grammar)
+        answer, left = b"", self._tokenize(wish.encode())
+        for _ in range(most):
+            if not left and _may_end(matcher):
+                return answer.decode(), True
+            left = left or self._tokenize(wish.encode())
+            while left and not matcher.validate_tokens(left[:1]):
+                left = left[1:]
+            if left:
+                assert matcher.consume_tokens(left[:1])
+                answer += self._tokens.tokens[left[0]]
+                left = left[1:]
+        return answer.decode(errors="ignore"), False
+
     def _tokenize(self, data: bytes) -> list[int]:
         tokens = []
         while data:

@@ -21,13 +21,12 @@ class Call:
         return f"{self.function.name}({dict(self.arguments)})"
 
 
-def written(family: Family, calls: list[Call]) -> str:
-    """Return the answer that consists of these calls."""
+def written(family: Family, calls: list[Call], last: str = "") -> str:
+    """Return the answer that consists of these calls, with `last` after the last of them."""
     if family.each:
-        return family.between.join(
-            _lead(family, call) + family.open + _call(family, call) + family.close for call in calls
-        )
-    inner = family.between.join(_call(family, call) for call in calls)
+        each = (_lead(family, call) + family.open + _call(family, call) + family.close for call in calls)
+        return family.between.join(each) + last
+    inner = family.between.join(_call(family, call) for call in calls) + last
     return family.open + (f"[{inner}]" if family.listed else inner) + family.close
 
 
