@@ -96,7 +96,7 @@ class ArgumentsReader:
             separator = ", "
             kind = _KINDS.get(slots.type, "value") if slots.type else kinds.get(slots.key, "any")
             yield from self._parameter(_ends_of(parameter, slots.key), kind)
-        self._write_end("{}" if separator == "{" else "}")
+        self._write_end("" if separator == "{" else "}")
 
     @property
     def _parameter_syntax(self) -> Parameter:
@@ -115,9 +115,10 @@ class ArgumentsReader:
             kind = "text" if head and head[0] not in _VALUES and head not in _CONSTANTS else kind
         if kind == "text" and not parameter.cdata:
             self._write('"')
-            yield from self._buffer.copy_until_any(ends, lambda text: self._write(quoted(text)), close=True)
+            ended = yield from self._buffer.copy_until_any(ends, lambda text: self._write(quoted(text)), close=True)
             self._buffer.drop()
-            self._write_end('"')
+            if ended is not None:
+                self._write('"')
             return
         value = yield from self._json_parameter(ends)
         if value is None:
@@ -137,14 +138,14 @@ class ArgumentsReader:
         return None
 
     def _other_parameter(self, ends: Markers) -> Steps[str | None]:
-        """Take any text, up to its end; None where the answer's bound cut it off."""
+        """Take any text, up to its end; None where the answer ended before."""
         pieces = list[str]()
         if self._parameter_syntax.cdata and (yield from self._buffer.take_literal(CDATA)):
             pieces.append(self._buffer.release())
             yield from self._buffer.copy_until_any(_CDATA_END, pieces.append, close=True)
             pieces.append(self._buffer.release())
         ended = yield from self._buffer.copy_until_any(ends, pieces.append, close=True)
-        return None if ended is None and self._buffer.cut else "".join(pieces)
+        return None if ended is None else "".join(pieces)
 
     def _keywords(self) -> Steps[None]:
         """Read keyword arguments of Python, up to the bracket that closes them."""
@@ -167,7 +168,7 @@ class ArgumentsReader:
                 return
             yield from buffer.drop_spaces()
             yield from buffer.take_literal(",")
-        self._write_end("{}" if separator == "{" else "}")
+        self._write_end("" if separator == "{" else "}")
 
     def _write_end(self, text: str) -> None:
         """Write a closing text, except where the answer's bound cut the call off."""

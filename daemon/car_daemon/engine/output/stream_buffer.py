@@ -166,13 +166,18 @@ class StreamBuffer:
 
     def take_marker(self, markers: Markers) -> Steps[str | None]:
         """Take a marker if it comes next, and return it."""
-        while markers.may_follow(self._text, self._at) and (yield from self.more()):
-            pass
+        yield from self.sees(markers)
         marker = markers.at(self._text, self._at)
         if marker is not None:
             self._taken.append(marker)
             self._at += len(marker)
         return marker
+
+    def sees(self, markers: Markers) -> Steps[bool]:
+        """Return whether a marker comes next, without taking it."""
+        while markers.may_follow(self._text, self._at) and (yield from self.more()):
+            pass
+        return markers.at(self._text, self._at) is not None
 
     def copy_until(self, marker: str, out: Callable[[str], None]) -> Steps[bool]:
         """Release the text before a marker; take the marker and the whitespace before it. Returns False without one."""

@@ -276,11 +276,13 @@ class ToolCallReader:
             return False
         self._begin(slots.name)
         yield from self._reader.read((self._functions or {}).get(slots.name, {}))
+        closed = bool(self._arguments)
         for text in family.tail:
             yield from self._buffer.take_spaces()
-            yield from self._buffer.take_literal(text.strip())
+            closed = (yield from self._buffer.take_literal(text.strip())) or closed
+        closed = closed or (yield from self._buffer.sees(self._found.arguments))
         self._buffer.drop()
-        self._end()
+        self._end(closed=closed)
         return True
 
     def _shows_keywords(self, name: str) -> Steps[bool]:
@@ -309,9 +311,9 @@ class ToolCallReader:
             comma = yield from buffer.take_literal(",")
         if not self._calling:
             return False
-        yield from buffer.take_literal("}")
+        closed = yield from buffer.take_literal("}")
         buffer.drop()
-        self._end()
+        self._end(closed=closed)
         return True
 
     def _member(self, key: str, members: "_Members") -> Steps[bool]:
@@ -359,8 +361,9 @@ class ToolCallReader:
             self._arguments.append(text)
             self._parts.append(CallDelta(self._index, arguments=text))
 
-    def _end(self) -> None:
-        if not self._arguments and not self._buffer.cut:
+    def _end(self, *, closed: bool = True) -> None:
+        """End the call; without any arguments it has an empty object, unless it is cut off in front of them."""
+        if not self._arguments and closed and not self._buffer.cut:
             self._write("{}")
         self._parts.append(CallDelta(self._index, invalid=self._fault("".join(self._arguments)), ended=True))
         self._calling = False

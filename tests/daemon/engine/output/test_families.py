@@ -100,6 +100,22 @@ def test_a_cut_answer_shows_no_markers_and_as_much_of_a_call_as_came(recorded: R
             assert calls[-1].function.arguments == "" or calls[-1].function.arguments.startswith("{")
 
 
+@pytest.mark.parametrize("cut_off", [False, True], ids=["by its end", "by a limit"])
+@pytest.mark.parametrize("style", STYLES)
+def test_a_call_that_was_cut_in_its_arguments_is_invalid(style: ToolStyle, cut_off: bool) -> None:
+    function = Function("get", "", {"properties": {"t": {"type": "string"}}})
+    arguments = {"t": "one two"}
+    header = FAMILIES[style].header
+    text = written(FAMILIES[style], [Call(function, arguments)])
+    # A message without a text is a call without arguments.
+    begin = text.index("{") + 1 if header is not None and FAMILIES[style].notation == "json" else 0
+    for end in range(begin, text.index("two") + 2):
+        recorded = Recorded(style, text[:end], begun=header.start if header is not None else "")
+        whole = said(parts_of(recorded, [text[:end]], cut=cut_off, functions=[function]))
+        assert said(parts_of(recorded, list(text[:end]), cut=cut_off, functions=[function])) == whole
+        assert [call.invalid for call in whole[2] if call.function.name == "get"] in ([], ["arguments"]), text[:end]
+
+
 TAGGED = [style for style, family in FAMILIES.items() if family.notation == "parameters"]
 LIST = Function("f", "", {"properties": {"a": {"type": "array"}, "t": {"type": "string"}}})
 

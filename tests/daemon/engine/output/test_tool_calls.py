@@ -43,7 +43,7 @@ HERMES = [
     ("a <tool_c", ["a <tool_c"]),
     ("a <tool_call>\n", ["a <tool_call>\n"]),
     ("a <tool_call> b", ["a <tool_call> b"]),
-    ('a <tool_call>\n{"name": "f", "argum', ["a", call(0, "f", "{}")]),
+    ('a <tool_call>\n{"name": "f", "argum', ["a", call(0, "f", "", "arguments")]),
     ('<tool_call>\n{"name": "f", "arguments": {"a": 1}\n</tool_call>\n' + f"<tool_call>{F}</tool_call>",
      [CALL_F, call(1, "f", '{"a": 1}')]),
     ('<tool_call>{"name": "f, "arguments": {}}</tool_call>', ['<tool_call>{"name": "f, "arguments": {}}</tool_call>']),
