@@ -18,6 +18,7 @@ ToolStyle = Literal[
     "deepseek_v3_1",
     "deepseek_v3_2",
     "deepseek_v4",
+    "deepseek_v4_1",
     "ernie",
     "firefunction",
     "functionary_v3_1",

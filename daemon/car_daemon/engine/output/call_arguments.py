@@ -95,7 +95,10 @@ class ArgumentsReader:
             self._write(f'{separator}"{quoted(slots.key)}": ')
             separator = ", "
             kind = _KINDS.get(slots.type, "value") if slots.type else kinds.get(slots.key, "any")
-            yield from self._parameter(_ends_of(parameter, slots.key), kind)
+            if slots.closed:
+                self._write(as_value("", kind))
+            else:
+                yield from self._parameter(_ends_of(parameter, slots.key), kind)
         self._write_end("" if separator == "{" else "}")
 
     @property

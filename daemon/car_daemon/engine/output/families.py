@@ -174,10 +174,25 @@ def _literals(head: Head) -> list[str]:
 _CODER: Head = ("<function=", NAME, ">\n")
 _CODER_PARAMETER = Parameter(("<parameter=", KEY, ">"), "</parameter>", "\n")
 _INVOKE_PARAMETER = Parameter(('<parameter name="', KEY, '">'), "</parameter>")
-_DSML_HEAD: Head = ('<｜DSML｜invoke name="', NAME, '">\n')
-_DSML_PARAMETER = Parameter(
-    ('<｜DSML｜parameter name="', KEY, '" string="', TYPE, '">'), "</｜DSML｜parameter>", types=("true", "false")
-)
+
+
+def _dsml(section: str, space: str = "") -> Family:
+    """Return a family of DeepSeek's: its words follow the control token, with a space in between from V4.1 on."""
+    token = f"｜DSML｜{space}"
+    return Family(
+        open=f"<{token}{section}>\n",
+        close=f"</{token}{section}>",
+        between="\n",
+        notation="parameters",
+        head=(f'<{token}invoke name="', NAME, '">\n'),
+        parameter=Parameter(
+            (f'<{token}parameter name="', KEY, '" string="', TYPE, '">'),
+            f"</{token}parameter>",
+            types=("true", "false"),
+        ),
+        tail=(f"</{token}invoke>",),
+    )
+
 
 FAMILIES: dict[ToolStyle, Family] = {
     "gpt_oss": Family(
@@ -308,24 +323,9 @@ FAMILIES: dict[ToolStyle, Family] = {
         parameter=_INVOKE_PARAMETER,
         tail=("</invoke>",),
     ),
-    "deepseek_v3_2": Family(
-        open="<｜DSML｜function_calls>\n",
-        close="</｜DSML｜function_calls>",
-        between="\n",
-        notation="parameters",
-        head=_DSML_HEAD,
-        parameter=_DSML_PARAMETER,
-        tail=("</｜DSML｜invoke>",),
-    ),
-    "deepseek_v4": Family(
-        open="<｜DSML｜tool_calls>\n",
-        close="</｜DSML｜tool_calls>",
-        between="\n",
-        notation="parameters",
-        head=_DSML_HEAD,
-        parameter=_DSML_PARAMETER,
-        tail=("</｜DSML｜invoke>",),
-    ),
+    "deepseek_v3_2": _dsml("function_calls"),
+    "deepseek_v4": _dsml("tool_calls"),
+    "deepseek_v4_1": _dsml("calls", space=" "),
     "deepseek_r1": Family(
         open="<｜tool▁calls▁begin｜>",
         close="<｜tool▁calls▁end｜>",

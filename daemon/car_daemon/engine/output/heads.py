@@ -14,12 +14,13 @@ _RUNS = {Slot.NAME: _WORD, Slot.WORD: _WORD, Slot.KEY: _KEY, Slot.TYPE: _TYPE}
 
 
 class Slots(NamedTuple):
-    """The words of a head, and whether its last text was there."""
+    """The words of a head, whether its last text was there, and whether its tag closes itself."""
 
     name: str = ""
     key: str = ""
     type: str = ""
     complete: bool = False
+    closed: bool = False
 
     def filled(self, slot: Slot, word: str) -> "Slots":
         """Return the words with another one."""
@@ -38,10 +39,12 @@ def take_slots(buffer: StreamBuffer, head: Head, *, begun: bool = False) -> Step
     """Take the texts and words of a head, with `begun` from the second on; None where one of them is missing."""
     slots = Slots()
     after_word = False
+    quoted = begun and isinstance(head[0], str) and head[0].endswith('"')
     for piece in head[1:] if begun else head:
         if isinstance(piece, Slot):
             closes = piece is Slot.KEY and (yield from buffer.peek()) == "/"
-            word = "" if closes else (yield from buffer.take_run(_RUNS[piece]))
+            run = _KEY if quoted and piece is Slot.NAME else _RUNS[piece]
+            word = "" if closes else (yield from buffer.take_run(run))
             if not word and piece is not Slot.WORD:
                 return None
             slots, after_word = slots.filled(piece, word)._replace(complete=False), True
@@ -50,9 +53,17 @@ def take_slots(buffer: StreamBuffer, head: Head, *, begun: bool = False) -> Step
         if not after_word or text[0] in " \n<[":
             yield from buffer.take_spaces()
         found = yield from buffer.take_literal(text.strip())
+        quoted = text.endswith('"')
+        if not found and text.strip() == '">' and (yield from _take_closed(buffer)):
+            return slots._replace(complete=True, closed=True)
         if isinstance(piece, str) and not found:
             return None
         if isinstance(piece, Aside) and found:
             yield from buffer.take_run(_WORD)
         slots, after_word = slots._replace(complete=found), isinstance(piece, Aside)
     return slots
+
+
+def _take_closed(buffer: StreamBuffer) -> Steps[bool]:
+    """Take the end of a tag that closes itself."""
+    return (yield from buffer.take_literal('"/>')) or (yield from buffer.take_literal('" />'))

@@ -275,8 +275,9 @@ class ToolCallReader:
         if family.notation == "python" and family.is_whole and not (yield from self._shows_keywords(slots.name)):
             return False
         self._begin(slots.name)
-        yield from self._reader.read((self._functions or {}).get(slots.name, {}))
-        closed = bool(self._arguments)
+        if not slots.closed:
+            yield from self._reader.read((self._functions or {}).get(slots.name, {}))
+        closed = slots.closed or bool(self._arguments)
         for text in family.tail:
             yield from self._buffer.take_spaces()
             closed = (yield from self._buffer.take_literal(text.strip())) or closed

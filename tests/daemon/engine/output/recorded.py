@@ -51,15 +51,16 @@ def _tagged(opening: str, middle: str, closing: str) -> str:
     return "".join(f"{opening}{key}{middle}{value}{closing}" for key, value in values.items())
 
 
-def _dsml(section: str) -> str:
+def _dsml(section: str, space: str = "") -> str:
     strings = {"word": (WORD, "true"), "n": ("-3", "false"), "deep": ("true", "false"), "list": (LIST, "false")}
+    token = f"｜DSML｜{space}"
     inner = "".join(
-        f'<｜DSML｜parameter name="{key}" string="{text}">{value}</｜DSML｜parameter>\n'
+        f'<{token}parameter name="{key}" string="{text}">{value}</{token}parameter>\n'
         for key, (value, text) in strings.items()
     )
     return (
-        f'<｜DSML｜{section}>\n<｜DSML｜invoke name="look_up">\n{inner}</｜DSML｜invoke>\n'
-        f'<｜DSML｜invoke name="list_all">\n</｜DSML｜invoke>\n</｜DSML｜{section}>'
+        f'<{token}{section}>\n<{token}invoke name="look_up">\n{inner}</{token}invoke>\n'
+        f'<{token}invoke name="list_all">\n</{token}invoke>\n</{token}{section}>'
     )
 
 
@@ -140,6 +141,7 @@ RECORDED = [
         "So.",
     ),
     Recorded("deepseek_v3_2", f"So.\n\n{_dsml('function_calls')}", "So."),
+    Recorded("deepseek_v4_1", f"So.\n\n{_dsml('calls', ' ')}", "So."),
     Recorded("deepseek_v4", f"So.\n\n{_dsml('tool_calls')}", "So."),
     Recorded("ernie", f"<response>\nSo.\n</response>\n\n<tool_call>\n{_HERMES}\n</tool_call>", "So."),
     Recorded("firefunction", f" functools[{_objects(', ')}]"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from car_daemon.engine.output.families import FAMILIES
 from car_daemon.engine.output.parameters import kinds_of
@@ -114,6 +115,26 @@ def test_a_call_that_was_cut_in_its_arguments_is_invalid(style: ToolStyle, cut_o
         whole = said(parts_of(recorded, [text[:end]], cut=cut_off, functions=[function]))
         assert said(parts_of(recorded, list(text[:end]), cut=cut_off, functions=[function])) == whole
         assert [call.invalid for call in whole[2] if call.function.name == "get"] in ([], ["arguments"]), text[:end]
+
+
+# Families whose calls are tags with their names in quotes.
+QUOTED = [style for style, family in FAMILIES.items() if str(family.head[2:3]).startswith("('\">")]
+
+
+@pytest.mark.parametrize("end", ["/>", " />"])
+@pytest.mark.parametrize("style", QUOTED)
+def test_a_call_whose_tag_closes_itself_is_a_call_without_arguments(style: ToolStyle, end: str) -> None:
+    submit, get = Function("submit", ""), Function("get", "", {"properties": {"t": {"type": "string"}}})
+    header = FAMILIES[style].header
+    made = [Call(submit, {})] if header is not None else [Call(submit, {}), Call(get, {"t": "é"})]
+    tail = r"\s*".join(map(re.escape, FAMILIES[style].tail))
+    text, replaced = re.subn(rf'submit">\s*{tail}', f'submit"{end}', written(FAMILIES[style], made))
+    assert replaced == 1
+    recorded = Recorded(style, text, begun=header.start if header is not None else "")
+    whole = said(parts_of(recorded, [text], functions=[submit, get]))
+    assert said(parts_of(recorded, list(text), functions=[submit, get])) == whole
+    found = [(call.function.name, json.loads(call.function.arguments), call.invalid) for call in whole[2]]
+    assert (whole[0], found) == ("", [(call.function.name, call.arguments, UNSET) for call in made])
 
 
 TAGGED = [style for style, family in FAMILIES.items() if family.notation == "parameters"]

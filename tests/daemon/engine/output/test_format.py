@@ -1,5 +1,8 @@
 """Chat templates tell how a model writes."""
 
+# DeepSeek writes its control tokens with a wide bar.
+# ruff: noqa: RUF001
+
 import pytest
 
 from car_daemon.engine.output.format import Format, detect
@@ -37,6 +40,17 @@ CODER = "<tool_call>\\n<function=example>\\n<parameter=a>1</parameter>\\n</funct
 )
 def test_a_template_shows_the_style_of_tool_calls(template: str, style: ToolStyle | None) -> None:
     assert detect(template) == Format(None, style)
+
+
+DSML = "{%- set token = '｜DSML｜' -%}{{ '<' + token + 'SECTION>\\n' }}{{ message.tool_calls | tojson }}"
+
+
+@pytest.mark.parametrize(
+    ("section", "style"),
+    [("function_calls", "deepseek_v3_2"), ("tool_calls", "deepseek_v4"), (" calls", "deepseek_v4_1"), ("acts", None)],
+)
+def test_a_template_of_deepseek_is_of_the_family_whose_section_it_writes(section: str, style: ToolStyle | None) -> None:
+    assert detect(DSML.replace("SECTION", section)) == Format(None, style)
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,12 @@ def _tagged(begin: str, middle: str, end: str) -> str:
     return f"{_ARGUMENTS}{begin}{{{{ key }}}}{middle}{_VALUE}{end}{_END}"
 
 
-def _dsml(section: str) -> str:
+def _dsml(section: str, space: str = "") -> str:
+    token = f"｜DSML｜{space}"
     typed = '" string="{{ "true" if value is string else "false" }}">'
-    parameters = _tagged('<｜DSML｜parameter name="', typed, "</｜DSML｜parameter>")
-    call = f'<｜DSML｜invoke name="{_NAME}">\n{parameters}</｜DSML｜invoke>\n'
-    return _some(f"<｜DSML｜{section}>\n", call, f"</｜DSML｜{section}>")
+    parameters = _tagged(f'<{token}parameter name="', typed, f"</{token}parameter>")
+    call = f'<{token}invoke name="{_NAME}">\n{parameters}</{token}invoke>\n'
+    return _some(f"<{token}{section}>\n", call, f"</{token}{section}>")
 
 
 def _gemma(quote: str) -> str:
@@ -75,6 +76,7 @@ _CALLS: dict[ToolStyle, str] = {
     ),
     "deepseek_v3_2": _dsml("function_calls"),
     "deepseek_v4": _dsml("tool_calls"),
+    "deepseek_v4_1": _dsml("calls", " "),
     "ernie": "{% if false %}<response>{% endif %}" + _HERMES,
     "firefunction": _some("functools[", _LISTED, "]"),
     "functionary_v3_1": _each(f"<function={_NAME}>{_JSON}</function>"),
