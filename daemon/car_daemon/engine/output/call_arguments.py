@@ -29,12 +29,26 @@ def _ends_of(parameter: Parameter, key: str) -> Markers:
 
 
 class ArgumentsReader:
-    """Reads the arguments of one family's calls from a buffer; `ends` may follow arguments that are not JSON."""
+    """Reads the arguments of one family's calls from a buffer.
 
-    def __init__(self, family: Family, buffer: StreamBuffer, ends: Markers, write: Callable[[str], None]) -> None:
+    `ends` may follow arguments that are not JSON, if `counts` says so of the one that was taken; `after` may follow a
+    parameter.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        buffer: StreamBuffer,
+        ends: Markers,
+        after: Markers,
+        counts: Callable[[str], Steps[bool]],
+        write: Callable[[str], None],
+    ) -> None:
         self._family = family
         self._buffer = buffer
         self._ends = ends
+        self._after = after
+        self._counts = counts
         self._write = write
 
     def read(self, kinds: Mapping[str, ParameterKind]) -> Steps[None]:
@@ -68,11 +82,12 @@ class ArgumentsReader:
         """Read arguments that did not turn out as an object as they are, up to a marker."""
         if complete or not (yield from self._buffer.peek()):
             return
-        marker = yield from self._buffer.copy_until_any(self._ends, self._write)
-        if marker is None:
+        while (marker := (yield from self._buffer.copy_until_any(self._ends, self._write))) is not None:
+            if (yield from self._counts(marker)):
+                self._buffer.put_back()
+                return
             self._write(self._buffer.release())
-        else:
-            self._buffer.put_back()
+        self._write(self._buffer.release())
 
     def _gemma(self) -> Steps[None]:
         """Read an object of Gemma's."""
@@ -92,13 +107,14 @@ class ArgumentsReader:
                     self._buffer.put_back()
                 break
             self._buffer.drop()
-            self._write(f'{separator}"{quoted(slots.key)}": ')
+            key = self._family.name_of(slots.key)
+            self._write(f'{separator}"{quoted(key)}": ')
             separator = ", "
-            kind = _KINDS.get(slots.type, "value") if slots.type else kinds.get(slots.key, "any")
+            kind = _KINDS.get(slots.type, "value") if slots.type else kinds.get(key, "any")
             if slots.closed:
                 self._write(as_value("", kind))
             else:
-                yield from self._parameter(_ends_of(parameter, slots.key), kind)
+                yield from self._parameter(_ends_of(parameter, key), kind)
         self._write_end("" if separator == "{" else "}")
 
     @property
@@ -118,10 +134,9 @@ class ArgumentsReader:
             kind = "text" if head and head[0] not in _VALUES and head not in _CONSTANTS else kind
         if kind == "text" and not parameter.cdata:
             self._write('"')
-            ended = yield from self._buffer.copy_until_any(ends, lambda text: self._write(quoted(text)), close=True)
-            self._buffer.drop()
-            if ended is not None:
+            if (yield from self._copy_parameter(ends, lambda text: self._write(quoted(text)))):
                 self._write('"')
+            self._buffer.drop()
             return
         value = yield from self._json_parameter(ends)
         if value is None:
@@ -147,8 +162,21 @@ class ArgumentsReader:
             pieces.append(self._buffer.release())
             yield from self._buffer.copy_until_any(_CDATA_END, pieces.append, close=True)
             pieces.append(self._buffer.release())
-        ended = yield from self._buffer.copy_until_any(ends, pieces.append, close=True)
-        return None if ended is None else "".join(pieces)
+        return "".join(pieces) if (yield from self._copy_parameter(ends, pieces.append)) else None
+
+    def _copy_parameter(self, ends: Markers, out: Callable[[str], None]) -> Steps[bool]:
+        """Release the text of a parameter up to its end; return whether it ended.
+
+        The text of an end counts if another parameter, the end of the call or nothing follows it; else it is a part of
+        the parameter, as in a file that has such texts.
+        """
+        buffer = self._buffer
+        while (yield from buffer.copy_until_any(ends, out, close=True)) is not None:
+            yield from buffer.take_spaces()
+            if (yield from buffer.sees(self._after)) or not (yield from buffer.peek()):
+                return True
+            out(buffer.release())
+        return False
 
     def _keywords(self) -> Steps[None]:
         """Read keyword arguments of Python, up to the bracket that closes them."""

@@ -82,7 +82,8 @@ class Family:
 
     Calls stand between `open` and `close`, several of them one after
     the other with `between`, in brackets where `listed`; with `each` every call has both texts of its own. Without
-    `open` the answer begins with its calls, unless heads are enough (`bare`). `dropped` texts are left out.
+    `open` the answer begins with its calls, unless heads are enough (`bare`): text may stand beside such calls, also
+    between `open` and `close`. `dropped` texts are left out.
     """
 
     open: str = ""
@@ -99,6 +100,7 @@ class Family:
     tail: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # other texts for `open`
     after: str = ""  # a text that may follow calls without a marker
+    escaped: bool = False  # whether names in quotes have `&` and `"` as XML writes them
     dropped: tuple[str, ...] = ()  # a line break at their ends may be missing
     header: Header | None = None
     lead: str = ""  # before a forced call, with its `{name}`
@@ -119,6 +121,24 @@ class Family:
     def begins_with_name(self) -> bool:
         """True if nothing but its name begins a call, so that any word could."""
         return bool(self.head) and self.head[0] is NAME
+
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """The texts around calls that are calls without them too, so that they are left out like `dropped` texts."""
+        return (*self.opens, self.close) if self.bare and self.close and not self.each else ()
+
+    @property
+    def begins_answer(self) -> tuple[str, ...]:
+        """The texts that an answer begins with if the family frames its answers: a thought never begins so."""
+        return (*self.dropped, *self.opens) if self.dropped else ()
+
+    def quoted_name(self, name: str) -> str:
+        """Return a name as it stands in quotes."""
+        return name.replace("&", "&amp;").replace('"', "&quot;") if self.escaped else name
+
+    def name_of(self, word: str) -> str:
+        """Return the name that a word in quotes stands for."""
+        return word.replace("&quot;", '"').replace("&amp;", "&") if self.escaped else word
 
     @property
     def follows(self) -> str:
@@ -182,6 +202,7 @@ def _dsml(section: str, space: str = "") -> Family:
     return Family(
         open=f"<{token}{section}>\n",
         close=f"</{token}{section}>",
+        bare=True,
         between="\n",
         notation="parameters",
         head=(f'<{token}invoke name="', NAME, '">\n'),
@@ -227,6 +248,8 @@ FAMILIES: dict[ToolStyle, Family] = {
     "kimi_k3": Family(
         open="<|open|>tools<|sep|>",
         close="<|close|>tools<|sep|>",
+        bare=True,
+        escaped=True,
         notation="parameters",
         head=('<|open|>call tool="', NAME, '" index="', WORD, '"<|sep|>'),
         parameter=Parameter(('<|open|>argument key="', KEY, '" type="', TYPE, '"<|sep|>'), "<|close|>argument<|sep|>"),

@@ -8,7 +8,7 @@ from car_daemon.engine.output.stream_buffer import Steps, StreamBuffer
 
 # A name or an id without quotes, of the characters that names of functions may have.
 _WORD = re.compile(r"[A-Za-z0-9_.-]*")
-_KEY = re.compile(r"[^<>\"|\n]*")
+_KEY = re.compile(r"[^<>\"\n]*")
 _TYPE = re.compile(r"[a-z]*")
 _RUNS = {Slot.NAME: _WORD, Slot.WORD: _WORD, Slot.KEY: _KEY, Slot.TYPE: _TYPE}
 

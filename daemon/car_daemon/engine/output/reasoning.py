@@ -1,5 +1,6 @@
 """Reasoning, separated from the answer: the text between a model's thinking tags."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from car_daemon.engine.output.stream_buffer import Steps, StreamBuffer
@@ -14,10 +15,14 @@ class Split(NamedTuple):
 
 
 class ReasoningSplit:
-    """Split a text that begins with an opening tag, or `inside` one; drops the tags and whitespace around them."""
+    """Split a text that begins with an opening tag, or `inside` one; drops the tags and whitespace around them.
 
-    def __init__(self, tags: Tags, *, inside: bool) -> None:
+    A text of `answer` in the place of a thought begins the answer: the model did not think.
+    """
+
+    def __init__(self, tags: Tags, *, inside: bool, answer: Iterable[str] = ()) -> None:
         self._tags = tags
+        self._answer = [text.strip() for text in answer]
         self._buffer = StreamBuffer()
         self._reasoning: list[str] = []  # released by this piece
         self._text: list[str] = []  # released by this piece
@@ -56,7 +61,9 @@ class ReasoningSplit:
             self._drop_cut()
         if self._thinking:
             yield from self._buffer.drop_spaces()
-            if (yield from self._buffer.copy_until(self._tags.close, self._reasoning.append)):
+            if (yield from self._begins_answer()):
+                self._thinking = False
+            elif (yield from self._buffer.copy_until(self._tags.close, self._reasoning.append)):
                 self._thinking = False
                 yield from self._buffer.drop_spaces()
             else:
@@ -64,6 +71,14 @@ class ReasoningSplit:
                 self._reasoning.append(self._buffer.release())
         self._decided = True
         yield from self._buffer.copy_rest(self._text.append)
+
+    def _begins_answer(self) -> Steps[bool]:
+        """Return whether the answer begins here, without taking any of it."""
+        for text in self._answer:
+            if (yield from self._buffer.take_literal(text)):
+                self._buffer.put_back()
+                return True
+        return False
 
     def _drop_cut(self) -> None:
         """Drop the beginning of a tag that the answer's bound cut off."""

@@ -174,10 +174,11 @@ class StreamBuffer:
         return marker
 
     def sees(self, markers: Markers) -> Steps[bool]:
-        """Return whether a marker comes next, without taking it."""
+        """Return whether a marker comes next, or the beginning of one that the answer's bound cut off."""
         while markers.may_follow(self._text, self._at) and (yield from self.more()):
             pass
-        return markers.at(self._text, self._at) is not None
+        found = markers.at(self._text, self._at) is not None
+        return found or (self._cut and markers.may_follow(self._text, self._at))
 
     def copy_until(self, marker: str, out: Callable[[str], None]) -> Steps[bool]:
         """Release the text before a marker; take the marker and the whitespace before it. Returns False without one."""

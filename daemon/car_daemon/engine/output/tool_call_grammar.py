@@ -85,7 +85,7 @@ class _Writer:
         return f"{self._head(name)} {arguments} {tail}"
 
     def _head(self, name: str) -> str:
-        words = {Slot.NAME: literal(name), Slot.WORD: _NUMBER}
+        words = {Slot.NAME: literal(self._family.quoted_name(name)), Slot.WORD: _NUMBER}
         pieces = []
         for piece in self._family.head:
             if isinstance(piece, Slot):
@@ -116,7 +116,7 @@ class _Writer:
         assert parameter is not None
         schema = resolved(root, key)
         close = parameter.close.format(key=key)
-        words = {Slot.KEY: literal(key), Slot.TYPE: literal(parameter.type_of(kind, schema))}
+        words = {Slot.KEY: literal(self._family.quoted_name(key)), Slot.TYPE: literal(parameter.type_of(kind, schema))}
         opening = [
             words[piece] if isinstance(piece, Slot) else self._texts.text(_text(piece)) for piece in parameter.open
         ]

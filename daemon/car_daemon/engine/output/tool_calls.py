@@ -47,6 +47,7 @@ class _Found(NamedTuple):
     message: Markers  # in a message of reasoning
     message_ends: Markers
     arguments: Markers  # after arguments that are not JSON
+    parameter: Markers  # after a parameter
     framing: frozenset[str]  # that are not part of the answer
     lines: frozenset[str]  # of them, those that end a line
     heads: frozenset[str]  # that begin a call
@@ -55,19 +56,23 @@ class _Found(NamedTuple):
 @cache
 def _markers_of(family: Family) -> _Found:
     heads = [text.strip() for text in family.head[:1] if family.bare and isinstance(text, str)]
+    parameter = family.parameter.open if family.parameter is not None else ()
+    first = [text.strip() for text in (*family.head[:1], *parameter[:1]) if isinstance(text, str)]
     ends, starts = (family.header.ends, family.header.starts) if family.header is not None else ((), ())
     dropped = [text.strip() for text in family.dropped]
     frames = [*dropped, *ends, *starts]
     opens = [text.strip() for text in family.opens]
+    sections = [text.strip() for text in family.sections]
     closes = [text.strip() for text in (*family.tail, family.close) if text.strip()]
     return _Found(
-        text=Markers([*opens, *heads, *frames]),
+        text=Markers([*opens, *heads, *sections, *frames]),
         frames=Markers(frames),
         message=Markers([*ends, *starts]),
         message_ends=Markers(ends),
         arguments=Markers([*closes, *opens, *heads, *ends, *starts]),
-        framing=frozenset((*dropped, *ends)),
-        lines=frozenset(text.strip() for text in family.dropped if text.endswith("\n")),
+        parameter=Markers([*closes, *opens, *first, *ends, *starts]),
+        framing=frozenset((*dropped, *sections, *ends)),
+        lines=frozenset(text.strip() for text in (*family.dropped, *family.sections) if text.endswith("\n")),
         heads=frozenset(heads),
     )
 
@@ -98,7 +103,9 @@ class ToolCallReader:
         self._keep = keep
         self._begun = begun  # until the first header was read
         self._buffer = StreamBuffer()
-        self._reader = ArgumentsReader(self._family, self._buffer, self._found.arguments, self._write)
+        self._reader = ArgumentsReader(
+            self._family, self._buffer, self._found.arguments, self._found.parameter, self._counts, self._write
+        )
         self._parts: list[Part] = []  # released by this piece
         self._calling = False  # inside a call
         self._index = -1  # of the last call that was begun
@@ -187,9 +194,10 @@ class ToolCallReader:
             self._begin(called[1])
             yield from self._reader.json()
             yield from self._buffer.take_spaces()
-            yield from self._buffer.take_marker(self._found.message_ends)
+            closed = (yield from self._buffer.take_marker(self._found.message_ends)) is not None
+            closed = closed or not (yield from self._buffer.peek())
             self._buffer.drop()
-            self._end()
+            self._end(closed=closed)
         elif complete and header.thought is not None and header.thought.search(text.removesuffix(header.end)):
             yield from self._thought(text)
         elif not complete or (header.text is not None and not header.text.search(text)):
@@ -198,15 +206,28 @@ class ToolCallReader:
             self._parts.append("" if self._buffer.cut else text.removeprefix(dropped))
 
     def _header(self, header: Header) -> Steps[bool]:
-        """Take the rest of a header; False where it does not end within its bounds."""
+        """Take the rest of a header; False where arguments, an end or its bound come first."""
         for _ in range(_HEADER_LENGTH):
             if (yield from self._buffer.take_literal(header.end)):
                 return True
             character = yield from self._buffer.peek()
-            if character in ("", "\n"):
+            if character in ("", "\n", "{") or (yield from self._buffer.sees(self._found.message_ends)):
                 return False
             yield from self._buffer.take_literal(character)
         return False
+
+    def _counts(self, marker: str) -> Steps[bool]:
+        """Return whether a marker that was taken ends arguments that are not JSON.
+
+        In an answer of messages it does if a message, or nothing, follows; else it is a part of the arguments.
+        """
+        header = self._family.header
+        if header is None:
+            return True
+        if marker in header.starts:
+            return (yield from self._header(header))
+        yield from self._buffer.take_spaces()
+        return (yield from self._buffer.sees(self._found.message)) or not (yield from self._buffer.peek())
 
     def _thought(self, header: str) -> Steps[None]:
         self._thinking = True
@@ -274,9 +295,10 @@ class ToolCallReader:
                 return False
         if family.notation == "python" and family.is_whole and not (yield from self._shows_keywords(slots.name)):
             return False
-        self._begin(slots.name)
+        name = family.name_of(slots.name)
+        self._begin(name)
         if not slots.closed:
-            yield from self._reader.read((self._functions or {}).get(slots.name, {}))
+            yield from self._reader.read((self._functions or {}).get(name, {}))
         closed = slots.closed or bool(self._arguments)
         for text in family.tail:
             yield from self._buffer.take_spaces()

@@ -4,6 +4,7 @@ from collections import abc
 from collections.abc import Callable
 from typing import Protocol
 
+from car_daemon.engine.output.families import FAMILIES
 from car_daemon.engine.output.reader import Output, OutputReader
 from car_daemon.engine.output.reasoning import ReasoningSplit
 from car_daemon.engine.output.tool_calls import ToolCallReader
@@ -114,7 +115,10 @@ class Generation:
 
 
 def _reader(reading: Reading, stops: list[str], call_id: Callable[[], str]) -> OutputReader:
-    thinking = ReasoningSplit(reading.thinking, inside=reading.inside) if reading.thinking else None
+    thinking = None
+    if reading.thinking:
+        answer = FAMILIES[reading.tools].begins_answer if reading.tools is not None else ()
+        thinking = ReasoningSplit(reading.thinking, inside=reading.inside, answer=answer)
     calls = None
     if reading.tools is not None:
         calls = ToolCallReader(

@@ -49,7 +49,7 @@ def _call(family: Family, call: Call) -> str:
             inner = ", ".join(f"{key}={_python(value)}" for key, value in arguments.items())
         case "gemma":
             inner = _gemma(family.quote, arguments)
-    return _head(family.head, {Slot.NAME: name}) + inner + "".join(family.tail)
+    return _head(family.head, {Slot.NAME: family.quoted_name(name)}) + inner + "".join(family.tail)
 
 
 def _head(head: Head, words: Mapping[Slot, str]) -> str:
@@ -77,7 +77,11 @@ def _parameter(family: Family, function: Function, key: str, value: Any) -> str:
     schema = function.parameters["properties"][key]
     kind = "text" if isinstance(value, str) else "value"
     opening = _head(
-        parameter.open, {Slot.KEY: key, Slot.TYPE: parameter.type_of("text" if kind == "text" else "value", schema)}
+        parameter.open,
+        {
+            Slot.KEY: family.quoted_name(key),
+            Slot.TYPE: parameter.type_of("text" if kind == "text" else "value", schema),
+        },
     )
     text = value if kind == "text" else _json(value)
     return opening + parameter.pad + text + parameter.pad + parameter.close.format(key=key)
