@@ -5,6 +5,8 @@ from functools import reduce
 from itertools import count
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from car_daemon.engine.output.families import FAMILIES
 from car_daemon.engine.output.parameters import kinds_of
@@ -16,6 +18,7 @@ from car_daemon.ipc.types import Tags, ToolStyle
 from car_protocol.conversation import Function, Invalid
 from car_protocol.tool_calls import joined_calls
 from tests.daemon.engine.output.calls import said
+from tests.daemon.engine.output.pieces import PLACES, cut
 from tests.daemon.engine.output.written import Call, written
 
 Found = tuple[str, list[tuple[str, str, Invalid | None]]]
@@ -24,24 +27,60 @@ ALL = Function("get_all", "", {"properties": {}})
 HARMONY = "<|start|>assistant"
 
 
-def found(style: ToolStyle, text: str, functions: list[Function] | None = None) -> Found:
-    """Return the text and the calls of an answer; each of its cuts in two, and its letters, must give the same."""
+def read_in(style: ToolStyle, pieces: list[str], functions: list[Function], *, bound: bool = False) -> Found:
+    """Return the text and the calls of an answer in pieces, perhaps cut by its bound."""
     header = FAMILIES[style].header
-    cuts = [[text], list(text), *([text[:place], text[place:]] for place in range(1, len(text)))]
-    results = list[Found]()
-    for pieces in cuts:
-        numbers = count()
-        reader = ToolCallReader(
-            style,
-            lambda numbers=numbers: f"id{next(numbers)}",  # type: ignore[misc]  # mypy cannot infer such a lambda
-            kinds_of(functions or [GET, ALL]),
-            begun=header.start if header is not None else "",
-        )
-        parts = [part for piece in pieces for part in reader.push(piece)] + reader.finish()
-        shown, _, calls = said(parts)
-        results.append((shown, [(call.function.name, call.function.arguments, call.invalid or None) for call in calls]))
-    assert results == [results[0]] * len(results)
-    return results[0]
+    numbers = count()
+    kinds = kinds_of(functions)
+    begun = header.start if header is not None else ""
+    reader = ToolCallReader(style, lambda: f"id{next(numbers)}", kinds, begun=begun)
+    text, _, calls = said([part for piece in pieces for part in reader.push(piece)] + reader.finish(cut=bound))
+    return text, [(call.function.name, call.function.arguments, call.invalid or None) for call in calls]
+
+
+def cuts(text: str) -> list[list[str]]:
+    """Return a text whole, in letters, and cut in two at each place."""
+    return [[text], list(text), *([text[:place], text[place:]] for place in range(1, len(text)))]
+
+
+def found(style: ToolStyle, text: str, functions: list[Function] | None = None) -> Found:
+    """Return the text and the calls of an answer; all its cuts give the same."""
+    whole, *others = [read_in(style, pieces, functions or [GET, ALL]) for pieces in cuts(text)]
+    assert others == [whole] * len(others)
+    return whole
+
+
+@st.composite
+def soups(draw: st.DrawFn) -> tuple[ToolStyle, str]:
+    """Return a style, and an answer of its markers and of pieces of calls in any order."""
+    style = draw(st.sampled_from(list(FAMILIES)))
+    family = FAMILIES[style]
+    call = written(family, [Call(GET, {"t": "é"})])
+    pieces = [
+        *family.markers,
+        call,
+        call[: call.index("é")],
+        call[call.index("é") :],
+        " ",
+        "\n",
+        "a",
+        "get",
+        "{",
+        "}",
+        "1",
+    ]
+    return style, "".join(draw(st.lists(st.sampled_from(pieces), max_size=10)))
+
+
+@settings(derandomize=True, deadline=None, max_examples=600)
+@given(soups(), PLACES, st.booleans())
+def test_any_cutting_of_any_soup_of_markers_gives_the_same(
+    soup: tuple[ToolStyle, str], places: list[int], bound: bool
+) -> None:
+    style, text = soup
+    whole = read_in(style, [text], [GET, ALL], bound=bound)
+    assert read_in(style, cut(text, places), [GET, ALL], bound=bound) == whole
+    assert read_in(style, list(text), [GET, ALL], bound=bound) == whole
 
 
 SECTIONS = [style for style, family in FAMILIES.items() if family.sections]
@@ -110,13 +149,10 @@ ANSWER = "<|open|>response<|sep|>Well.<|close|>response<|sep|>"
 def test_an_answer_that_begins_with_its_channel_is_not_a_thought(
     text: str, reasoning: str, answer: str, called: list[str]
 ) -> None:
-    for pieces in ([text], list(text), *([text[:place], text[place:]] for place in range(1, len(text)))):
-        numbers = count()
+    for pieces in cuts(text):
         split = ReasoningSplit(KIMI3, inside=True, answer=FAMILIES["kimi_k3"].begins_answer)
-        calls = ToolCallReader("kimi_k3", lambda numbers=numbers: f"id{next(numbers)}", kinds_of([ALL]))  # type: ignore[misc]  # as above
-        reader = OutputReader([], split, calls)
-        outputs = [*(reader.push(piece.encode()) for piece in pieces), reader.finish()]
-        whole = reduce(Output.joined, outputs)
+        reader = OutputReader([], split, ToolCallReader("kimi_k3", lambda: "id", kinds_of([ALL])))
+        whole = reduce(Output.joined, [*(reader.push(piece.encode()) for piece in pieces), reader.finish()])
         made = joined_calls(piece for piece in whole.calls if isinstance(piece, CallDelta))
         assert (whole.reasoning, whole.text, [call.function.name for call in made]) == (reasoning, answer, called)
 
