@@ -2,7 +2,6 @@
 
 import io
 import struct
-import time
 
 import pytest
 
@@ -106,11 +105,11 @@ def test_every_cut_of_a_header_is_refused(size: int) -> None:
 def test_many_strings_are_too_large_before_they_are_read() -> None:
     count = (1 << 22) + 1
     array = struct.pack("<IIQ", 9, 8, count) + bytes(8 * count)
-    started = time.process_time()
+    file = reader(Gguf(values={"a": array}).bytes())
     with pytest.raises(InvalidModel) as refused:
-        read(Gguf(values={"a": array}))
+        read_header(file)
     assert refused.value.reason is Reason.TOO_LARGE
-    assert time.process_time() - started < 1
+    assert file.position < 1024
 
 
 def test_many_keys_and_tensors_are_too_large() -> None:

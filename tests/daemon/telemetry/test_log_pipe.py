@@ -2,10 +2,10 @@
 
 import os
 import socket
-import time
 from pathlib import Path
 
 from car_daemon.telemetry.log_pipe import LogPipe
+from tests.pace import HANG_S
 
 LINE = b"a line of a log\n"
 
@@ -13,7 +13,7 @@ LINE = b"a line of a log\n"
 def end(pipe: LogPipe) -> None:
     """Wait until all lines are copied."""
     pipe.end()
-    pipe.join(10)
+    pipe.join(HANG_S)
     assert not pipe._thread.is_alive()
 
 
@@ -32,10 +32,9 @@ def test_without_a_reader_lines_are_dropped_and_writers_do_not_block() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         pipe = LogPipe(theirs.fileno())
-        started = time.monotonic()
+        # With 20 ms for each line this would last half an hour.
         for _ in range(100_000):
             pipe.write(LINE)
-        assert time.monotonic() - started < 5
         # A reader that comes later gets the lines that fitted, whole.
         heard = ours.recv(1 << 16)
         assert heard.startswith(LINE * 10)

@@ -1,0 +1,43 @@
+"""Times in tests: a guard against hangs, and CPU time beside that of a loop of this machine, at the same moment."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# How long a test waits for an event that has to come: no promise, a guard against hangs on the busiest machine.
+HANG_S = 120.0
+# CPU time of the reference loop on an idle core of 2024.
+_REFERENCE_S = 0.01
+_ROUNDS = 400_000
+
+
+class CpuTime:
+    """The CPU time of a block, once it ended, in seconds of a core whose reference loop takes 10 ms.
+
+    `scale` is how many of these a second of the block was.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.scale = 1.0
+
+
+@contextmanager
+def cpu_time() -> Iterator[CpuTime]:
+    """Measure a block between two reference loops, which a slow or shared core slows as much."""
+    spent = CpuTime()
+    before = _reference()
+    began = time.process_time()
+    try:
+        yield spent
+    finally:
+        took = time.process_time() - began
+        spent.scale = _REFERENCE_S / max(before, _reference())
+        spent.seconds = took * spent.scale
+
+
+def _reference() -> float:
+    began, total = time.process_time(), 0
+    for number in range(_ROUNDS):
+        total += number % 7
+    return time.process_time() - began
