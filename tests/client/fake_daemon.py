@@ -25,8 +25,9 @@ from car_protocol.errors import RpcError
 from car_protocol.framing import LineFramer
 from car_protocol.methods import CAPACITY_CHANGED, CHUNK, PROGRESS, STATUS_CHANGED
 from tests.client.samples import ANSWER, EMBEDDINGS, RANKING, capacity, details, model, status
+from tests.pace import HANG_S
 
-PATIENCE_S = 10.0
+PATIENCE_S = HANG_S
 
 
 class Peer:

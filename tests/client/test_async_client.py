@@ -19,6 +19,7 @@ from car_client import (
 from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER
+from tests.pace import HANG_S
 
 
 async def test_infer_returns_the_answer(daemon: FakeDaemon) -> None:
@@ -179,7 +180,7 @@ async def test_a_call_that_waits_for_a_daemon_fails_at_once_when_the_client_is_c
     await asyncio.sleep(0)
     await client.aclose()
     with pytest.raises(DaemonUnavailable, match="closed"):
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, HANG_S)
 
 
 async def test_no_daemon_is_an_error_that_names_the_paths_tried(path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from car_client import AsyncClient, AsyncStream, DaemonUnavailable, ProtocolError, RequestCancelled
 from tests.client.fake_daemon import FakeDaemon
+from tests.pace import HANG_S
 
 
 @pytest.fixture
@@ -127,7 +128,7 @@ async def test_a_stream_that_is_left_before_there_is_a_daemon_ends_at_once_and_s
         step = asyncio.create_task(anext(stream, None))
         await asyncio.sleep(0)
         await stream.aclose()
-        assert await asyncio.wait_for(step, 1) is None
+        assert await asyncio.wait_for(step, HANG_S) is None
         daemon = FakeDaemon(path).start()
         try:
             await client.tokenize("a message later")

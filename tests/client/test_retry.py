@@ -24,6 +24,7 @@ from car_client.errors import CardError, from_object
 from car_client.retry import LONGEST_PAUSE_S, NEVER, Deadline, Retries, is_transient
 from car_protocol.errors import REASONS, RpcError
 from tests.client.fake_daemon import FakeDaemon
+from tests.pace import HANG_S
 
 BUSY = RpcError("overloaded", why="queue full", retry_after_ms=40)
 LOST = None
@@ -40,6 +41,11 @@ class Pauses:
         self.seconds.append(seconds)
         if len(self.seconds) == 1:
             self._act()
+
+
+async def endless_pause(_: float) -> None:
+    """Stand in for a pause that only the client's end ends."""
+    await asyncio.Event().wait()
 
 
 def error_of(reason: str, **data: Any) -> RequestError:
@@ -219,42 +225,42 @@ async def test_a_call_in_flight_is_not_sent_again_once_the_client_is_closed(daem
     await daemon.saw("infer")
     await client.aclose()
     with pytest.raises(DaemonUnavailable, match="closed"):
-        await asyncio.wait_for(task, 0.2)
+        await asyncio.wait_for(task, HANG_S)
 
 
 async def test_a_call_in_its_pause_ends_at_once_when_the_client_is_closed(daemon: FakeDaemon) -> None:
     daemon.first["infer"] = [RpcError("overloaded", why="queue full", retry_after_ms=9000)]
-    client = AsyncClient(daemon.path)
+    client = AsyncClient(daemon.path, pause=endless_pause)
     waiting: Coroutine[Any, Any, Any] = client.infer("Hi")
     task = asyncio.create_task(waiting)
     await daemon.saw("infer")
     await client.tokenize("the refusal came before this answer")
     await client.aclose()
     with pytest.raises(DaemonUnavailable, match="closed"):
-        await asyncio.wait_for(task, 1)
+        await asyncio.wait_for(task, HANG_S)
     assert calls_of(daemon) == 1
 
 
 async def test_a_stream_in_its_pause_ends_at_once_when_the_client_is_closed(daemon: FakeDaemon) -> None:
     daemon.first["infer_stream"] = [RpcError("overloaded", why="queue full", retry_after_ms=9000)]
-    client = AsyncClient(daemon.path)
+    client = AsyncClient(daemon.path, pause=endless_pause)
     first: Coroutine[Any, Any, Any] = anext(client.infer_stream("Hi"))
     task = asyncio.create_task(first)
     await daemon.saw("infer_stream")
     await client.tokenize("the refusal came before this answer")
     await client.aclose()
     with pytest.raises(DaemonUnavailable, match="closed"):
-        await asyncio.wait_for(task, 1)
+        await asyncio.wait_for(task, HANG_S)
     assert calls_of(daemon, "infer_stream") == 1
 
 
 async def test_a_stream_that_is_left_in_its_pause_ends_at_once_and_is_not_sent_again(daemon: FakeDaemon) -> None:
     daemon.first["infer_stream"] = [RpcError("overloaded", why="queue full", retry_after_ms=9000)]
-    async with AsyncClient(daemon.path) as client:
+    async with AsyncClient(daemon.path, pause=endless_pause) as client:
         stream = client.infer_stream("Hi")
         task = asyncio.create_task(anext(stream, None))
         await daemon.saw("infer_stream")
         await client.tokenize("the refusal came before this answer")
         await stream.aclose()
-        assert await asyncio.wait_for(task, 1) is None
+        assert await asyncio.wait_for(task, HANG_S) is None
     assert calls_of(daemon, "infer_stream") == 1

@@ -14,7 +14,20 @@ from car_client.transport.blocking_connection import BlockingConnection
 from tests.client.fake_daemon import FakeDaemon
 
 SOON_S = 0.05
+# Where the same client also gets answers, which a busy machine delays.
+LONGER_S = 1.0
 LONG = b"a" * 4_000_000 + b"\n"
+
+
+class Pauses:
+    """Keeps the pauses between attempts, and makes them."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        time.sleep(seconds)
 
 
 def cancelled(daemon: FakeDaemon, method: str) -> bool:
@@ -31,31 +44,34 @@ def test_a_timeout_is_an_error_of_the_client_and_of_python(kind: type[Exception]
     assert not issubclass(kind, RequestError)
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_too_long_is_cancelled_and_the_connection_goes_on(daemon: FakeDaemon) -> None:
     daemon.silent.add("infer")
-    with Client(daemon.path, timeout=SOON_S) as client:
-        with pytest.raises(RequestTimeout, match=r"0\.05 s"):
+    with Client(daemon.path, timeout=LONGER_S) as client:
+        with pytest.raises(RequestTimeout, match="within 1 s"):
             client.infer("Hi")
         assert cancelled(daemon, "infer")
         assert client.tokenize("still usable") == [1, 2, 3]
     assert daemon.accepted == 1
 
 
+@pytest.mark.slow
 async def test_a_call_of_asyncio_that_takes_too_long_is_cancelled_and_the_connection_goes_on(
     daemon: FakeDaemon,
 ) -> None:
     daemon.silent.add("infer")
-    async with AsyncClient(daemon.path, timeout=SOON_S) as client:
-        with pytest.raises(RequestTimeout, match=r"0\.05 s"):
+    async with AsyncClient(daemon.path, timeout=LONGER_S) as client:
+        with pytest.raises(RequestTimeout, match="within 1 s"):
             await client.infer("Hi")
         assert await asyncio.to_thread(cancelled, daemon, "infer")
         assert await client.tokenize("still usable") == [1, 2, 3]
     assert daemon.accepted == 1
 
 
+@pytest.mark.slow
 def test_a_stream_times_out_between_two_chunks(daemon: FakeDaemon) -> None:
     daemon.silent_after = 1
-    with Client(daemon.path, timeout=SOON_S) as client:
+    with Client(daemon.path, timeout=LONGER_S) as client:
         stream = client.infer_stream("Hi")
         assert next(stream).text == "Hel"
         with pytest.raises(RequestTimeout):
@@ -65,9 +81,10 @@ def test_a_stream_times_out_between_two_chunks(daemon: FakeDaemon) -> None:
         assert client.tokenize("still usable") == [1, 2, 3]
 
 
+@pytest.mark.slow
 async def test_a_stream_of_asyncio_times_out_between_two_chunks(daemon: FakeDaemon) -> None:
     daemon.silent_after = 1
-    async with AsyncClient(daemon.path, timeout=SOON_S) as client:
+    async with AsyncClient(daemon.path, timeout=LONGER_S) as client:
         stream = client.infer_stream("Hi")
         assert (await anext(stream)).text == "Hel"
         with pytest.raises(RequestTimeout):
@@ -75,23 +92,26 @@ async def test_a_stream_of_asyncio_times_out_between_two_chunks(daemon: FakeDaem
         assert await asyncio.to_thread(cancelled, daemon, "infer_stream")
 
 
+@pytest.mark.slow
 def test_the_time_between_chunks_that_the_caller_takes_does_not_count(daemon: FakeDaemon) -> None:
-    with Client(daemon.path, timeout=SOON_S) as client:
+    with Client(daemon.path, timeout=LONGER_S) as client:
         stream = client.infer_stream("Hi")
         next(stream)
-        time.sleep(2 * SOON_S)
+        time.sleep(2 * LONGER_S)
         assert next(stream).text == "lo"
 
 
+@pytest.mark.slow
 def test_a_watch_times_out_an_interval_later(daemon: FakeDaemon) -> None:
-    with Client(daemon.path, timeout=SOON_S) as client, client.watch_status(0.1) as watch:
+    with Client(daemon.path, timeout=LONGER_S) as client, client.watch_status(0.1) as watch:
         next(watch)
         with pytest.raises(RequestTimeout):
             next(watch)
 
 
+@pytest.mark.slow
 async def test_a_watch_of_asyncio_times_out_an_interval_later(daemon: FakeDaemon) -> None:
-    async with AsyncClient(daemon.path, timeout=SOON_S) as client, client.watch_status(0.1) as watch:
+    async with AsyncClient(daemon.path, timeout=LONGER_S) as client, client.watch_status(0.1) as watch:
         await anext(watch)
         with pytest.raises(RequestTimeout):
             await anext(watch)
@@ -107,18 +127,22 @@ def test_a_frame_that_the_daemon_does_not_read_ends_the_connection(path: Path) -
 
 
 def test_a_missing_daemon_is_waited_for_as_long_as_the_timeout_says(path: Path) -> None:
-    begun = time.monotonic()
-    with Client(path, connect_timeout=0.12) as client, pytest.raises(ConnectTimeout, match="no such file") as caught:
+    begun, pauses = time.monotonic(), Pauses()
+    with (
+        Client(path, connect_timeout=0.12, pause=pauses) as client,
+        pytest.raises(ConnectTimeout, match="no such file") as caught,
+    ):
         client.infer("Hi")
-    assert 0.12 <= time.monotonic() - begun < 2
+    assert time.monotonic() - begun >= 0.12
+    assert sum(pauses.seconds) <= 0.12
     assert caught.value.tried == (path,)
 
 
 def test_the_timeout_of_the_call_bounds_the_connecting_too(path: Path) -> None:
-    begun = time.monotonic()
-    with Client(path, timeout=SOON_S) as client, pytest.raises(ConnectTimeout):
+    pauses = Pauses()
+    with Client(path, timeout=SOON_S, pause=pauses) as client, pytest.raises(ConnectTimeout):
         client.infer("Hi")
-    assert time.monotonic() - begun < 2
+    assert sum(pauses.seconds) <= SOON_S
 
 
 async def test_a_missing_daemon_is_an_error_of_asyncio_too(path: Path) -> None:

@@ -12,6 +12,7 @@ from car_client.async_watch import AsyncStatusWatch
 from car_client.watch import StatusWatch
 from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
+from tests.pace import HANG_S
 
 SOON_S = 0.1
 
@@ -143,7 +144,7 @@ async def test_a_task_that_waits_for_a_status_ends_when_the_watch_is_closed(asyn
     waiting = asyncio.create_task(anext(async_watch, None))
     await asyncio.sleep(0)
     await async_watch.aclose()
-    assert await asyncio.wait_for(waiting, 10) is None
+    assert await asyncio.wait_for(waiting, HANG_S) is None
     assert await anext(async_watch, None) is None
 
 
@@ -167,7 +168,7 @@ async def test_a_watch_that_is_closed_during_its_first_step_leaves_no_subscripti
     first = asyncio.create_task(anext(async_watch, None))
     await daemon.saw("daemon/status")
     await async_watch.aclose()
-    assert await asyncio.wait_for(first, 1) is None
+    assert await asyncio.wait_for(first, HANG_S) is None
     await asyncio.to_thread(daemon.wait_for, "daemon/status", 2)
     assert daemon.params("daemon/status") == {"subscribe": False}
 
@@ -178,7 +179,7 @@ async def test_a_watch_that_is_closed_before_there_is_a_daemon_ends_at_once(path
         first = asyncio.create_task(anext(watch, None))
         await asyncio.sleep(0)
         await watch.aclose()
-        assert await asyncio.wait_for(first, 1) is None
+        assert await asyncio.wait_for(first, HANG_S) is None
 
 
 async def test_a_watch_that_is_closed_between_two_polls_ends_at_once(daemon: FakeDaemon) -> None:
@@ -189,7 +190,7 @@ async def test_a_watch_that_is_closed_between_two_polls_ends_at_once(daemon: Fak
         second = asyncio.create_task(anext(watch, None))
         await client.tokenize("the pause has begun before this answer")
         await watch.aclose()
-        assert await asyncio.wait_for(second, 1) is None
+        assert await asyncio.wait_for(second, HANG_S) is None
 
 
 async def test_a_watch_whose_poll_is_in_a_pause_before_its_next_attempt_ends_at_once(
@@ -201,7 +202,7 @@ async def test_a_watch_whose_poll_is_in_a_pause_before_its_next_attempt_ends_at_
     second = asyncio.create_task(anext(async_watch, None))
     await asyncio.to_thread(daemon.wait_for, "daemon/status", 3)
     await async_watch.aclose()
-    assert await asyncio.wait_for(second, 1) is None
+    assert await asyncio.wait_for(second, HANG_S) is None
 
 
 async def test_a_refused_farewell_does_not_keep_a_watch_from_closing(
@@ -209,8 +210,10 @@ async def test_a_refused_farewell_does_not_keep_a_watch_from_closing(
 ) -> None:
     await anext(async_watch)
     daemon.first["daemon/status"] = [RpcError("overloaded", why="queue full", retry_after_ms=9000)]
-    await asyncio.wait_for(async_watch.aclose(), 1)
+    await asyncio.wait_for(async_watch.aclose(), HANG_S)
     assert daemon.params("daemon/status") == {"subscribe": False}
+    # The subscription and one farewell, which is not sent again after the refusal's pause.
+    assert [call.method for call in daemon.calls].count("daemon/status") == 2
 
 
 def test_leaving_the_block_of_a_watch_unsubscribes(daemon: FakeDaemon, watch: StatusWatch) -> None:

@@ -16,6 +16,7 @@ from car_client.carctl.cluster.head import Head
 from car_client.carctl.cluster.joining import JoinFailed, ray_command, unit
 from car_client.carctl.cluster.token import TokenError, check_token
 from tests.client.carctl.command import carctl, carctl_on_terminal
+from tests.pace import HANG_S
 
 RAY = """#!/bin/sh
 echo "ray $*"
@@ -207,7 +208,7 @@ def test_a_signal_to_the_command_reaches_ray(node: Node, head: str) -> None:
         while process.stdout.readline() != b"runs\n":
             pass
         process.terminate()
-        assert process.wait(20) == 5
+        assert process.wait(HANG_S) == 5
 
 
 def test_without_ray_the_command_that_installs_it_is_named() -> None:
