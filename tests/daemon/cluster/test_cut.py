@@ -19,6 +19,7 @@ from car_daemon.ipc.placing import HostMemory, Placed
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")
 
 from car_daemon.placer.pair import new_pair
+from tests.pace import HANG_S
 
 IP = shutil.which("ip")
 pytestmark = [
@@ -123,7 +124,7 @@ async def cut_off(network: Network, seat: tuple[psutil.Popen, Placed], cut: Call
     await remote.connect(lambda _: None, readings.put_nowait)
     # The second reading was sent while an engine was there.
     for _ in range(2):
-        await asyncio.wait_for(readings.get(), 10)
+        await asyncio.wait_for(readings.get(), HANG_S)
     (engine,) = process.children()
     begun = time.monotonic()
     cut(network)
@@ -133,9 +134,9 @@ async def cut_off(network: Network, seat: tuple[psutil.Popen, Placed], cut: Call
     network.heal()
     # The daemon's own health check ends the connection of an engine without heartbeats.
     remote.kill()
-    await asyncio.wait_for(remote.wait(), 10)
+    await asyncio.wait_for(remote.wait(), HANG_S)
     assert (closed, remote.cut) == ([remote], True)
-    assert await asyncio.to_thread(process.wait, 10) == 0
+    assert await asyncio.to_thread(process.wait, HANG_S) == 0
 
 
 async def test_an_engine_whose_daemon_is_cut_off_ends_within_12_s_also_if_the_network_heals_then() -> None:

@@ -21,6 +21,7 @@ pytest.importorskip("cryptography", reason="pairs need the package cryptography"
 
 from car_daemon.placer.pair import new_pair
 from tests.daemon.cluster.test_relay import seat
+from tests.pace import HANG_S
 
 FUZZ = settings(derandomize=True, deadline=None, max_examples=25)
 PAIR = new_pair()
@@ -162,7 +163,7 @@ async def hostile_seat(serve: Serve, *, tls: bool = True) -> AsyncIterator[Place
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_S):
             yield Placed(number=1, node="n", address="127.0.0.1", port=port, pair=PAIR, path="/m", content="c")
     finally:
         server.close()

@@ -19,6 +19,7 @@ pytest.importorskip("cryptography", reason="pairs need the package cryptography"
 
 from car_daemon.placer.pair import new_pair
 from car_daemon.placer.relay import Relay, RelayLimits
+from tests.pace import HANG_S
 
 READING = MemoryReading(100, 40, 1.0, 0.5)
 LIMITS = RelayLimits(connect_s=5.0, cut_s=0.3, memory_s=0.05, end_s=0.2)
@@ -85,7 +86,7 @@ class Seat:
 async def seat(limits: RelayLimits = LIMITS, pair: bytes | None = None) -> AsyncIterator[Seat]:
     one = Seat(limits, pair)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(HANG_S):
             yield one
     finally:
         one.served.cancel()

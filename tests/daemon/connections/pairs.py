@@ -19,6 +19,7 @@ from car_daemon.sockets.peer import peer_of
 from car_protocol.envelope import Call
 from car_protocol.errors import RpcError
 from car_protocol.limits import Limits
+from tests.pace import HANG_S
 
 Json = dict[str, Any]
 
@@ -156,7 +157,7 @@ async def connections(
         yield all_of_them
     finally:
         # A loop of uvloop that is closed with connections open never ends.
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             await all_of_them.close()
 
 

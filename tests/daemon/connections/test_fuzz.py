@@ -21,6 +21,7 @@ from car_protocol.limits import Limits
 from car_protocol.methods import METHODS
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.connections.pairs import Connections, Done, Json, Pair, connections
+from tests.pace import HANG_S
 
 LIMITS = Limits(max_frame_bytes=20_000, frame_timeout_ms=500, slow_reader_ms=50, max_output_bytes=300_000)
 IDS: tuple[object, ...] = (0, 1, -1, 2**53 - 1, 2**53, "a", "", "x" * 200, "é\ud800", None, True, 1.5, [], {})
@@ -152,7 +153,7 @@ async def play(pair: Pair, fuzz: Fuzz) -> None:
         await asyncio.wait([reading])
         with suppress(ConnectionError):
             reading.result()
-    await asyncio.wait_for(pair.gone(), 10)
+    await asyncio.wait_for(pair.gone(), HANG_S)
 
 
 def check(received: bytes) -> None:

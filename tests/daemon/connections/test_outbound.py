@@ -16,6 +16,7 @@ from car_daemon.sockets.peer import Peer
 from car_protocol.answer import Answer, Logprob, Timings, Usage
 from car_protocol.errors import RpcError
 from car_protocol.limits import Limits
+from tests.pace import HANG_S
 
 Json = dict[str, Any]
 LIMITS = Limits(slow_reader_ms=20, max_output_bytes=2 * PAUSE_BYTES, max_frame_bytes=1024)
@@ -302,7 +303,7 @@ async def test_a_client_that_leaves_too_much_unread_for_too_long_is_dropped_and_
         client.outbound.flush()
         client.outbound.send(b"y")
     assert client.did == []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         await client.abandoned.wait()
     assert client.did == ["abandoned"]
     client.outbound.send(b"y")

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 from car_daemon.guide import PATH
 from car_daemon.ipc.frames import Load
+from tests.pace import HANG_S
 
-PATIENCE_S = 30.0
+PATIENCE_S = HANG_S
 LOAD = Load(
     path=str(PATH),
     context_tokens=256,

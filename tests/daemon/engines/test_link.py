@@ -14,6 +14,7 @@ import pytest
 from car_daemon.engines import link
 from car_daemon.ipc.codec import encode_frame
 from car_daemon.ipc.frames import Loading
+from tests.pace import HANG_S
 
 
 class Started:
@@ -121,6 +122,6 @@ async def test_an_engine_that_sends_a_frame_that_is_not_one_is_killed(
     engine_file.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(engine_file))
     engine = await link.launch(refuse)
-    status = await asyncio.wait_for(engine.wait(), 10)
+    status = await asyncio.wait_for(engine.wait(), HANG_S)
     assert status == -signal.SIGKILL
     assert (engine.fault or "").startswith(fault)

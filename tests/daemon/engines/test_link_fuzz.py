@@ -41,6 +41,7 @@ from car_protocol.infer import InferParams
 from car_protocol.text import TokenizeParams
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.links import Link, ready_of
+from tests.pace import HANG_S
 
 REQUESTS = 8
 FAULTS: list[Fault | None] = [None, None, "decode", "constraint", "image"]
@@ -152,7 +153,7 @@ async def serve(seed: int) -> tuple[list[int], str | None]:
     for _ in range(400):
         writer.write(engine.piece())
     writer.close()
-    await asyncio.wait_for(link.closed.wait(), 10)
+    await asyncio.wait_for(link.closed.wait(), HANG_S)
     inference.events.engine_lost(1)
     inference.work.model_failed(pool.default)
     assert inference.runner.answers == {}

@@ -4,6 +4,7 @@ import asyncio
 
 from car_daemon.engines.load_order import LoadOrder
 from car_daemon.models.replica import Replica
+from tests.pace import HANG_S
 
 
 def replica(device: str, *, placed: bool = False) -> Replica:
@@ -11,7 +12,7 @@ def replica(device: str, *, placed: bool = False) -> Replica:
 
 
 async def test_engines_load_onto_one_gpu_one_after_the_other() -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         order = LoadOrder()
         first = await order.turn(replica("gpu0"))
         others = [asyncio.create_task(order.turn(replica(device))) for device in ("gpu", "gpu0")]
@@ -28,7 +29,7 @@ async def test_engines_load_onto_one_gpu_one_after_the_other() -> None:
 
 
 async def test_engines_on_other_gpus_on_the_cpu_and_on_other_machines_load_meanwhile() -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         order = LoadOrder()
         await order.turn(replica("gpu0"))
         for other in (replica("gpu1"), replica("cpu"), replica("gpu", placed=True)):
@@ -36,7 +37,7 @@ async def test_engines_on_other_gpus_on_the_cpu_and_on_other_machines_load_meanw
 
 
 async def test_a_load_that_is_given_up_while_it_waits_holds_up_no_other() -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         order = LoadOrder()
         first = await order.turn(replica("gpu"))
         waiting = asyncio.create_task(order.turn(replica("gpu")))

@@ -37,6 +37,7 @@ from car_daemon.models.split_files import check_files
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.gguf.files import Gguf, tensor
 from tests.daemon.links import ready_of
+from tests.pace import HANG_S
 
 READY = ready_of(kv_bytes=1)
 LIMITS = SupervisionLimits(
@@ -150,7 +151,7 @@ async def supervised(
     """A supervisor at work; every wait has a limit."""
     world = World(check, refuse_launch, order)
     world.replica.device = device
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         world.supervisor.start()
         yield world
         await world.supervisor.stop()

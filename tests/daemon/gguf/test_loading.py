@@ -11,6 +11,7 @@ import pytest
 from car_daemon.gguf.invalid import InvalidModel
 from car_daemon.gguf.validation import check
 from car_daemon.guide import PATH
+from tests.pace import HANG_S
 from tools.hostile_models.mutations import mutate
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +40,7 @@ def test_no_model_that_passes_the_checks_ends_its_loader(tmp_path: Path) -> None
     for number, damaged in enumerate(islice(damaged_but_valid(tmp_path / "model.gguf"), MODELS)):
         (folder / f"{number}.gguf").write_bytes(damaged)
     command = [sys.executable, "-m", "tests.daemon.gguf.loading", str(folder)]
-    output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=100).stdout
+    output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=HANG_S).stdout
     endings = dict(line.split() for line in output.splitlines())
     assert len(endings) == MODELS
     assert set(endings.values()) <= {"0", "1"}

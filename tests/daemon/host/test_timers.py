@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from car_daemon.host.timers import Deadlines, Idleness, LoopLag, Periodic, Timer
+from tests.pace import HANG_S
 
 SHORT_S = 0.02
 
@@ -43,7 +44,7 @@ async def test_an_idle_time_ends_after_the_whole_limit() -> None:
     busy = False
     idleness.changed()
     begun = asyncio.get_running_loop().time()
-    await asyncio.wait_for(ended.wait(), 10)
+    await asyncio.wait_for(ended.wait(), HANG_S)
     assert asyncio.get_running_loop().time() - begun >= SHORT_S / 2
 
 
@@ -64,7 +65,7 @@ async def test_changes_that_stay_idle_do_not_delay_the_end() -> None:
     idleness.changed()
     changes = Periodic(SHORT_S / 4, idleness.changed)
     changes.start()
-    await asyncio.wait_for(ended.wait(), 10)
+    await asyncio.wait_for(ended.wait(), HANG_S)
     changes.stop()
 
 
@@ -93,7 +94,7 @@ async def test_a_deadline_that_keeps_failing_is_retried_with_pauses() -> None:
 
     loop.set_exception_handler(note)
     Deadlines(lambda: 0.0, fail, loop.time).add(0.0)
-    await asyncio.wait_for(thrice.wait(), 10)
+    await asyncio.wait_for(thrice.wait(), HANG_S)
     assert failed[2] - failed[0] > 0.15
 
 
@@ -111,7 +112,7 @@ async def test_a_timer_that_is_armed_again_calls_back_once_at_the_later_time() -
     timer.arm(0.001)
     timer.arm(SHORT_S)
     assert timer.armed
-    await asyncio.wait_for(called.wait(), 10)
+    await asyncio.wait_for(called.wait(), HANG_S)
     assert not timer.armed
     assert len(times) == 1
     assert times[0] - began >= SHORT_S / 2
@@ -125,7 +126,7 @@ async def test_a_timer_that_is_cancelled_is_not_armed_and_can_be_armed_again() -
     timer.cancel()
     assert not timer.armed
     timer.arm(0)
-    await asyncio.wait_for(called.wait(), 10)
+    await asyncio.wait_for(called.wait(), HANG_S)
 
 
 async def test_a_timer_may_be_armed_by_its_own_callback() -> None:
@@ -141,7 +142,7 @@ async def test_a_timer_may_be_armed_by_its_own_callback() -> None:
 
     timer = Timer(callback)
     timer.arm(0)
-    await asyncio.wait_for(thrice.wait(), 10)
+    await asyncio.wait_for(thrice.wait(), HANG_S)
     assert not timer.armed
 
 
@@ -168,7 +169,7 @@ async def test_a_deadline_is_met_and_the_next_one_is_set() -> None:
     deadlines = Deadlines(lambda: due[0] if due else None, expire, loop.time)
     deadlines.add(None)
     deadlines.add(due[1])
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), HANG_S)
     assert len(expired) == 2
 
 

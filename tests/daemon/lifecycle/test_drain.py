@@ -11,6 +11,7 @@ from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.admin import Drained
+from tests.pace import HANG_S
 
 
 class FakeInference:
@@ -73,6 +74,6 @@ async def test_a_drain_without_unfinished_requests_ends_at_once() -> None:
     inference.idle = True
     drain = drain_of(inference)
     drain.begin(60, cast(Responder, caller))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(HANG_S):
         await drain.finish()
     assert caller.all == [Drained(0, 0)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from car_daemon.lifecycle.sd_notify import Notifier
+from tests.pace import HANG_S
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -19,7 +20,7 @@ def manager(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
         pytest.skip("only Linux has abstract sockets")
     with tempfile.TemporaryDirectory(prefix="card-") as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
         own.bind(f"{folder}/notify" if request.param == "path" else f"\0{folder}/notify")
-        own.settimeout(10)
+        own.settimeout(HANG_S)
         yield own
 
 

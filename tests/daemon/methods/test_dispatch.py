@@ -7,6 +7,7 @@ from car_daemon.methods.dispatch import Dispatch, Handler
 from car_protocol.methods import METHODS
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.connections.pairs import connections
+from tests.pace import HANG_S
 
 SECRET = "canary-5f1d"
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -53,6 +54,6 @@ async def test_a_result_that_cannot_be_encoded_is_answered_with_an_error() -> No
     async with connections(handler=Dispatch(handlers, lambda: None)) as all_of_them:
         pair = await all_of_them.connect()
         pair.writer.write(b'{"jsonrpc":"2.0","id":1,"method":"models/list"}\n')
-        answer = await asyncio.wait_for(pair.receive(), 5)
+        answer = await asyncio.wait_for(pair.receive(), HANG_S)
         assert (answer["id"], answer["error"]["data"]["reason"]) == (1, "internal_error")
         assert len(pair.connection.requests) == 0

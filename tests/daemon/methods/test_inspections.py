@@ -18,6 +18,7 @@ from car_daemon.sockets.peer import Peer
 from car_protocol.models import Model, ShowParams
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.gguf.files import model
+from tests.pace import HANG_S
 
 
 class World:
@@ -41,7 +42,7 @@ class World:
 
     def look(self, settings: ModelSettings) -> Inspected:
         self.looked += 1
-        assert self.let.wait(10)
+        assert self.let.wait(HANG_S)
         if self.fault is not None:
             raise self.fault
         return inspect(settings)
@@ -58,7 +59,7 @@ class World:
         return call
 
     async def until(self, *requests: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while not self.answers.keys() >= set(requests):
                 self.answered.clear()
                 await self.answered.wait()

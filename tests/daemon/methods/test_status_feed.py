@@ -8,6 +8,7 @@ from car_daemon.methods import status_feed
 from car_daemon.methods.status_feed import Encode, StatusFeed
 from car_daemon.sockets.peer import Peer
 from tests.daemon.captured_log import capture_logs
+from tests.pace import HANG_S
 
 USERS, EACH = 10, 100
 
@@ -47,7 +48,7 @@ class Client:
 
     async def has(self, count: int) -> None:
         """Return once this many notifications were received."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while len(self.received) < count:
                 self._news.clear()
                 await self._news.wait()

@@ -3,6 +3,7 @@
 import asyncio
 
 from car_daemon.models.condition_waiters import ConditionWaiters
+from tests.pace import HANG_S
 
 
 async def test_what_is_true_already_is_not_waited_for() -> None:
@@ -16,7 +17,7 @@ async def test_what_was_true_for_a_moment_is_not_missed() -> None:
     for value in (1, 2):
         values.append(value)
         waiters.changed()
-    assert await asyncio.wait_for(waiting, 10)
+    assert await asyncio.wait_for(waiting, HANG_S)
 
 
 async def test_after_its_time_the_waiting_ends_without_it() -> None:

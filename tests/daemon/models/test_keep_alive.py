@@ -7,6 +7,7 @@ from car_daemon.models.entry import ModelEntry
 from car_daemon.models.keep_alive import KeepAlive
 from car_daemon.models.settings import ModelSettings
 from car_protocol.capacity import Pressure
+from tests.pace import HANG_S
 
 
 class World:
@@ -60,7 +61,7 @@ async def test_the_timer_looks_when_the_first_one_is_due() -> None:
     world.now = 98.99
     world.keep_alive.changed()
     world.now = 99.0
-    await asyncio.wait_for(world.went.wait(), 10)
+    await asyncio.wait_for(world.went.wait(), HANG_S)
     assert world.gone == ["b"]
     world.keep_alive.stop()
 

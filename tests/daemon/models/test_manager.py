@@ -17,6 +17,7 @@ from car_daemon.models.memory_estimate import MemoryEstimate
 from car_daemon.models.settings import ModelSettings
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.links import ready_of
+from tests.pace import HANG_S
 
 READY = ready_of()
 # The bytes of each model in a memory of ten.
@@ -152,7 +153,7 @@ class World:
 async def world_of(give_way_s: float = 100.0) -> AsyncIterator[World]:
     """A manager at work; every wait has a limit."""
     world = World(give_way_s)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         yield world
         await world.manager.stop()
 

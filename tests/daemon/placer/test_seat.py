@@ -13,6 +13,7 @@ from car_daemon import guide
 from car_daemon.cluster.remote import RemoteEngine
 from car_daemon.host.file_identity import content_of
 from car_daemon.ipc.placing import BUILT_IN, FromSeat, HostMemory, Place, Placed, Unplaced, Waiting, decode_from_seat
+from tests.pace import HANG_S
 
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")
 
@@ -184,14 +185,14 @@ def test_a_seat_that_fails_reports_it_and_ends(model: Path) -> None:
     failed = opened.outcome()
     assert isinstance(failed, Unplaced)
     assert failed.why.startswith("127.0.0.1: its seat failed: SSLError")
-    assert opened.ended.wait(10)
+    assert opened.ended.wait(HANG_S)
 
 
 @pytest.mark.parametrize("act", [lambda _: None, lambda seat: seat.open()], ids=["never opened", "refused"])
 def test_a_seat_that_is_of_no_use_ends_by_itself(act: Callable[[OpenSeat], None]) -> None:
     seat = OpenSeat(place("/none/m.gguf"), open_s=0.05)
     act(seat)
-    assert seat.ended.wait(10.0)
+    assert seat.ended.wait(HANG_S)
     assert seat.statuses[0] == 0
 
 

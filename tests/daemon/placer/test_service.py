@@ -23,6 +23,7 @@ from car_daemon.ipc.placing import (
     decode_from_placer,
 )
 from car_daemon.placer.service import Connect, NoRoom, NotConnected, Service
+from tests.pace import HANG_S
 
 JOIN = Join(address="10.0.0.1:6379", daemon="d", version="1", schema="s")
 NODES = Nodes(ray="2.60.0", nodes=[Node("n", "10.0.0.2", True, 8.0, 1.0)])
@@ -85,7 +86,7 @@ async def serving(connect: Connect, nodes_s: float = 60.0) -> AsyncIterator[Daem
     ours, theirs = socket.socketpair()
     served = asyncio.create_task(Service(theirs, connect, nodes_s=nodes_s).run())
     reader, writer = await asyncio.open_unix_connection(sock=ours)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(HANG_S):
         yield Daemon(reader, writer, served)
         writer.close()
         await served

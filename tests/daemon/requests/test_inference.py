@@ -35,6 +35,7 @@ from car_protocol.infer import InferParams
 from car_protocol.params import decode_params
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.links import Link, ready_of
+from tests.pace import HANG_S
 
 READY = ready_of(context_tokens=512, kv_bytes=1)
 ORIGIN = Origin(0, 1, 1, "a", None, None)
@@ -283,9 +284,9 @@ async def test_a_deadline_that_fails_leaves_those_after_it() -> None:
     replies = (Unanswerable(), errors)
     params = InferParams(prompt="a", timeout_ms=10)
     inference.infer(params, ORIGIN, cast(Responder, replies[0]), size=1, streams=False)
-    await asyncio.wait_for(failed.wait(), 10)
+    await asyncio.wait_for(failed.wait(), HANG_S)
     inference.infer(params, ORIGIN, cast(Responder, replies[1]), size=1, streams=False)
-    await asyncio.wait_for(ended.wait(), 10)
+    await asyncio.wait_for(ended.wait(), HANG_S)
     assert errors.reasons == ["deadline_exceeded"]
 
 

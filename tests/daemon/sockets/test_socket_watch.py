@@ -11,6 +11,7 @@ import pytest
 from car_daemon.sockets.own_socket import OwnSocket
 from car_daemon.sockets.socket_watch import PERIOD_S, SocketWatch
 from tests.daemon.captured_log import capture_logs
+from tests.pace import HANG_S
 
 
 async def watched(own_socket: OwnSocket) -> list[str]:
@@ -19,7 +20,7 @@ async def watched(own_socket: OwnSocket) -> list[str]:
     watch = SocketWatch(own_socket, bound.set_result, period=0.01)
     with capture_logs() as logs:
         watch.start()
-        assert await asyncio.wait_for(bound, 5) is own_socket.listener
+        assert await asyncio.wait_for(bound, HANG_S) is own_socket.listener
         await asyncio.sleep(0.05)  # what is logged once must stay so
         watch.stop()
     return [entry["event"] for entry in logs]

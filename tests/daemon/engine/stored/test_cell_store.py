@@ -13,8 +13,9 @@ from car_daemon.engine.batching.reuse.stored_prefix import CellsRead, CellsStore
 from car_daemon.engine.batching.saved_cells import SavedPrefix
 from car_daemon.engine.stored.cell_folder import CellFolder, Written
 from car_daemon.engine.stored.cell_store import CellStore
+from tests.pace import HANG_S
 
-PATIENCE_S = 10.0
+PATIENCE_S = HANG_S
 
 
 class FullFolder(CellFolder):
