@@ -24,9 +24,10 @@ from car_http.guard import Rules
 from car_http.health import Health
 from car_http.metrics import Metrics
 from car_http.newest import Newest
+from tests.pace import HANG_S
 
 BIN = Path(sys.executable).parent
-PATIENCE_S = 30.0
+PATIENCE_S = HANG_S
 Json = dict[str, Any]
 
 

@@ -11,6 +11,7 @@ from car_http.command import run
 from car_http.listeners import CannotListen, activated, bound
 from tests.client.fake_daemon import FakeDaemon
 from tests.door.support import BIN, DoorProcess, door_before
+from tests.pace import HANG_S
 
 
 def code_of(flags: list[str]) -> int:
@@ -108,5 +109,5 @@ def test_a_socket_of_the_service_manager_is_served_and_kept(folder: Path, fake: 
             client.connect(str(path))
             client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: card\r\nConnection: close\r\n\r\n")
             assert client.recv(65536).startswith(b"HTTP/1.1 200")
-        assert door.wait(30) == 0
+        assert door.wait(HANG_S) == 0
     assert path.exists()

@@ -12,6 +12,7 @@ from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER
 from tests.door.support import DoorProcess
 from tests.door.test_openai_client import SHORT
+from tests.pace import HANG_S
 
 CLIENTS = Path(__file__).parents[2] / ".venv" / "clients"
 PYTHON = CLIENTS / "bin" / "python"
@@ -47,7 +48,7 @@ def run(library: str, door: DoorProcess, scripted_door: DoorProcess, folder: Pat
         "QUESTION": SHORT.question,
     }
     done = subprocess.run(
-        [str(PYTHON), str(PROGRAM), library], env=env, capture_output=True, text=True, timeout=100, check=False
+        [str(PYTHON), str(PROGRAM), library], env=env, capture_output=True, text=True, timeout=HANG_S, check=False
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

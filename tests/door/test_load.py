@@ -12,6 +12,7 @@ import pytest
 
 from tests.door.support import DoorProcess, door_before
 from tests.e2e.support import CANARY, Daemon, configured, conversation
+from tests.pace import HANG_S
 
 openai = pytest.importorskip("openai")
 CROWD = 200
@@ -72,7 +73,7 @@ async def test_a_crowd_is_answered_or_told_when_to_come_back(before: DoorProcess
 
 def stalled(door: DoorProcess) -> socket.socket:
     """Return the connection of a client that sends a stream's request and reads its first bytes only."""
-    client = socket.create_connection(("127.0.0.1", door.port), timeout=10)
+    client = socket.create_connection(("127.0.0.1", door.port), timeout=HANG_S)
     body = b'{"prompt":"x","stream":true,"ignore_eos":true,"logprobs":20,"max_tokens":3000}'
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {door.key}\r\n"
     client.sendall(head.encode() + b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)

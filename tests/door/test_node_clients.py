@@ -10,6 +10,7 @@ import pytest
 
 from tests.door.support import DoorProcess
 from tests.door.test_openai_client import SHORT
+from tests.pace import HANG_S
 
 PACKAGES = ["openai@6", "@anthropic-ai/sdk@1", "ollama@0", "ai@5", "@ai-sdk/openai-compatible@1"]
 PROGRAM = Path(__file__).parent / "node" / "clients.mjs"
@@ -23,7 +24,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("node or npm is not installed")
     folder = tmp_path_factory.mktemp("node")
     install = [npm, "install", "--silent", "--no-audit", "--no-fund", *PACKAGES]
-    done = subprocess.run(install, cwd=folder, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(install, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False)
     if done.returncode:
         pytest.skip("npm cannot install the clients: is there a registry?")
     shutil.copy(PROGRAM, folder)
@@ -34,7 +35,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_clients_for_node_are_answered(modules: Path, door: DoorProcess) -> None:
     env = {**os.environ, "URL_OF_DOOR": door.url, "KEY_OF_DOOR": door.key, "QUESTION": SHORT.question}
     command = ["node", str(modules / PROGRAM.name)]
-    done = subprocess.run(command, cwd=modules, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=modules, env=env, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     texts = [

@@ -21,6 +21,7 @@ from hypothesis.errors import Unsatisfiable
 from tests.door.support import DoorProcess, door_before
 from tests.door.test_fuzz import BODIES
 from tests.e2e.support import configured, running
+from tests.pace import HANG_S
 
 schemathesis = pytest.importorskip("schemathesis")
 pytest.importorskip("tests.door.fuzz_checks")
@@ -91,7 +92,7 @@ class Fuzzer:
             run()
 
     def _send(self, case: Any, name: str, mode: str) -> None:
-        response = case.call(headers=self._headers, timeout=30)
+        response = case.call(headers=self._headers, timeout=HANG_S)
         self.statuses.setdefault((name, mode), Counter())[response.status_code] += 1
         try:
             case.validate_response(response, headers=self._headers, excluded_checks=EXCLUDED)
@@ -101,7 +102,7 @@ class Fuzzer:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(SECONDS + 180)
+@pytest.mark.timeout(SECONDS + 600)
 def test_no_request_by_the_document_or_against_it_ends_in_a_defect(fuzzed: DoorProcess) -> None:
     fuzzer = Fuzzer(fuzzed)
     end = time.monotonic() + SECONDS

@@ -24,6 +24,7 @@ from car_http.protocol import DoorProtocol, DoorState
 from tests.client.fake_daemon import FakeDaemon
 from tests.door.support import DoorProcess, OfflineDoor, door_before
 from tests.e2e.support import CANARY, conversation
+from tests.pace import HANG_S
 
 BODY = json.dumps({"model": "guide", "messages": conversation(CANARY)}).encode()
 CHATS = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"]
@@ -33,7 +34,7 @@ class RawConnection:
     """A connection to the door's port without an HTTP library."""
 
     def __init__(self, door: DoorProcess) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", door.port), timeout=10)
+        self.socket = socket.create_connection(("127.0.0.1", door.port), timeout=HANG_S)
 
     def __enter__(self) -> "RawConnection":
         return self
@@ -341,12 +342,12 @@ def listed(connection: HTTPConnection, door: DoorProcess) -> int:
 def test_silent_connections_to_the_port_keep_no_client_with_a_key_out(scripted: FakeDaemon, folder: Path) -> None:
     few = ("sh", "-c", 'ulimit -n 128; exec "$0" "$@"')
     with door_before(folder, scripted.path, under=few) as door, contextlib.ExitStack() as stack:
-        early = HTTPConnection("127.0.0.1", door.port, timeout=10)
+        early = HTTPConnection("127.0.0.1", door.port, timeout=HANG_S)
         stack.callback(early.close)
         assert listed(early, door) == 200
         for _ in range(200):
-            stack.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=10))
-        late = HTTPConnection("127.0.0.1", door.port, timeout=10)
+            stack.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=HANG_S))
+        late = HTTPConnection("127.0.0.1", door.port, timeout=HANG_S)
         stack.callback(late.close)
         assert listed(late, door) == 200
         assert listed(early, door) == 200
