@@ -17,9 +17,11 @@ from typing import Any, NamedTuple, Self
 
 import psutil
 
+from tests.pace import HANG_S
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-PATIENCE_S = 30.0
+PATIENCE_S = HANG_S
 # In every prompt that no trained answer depends on; it must never reach a log.
 CANARY = "canary-5f1d"
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import Daemon, Json, RawClient, configured, running
+from tests.e2e.support import PATIENCE_S, Daemon, Json, RawClient, configured, running
 from tools.random_model import generate
 from tools.random_models.adapter import generate_adapter
 
@@ -110,7 +110,7 @@ def test_a_file_that_is_no_adapter_of_the_model_fails_the_start(
         f'adapters = {{ bad = "{folder}/{file}.gguf" }}\n'
     )
     daemon = start(*configured(folder, config))
-    assert daemon.process.wait(timeout=30) == 69
+    assert daemon.process.wait(timeout=PATIENCE_S) == 69
     assert why in daemon.log.read_text()
 
 

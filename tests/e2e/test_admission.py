@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import KNOWN, LONG, Daemon, Json, RawClient, configured, endless, greedy, running
+from tests.e2e.support import KNOWN, LONG, PATIENCE_S, Daemon, Json, RawClient, configured, endless, greedy, running
 
 Start = Callable[..., Daemon]
 
@@ -483,7 +483,7 @@ def test_a_thousand_cancels_raced_against_completion_give_a_thousand_answers(dae
 )
 def test_a_bad_policy_or_bound_is_a_configuration_error_with_the_keys_name(folder: Path, text: str, key: str) -> None:
     daemon = Daemon(folder, *configured(folder, text))
-    assert daemon.process.wait(timeout=30) == 78
+    assert daemon.process.wait(timeout=PATIENCE_S) == 78
     assert key in daemon.log.read_text().replace("$.", "")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from car_daemon.guide import PATH
-from tests.e2e.support import KNOWN, Daemon, Json, configured, conversation, greedy
+from tests.e2e.support import KNOWN, PATIENCE_S, Daemon, Json, configured, conversation, greedy
 
 Start = Callable[..., Daemon]
 
@@ -49,7 +49,7 @@ def test_an_alias_names_its_model_everywhere_until_a_reload_takes_it_away(start:
 )
 def test_an_alias_of_two_models_is_a_configuration_error(folder: Path, text: str) -> None:
     daemon = Daemon(folder, *configured(folder, text))
-    assert daemon.process.wait(timeout=30) == 78
+    assert daemon.process.wait(timeout=PATIENCE_S) == 78
     assert "aliases" in daemon.log.read_text()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from car_daemon.guide import PATH
 from tests.e2e.placed import big, placed, until_up
-from tests.e2e.support import KNOWN, LONG, ROOT, Daemon, endless, greedy, is_gone
+from tests.e2e.support import KNOWN, LONG, PATIENCE_S, ROOT, Daemon, endless, greedy, is_gone
 
 pytest.importorskip("cryptography", reason="the pairs of seats need the package cryptography: card-daemon[cluster]")
 pytestmark = pytest.mark.slow
@@ -78,7 +78,7 @@ def test_a_seat_that_is_killed_costs_its_own_requests_and_is_placed_anew(folder:
             client.notify("$/cancelRequest", {"id": stream})
         reasons = [client.response(stream)["error"]["data"]["reason"] for stream in streams]
         assert (reasons.count("engine_lost"), reasons.count("cancelled")) == (4, 4)
-        engine.wait(timeout=12)
+        engine.wait(timeout=PATIENCE_S)
         assert client.result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer
 
 
@@ -100,7 +100,7 @@ def test_a_host_that_falls_silent_is_noticed_and_its_engine_placed_on_another(fo
         lost = [each for each in responses if each.get("error", {}).get("data", {}).get("reason") == "engine_lost"]
         assert len(lost) == 4
         # It ends once it runs again, because its daemon is gone.
-        engine.wait(timeout=12)
+        engine.wait(timeout=PATIENCE_S)
 
 
 def test_a_placer_that_is_killed_under_load_loses_no_request(folder: Path) -> None:
@@ -138,5 +138,5 @@ def test_no_seat_and_no_engine_outlives_a_daemon_that_is_killed(folder: Path) ->
         engines = [engine for seat in seats for engine in seat.children()]
         assert (len(seats), len(engines)) == (2, 2)
         daemon.kill()
-        _, left = psutil.wait_procs([*seats, *engines], timeout=10)
+        _, left = psutil.wait_procs([*seats, *engines], timeout=PATIENCE_S)
         assert all(is_gone(process) for process in left)

@@ -11,7 +11,7 @@ from car_daemon import guide
 from car_protocol.hub import models_folder
 from tests.client.carctl.command import carctl
 from tests.client.carctl.hub.fake_hub import FakeHub
-from tests.e2e.support import BIN, KNOWN, Daemon, greedy, running
+from tests.e2e.support import BIN, KNOWN, PATIENCE_S, Daemon, greedy, running
 
 pytestmark = pytest.mark.slow
 
@@ -102,7 +102,7 @@ def test_a_default_model_that_was_never_downloaded_ends_the_start_with_the_comma
         env={"XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "PATH": ""},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     path = models_folder({"XDG_DATA_HOME": str(folder)}) / NAME
@@ -112,6 +112,6 @@ def test_a_default_model_that_was_never_downloaded_ends_the_start_with_the_comma
 
 def test_a_model_that_is_named_badly_is_wrong_usage(folder: Path) -> None:
     command = [str(BIN / "card"), "--model", "hf:owner/answers.gguf"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 64
     assert "'owner/answers.gguf' is not owner/repo/path/file.gguf" in ended.stderr

@@ -10,7 +10,7 @@ from threading import Event
 import psutil
 import pytest
 
-from tests.e2e.support import KNOWN, Daemon, RawClient, endless, greedy, is_gone, running
+from tests.e2e.support import KNOWN, PATIENCE_S, Daemon, RawClient, endless, greedy, is_gone, running
 
 pytestmark = pytest.mark.slow
 
@@ -160,7 +160,7 @@ def test_a_daemon_whose_engine_dies_at_every_load_exits_69(start: Callable[..., 
     daemon = start(LLAMA_CPP_LIB_PATH=str(folder / "none"))
     with daemon.connect() as client:
         assert client.reason("infer", greedy(KNOWN[0])) == "model_unavailable"
-    assert daemon.process.wait(30) == 69
+    assert daemon.process.wait(PATIENCE_S) == 69
     assert "llama.cpp does not start (" in daemon.log.read_text().splitlines()[-1]
 
 

@@ -10,7 +10,7 @@ import pytest
 from car_daemon import guide
 from car_daemon.gguf.bounded_reader import BoundedReader
 from car_daemon.gguf.header import read_header
-from tests.e2e.support import KNOWN, Daemon, greedy, running
+from tests.e2e.support import KNOWN, PATIENCE_S, Daemon, greedy, running
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ def test_no_engine_sees_a_file_whose_header_is_unsound(
     model = folder / "bad.gguf"
     model.write_bytes(content)
     daemon = start("--model", str(model))
-    assert daemon.process.wait(30) == 69
+    assert daemon.process.wait(PATIENCE_S) == 69
     lines = daemon.log.read_text().splitlines()
     assert reason in lines[-1]
     assert any("model.failed" in line and reason in line for line in lines)
@@ -80,7 +80,7 @@ def test_an_engine_tries_a_file_with_unknown_parts_and_its_refusal_says_which(
     model = folder / "new.gguf"
     model.write_bytes(content)
     daemon = start("--model", str(model))
-    assert daemon.process.wait(30) == 69
+    assert daemon.process.wait(PATIENCE_S) == 69
     assert daemon.log.read_text().splitlines()[-1].endswith(f": {reason}")
 
 

@@ -43,7 +43,7 @@ def prompt(context: int, part: float, begin: str) -> Json:
 def ask(served: Daemon, params: Json) -> Json:
     """Return an answer."""
     with served.connect() as client:
-        client.socket.settimeout(100)
+        client.socket.settimeout(PATIENCE_S)
         return client.result("infer", params)
 
 
@@ -71,7 +71,7 @@ def test_a_long_prefix_is_computed_once(served: Daemon, context: int) -> None:
 def test_a_long_prompt_is_reported_as_it_is_read(served: Daemon, context: int) -> None:
     params = prompt(context, 0.6, "read") | {"max_tokens": 1, "progress": True}
     with served.connect() as client:
-        client.socket.settimeout(100)
+        client.socket.settimeout(PATIENCE_S)
         request = client.send("infer_stream", params)
         done = []
         while "result" not in (message := client.receive()):
@@ -87,7 +87,7 @@ def test_a_long_stream_that_was_parked_goes_on_as_if_it_had_not_been(served: Dae
     params = prompt(context, 0.6, "park") | {"max_tokens": 400, "ignore_eos": True, "priority": "throughput"}
     undisturbed = ask(served, params)
     with served.connect() as client, served.connect() as urgent:
-        client.socket.settimeout(100)
+        client.socket.settimeout(PATIENCE_S)
         stream = client.send("infer_stream", params)
         text = client.first_chunk(stream)["text"]
         answer = urgent.result("infer", {"prompt": "now", "max_tokens": 3, "ignore_eos": True})

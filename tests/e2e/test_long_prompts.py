@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from tests.e2e.support import Daemon, Json, RawClient, endless, running
+from tests.e2e.support import PATIENCE_S, Daemon, Json, RawClient, endless, running
 from tools.random_model import generate
 
 pytestmark = pytest.mark.slow
@@ -19,8 +19,6 @@ pytestmark = pytest.mark.slow
 CONTEXT = 8192
 # A piece so long that no text of a frame is refused unseen.
 LONG_PIECE = "~" * 1000
-# Cutting megabytes takes seconds, and minutes on a busy machine.
-PATIENCE_S = 100.0
 SIZE = 200_000
 LARGE = 8_000_000
 # The last one where a model leaves nothing of a text.
@@ -113,7 +111,6 @@ def test_two_hundred_kilobytes_end_no_engine_however_it_cuts_text(pre: str) -> N
 
 
 @pytest.mark.alone
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("pre", ["gpt-2", "tekken", "exaone-moe"])
 def test_eight_megabytes_end_no_engine(pre: str) -> None:
     with serving(pre) as daemon:

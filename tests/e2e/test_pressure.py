@@ -16,7 +16,7 @@ from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon
 from car_daemon.sockets.own_socket import OwnSocket
 from car_protocol.conversation import Message
-from tests.e2e.support import KNOWN
+from tests.e2e.support import KNOWN, PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,7 @@ async def served(folder: Path) -> AsyncIterator[tuple[Memory, Path]]:
 
 async def capacity_becomes(client: AsyncClient, capacity: int) -> None:
     """Return once the client's cached figure is that; it changes only by what the daemon pushes."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while client.capacity != capacity:
             await client.tokenize("a request of our own, since the cache has no event")
 
@@ -113,7 +113,7 @@ async def test_an_idle_model_goes_when_memory_is_critical_and_the_default_one_st
         for model in ("guide", "other"):
             await client.infer("Hi", max_tokens=1, model=model)
         memory.set(available=GIB // 2)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while (await state_of(client, "other")) != "unloaded":
                 pass
         assert (await state_of(client, "guide")) == "ready"

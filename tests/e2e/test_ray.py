@@ -19,10 +19,10 @@ from car_daemon.engines.link import NoPlace
 from car_daemon.ipc.placing import BUILT_IN, Join, Place, schema_hash
 from car_protocol import __version__
 from tests.e2e.placed import big, placed, until_up
-from tests.e2e.support import LONG, ROOT, Daemon, endless, greedy
+from tests.e2e.support import LONG, PATIENCE_S, ROOT, Daemon, endless, greedy
 
 pytest.importorskip("ray", reason="engines on other machines need the package ray: card-daemon[cluster]")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 Json = dict[str, Any]
 STREAMS = 8
 
@@ -198,7 +198,7 @@ def test_no_seat_outlives_a_daemon_that_is_killed(folder: Path, nodes: RayNodes)
         mine = seats(nodes)
         assert len(mine) == 2
         daemon.kill()
-        _, left = psutil.wait_procs(mine, timeout=10)
+        _, left = psutil.wait_procs(mine, timeout=PATIENCE_S)
         assert left == []
 
 

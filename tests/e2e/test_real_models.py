@@ -122,7 +122,6 @@ def test_replicas_give_the_answers_of_one(smollm2: RealModel) -> None:
             same(expected, client.response(request)["result"])
 
 
-@pytest.mark.timeout(300)  # 1,400 tokens, half of them one by one
 def test_two_hundred_random_requests_get_their_lone_answers(talkative: Daemon) -> None:
     random = Random(1)
     with talkative.connect() as client:

@@ -102,7 +102,6 @@ def test_a_model_on_gpus_alone_refuses_before_it_is_loaded(start: Start, folder:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_model_of_135_million_weights_gives_the_same_answers_in_every_way(folder: Path) -> None:
     model = folder / "random.gguf"
     generate(model, "135m", "q8_0")

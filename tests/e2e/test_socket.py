@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import BIN, KNOWN, Daemon, RawClient, configured, greedy, running
+from tests.e2e.support import BIN, KNOWN, PATIENCE_S, Daemon, RawClient, configured, greedy, running
 
 pytestmark = pytest.mark.slow
 
@@ -185,7 +185,7 @@ def test_a_log_that_cannot_be_written_costs_nothing_else(folder: Path, standard_
         with connect(path, process) as client:
             assert client.result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         process.kill()
         process.wait()
@@ -204,7 +204,9 @@ def test_a_second_daemon_cannot_be_misled_by_a_full_disk_either(start: Start) ->
     daemon = start()
     daemon.connect().close()
     with Path("/dev/full").open("wb") as full:
-        second = subprocess.run([BIN / "card", "--socket", str(daemon.path)], stderr=full, check=False, timeout=30)
+        second = subprocess.run(
+            [BIN / "card", "--socket", str(daemon.path)], stderr=full, check=False, timeout=PATIENCE_S
+        )
     assert second.returncode == 75
 
 
@@ -212,6 +214,8 @@ def test_a_datagram_socket_at_the_path_is_left_alone(folder: Path) -> None:
     path = folder / "card.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
         other.bind(str(path))
-        ended = subprocess.run([BIN / "card", "--socket", str(path)], capture_output=True, check=False, timeout=30)
+        ended = subprocess.run(
+            [BIN / "card", "--socket", str(path)], capture_output=True, check=False, timeout=PATIENCE_S
+        )
     assert ended.returncode == 75
     assert path.is_socket()

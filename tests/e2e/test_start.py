@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from car_daemon import guide
-from tests.e2e.support import BIN, KNOWN, greedy, running
+from tests.e2e.support import BIN, KNOWN, PATIENCE_S, greedy, running
 
 CAPACITY = b'{"jsonrpc":"2.0","id":1,"method":"inference/capacity"}\n'
 
@@ -24,7 +24,7 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
 

@@ -287,7 +287,6 @@ def served(folder: Path, cells: Path, start: Callable[..., Daemon]) -> Callable[
 
 
 @pytest.mark.alone
-@pytest.mark.timeout(300)  # cold it takes a minute and more on a busy machine
 def test_2000_tokens_after_a_restart_cost_a_tenth_of_cold_at_most(served: Callable[[RealModel], Any]) -> None:
     params = {name: value for name, value in greedy(logprobs=5).items() if name != "prompt"}
     params["tokens"] = [300 + place * 7 % 40_000 for place in range(2000)]

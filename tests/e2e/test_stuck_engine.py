@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import KNOWN, endless, greedy, is_gone, running
+from tests.e2e.support import KNOWN, PATIENCE_S, endless, greedy, is_gone, running
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ def test_deadlines_hold_while_the_engine_is_stopped_and_it_is_replaced(folder: P
         assert [answer["finish_reason"] for answer in answers] == ["deadline", "deadline"]
         assert answers[1]["usage"]["completion_tokens"] == len(answers[1]["tokens"]) > 0
         assert client.result("inference/capacity")["in_use"] == 3
-        engine.wait(30)
+        engine.wait(PATIENCE_S)
         # Its last heartbeat may lie one interval before the signal.
         assert 5 - 1 < time.monotonic() - suspended < 15
         assert client.response(lasting)["result"]["usage"]["completion_tokens"] == 1000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import ROOT
+from tests.e2e.support import PATIENCE_S, ROOT
 
 NOBODY = 65534
 # Another user may not enter the folders of root's Python; reading is the one privilege that it gets.
@@ -41,7 +41,7 @@ def test_engines_of_another_user_are_confined_alike(home: Path, tests: str) -> N
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=4 * PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
