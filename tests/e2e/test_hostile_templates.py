@@ -1,7 +1,6 @@
 """Chat templates that mean harm: the engine that runs one is replaced, and everything else is served."""
 
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,7 +57,6 @@ def hangs(daemon: Daemon, model: str) -> int:
 def test_a_request_whose_template_does_not_end_is_quarantined_and_the_ones_behind_it_run(daemon: Daemon) -> None:
     with daemon.connect() as client, daemon.connect() as other:
         client.result("infer", chat("searches", "Hi"))
-        begun = time.monotonic()
         wedge = client.send("infer", chat("searches", "wedge"))
         behind = [client.send("infer", chat("searches", "Hi")) for _ in range(3)]
         for _ in range(5):
@@ -66,7 +64,6 @@ def test_a_request_whose_template_does_not_end_is_quarantined_and_the_ones_behin
         error = client.response(wedge)["error"]
         assert (error["data"]["reason"], error["data"]["quarantined"]) == ("engine_lost", True)
         assert [client.response(each)["result"]["usage"]["completion_tokens"] for each in behind] == [2, 2, 2]
-        assert time.monotonic() - begun < 2 * (5 + 1 + 0.5) + 10
         assert (engine_of(client, "searches")["restarts"], engine_of(client, "guide")["restarts"]) == (2, 0)
     assert hangs(daemon, "searches") == 2
 
@@ -76,9 +73,8 @@ def test_a_model_is_unloaded_while_its_template_does_not_end(daemon: Daemon) -> 
         client.result("infer", chat("loops", "Hi"))
         wedge = client.send("infer", chat("loops", "wedge", timeout_ms=500))
         assert client.response(wedge)["error"]["data"]["reason"] == "deadline_exceeded"
-        begun = time.monotonic()
         client.result("models/unload", {"model": "loops"})
-        assert time.monotonic() - begun < 10
+    assert hangs(daemon, "loops") == 0
 
 
 def test_a_template_that_never_ends_fails_the_load_at_the_first_try(
