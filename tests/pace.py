@@ -1,5 +1,6 @@
 """Times in tests: a guard against hangs, and CPU time beside that of a loop of this machine, at the same moment."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,8 +37,32 @@ def cpu_time() -> Iterator[CpuTime]:
         spent.seconds = took * spent.scale
 
 
+def lateness() -> float:
+    """Return how much longer than its CPU time a loop of some ms takes, because other programs have the cores."""
+    began, used = time.perf_counter(), _reference()
+    return max(1.0, (time.perf_counter() - began) / used)
+
+
+@contextmanager
+def lateness_beside() -> Iterator[list[float]]:
+    """Collect the lateness five times a second, beside a block."""
+    found, ended = [lateness()], threading.Event()
+
+    def collect() -> None:
+        while not ended.wait(0.2):
+            found.append(lateness())
+
+    collecting = threading.Thread(target=collect)
+    collecting.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        collecting.join()
+
+
 def _reference() -> float:
-    began, total = time.process_time(), 0
+    began, total = time.thread_time(), 0
     for number in range(_ROUNDS):
         total += number % 7
-    return time.process_time() - began
+    return time.thread_time() - began

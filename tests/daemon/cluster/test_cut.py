@@ -19,11 +19,12 @@ from car_daemon.ipc.placing import HostMemory, Placed
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")
 
 from car_daemon.placer.pair import new_pair
-from tests.pace import HANG_S
+from tests.pace import HANG_S, lateness_beside
 
 IP = shutil.which("ip")
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.skipif(IP is None or os.getuid() != 0, reason="network namespaces need root and the command `ip`"),
 ]
 PROGRAM = Path(__file__).parents[2] / "local_cluster.py"
@@ -128,9 +129,12 @@ async def cut_off(network: Network, seat: tuple[psutil.Popen, Placed], cut: Call
     (engine,) = process.children()
     begun = time.monotonic()
     cut(network)
-    _, left = await asyncio.to_thread(psutil.wait_procs, [engine], GONE_S)
-    print(f"{cut.__name__}: gone after {time.monotonic() - begun:.1f} s")
+    with lateness_beside() as late:
+        _, left = await asyncio.to_thread(psutil.wait_procs, [engine], HANG_S)
+    gone_s = time.monotonic() - begun
+    print(f"{cut.__name__}: gone after {gone_s:.1f} s")
     assert not left
+    assert gone_s <= GONE_S * max(late)
     network.heal()
     # The daemon's own health check ends the connection of an engine without heartbeats.
     remote.kill()

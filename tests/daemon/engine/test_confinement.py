@@ -106,7 +106,7 @@ tried = threading.Barrier(3)
 
 def probe(thread):
     attempt(thread)
-    tried.wait(20)
+    tried.wait(120)
     threading.Event().wait()
 
 TokenizerThread.run = lambda self: probe("tokenizer")
@@ -123,7 +123,7 @@ def backend():
 
 engine = EngineProcess(socket.socket(fileno=int(sys.argv[1])), backend)
 code = engine.serve()
-tried.wait(20)
+tried.wait(120)
 attempt("intake")
 own = {
     "signal": lambda: os.kill(os.getpid(), 0),
