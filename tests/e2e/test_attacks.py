@@ -71,7 +71,7 @@ def waits(client: RawClient, params: Json, count: int = ENOUGH) -> list[float]:
 def lease_ms(answers: Sequence[Json]) -> float:
     """Return for how many ms a request of Alice's had its sequence, in this run, beside Bob's."""
     timings = [answer["result"]["timings"] for answer in answers if "result" in answer]
-    return statistics.median(each["total_ms"] - each["queue_ms"] for each in timings)
+    return statistics.median(float(each["total_ms"] - each["queue_ms"]) for each in timings)
 
 
 def p95(took: list[float]) -> float:
