@@ -34,6 +34,7 @@ def start(folder: Path) -> Iterator[Callable[..., Daemon]]:
 def daemon() -> Iterator[Daemon]:
     """A daemon of eight sequences."""
     with tempfile.TemporaryDirectory(prefix="card-") as name, running(Path(name), "--capacity", "8") as daemon:
+        daemon.connect().close()  # it listens: the clients wait for that for five seconds only
         yield daemon
 
 
@@ -49,6 +50,7 @@ def client(daemon: Daemon) -> Iterator[RawClient]:
 def small_daemon() -> Iterator[Daemon]:
     """A daemon of two sequences."""
     with tempfile.TemporaryDirectory(prefix="card-") as name, running(Path(name), "--capacity", "2") as daemon:
+        daemon.connect().close()  # it listens: the clients wait for that for five seconds only
         yield daemon
 
 
