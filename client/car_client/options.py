@@ -148,6 +148,10 @@ class InferOptions(TypedDict, total=False):
     """Send `infer_stream/progress` notifications, also for `infer`. Default False."""
     client: str
     """A label of up to 64 bytes, for fairness and status; the process where absent."""
+    tenant: str
+    """The caller that the process sends this for, a name of up to 64 bytes; a process's leases and places are shared by
+    tenant, and a tenant's by label; all requests without a name are of one tenant. Default ''.
+    """
     _meta: dict[str, Any]
     """The caller's own; only `traceparent` is read."""
     traceparent: str

@@ -16,7 +16,7 @@ def curve_files(cache: Path) -> list[Path]:
 
 
 def slowed_down(file: Path) -> bytes:
-    """Write a curve that is twenty times too slow, as if it had been measured on cores of its own; return the content."""
+    """Write a curve that is twenty times too slow, as if measured on cores of its own; return the file's content."""
     ((key, curve),) = msgspec.json.decode(file.read_bytes(), type=Curves).items()
     slow: dict[str, object] = {"others": 0.0}
     for kind in ("decode", "prefill"):

@@ -74,9 +74,9 @@ def confine(load: Load, env: Mapping[str, str]) -> list[str]:
     found.append("no new privileges")
     if kernel_sandbox.drop_capabilities():
         found.append("few capabilities")
-    for file in _measurements_of(load):
+    if (measured := _measurements_of(load)) is not None:
         # A rule needs a file that exists; what it keeps is measured later.
-        file.make()
+        measured.make()
     if load.cells is not None:
         # One that cannot be used is reported once the model is loaded.
         with contextlib.suppress(OSError), PrivateFolder(Path(load.cells)):
@@ -131,10 +131,9 @@ def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
         if path:
             yield PathRule(path, READ)
     yield PathRule("/dev/null", USE_DEVICE)
-    if load.curves is not None:
+    if load.curves is not None and (measured := _measurements_of(load)) is not None:
         yield PathRule(load.curves, Access.READ_DIR)
-        for file in _measurements_of(load):
-            yield PathRule(str(file.path), REWRITE)
+        yield PathRule(str(measured.path), REWRITE)
     if load.cells is not None:
         yield PathRule(load.cells, MAKE_FILES)
     if _uses_gpu(load):
@@ -158,11 +157,9 @@ def files_of(load: Load) -> Iterator[str]:
     yield from (path for path in (load.projector, load.chat_template) if path is not None)
 
 
-def _measurements_of(load: Load) -> Iterator[KeptFile]:
-    """Yield the files that keep what the load measures, of its model and of the draft's."""
-    if load.curves is not None:
-        for model in (load.path, *([load.draft.path] if load.draft is not None else [])):
-            yield KeptFile(Path(load.curves), model, load.device)
+def _measurements_of(load: Load) -> KeptFile | None:
+    """Return the file that keeps what the load measures; None when nothing is kept."""
+    return None if load.curves is None else KeptFile(Path(load.curves), load.path, load.device)
 
 
 def _python_files() -> set[str]:
