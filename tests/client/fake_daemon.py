@@ -149,7 +149,8 @@ class FakeDaemon:
             peer.send(Notification(CAPACITY_CHANGED, self._capacity_object()))
 
     def go_on(self, piece: dict[str, Any]) -> None:
-        """Send a further chunk to the streams that stopped."""
+        """Send a further chunk to the streams that stopped; wait for the first of them."""
+        self._wait(self._stopped)
         with self._changed:
             peers = [(peer, *call) for peer in self._peers for call in peer.in_flight.items()]
         for peer, call_id, sent in peers:
@@ -157,7 +158,8 @@ class FakeDaemon:
             peer.send(Notification(CHUNK, {"id": call_id, "seq": sent, "text": ""} | piece))
 
     def read_on(self, done: int, total: int) -> None:
-        """Send the progress of a prompt to the streams that stopped."""
+        """Send the progress of a prompt to the streams that stopped; wait for the first of them."""
+        self._wait(self._stopped)
         with self._changed:
             peers = [(peer, call_id) for peer in self._peers for call_id in peer.in_flight]
         for peer, call_id in peers:
@@ -283,10 +285,15 @@ class FakeDaemon:
             peer.send(Notification(CHUNK, {"id": call_id, "seq": seq, "text": ""} | said))
             sent += 1
         if self.silent_after is not None:
-            peer.in_flight[call_id] = sent
+            with self._changed:
+                peer.in_flight[call_id] = sent
+                self._changed.notify_all()
             return
         claimed = sent if self.claimed is None else self.claimed
         peer.send(Result(call_id, ANSWER | self.ending | {"chunks": claimed}))
+
+    def _stopped(self) -> bool:
+        return any(peer.in_flight for peer in self._peers)
 
     def _cancel(self, peer: Peer, call_id: Id) -> None:
         if (chunks := peer.in_flight.pop(call_id, None)) is not None:

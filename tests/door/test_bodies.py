@@ -269,8 +269,11 @@ async def test_a_refused_body_is_freed_with_its_answer(
     """Not with the next run of the collector: an error keeps the frames that it went through, and they the body."""
     path, body, method = REFUSED[case]
     fake.answers[method] = RpcError("overloaded")
+    before = asyncio.all_tasks()
     assert (await offline.post(path, {"model": "guide", **body})).status in (429, 529)
-    await asyncio.sleep(0)  # for the end of cancelled tasks
+    if cancelled := asyncio.all_tasks() - before:
+        await asyncio.wait(cancelled)
+    del cancelled
     gc.collect()
     kept = [each for each in uncollected if isinstance(each, list | dict) and "canary" in each]
     assert kept == []

@@ -43,9 +43,8 @@ async def _answers(door: DoorContext, each: Sequence[Mapping[str, Any]]) -> list
     try:
         return await asyncio.gather(*calls)
     finally:
-        for call in calls:
-            call.cancel()
-        calls.clear()  # their errors keep this frame
+        while calls:
+            calls.pop().cancel()  # without a name: an error of a call keeps this frame
 
 
 async def embeddings(door: DoorContext, exchange: Exchange, request: EmbeddingsRequest) -> None:
