@@ -159,23 +159,16 @@ bench-full: install ## all benchmarks
 	$(BIN)/python -m benchmarks.verdicts --full --turns 5
 	$(BIN)/python -m benchmarks.throughput --full
 	$(BIN)/python -m benchmarks.overhead --full
-	$(BIN)/python -m benchmarks.calls
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.confinement
 	$(BIN)/python -m benchmarks.admission
-	$(BIN)/python -m benchmarks.scheduling
 	$(BIN)/python -m benchmarks.day
 	$(BIN)/python -m benchmarks.long_prompt
 	$(BIN)/python -m benchmarks.long_prompt --tokens 4000
 	$(BIN)/python -m benchmarks.prefixes
 	$(BIN)/python -m benchmarks.conversations
-	$(BIN)/python -m benchmarks.forms
-	$(BIN)/python -m benchmarks.reading
 	$(BIN)/python -m benchmarks.texts
 	$(BIN)/python -m benchmarks.guesses
-	$(BIN)/python -m benchmarks.reproducible
-	$(BIN)/python -m benchmarks.neighbours
-	$(BIN)/python -m benchmarks.idle
 	$(BIN)/python -m benchmarks.door
 	$(BIN)/python -m benchmarks.door --paced
 	$(BIN)/python -m benchmarks.memory --full

@@ -5,6 +5,7 @@ nodes and clients exist in simulated time only; microseconds are measured at the
 """
 
 import argparse
+import gc
 import itertools
 import math
 import statistics
@@ -20,7 +21,6 @@ from msgspec import Struct, field
 from benchmarks.day import jain
 from benchmarks.record import this_machine, write_record
 from benchmarks.scheduled import Clock, SimulatedEngines, Work
-from benchmarks.scheduling import no_collection
 from benchmarks.table import markdown
 from car_client.carctl.load.figures import Spread, spread
 from car_daemon.scheduler.backlog import QueueBounds
@@ -446,9 +446,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer requests: under a minute")
     preset = QUICK if parser.parse_args().quick else FULL
     machine, runs = this_machine(), list[tuple[Figures, Cost]]()
+    gc.disable()  # the collector runs outside the daemon's requests
     for engines in ENGINES:
-        with no_collection():
-            runs.append(simulated(engines, preset))
+        gc.collect()
+        runs.append(simulated(engines, preset))
     print(markdown(CLIENT_HEADINGS, [client_row(figures) for figures, _ in runs]))
     print(f"\n{markdown(GATE_HEADINGS, [gate_row(figures, cost) for figures, cost in runs])}\n")
     broken = {figures.engines: figures.broken for figures, _ in runs if figures.broken}

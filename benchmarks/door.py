@@ -4,6 +4,7 @@ Both ways take turns in one run, and the figures are medians. Run: python -m ben
 """
 
 import argparse
+import asyncio
 import json
 import os
 import re
@@ -17,14 +18,30 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import psutil
+import uvloop
+
+from car_protocol.envelope import Notification, Result, decode_frame, encode_message
+from car_protocol.framing import LineFramer
+from car_protocol.methods import CHUNK
 
 BIN = Path(sys.executable).parent
 PROMPT = "What is capacity?"
 Messages = list[dict[str, str]]
 _MESSAGES: Messages = [{"role": "user", "content": PROMPT}]
+_STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
+_TOKENS = re.compile(rb'"completion_tokens":(\d+)')
+_DEEP = {"max_tokens": 2000, "ignore_eos": True, "seed": 1}
+_PACED = (sys.executable, "-c", "import sys; from benchmarks.door import serve_paced; serve_paced(*sys.argv[1:])")
+_ANSWER = {
+    "finish_reason": "stop",
+    "model": "paced",
+    "seed": 1,
+    "usage": {"prompt_tokens": 1, "cached_tokens": 0, "completion_tokens": 1},
+    "timings": {"queue_ms": 0.0, "prefill_ms": 1.0, "ttft_ms": 2.0, "decode_ms": 3.0, "total_ms": 5.0},
+}
 
 
 class ByDoor:
@@ -102,7 +119,7 @@ def program(socket_path: Path, *command: str, env: dict[str, str] | None = None)
         process.wait()
 
 
-def read_all(path: Path, request: bytes, end: bytes, streams: int) -> None:
+def read_all(path: Path, request: bytes, streams: int) -> None:
     """Send a request on each of several connections, and read until each answer has its end."""
     with selectors.DefaultSelector() as selector:
         for _ in range(streams):
@@ -113,7 +130,7 @@ def read_all(path: Path, request: bytes, end: bytes, streams: int) -> None:
         while selector.get_map():
             for key, _ in selector.select():
                 data = key.data.recv(65_536)
-                if not data or end in data:
+                if not data or b"0\r\n\r\n" in data:
                     selector.unregister(key.data)
                     key.data.close()
 
@@ -123,9 +140,20 @@ def cpu_s(process: psutil.Process) -> float:
     return time.clock_gettime(~process.pid << 3 | 2)
 
 
+class Door(NamedTuple):
+    """A door that runs: its process, its socket and a request for a stream."""
+
+    process: psutil.Process
+    path: Path
+    request: bytes
+
+
 @contextmanager
-def doors(folder: Path, daemon: Path, against: Path | None) -> Iterator[dict[str, tuple[psutil.Process, Path]]]:
+def doors(folder: Path, daemon: Path, against: Path | None, params: dict[str, Any]) -> Iterator[dict[str, Door]]:
     """Run this checkout's door in front of a daemon, and the door of another checkout."""
+    chat = json.dumps({"model": "guide", "messages": _MESSAGES, **_STREAMED, **params}).encode()
+    request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    request += b"Content-Length: %d\r\n\r\n%b" % (len(chat), chat)
     with ExitStack() as stack:
         running = {}
         trees = {"door": None} | ({"old": against} if against else {})
@@ -135,52 +163,23 @@ def doors(folder: Path, daemon: Path, against: Path | None) -> Iterator[dict[str
             if tree is not None:
                 env["PYTHONPATH"] = f"{tree}/client:{tree}/protocol"
             command = (str(BIN / "card-http"), "--listen", f"unix:{path}", "--socket", str(daemon))
-            running[name] = stack.enter_context(program(path, *command, env=env)), path
+            running[name] = Door(stack.enter_context(program(path, *command, env=env)), path, request)
         yield running
 
 
-_STREAMED = {"stream": True, "stream_options": {"include_usage": True}}
-_TOKENS = re.compile(rb'"completion_tokens":(\d+)')
-_PACED = (sys.executable, "-m", "benchmarks.paced")
-_DEEP = {"max_tokens": 2000, "ignore_eos": True, "seed": 1}
-
-
-class Way(NamedTuple):
-    """A program before the daemon: its process, its socket, a request and the end of its answer."""
-
-    process: psutil.Process
-    path: Path
-    request: bytes
-    end: bytes
-
-
-@contextmanager
-def ways(folder: Path, daemon: Path, against: Path | None, params: dict[str, Any]) -> Iterator[dict[str, Way]]:
-    """Run the doors, and a program that only forwards bytes."""
-    chat = json.dumps({"model": "guide", "messages": _MESSAGES, **_STREAMED, **params}).encode()
-    by_door = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    by_door += b"Content-Length: %d\r\n\r\n%b" % (len(chat), chat)
-    call = {"jsonrpc": "2.0", "id": 1, "method": "infer_stream", "params": {"messages": _MESSAGES, **params}}
-    path = folder / "forward.sock"
-    forwarding = program(path, *_PACED, "forward", str(path), str(daemon))
-    with doors(folder, daemon, against) as running, forwarding as forward:
-        found = {name: Way(*door, by_door, b"0\r\n\r\n") for name, door in running.items()}
-        yield found | {"forward": Way(forward, path, json.dumps(call).encode() + b"\n", b'"result"')}
-
-
-def compare(running: dict[str, Way], streams: int, chunks: int, turns: int) -> None:
-    """Print the CPU and the wake-ups a chunk of each way, which take turns; a stream has `chunks` of them."""
+def compare(running: dict[str, Door], streams: int, chunks: int, turns: int) -> None:
+    """Print the CPU and the wake-ups a chunk of each door, which take turns; a stream has `chunks` of them."""
     took: dict[str, list[float]] = {name: [] for name in running}
     woken: dict[str, list[float]] = {name: [] for name in running}
     speeds = []
     for _ in range(turns):
-        for name, way in running.items():
-            before, switches = cpu_s(way.process), way.process.num_ctx_switches().voluntary
+        for name, door in running.items():
+            before, switches = cpu_s(door.process), door.process.num_ctx_switches().voluntary
             begun = time.perf_counter()
-            read_all(way.path, way.request, way.end, streams)
+            read_all(door.path, door.request, streams)
             speeds.append(chunks * streams / (time.perf_counter() - begun))
-            took[name].append((cpu_s(way.process) - before) * 1e6 / (chunks * streams))
-            switches = way.process.num_ctx_switches().voluntary - switches
+            took[name].append((cpu_s(door.process) - before) * 1e6 / (chunks * streams))
+            switches = door.process.num_ctx_switches().voluntary - switches
             woken[name].append(switches / (chunks * streams))
     print(f"{streams} streams, together {statistics.median(speeds):.0f} chunks/s:")
     for name, micros in took.items():
@@ -189,14 +188,72 @@ def compare(running: dict[str, Way], streams: int, chunks: int, turns: int) -> N
         print(f"  {name}: {statistics.median(micros):.1f} us of CPU and {wakes:.2f} wake-ups a chunk ({each})")
 
 
+class PacedDaemon:
+    """Streams of `chunks` chunks, `rate` a second each; as an engine's step does, each tick serves every stream."""
+
+    def __init__(self, chunks: int, rate: float) -> None:
+        self._chunks = chunks
+        self._pause_s = 1 / rate
+        self._sent: dict[tuple[asyncio.Transport, Any], int] = {}  # by connection and id of the call
+
+    def begin(self, transport: asyncio.Transport, call_id: Any) -> None:
+        """Begin a stream."""
+        self._sent[transport, call_id] = 0
+
+    async def run(self) -> None:
+        """Serve every stream at its pace; a thread sleeps, because the loop's own timers have whole milliseconds."""
+        due = time.monotonic()
+        while True:
+            due += self._pause_s
+            await asyncio.to_thread(time.sleep, max(0.0, due - time.monotonic()))
+            for (transport, call_id), sent in list(self._sent.items()):
+                self._serve(transport, call_id, sent)
+
+    def _serve(self, transport: asyncio.Transport, call_id: Any, sent: int) -> None:
+        if sent < self._chunks and not transport.is_closing():
+            transport.write(encode_message(Notification(CHUNK, {"id": call_id, "seq": sent, "text": " token"})))
+            self._sent[transport, call_id] = sent + 1
+            return
+        del self._sent[transport, call_id]
+        transport.write(encode_message(Result(call_id, _ANSWER | {"chunks": sent})))
+
+
+class DaemonProtocol(asyncio.Protocol):
+    """One connection to the paced daemon."""
+
+    def __init__(self, daemon: PacedDaemon) -> None:
+        self._daemon = daemon
+        self._framer = LineFramer()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Begin a stream for each call, whatever its method."""
+        for frame in self._framer.feed(data):
+            self._daemon.begin(self._transport, cast(Any, decode_frame(frame)).id)
+
+
+def serve_paced(path: str, chunks: str, rate: str) -> None:
+    """Serve paced streams until the process ends."""
+
+    async def serve() -> None:
+        daemon = PacedDaemon(int(chunks), float(rate))
+        await asyncio.get_running_loop().create_unix_server(lambda: DaemonProtocol(daemon), path)
+        await daemon.run()
+
+    uvloop.run(serve())
+
+
 def paced(options: argparse.Namespace) -> None:
     """Print the CPU a chunk in front of a daemon that only keeps a pace."""
     chunks = round(options.rate * options.seconds)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="card-")))
         daemon = folder / "card.sock"
-        stack.enter_context(program(daemon, *_PACED, "daemon", str(daemon), str(chunks), str(options.rate)))
-        found = stack.enter_context(ways(folder, daemon, options.against, {}))
+        stack.enter_context(program(daemon, *_PACED, str(daemon), str(chunks), str(options.rate)))
+        found = stack.enter_context(doors(folder, daemon, options.against, {}))
         compare(found, options.streams or 16, chunks, options.turns)
 
 
@@ -206,8 +263,8 @@ def guide(options: argparse.Namespace) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="card-")))
         daemon = folder / "card.sock"
         stack.enter_context(program(daemon, str(BIN / "card"), "--socket", str(daemon), "--capacity", "16"))
-        found = stack.enter_context(ways(folder, daemon, options.against, _DEEP))
-        process, door, *_ = found["door"]
+        found = stack.enter_context(doors(folder, daemon, options.against, _DEEP))
+        process, door, _ = found["door"]
         first_tokens(daemon, door, 10)  # the model is loaded and the caches are warm
         if options.requests:
             by_socket, by_door = first_tokens(daemon, door, options.requests)

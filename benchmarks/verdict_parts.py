@@ -10,7 +10,7 @@ from random import Random
 
 import uvloop
 
-from benchmarks import calls, conversations, guesses, long_prompt, overhead, prefixes
+from benchmarks import conversations, guesses, long_prompt, overhead, prefixes
 from benchmarks.table import figure
 from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import LlamaServer
@@ -89,7 +89,7 @@ def own_line(turns: int) -> Line:
 
 def call_line(turns: int) -> Line:
     """Return the line of a small call beside an echo with the same libraries."""
-    trips, _ = calls.measured(turns)
+    trips, _ = overhead.calls(turns)
     own, echo = ([trip.p50 * 1000 for trip in trips[name]] for name in ("card", "echo"))
     return ratio_at_most("inference/capacity beside a bare echo: round trip p50, us", own, echo, ROUND_TRIP)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.reproducible import differing, questions
 from car_daemon.guide import PATH
+from tests.e2e.reproducible import WAYS, differing, questions
 from tests.e2e.support import Daemon, Json, RawClient, configured, endless
 from tools.random_model import generate
 
@@ -106,5 +106,4 @@ def test_a_model_of_135_million_weights_gives_the_same_answers_in_every_way(fold
     model = folder / "random.gguf"
     generate(model, "135m", "q8_0")
     # Each way is a daemon of its own, so that all of them are after a restart.
-    ways = ("parked twice", "beside 8 others", "together on two replicas")
-    assert dict(differing(model, questions(3, 10, 400), ways, "threads = 1\n")) == dict.fromkeys(ways, 0)
+    assert dict(differing(model, questions(3, 10, 400), "threads = 1\n")) == dict.fromkeys(WAYS, 0)
