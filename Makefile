@@ -152,8 +152,7 @@ bench: install real-model ## card beside llama-server: one table, a verdict a li
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks.verdicts
 
-# Everything, more than an hour with other servers. LLAMA_CPP_PYTHON=PATH of a Python with
-# llama-cpp-python[server] lets the binding's own server take part.
+# Everything, more than an hour with llama-server.
 bench-full: install ## all benchmarks
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks.verdicts --full --turns 5

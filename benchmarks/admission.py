@@ -12,12 +12,12 @@ import msgspec
 import psutil
 import uvloop
 
+from benchmarks.generator import GREEDY, SHORT, decoders, stream
 from benchmarks.models import model_file
 from benchmarks.report import Report
-from benchmarks.streams import GREEDY, SHORT, decoders, stream
 from benchmarks.targets.card import serving
 from car_client import AsyncClient
-from car_client.carctl.load.figures import spread
+from car_client.carctl.bench.figures import spread
 
 BURST = (16, 40)
 

@@ -19,10 +19,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from benchmarks.day import jain
-from benchmarks.record import this_machine, write_record
+from benchmarks.report import markdown, this_machine, write_record
 from benchmarks.scheduled import Clock, SimulatedEngines, Work
-from benchmarks.table import markdown
-from car_client.carctl.load.figures import Spread, spread
+from car_client.carctl.bench.figures import Spread, spread
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import Request, RequestSpec, Session, State

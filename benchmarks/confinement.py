@@ -14,9 +14,9 @@ from statistics import median
 
 import psutil
 
+from benchmarks.generator import GREEDY, SHORT, stream
 from benchmarks.report import Report
 from benchmarks.start import connect
-from benchmarks.streams import GREEDY, SHORT, stream
 from benchmarks.targets.card import COMMAND, serving_process
 from benchmarks.targets.process import running
 from car_client import Client

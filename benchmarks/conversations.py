@@ -26,8 +26,8 @@ from benchmarks.report import Report
 from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import LlamaServer, found_llama_servers
 from car_client import AsyncClient
-from car_client.carctl.load.http.dialect import COMPLETION
-from car_client.carctl.load.percentile import percentile
+from car_client.carctl.bench.completions import COMPLETION
+from car_client.carctl.bench.figures import percentile
 
 TURNS, ANSWER_TOKENS, CONTEXT_TOKENS = 4, 48, 1024
 SYSTEM = "You are the assistant of a small library. Answer briefly, name a shelf, and be kind to children."

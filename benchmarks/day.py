@@ -12,10 +12,9 @@ from functools import partial
 from random import Random
 from typing import NamedTuple
 
-from benchmarks.record import this_machine, write_record
+from benchmarks.report import markdown, this_machine, write_record
 from benchmarks.scheduled import Clock, SimulatedEngines, Work
-from benchmarks.table import markdown
-from car_client.carctl.load.figures import spread
+from car_client.carctl.bench.figures import spread
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import Request, RequestSpec, State

@@ -1,38 +1,63 @@
-"""The load generator in a process of its own: `generate` starts it, so that no target shares its interpreter."""
+"""The load generator in a process of its own, so that no target shares its interpreter, and single streams."""
 
+import asyncio
 import subprocess
 import sys
+from typing import Any
 
 import msgspec
 import uvloop
 from msgspec import Struct
 
-from car_client.carctl.load import generator
-from car_client.carctl.load.endpoint import Endpoint
-from car_client.carctl.load.figures import Figures
-from car_client.carctl.load.workload import Workload
+from car_client.carctl.bench import generator
+from car_client.carctl.bench.figures import Figures, TimedAnswer
+from car_client.carctl.bench.workload import Request, Workload
 
 COMMAND = (sys.executable, "-m", "benchmarks.generator")
+GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
+SHORT = [400] * 16
 
 
 class Job(Struct):
     """The commands to the process."""
 
-    endpoint: Endpoint
+    address: str
     workload: Workload
 
 
 def generate(address: str, workload: Workload) -> Figures:
     """Run a workload against a socket path or a URL."""
-    job = msgspec.json.encode(Job(Endpoint(address), workload))
+    job = msgspec.json.encode(Job(address, workload))
     done = subprocess.run(COMMAND, input=job, check=True, stdout=subprocess.PIPE)
     return msgspec.json.decode(done.stdout, type=Figures)
+
+
+async def stream(
+    address: str, prompt: list[int], max_tokens: int, options: dict[str, Any], started: asyncio.Event | None = None
+) -> TimedAnswer:
+    """Return one answer, on a connection of its own; `started` is set with the first piece."""
+    target = await generator.connect(address, options)
+    try:
+        return await target.stream(Request(prompt, max_tokens), started)
+    finally:
+        await target.aclose()
+
+
+async def decoders(
+    address: str, count: int, max_tokens: int, options: dict[str, Any]
+) -> "asyncio.Future[list[TimedAnswer]]":
+    """Start streams with short prompts and return once all of them decode."""
+    started = [asyncio.Event() for _ in range(count)]
+    running = asyncio.gather(*(stream(address, SHORT, max_tokens, options, event) for event in started))
+    for event in started:
+        await event.wait()
+    return running
 
 
 def main() -> None:
     """Read a job, run it, print its figures."""
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
-    print(msgspec.json.encode(uvloop.run(generator.generate(job.endpoint, job.workload))).decode())
+    print(msgspec.json.encode(uvloop.run(generator.generate(job.address, job.workload))).decode())
 
 
 if __name__ == "__main__":

@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 import uvloop
 
 from benchmarks.models import model_file
-from benchmarks.report import Report
-from benchmarks.table import figure, markdown
+from benchmarks.report import Report, figure, markdown
 from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import LlamaServer, found_llama_servers
 from car_client import AsyncClient
-from car_client.carctl.load.http.dialect import COMPLETION
+from car_client.carctl.bench.completions import COMPLETION
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.decode import DecodeBatch, Guesser
 from car_daemon.engine.batching.guesses import PromptLookup

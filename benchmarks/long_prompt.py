@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 import uvloop
 
+from benchmarks.generator import GREEDY, decoders, stream
 from benchmarks.models import model_file
 from benchmarks.report import Report
-from benchmarks.streams import GREEDY, decoders, stream
 from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import found_llama_servers
-from car_client.carctl.load.figures import Spread, spread
-from car_client.carctl.load.timed_answer import TimedAnswer
+from car_client.carctl.bench.figures import Spread, TimedAnswer, spread
 from car_daemon.models.settings import STEP_TARGET_MS
 
 DECODERS = 7

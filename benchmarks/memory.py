@@ -1,4 +1,4 @@
-"""The daemon's memory: after a thousand requests, ten thousand, with --full a hundred thousand, and 500 idle connections.
+"""The daemon's memory: after a thousand requests, ten thousand, with --full a hundred thousand; with idle connections.
 
 `python -m benchmarks.memory [--full]`; short answers of a tiny model, and the throughput of streams of random weights
 of 135M dimensions beside the idle connections.
@@ -12,13 +12,11 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.generator import generate
+from benchmarks.generator import GREEDY, generate
 from benchmarks.models import model_file
 from benchmarks.report import Report
-from benchmarks.streams import GREEDY
 from benchmarks.targets.card import serving_process
-from car_client.carctl.load.lengths import Lengths
-from car_client.carctl.load.workload import Workload
+from car_client.carctl.bench.workload import Lengths, Workload
 
 COUNTS = (1_000, 10_000)
 FULL_COUNTS = (*COUNTS, 100_000)

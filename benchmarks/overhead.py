@@ -22,17 +22,15 @@ import psutil
 import uvloop
 from msgspec import Raw, Struct
 
-from benchmarks.generator import generate
+from benchmarks.comparison import Case
+from benchmarks.generator import GREEDY, generate
 from benchmarks.models import model_file
 from benchmarks.report import Report
-from benchmarks.streams import GREEDY
 from benchmarks.targets.bare_loop import BareLoop
 from benchmarks.targets.card import serving, serving_process
-from benchmarks.targets.case import Case
 from benchmarks.targets.process import running
-from car_client.carctl.load.figures import Spread, spread
-from car_client.carctl.load.lengths import Lengths
-from car_client.carctl.load.workload import Workload
+from car_client.carctl.bench.figures import Spread, spread
+from car_client.carctl.bench.workload import Lengths, Workload
 
 STREAMS = (1, 8)
 MORE_STREAMS = (1, 2, 4, 8, 16, 32, 64)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import uvloop
 
+from benchmarks.generator import stream
 from benchmarks.models import model_file
 from benchmarks.report import Report
-from benchmarks.streams import stream
 from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import found_llama_servers
 from car_client import AsyncClient

@@ -4,11 +4,10 @@
 """
 
 from benchmarks.machines import MACHINES, TWO_CORES
+from benchmarks.report import figure, markdown
 from benchmarks.simulation import Machine, Planner, Simulation
-from benchmarks.table import figure, markdown
-from car_client.carctl.load.figures import Figures
-from car_client.carctl.load.lengths import Lengths
-from car_client.carctl.load.workload import Workload
+from car_client.carctl.bench.figures import Figures
+from car_client.carctl.bench.workload import Lengths, Workload
 from car_daemon.capacity.batch_sizes import BATCH_SIZES
 from car_daemon.engine.assembly import IDLE_TARGET_S
 from car_daemon.engine.batching.costs import StepCosts

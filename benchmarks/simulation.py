@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from car_client.carctl.load.figures import Figures, summary
-from car_client.carctl.load.request import Request
-from car_client.carctl.load.timed_answer import TimedAnswer
-from car_client.carctl.load.workload import Workload
+from car_client.carctl.bench.figures import Figures, TimedAnswer, summary
+from car_client.carctl.bench.workload import Request, Workload
 from car_daemon.engine.batching.costs import StepCosts, between
 from car_daemon.engine.batching.planner import Step
 from car_daemon.engine.batching.prefill import Chunk

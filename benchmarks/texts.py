@@ -13,9 +13,9 @@ from pathlib import Path
 
 import uvloop
 
+from benchmarks.generator import GREEDY, decoders
 from benchmarks.models import model_file
 from benchmarks.report import Report
-from benchmarks.streams import GREEDY, decoders
 from benchmarks.targets.card import serving
 from car_client import AsyncClient
 from car_daemon import guide

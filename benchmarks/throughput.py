@@ -1,26 +1,18 @@
 """card against other servers and against its own limit, in turn.
 
 `python -m benchmarks.throughput [--full] [--turns N] [--only TEXT]` prints a Markdown table and writes
-benchmarks/out/throughput.json. Other servers take part where LLAMA_SERVER (the path of llama.cpp's llama-server) and
-LLAMA_CPP_PYTHON (a Python with llama-cpp-python[server]) name them.
+benchmarks/out/throughput.json. llama-server takes part if LLAMA_SERVER is its path.
 """
 
 import argparse
-from collections.abc import Sequence
 
-from benchmarks.bystanders import Bystanders
-from benchmarks.interleaved import Compared, compare
+from benchmarks.comparison import Bystanders, Case, Compared, Target, compare
 from benchmarks.models import model_file
-from benchmarks.record import this_machine, write_record
-from benchmarks.table import figure, markdown
-from benchmarks.targets import binding_server, llama_server
+from benchmarks.report import figure, markdown, this_machine, write_record
 from benchmarks.targets.bare_loop import BareLoop
-from benchmarks.targets.binding_server import found_binding_servers
 from benchmarks.targets.card import Card
-from benchmarks.targets.case import Case, Target
-from benchmarks.targets.llama_server import found_llama_servers
-from car_client.carctl.load.lengths import Lengths
-from car_client.carctl.load.workload import Workload
+from benchmarks.targets.llama_server import VARIABLE, found_llama_servers
+from car_client.carctl.bench.workload import Lengths, Workload
 
 GREEDY = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
 WARM_UP_S, SECONDS = 1.5, 8.0
@@ -83,7 +75,7 @@ def cases(*, full: bool) -> list[Case]:
 def targets(*, full: bool) -> list[Target]:
     """Return who takes part."""
     modes = ("split", "unified", "as it comes") if full else ("split", "unified")
-    return [Card(), BareLoop(), *found_llama_servers(modes), *(found_binding_servers() if full else [])]
+    return [Card(), BareLoop(), *found_llama_servers(modes)]
 
 
 def rows(found: Compared) -> list[list[str]]:
@@ -114,7 +106,8 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=60.0, metavar="S", help="for others to leave the cores alone")
     given = parser.parse_args()
     who = targets(full=given.full)
-    _say_who_is_missing(who)
+    if not found_llama_servers():
+        print(f"without llama-server: set {VARIABLE} to its path", flush=True)
     machine = this_machine()
     print(markdown(HEADINGS, []), flush=True)
     bystanders = Bystanders(QUIET, given.patience)
@@ -124,12 +117,6 @@ def main() -> None:
             found.append(compare(case, who, given.turns, bystanders))
             print("\n".join(f"| {' | '.join(row)} |" for row in rows(found[-1])), flush=True)
     print(f"\nload average at the begin: {machine.load_average[0]:.2f}; {write_record('throughput', machine, found)}")
-
-
-def _say_who_is_missing(who: Sequence[Target]) -> None:
-    for variable, name in ((llama_server.VARIABLE, "llama-server"), (binding_server.VARIABLE, "llama_cpp.server")):
-        if not any(target.name.startswith(name) for target in who):
-            print(f"without {name}: set {variable}, or ask for --full", flush=True)
 
 
 if __name__ == "__main__":

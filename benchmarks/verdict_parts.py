@@ -1,23 +1,22 @@
-"""Parts of the table of verdicts that are measured by other benchmarks than that of streaming clients."""
+"""Lines of the table of verdicts, and the parts that other benchmarks than that of streaming clients measure."""
 
 import json
 import statistics
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import uvloop
 
 from benchmarks import conversations, guesses, long_prompt, overhead, prefixes
-from benchmarks.table import figure
+from benchmarks.report import figure
 from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import LlamaServer
-from benchmarks.verdict_line import Line, at_least, at_most, ratio_at_most
 from car_client import AsyncClient
-from car_client.carctl.load.lengths import Lengths
-from car_client.carctl.load.prompts import WORDS
+from car_client.carctl.bench.workload import WORDS, Lengths
 
 CONTEXT_TOKENS = 1024
 # A word is a token.
@@ -28,6 +27,40 @@ ROUND_TRIP = 1.5
 PREFIX_TOKENS, PREFIX_PERCENT = 2000, 10.0
 # Bars of the conversations: prompt tokens computed for so many users, and the seconds of llama-server's.
 BOUNDED_USERS, MOST_COMPUTED, MOST_SECONDS = 12, 1300, 0.92
+
+
+class Line(NamedTuple):
+    """A line of the table; `met` is None where nothing was beside card, or no bar is set."""
+
+    name: str
+    card: str
+    beside: str
+    bar: str
+    met: bool | None
+
+    def row(self) -> list[str]:
+        """Return its cells."""
+        return [self.name, self.card, self.beside, self.bar, {True: "met", False: "MISSED", None: "-"}[self.met]]
+
+
+def at_most(name: str, own: float, most: float) -> Line:
+    """Return the line of a figure with a bar of its own."""
+    return Line(name, figure(own), "", f"at most {figure(most)}", own <= most)
+
+
+def at_least(name: str, ratios: Sequence[float], least: float) -> Line:
+    """Return the line of ratios of which the lowest is judged, in hundredths; the median stands beside it."""
+    lowest = round(min(ratios), 2)
+    return Line(
+        name, f"{lowest:.2f}", f"median {statistics.median(ratios):.2f}", f"at least {least:.2f}", lowest >= least
+    )
+
+
+def ratio_at_most(name: str, own: Sequence[float], its: Sequence[float], most: float) -> Line:
+    """Return the line of the median ratio, turn by turn, of card's figures to those beside them, in hundredths."""
+    ratio = round(statistics.median(mine / other for mine, other in zip(own, its, strict=True)), 2)
+    medians = figure(statistics.median(own)), figure(statistics.median(its))
+    return Line(name, *medians, f"{ratio:.2f}, at most {most:.2f}", ratio <= most)
 
 
 def text_line(model: str, server: LlamaServer | None, turns: int) -> Line:

@@ -14,19 +14,15 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from benchmarks import conversations, verdict_parts
-from benchmarks.bystanders import Bystanders
-from benchmarks.interleaved import Compared, compare
+from benchmarks.comparison import Bystanders, Case, Compared, compare
 from benchmarks.models import model_file
-from benchmarks.record import this_machine, write_record
-from benchmarks.table import figure, markdown
+from benchmarks.report import figure, markdown, this_machine, write_record
 from benchmarks.targets.bare_loop import BareLoop
 from benchmarks.targets.card import Card
-from benchmarks.targets.case import Case
 from benchmarks.targets.llama_server import VARIABLE, LlamaServer, found_llama_servers
-from benchmarks.verdict_line import Line
-from car_client.carctl.load.figures import Figures
-from car_client.carctl.load.lengths import Lengths
-from car_client.carctl.load.workload import Workload
+from benchmarks.verdict_parts import Line
+from car_client.carctl.bench.figures import Figures
+from car_client.carctl.bench.workload import Lengths, Workload
 
 HEADINGS = ("line", "card", "beside it", "ratio or bar", "verdict")
 WARM_UP_S, SECONDS = 1.0, 4.0

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from benchmarks.comparison import Case, Measure
 from benchmarks.generator import generate
-from benchmarks.targets.case import Case, Measure
 from benchmarks.targets.process import START_S, running
 from car_client import AsyncClient
 

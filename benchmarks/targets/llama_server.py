@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from benchmarks.comparison import Case, Measure
 from benchmarks.generator import generate
-from benchmarks.targets.case import Case, Measure
 from benchmarks.targets.process import free_port, running, wait_for
-from car_client.carctl.load.http.dialect import COMPLETION
+from car_client.carctl.bench.completions import COMPLETION
 
 VARIABLE = "LLAMA_SERVER"
 

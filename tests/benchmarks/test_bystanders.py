@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.bystanders import Bystanders, own_seconds
+from benchmarks.comparison import Bystanders, own_seconds
 
 NEVER_RESTS = "print(flush=True)\nwhile True: pass"
 # Its parent ends at once, so that it is no descendant of ours.

@@ -2,12 +2,11 @@
 
 import pytest
 
-from benchmarks.interleaved import Compared
-from benchmarks.targets.case import Case
-from benchmarks.verdict_line import Line, at_least, at_most, ratio_at_most
+from benchmarks.comparison import Case, Compared
+from benchmarks.verdict_parts import Line, at_least, at_most, ratio_at_most
 from benchmarks.verdicts import Load, Part, chosen_of, judged, summary
-from car_client.carctl.load.figures import Figures, Spread
-from car_client.carctl.load.workload import Workload
+from car_client.carctl.bench.figures import Figures, Spread
+from car_client.carctl.bench.workload import Workload
 
 CASE = Case(name="8 clients", model="none", sequences=8, context_tokens=256, workload=Workload(requests=1))
 

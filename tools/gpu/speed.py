@@ -6,14 +6,11 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from benchmarks.bystanders import Bystanders
+from benchmarks.comparison import Bystanders, Case, Compared, Measure, Target, compare
 from benchmarks.generator import generate
-from benchmarks.interleaved import Compared, compare
-from benchmarks.targets.case import Case, Measure, Target
 from benchmarks.targets.llama_server import LlamaServer
 from car_client import AsyncClient
-from car_client.carctl.load.lengths import Lengths
-from car_client.carctl.load.workload import Workload
+from car_client.carctl.bench.workload import Lengths, Workload
 from tools.gpu.served import Served, engine
 from tools.gpu.verdicts import Speed, Verdict, own_part
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.record import this_machine, write_record
-from benchmarks.targets.case import Case
+from benchmarks.comparison import Case
+from benchmarks.report import this_machine, write_record
 from tools.gpu.build import Build
 from tools.gpu.correctness import Correctness, images
 from tools.gpu.failures import killed_under_load, memory_as_planned, out_of_memory

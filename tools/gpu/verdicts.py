@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from benchmarks.table import figure, markdown
+from benchmarks.report import figure, markdown
 from car_protocol.answer import Logprob
 from car_protocol.models import DeviceStatus
 

@@ -1,1 +1,1 @@
-"""`carctl bench`: rounds, their table and their chart."""
+"""`carctl bench`, and the load generator that it shares with the project's benchmarks."""

@@ -8,14 +8,15 @@ import msgspec
 
 from car_client.carctl.failure import WrongUse
 from car_client.client import Client
+from car_client.paths import connect, usable_paths
 
 T = TypeVar("T")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
-    from car_client.carctl.load.endpoint import parse_url
-    from car_client.carctl.load.lengths import Lengths, parse_lengths
+    from car_client.carctl.bench.completions import parse_url
+    from car_client.carctl.bench.workload import Lengths, parse_lengths
 
     usual = Lengths(64, 64)
     load = parser.add_mutually_exclusive_group()
@@ -57,8 +58,7 @@ def run(client: Client, options: Namespace) -> None:
     """Measure round by round, on new connections."""
     import asyncio
 
-    from car_client.carctl.bench.plan import daemon_endpoint, tokens_per_word, workloads
-    from car_client.carctl.bench.rounds import Peer, Round, rounds
+    from car_client.carctl.bench.rounds import Peer, Round, rounds, tokens_per_word, workloads
     from car_client.carctl.bench.table import footer, heading, lines
 
     draw = _chart() if options.png else None
@@ -67,7 +67,8 @@ def run(client: Client, options: Namespace) -> None:
     models = client.models()
     capacity = next(each.capacity for each in models if (each.name == options.model if options.model else each.default))
     plan = workloads(options, capacity, per_word)
-    card = daemon_endpoint(options.socket)
+    with connect(usable_paths(options.socket)) as probe:
+        card: str = probe.getpeername()
     peer = Peer(options.compare, options.compare_model) if options.compare else None
 
     async def measure() -> list[Round]:

@@ -1,25 +1,32 @@
 """The rounds of `carctl bench`: one measurement or, beside another server, three of each in turn."""
 
-from collections.abc import AsyncIterator, Sequence
+import sys
+from argparse import Namespace
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from statistics import median
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from car_client.carctl.bench.progress import progress
-from car_client.carctl.load.endpoint import Endpoint
-from car_client.carctl.load.figures import Figures, Spread
-from car_client.carctl.load.generator import generate
-from car_client.carctl.load.workload import Workload
+from car_client.carctl.bench.figures import Figures, Spread
+from car_client.carctl.bench.generator import generate
+from car_client.carctl.bench.workload import WORDS, Workload
+from car_client.carctl.terminal.text import is_terminal
+from car_client.client import Client
 
 # Odd, so that a median turn exists.
 _TURNS = 3
+_UPDATES_PER_S = 4
+_REQUESTS_EACH = 4
+_ARRIVALS = 20
 
 
 class Peer(Struct, frozen=True):
-    """Another server, and the model's name there."""
+    """Another server at its URL, and the model's name there."""
 
-    endpoint: Endpoint
+    address: str
     model: str | None
 
 
@@ -41,8 +48,37 @@ class Round(Struct, frozen=True, omit_defaults=True):
     ratios: Ratios | None = None
 
 
-async def rounds(card: Endpoint, peer: Peer | None, plan: Sequence[Workload]) -> AsyncIterator[Round]:
-    """Yield a round for each workload."""
+def workloads(options: Namespace, capacity: int, tokens_per_word: float) -> list[Workload]:
+    """Return a workload for each rate or, without rates, each number of requests at once."""
+    sent: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "cache_prompt": False, "client": "carctl bench"}
+    sent |= {name: value for name in ("model", "priority") if (value := getattr(options, name)) is not None}
+    common: dict[str, Any] = {
+        "prompts": options.prompt_tokens,
+        "answers": options.max_tokens,
+        "tokens_per_word": tokens_per_word,
+        "options": sent,
+        "seed": options.seed,
+    }
+    if options.rate:
+        return [Workload(rate=rate, requests=options.requests or _ARRIVALS, **common) for rate in options.rate]
+    return [
+        Workload(clients=clients, requests=options.requests or _REQUESTS_EACH * clients, **common)
+        for clients in options.at_once or doubling(capacity)
+    ]
+
+
+def doubling(capacity: int) -> list[int]:
+    """Return the powers of two below the capacity, and the capacity."""
+    return [*(2**power for power in range((capacity - 1).bit_length())), capacity]
+
+
+def tokens_per_word(client: Client, model: str | None) -> float:
+    """Return the mean length of the prompts' words in the model's tokens."""
+    return max(1, len(client.tokenize(" ".join(WORDS), model=model))) / len(WORDS)
+
+
+async def rounds(card: str, peer: Peer | None, plan: Sequence[Workload]) -> AsyncIterator[Round]:
+    """Yield a round for each workload; `card` is the daemon's socket."""
     for workload in plan:
         at_once = None if workload.rate else workload.clients
         name = f"{workload.rate:g} a second" if workload.rate else f"{at_once} at once"
@@ -56,14 +92,36 @@ async def rounds(card: Endpoint, peer: Peer | None, plan: Sequence[Workload]) ->
         for turn in range(_TURNS):
             label = f"{name}, turn {turn + 1} of {_TURNS}"
             ours_found.append(await _measured(card, workload, label))
-            theirs_found.append(await _measured(peer.endpoint, theirs, label))
+            theirs_found.append(await _measured(peer.address, theirs, label))
         medians = median_turn(ours_found), median_turn(theirs_found)
         yield Round(at_once, workload.rate, *medians, ratios(ours_found, theirs_found))
 
 
-async def _measured(endpoint: Endpoint, workload: Workload, name: str) -> Figures:
-    with progress(name, workload.requests) as tick:
-        return await generate(endpoint, workload, tick)
+async def _measured(address: str, workload: Workload, name: str) -> Figures:
+    with _progress(name, workload.requests) as tick:
+        return await generate(address, workload, tick)
+
+
+@contextmanager
+def _progress(label: str, total: int | None) -> Iterator[Callable[[], None]]:
+    """Yield a callback for every answer; without rich or a terminal it does nothing. The bar is removed at the end."""
+    if not is_terminal(sys.stderr):
+        yield _nothing
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ModuleNotFoundError:
+        yield _nothing
+        return
+    console = Console(stderr=True, markup=False, highlight=False)
+    with Progress(console=console, transient=True, refresh_per_second=_UPDATES_PER_S) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda: bar.advance(task)
+
+
+def _nothing() -> None:
+    """Advance no bar."""
 
 
 def median_turn(turns: Sequence[Figures]) -> Figures:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from car_client.carctl.bench.figures import Figures, Spread
 from car_client.carctl.bench.rounds import Round
-from car_client.carctl.load.figures import Figures, Spread
 from car_client.carctl.terminal.units import duration, rate
 
 

@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from car_client.carctl.bench.plan import doubling, workloads
-from car_client.carctl.bench.rounds import Ratios, Round, median_turn, ratios
+from car_client.carctl.bench.figures import Figures, Spread
+from car_client.carctl.bench.rounds import Ratios, Round, doubling, median_turn, ratios, workloads
 from car_client.carctl.bench.table import footer, heading, lines
-from car_client.carctl.load.figures import Figures, Spread
-from car_client.carctl.load.lengths import Lengths
+from car_client.carctl.bench.workload import Lengths
+from tests.client.carctl.bench.fake_sse_server import fake_sse_server
 from tests.client.carctl.command import carctl, carctl_on_terminal
-from tests.client.carctl.load.fake_sse_server import fake_sse_server
 from tests.client.fake_daemon import FakeDaemon
 
 

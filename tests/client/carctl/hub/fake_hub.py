@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from tests.client.carctl.load.loopback import LoopbackServer
+from tests.client.carctl.bench.loopback import LoopbackServer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _STORED = "/stored/"

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from benchmarks.bystanders import Bystanders
-from benchmarks.interleaved import compare
-from benchmarks.targets.case import Case, Measure
-from car_client.carctl.load.figures import Figures, Spread
-from car_client.carctl.load.workload import Workload
+from benchmarks.comparison import Bystanders, Case, Measure, compare
+from car_client.carctl.bench.figures import Figures, Spread
+from car_client.carctl.bench.workload import Workload
 
 CASE = Case(name="any", model="none", sequences=1, context_tokens=256, workload=Workload(requests=1))
 AT_ONCE = Bystanders(quiet=1.0, patience_s=0.0)

@@ -6,9 +6,7 @@ from statistics import fmean
 
 import pytest
 
-from car_client.carctl.load.arrivals import poisson
-from car_client.carctl.load.lengths import Lengths, parse_lengths
-from car_client.carctl.load.workload import Workload
+from car_client.carctl.bench.workload import Lengths, Workload, parse_lengths
 
 
 @pytest.mark.parametrize(("text", "lengths"), [("64", Lengths(64, 64)), ("15-105", Lengths(15, 105))])
@@ -29,7 +27,7 @@ def test_every_length_between_the_bounds_is_drawn() -> None:
 
 
 def test_arrivals_have_the_rate_and_no_rhythm() -> None:
-    moments = list(islice(poisson(50.0, Random(7)), 5000))
+    moments = list(islice(Workload(rate=50.0, seed=6).arrivals(), 5000))
     gaps = [later - earlier for earlier, later in pairwise(moments)]
     assert fmean(gaps) == pytest.approx(1 / 50, rel=0.05)
     # Of independent arrivals a share of 1/e waits longer than the mean.
@@ -47,7 +45,6 @@ def test_requests_have_the_lengths_that_were_asked_for_and_prompts_of_their_own(
     requests = list(Workload(requests=50, prompts=Lengths(12, 20), answers=Lengths(15, 105)).all_requests())
     assert all(12 <= len(each.prompt) <= 20 and 15 <= each.max_tokens <= 105 for each in requests)
     assert len({tuple(each.prompt) for each in requests}) == 50
-    assert [each.number for each in requests] == list(range(50))
 
 
 def test_a_shared_prefix_begins_every_prompt() -> None:

@@ -1,8 +1,8 @@
-"""The cheapest runs of rows."""
+"""The cheapest runs of rows of the bare loop."""
 
 import pytest
 
-from benchmarks.packing import packed
+from benchmarks.targets.bare_loop import packed
 
 # Milliseconds of 1 to 8 rows, as measured: two rows of this quantization cost more than two times one.
 Q8_0 = [0, 5.7, 15.5, 20.0, 22.8, 26.6, 29.0, 31.0, 25.0]

@@ -1,11 +1,39 @@
 """The figures of a load, from its timed answers."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
-from car_client.carctl.load.percentile import percentile
-from car_client.carctl.load.timed_answer import TimedAnswer
+
+class TimedAnswer(Struct, frozen=True):
+    """The times of sending and of every piece, in seconds of one clock, and the figures at the end of the answer."""
+
+    sent_at: float
+    piece_times: list[float]
+    tokens: int
+    prompt_tokens: int | None = None
+    queue_ms: float | None = None
+
+    @property
+    def first_ms(self) -> float:
+        """Time to the first piece, in ms."""
+        return (self.piece_times[0] - self.sent_at) * 1000
+
+    @property
+    def gaps_ms(self) -> list[float]:
+        """Times between the pieces, in ms."""
+        return [(later - earlier) * 1000 for earlier, later in pairwise(self.piece_times)]
+
+    @property
+    def seconds(self) -> float:
+        """Time to the last piece, in s."""
+        return self.piece_times[-1] - self.sent_at
+
+    def tokens_within(self, begin: float, end: float) -> float:
+        """Return the number of tokens between two times, in proportion to the pieces."""
+        inside = sum(begin <= moment <= end for moment in self.piece_times)
+        return self.tokens * inside / len(self.piece_times)
 
 
 class Spread(Struct, frozen=True):
@@ -29,6 +57,16 @@ class Figures(Struct, frozen=True):
     itl_ms: Spread
     prompt_tokens: float | None
     own_cpu: float
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Return a percentile of ascending values, interpolated between the two nearest; 0 without values."""
+    if not ordered:
+        return 0.0
+    place = (len(ordered) - 1) * percent / 100
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -1,8 +1,8 @@
-"""Markdown tables."""
+"""The figures of a benchmark for people."""
 
 import pytest
 
-from benchmarks.table import figure, markdown
+from benchmarks.report import figure, markdown
 
 
 def test_a_table_is_markdown() -> None:

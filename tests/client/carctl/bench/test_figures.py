@@ -2,9 +2,7 @@
 
 import pytest
 
-from car_client.carctl.load.figures import Spread, spread, summary
-from car_client.carctl.load.percentile import percentile
-from car_client.carctl.load.timed_answer import TimedAnswer
+from car_client.carctl.bench.figures import Spread, TimedAnswer, percentile, spread, summary
 
 
 @pytest.mark.parametrize(("percent", "value"), [(0, 1), (50, 3), (25, 2), (90, 4.6), (99, 4.96), (100, 5)])

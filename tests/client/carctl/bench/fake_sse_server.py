@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.client.carctl.load.loopback import LoopbackServer
+from tests.client.carctl.bench.loopback import LoopbackServer
 
 EVENTS = [
     {"choices": [{"text": "Hel"}]},

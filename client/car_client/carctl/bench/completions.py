@@ -1,0 +1,205 @@
+"""Streams of completion servers over HTTP/1.1: OpenAI's completions, and llama-server's own form."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from car_client.carctl.bench.figures import TimedAnswer
+from car_client.carctl.bench.workload import Request
+from car_client.errors import CardError
+
+COMPLETION = "/completion"
+COMPLETIONS = "/v1/completions"
+# With its default samplers llama-server sorts the vocabulary before greedy sampling.
+_GREEDY = {"temperature": 0, "samplers": ["temperature"]}
+_HTTP = "http://"
+_READ_BYTES = 64 * 1024
+_NO_HTTP = "the server does not speak HTTP/1: check the address"
+_CLOSED = "the connection was closed before the answer ended"
+
+
+class LoadError(CardError):
+    """The target refused, failed or broke its protocol."""
+
+
+class _Usage(Struct, frozen=True):
+    completion_tokens: int | None = None
+    prompt_tokens: int | None = None
+
+
+class _Choice(Struct, frozen=True):
+    text: str = ""
+
+
+class _Event(Struct, frozen=True):
+    """The members of either dialect's events that a load reads."""
+
+    content: str = ""
+    tokens_predicted: int | None = None
+    tokens_evaluated: int | None = None
+    stop: bool = False
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+    error: Any = None
+
+    @property
+    def has_text(self) -> bool:
+        """The event has a piece of the answer."""
+        return bool(self.content) or any(choice.text for choice in self.choices)
+
+    @property
+    def counts(self) -> _Usage | None:
+        """The lengths of answer and prompt in tokens; None if the event lacks them."""
+        return self.usage or (_Usage(self.tokens_predicted, self.tokens_evaluated) if self.stop else None)
+
+
+_decode = msgspec.json.Decoder(_Event).decode
+
+
+class CompletionServer:
+    """A server at a URL, with a connection for each request; a URL without a path means OpenAI's completions."""
+
+    def __init__(self, address: str, options: dict[str, Any]) -> None:
+        self._address = address
+        self._url = urlsplit(address)
+        self._path = self._url.path.rstrip("/") or COMPLETIONS
+        self._options = options
+
+    async def stream(self, request: Request, started: asyncio.Event | None = None) -> TimedAnswer:
+        """Send a request and return its timed answer; `started` is set with the first piece. Raises LoadError."""
+        reader, writer = await self._connect()
+        try:
+            sent_at = time.perf_counter()
+            writer.write(self.encode(request))
+            piece_times, counts = [], _Usage()
+            async for event in events(reader):
+                if event.has_text:
+                    piece_times.append(time.perf_counter())
+                    if started is not None:
+                        started.set()
+                counts = event.counts or counts
+        except (OSError, asyncio.IncompleteReadError):
+            raise LoadError(_CLOSED) from None
+        finally:
+            writer.close()
+        tokens = len(piece_times) if counts.completion_tokens is None else counts.completion_tokens
+        if not tokens and not piece_times:
+            raise LoadError(_CLOSED)
+        return TimedAnswer(sent_at, piece_times or [time.perf_counter()], tokens, counts.prompt_tokens)
+
+    async def aclose(self) -> None:
+        """Return at once: connections end with their answers."""
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        try:
+            return await asyncio.open_connection(self._url.hostname, self._url.port or 80)
+        except OSError as error:
+            # After several addresses asyncio raises an error without a number.
+            reason = os.strerror(error.errno).lower() if error.errno else "connection refused"
+            raise LoadError(f"cannot connect to {self._address}: {reason}; is it running?") from error
+
+    def encode(self, request: Request) -> bytes:
+        """Return a POST request with the `options` that these servers have."""
+        body: dict[str, Any] = {"prompt": request.prompt, "stream": True, "ignore_eos": True}
+        body |= {name: value for name, value in self._options.items() if name in ("model", "cache_prompt")}
+        if self._options.get("temperature") == 0:
+            body |= _GREEDY
+        if self._path.endswith(COMPLETION):
+            body |= {"n_predict": request.max_tokens}
+        else:
+            body |= {"max_tokens": request.max_tokens, "stream_options": {"include_usage": True}}
+        content = msgspec.json.encode(body)
+        head = (
+            f"POST {self._path} HTTP/1.1\r\nhost: {self._url.netloc}\r\naccept: text/event-stream\r\n"
+            f"connection: close\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+        )
+        return head.encode() + content
+
+
+async def events(reader: asyncio.StreamReader) -> AsyncIterator[_Event]:
+    """Yield the events of a response; raises LoadError unless it is a stream of completions."""
+    rest = b""
+    async for data in _body(reader, chunked=await _is_chunked(reader)):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            field, _, value = line.partition(b":")
+            if field == b"data" and (value := value.strip()) != b"[DONE]":
+                yield _event(value)
+
+
+async def _is_chunked(reader: asyncio.StreamReader) -> bool:
+    """Read the head of a response; raises LoadError unless a stream of events follows."""
+    try:
+        status = (await reader.readline()).decode("latin-1")
+        headers = {}
+        if status.startswith("HTTP/1."):
+            while line := (await reader.readline()).decode("latin-1").strip():
+                name, _, value = line.partition(":")
+                headers[name.strip().lower()] = value.strip()
+    except ValueError:  # a line longer than the reader's limit
+        raise LoadError(_NO_HTTP) from None
+    if not status:
+        raise LoadError(_CLOSED)
+    version, _, code = status.strip().partition(" ")
+    if not version.startswith("HTTP/1."):
+        raise LoadError(_NO_HTTP)
+    if not code.startswith("200"):
+        raise LoadError(f"the server answered {code}: check the address and its path")
+    content_type = headers.get("content-type", "")
+    if not content_type.startswith("text/event-stream"):
+        raise LoadError(f"the server answered with {content_type or 'no type'} instead of a stream of events")
+    return headers.get("transfer-encoding", "").lower() == "chunked"
+
+
+async def _body(reader: asyncio.StreamReader, *, chunked: bool) -> AsyncIterator[bytes]:
+    """Yield the parts of a body, which is chunked or ends with the connection."""
+    if not chunked:
+        while data := await reader.read(_READ_BYTES):
+            yield data
+        return
+    while size := _size(await reader.readline()):
+        # Every chunk ends with an empty line.
+        yield (await reader.readexactly(size + 2))[:size]
+
+
+def _size(line: bytes) -> int:
+    if not line:
+        raise LoadError(_CLOSED)
+    try:
+        return int(line.split(b";")[0], 16)
+    except ValueError:
+        raise LoadError("the server's answer is not valid HTTP: a chunk has no size") from None
+
+
+def _event(data: bytes) -> _Event:
+    try:
+        event = _decode(data)
+    except msgspec.DecodeError:
+        raise LoadError("the server sent an event that is not a completion: check the path") from None
+    if event.error is not None:
+        message = event.error.get("message") if isinstance(event.error, dict) else event.error
+        raise LoadError(f"the server answered with an error: {message}")
+    return event
+
+
+def is_url(address: str) -> bool:
+    """Return whether an address is a URL, not the path of a socket."""
+    return address.startswith(_HTTP)
+
+
+def parse_url(text: str) -> str:
+    """Return a usable `http://` URL; raises ValueError for any other text."""
+    url = urlsplit(text)
+    if not is_url(text) or not url.hostname or url.port == 0:
+        raise ValueError("give a URL like http://127.0.0.1:8080; https is not supported")
+    try:
+        url.hostname.encode("idna")
+    except UnicodeError:
+        raise ValueError("the name of the host is not valid") from None
+    return text
