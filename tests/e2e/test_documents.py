@@ -26,7 +26,7 @@ NOT_RUN = {
     ("README.md", "make demo"): "installs everything anew; the pipeline runs both commands",
     ("architecture.md", " apps ──"): "a drawing",
     ("architecture.md", "a free sequence"): "a drawing",
-    ("carctl.md", "carctl bench --compare"): "it needs another server; test_carctl_bench.py has a stand-in",
+    ("carctl.md", "carctl bench --compare"): "it needs another server; test_bench.py has a stand-in",
     ("carctl.md", "carctl cluster join"): "it needs Ray and a head; tests/client/carctl/cluster has stand-ins",
     ("carctl.md", "carctl models add"): "it needs the hub; test_add.py has a stand-in",
     ("cluster.md", "pip install 'card-daemon[daemon,cluster,hub]'\nray get"): "it needs Ray; test_ray.py has a cluster",

@@ -15,7 +15,7 @@ class Daemon:
     """A connection to the daemon, for one answer at a time; `options` are members of every request."""
 
     def __init__(self, path: str, options: dict[str, Any]) -> None:
-        self._client = AsyncClient(path, connect_timeout=0, max_retries=0)
+        self._client = AsyncClient(path, max_retries=0)
         self._options = options
 
     async def connect(self) -> None:

@@ -2,14 +2,13 @@
 
 import asyncio
 import socket
-from pathlib import Path
 
 import pytest
 
 from car_client.carctl.bench.completions import LoadError
 from car_client.carctl.bench.generator import connect, generate
 from car_client.carctl.bench.workload import Lengths, Request, Workload
-from car_client.errors import ConnectionLost, DaemonUnavailable, LimitReached, Overloaded
+from car_client.errors import ConnectionLost, LimitReached, Overloaded
 from car_protocol.errors import RpcError
 from tests.client.carctl.bench.fake_sse_server import fake_sse_server
 from tests.client.fake_daemon import PATIENCE_S, FakeDaemon
@@ -97,11 +96,6 @@ async def test_chunks_are_timed_and_the_answer_has_the_tokens(daemon: FakeDaemon
         ANSWER["usage"]["prompt_tokens"],
         ANSWER["timings"]["queue_ms"],
     )
-
-
-async def test_a_daemon_that_is_not_there_ends_the_load(tmp_path: Path) -> None:
-    with pytest.raises(DaemonUnavailable, match="nobody"):
-        await generate(str(tmp_path / "nobody"), Workload(requests=1))
 
 
 async def test_a_refused_connection_is_said() -> None:
