@@ -12,7 +12,7 @@ from car_protocol.embed import Embeddings, Ranking
 from car_protocol.envelope import Id
 from car_protocol.infer import Empty
 from car_protocol.meta import TRACEPARENT
-from car_protocol.models import LoadProgress
+from car_protocol.models import LoadProgress, Models
 from car_protocol.text import Text
 
 T = TypeVar("T")
@@ -43,12 +43,6 @@ class TokenCount(Struct, frozen=True):
     """The number of tokens."""
 
     count: int
-
-
-class Models(Struct, frozen=True):
-    """The entries of all models, the default one first."""
-
-    models: list[Model]
 
 
 def capacity() -> CallSpec[Capacity]:

@@ -50,74 +50,75 @@ class Timings(Struct, frozen=True):
     total_ms: Annotated[float, note("from arrival to the end")]
 
 
-class OneAnswer(Struct, frozen=True, kw_only=True):
+class OneAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One of several answers; that of a stream has `finish_reason` and `stop` only."""
 
-    text: Annotated[str | UnsetType, note("of `infer`")] = UNSET
-    reasoning: Annotated[str | UnsetType, note("of `infer`: a model's thoughts")] = UNSET
-    tool_calls: Annotated[list[ToolCall] | UnsetType, note("of `infer`")] = UNSET
+    text: Annotated[str | None, note("of `infer`")] = None
+    reasoning: Annotated[str | None, note("of `infer`: a model's thoughts")] = None
+    tool_calls: Annotated[list[ToolCall] | None, note("of `infer`")] = None
     finish_reason: Annotated[
         FinishReason,
         note("`stop` is an end token or a stop string, `length` is `max_tokens` or the end of the context"),
     ]
-    stop: Annotated[str | UnsetType, note("the string that was hit")] = UNSET
-    logprobs: Annotated[list[Logprob] | UnsetType, note("of `infer`, where requested")] = UNSET
-    tokens: Annotated[list[int] | UnsetType, note("of `infer`, with `return_tokens`")] = UNSET
+    stop: Annotated[str | None, note("the string that was hit")] = None
+    logprobs: Annotated[list[Logprob] | None, note("of `infer`, where requested")] = None
+    tokens: Annotated[list[int] | None, note("of `infer`, with `return_tokens`")] = None
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of `infer`; that of `infer_stream` has `chunks` in place of the texts."""
 
-    text: Annotated[str | UnsetType, note("of `infer`")] = UNSET
-    reasoning: Annotated[str | UnsetType, note("of `infer`: a model's thoughts")] = UNSET
-    tool_calls: Annotated[list[ToolCall] | UnsetType, note("of `infer`")] = UNSET
+    text: Annotated[str | None, note("of `infer`")] = None
+    reasoning: Annotated[str | None, note("of `infer`: a model's thoughts")] = None
+    tool_calls: Annotated[list[ToolCall] | None, note("of `infer`")] = None
     finish_reason: Annotated[
-        FinishReason | UnsetType,
+        FinishReason | None,
         note("`stop` is an end token or a stop string, `length` is `max_tokens` or the end of the context"),
-    ] = UNSET
-    stop: Annotated[str | UnsetType, note("the string that was hit")] = UNSET
+    ] = None
+    stop: Annotated[str | None, note("the string that was hit")] = None
     model: str
     seed: Annotated[int, note("the seed that the sampler used")]
     usage: Usage
     timings: Timings
-    logprobs: Annotated[list[Logprob] | UnsetType, note("of `infer`, where requested")] = UNSET
-    tokens: Annotated[list[int] | UnsetType, note("of `infer`, with `return_tokens`")] = UNSET
+    logprobs: Annotated[list[Logprob] | None, note("of `infer`, where requested")] = None
+    tokens: Annotated[list[int] | None, note("of `infer`, with `return_tokens`")] = None
     ignored: Annotated[
-        list[str] | UnsetType, note("with `lenient`: JSON pointers to keywords of the schema that were left out")
-    ] = UNSET
-    chunks: Annotated[int | UnsetType, note("of `infer_stream`: the number that was sent")] = UNSET
+        list[str] | None, note("with `lenient`: JSON pointers to keywords of the schema that were left out")
+    ] = None
+    chunks: Annotated[int | None, note("of `infer_stream`: the number that was sent")] = None
     answers: Annotated[
-        list[OneAnswer] | UnsetType,
+        list[OneAnswer] | None,
         note(
             "with `n` above 1, in place of text, reasoning, tool_calls, finish_reason, stop, logprobs and tokens: "
             "those of each answer"
         ),
-    ] = UNSET
+    ] = None
 
 
-class ToolCallDelta(Struct, frozen=True, kw_only=True):
+class ToolCallDelta(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A piece of a tool call; the `arguments` of all pieces together are those of the call."""
 
     index: Annotated[int, note("of the call in its answer, from 0")]
-    id: Annotated[str | UnsetType, note("of the call, in its first piece")] = UNSET
-    name: Annotated[str | UnsetType, note("the function's, whole, in the call's first piece")] = UNSET
-    arguments: Annotated[str | UnsetType, note("goes on with the arguments of the pieces before it")] = UNSET
-    invalid: Annotated[Invalid | UnsetType, note("as in the answer, in the call's last piece")] = UNSET
+    id: Annotated[str | None, note("of the call, in its first piece")] = None
+    name: Annotated[str | None, note("the function's, whole, in the call's first piece")] = None
+    arguments: Annotated[str | None, note("goes on with the arguments of the pieces before it")] = None
+    invalid: Annotated[Invalid | None, note("as in the answer, in the call's last piece")] = None
 
 
-class Chunk(Struct, frozen=True, kw_only=True):
+# A client keeps chunks until their answer is complete; without gc their number does not slow down collections.
+class Chunk(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The params of `infer_stream/chunk`; `seq` counts from 0 without gaps."""
 
     id: Annotated[Id, note("of the request")]
     seq: Annotated[int, note("counts from 0 without gaps, over all answers")]
-    index: Annotated[int | UnsetType, note("of the answer that it belongs to, from 0, with `n` above 1")] = UNSET
+    index: Annotated[int | None, note("of the answer that it belongs to, from 0, with `n` above 1")] = None
     text: Annotated[str, note("cut between characters; no part of a stop string is ever sent")]
-    reasoning: Annotated[str | UnsetType, note("a model's thoughts")] = UNSET
+    reasoning: Annotated[str | None, note("a model's thoughts")] = None
     tool_calls: Annotated[
-        list[ToolCallDelta] | UnsetType, note("pieces of calls as they come; they follow the chunk's text")
-    ] = UNSET
-    tokens: Annotated[list[int] | UnsetType, note("with `return_tokens`")] = UNSET
-    logprobs: Annotated[list[Logprob] | UnsetType, note("as in the answer, where requested")] = UNSET
+        list[ToolCallDelta] | None, note("pieces of calls as they come; they follow the chunk's text")
+    ] = None
+    tokens: Annotated[list[int] | None, note("with `return_tokens`")] = None
+    logprobs: Annotated[list[Logprob] | None, note("as in the answer, where requested")] = None
 
 
 class Progress(Struct, frozen=True, omit_defaults=True):
@@ -125,8 +126,9 @@ class Progress(Struct, frozen=True, omit_defaults=True):
 
     id: Annotated[Id, note("of the request")]
     phase: Literal["queued", "prefill"]
-    position: Annotated[int | UnsetType, note("in the queue of its model; 0 is next")] = UNSET
+    position: Annotated[int | None, note("in the queue of its model; 0 is next")] = None
+    # In the queue it is null or a number, afterwards it is absent.
     eta_ms: Annotated[int | UnsetType | None, note("null until a request has ended")] = UNSET
-    done: Annotated[int | UnsetType, note("tokens of the prompt that were taken in")] = UNSET
-    total: Annotated[int | UnsetType, note("tokens of the prompt")] = UNSET
-    cached: Annotated[int | UnsetType, note("of them, not computed again")] = UNSET
+    done: Annotated[int | None, note("tokens of the prompt that were taken in")] = None
+    total: Annotated[int | None, note("tokens of the prompt")] = None
+    cached: Annotated[int | None, note("of them, not computed again")] = None

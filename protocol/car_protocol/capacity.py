@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from car_protocol.limits import Limits
 from car_protocol.meta import Params
@@ -34,7 +34,7 @@ class Machine(Struct, frozen=True):
     in_use: Annotated[int, note("sequences leased under it")]
 
 
-class Capacity(Struct, frozen=True, kw_only=True):
+class Capacity(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The capacity object; counts are sequences or requests, `inputs` are the figures that the policy decided by."""
 
     capacity: Annotated[
@@ -65,12 +65,12 @@ class Capacity(Struct, frozen=True, kw_only=True):
     protocol: Annotated[str, note("the version of this contract")]
     version: Annotated[str, note("of the daemon")]
     limits: Annotated[Limits, note("the bounds in force")]
-    reason: Annotated[str | UnsetType, note("the reason why it failed or found no room")] = UNSET
+    reason: Annotated[str | None, note("the reason why it failed or found no room")] = None
     inputs: Annotated[
-        dict[str, float] | UnsetType,
+        dict[str, float] | None,
         note(
             "the figures that `policy` decided by: `free_bytes`, `kv_bytes_per_sequence`, `tokens_per_s_N` measured "
             "with N sequences, and if other programs had the cores meanwhile `cores_of_others`, until it is measured "
             "again in an idle minute"
         ),
-    ] = UNSET
+    ] = None

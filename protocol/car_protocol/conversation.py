@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from car_protocol.free_form import check_free_form
 from car_protocol.notes import note
@@ -38,19 +38,22 @@ class FunctionCall(Struct, frozen=True, forbid_unknown_fields=True):
 Invalid = Literal["name", "arguments"]
 
 
-class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
+class ToolCall(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One call that a model made; a `tool` message answers it by its id."""
 
     id: str
     function: FunctionCall
-    type: Literal["function"] = "function"
+    # A factory, because a plain default would be left out.
+    type: Annotated[Literal["function"], Meta(extra_json_schema={"default": "function"})] = field(
+        default_factory=lambda: "function"
+    )
     invalid: Annotated[
-        Invalid | UnsetType,
+        Invalid | None,
         note(
             "`name`: no tool has this name; `arguments`: they are not a JSON object, or were cut by `max_tokens` or "
             "the deadline"
         ),
-    ] = UNSET
+    ] = None
 
 
 class Message(Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 
 class Reason(Struct, frozen=True):
@@ -78,12 +78,12 @@ REASONS: dict[str, Reason] = {
 }
 
 
-class ErrorObject(Struct, frozen=True):
+class ErrorObject(Struct, frozen=True, omit_defaults=True):
     """The `error` member of a response."""
 
     code: int
     message: str
-    data: dict[str, Any] | UnsetType = UNSET
+    data: dict[str, Any] | None = None
 
 
 class RpcError(Exception):

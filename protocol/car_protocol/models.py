@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct, field
 
 from car_protocol.capacity import ModelState, Pressure
 from car_protocol.conversation import ReasoningMode
@@ -14,19 +14,22 @@ from car_protocol.notes import note
 class Defaults(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Values for members that a request leaves out; `system` begins conversations without a system message."""
 
-    max_tokens: int | UnsetType = UNSET
-    temperature: float | UnsetType = UNSET
-    top_p: float | UnsetType = UNSET
-    reasoning: ReasoningMode | UnsetType = UNSET
-    system: Annotated[str | UnsetType, note("the first message of conversations without a system message")] = UNSET
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    reasoning: ReasoningMode | None = None
+    system: Annotated[str | None, note("the first message of conversations without a system message")] = None
 
 
-class Model(Struct, frozen=True, kw_only=True):
+class Model(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One model entry; sizes in bytes, times in seconds since the epoch."""
 
     name: str
-    aliases: Annotated[list[str], note("further names of it")]
-    defaults: Annotated[Defaults, note("values for members that a request leaves out")]
+    # Daemons of version 0.1 lack these two; a factory other than `list` has them sent also when they are empty.
+    aliases: Annotated[list[str], note("further names of it")] = field(default_factory=lambda: [])
+    defaults: Annotated[Defaults, note("values for members that a request leaves out")] = field(
+        default_factory=Defaults
+    )
     path: Annotated[str, note("of its file for administrators, the file's name for others")]
     state: ModelState
     default: bool
@@ -47,12 +50,12 @@ class Model(Struct, frozen=True, kw_only=True):
         str, note("`cpu`, `gpu`, `gpu0` ...; `auto` until GPUs were looked for; of several replicas joined by `+`")
     ]
     replicas: Annotated[int, note("engines, over all of its devices")]
-    loaded_at: Annotated[float | UnsetType, note("seconds since the epoch")] = UNSET
-    last_used_at: Annotated[float | UnsetType, note("seconds since the epoch")] = UNSET
-    place: Annotated[str | UnsetType, note("`here`, or `ray`: its engines run on machines of a cluster")] = UNSET
-    up: Annotated[int | UnsetType, note("of `replicas`: the engines that serve now")] = UNSET
-    waiting_for: Annotated[str | UnsetType, note("what no machine of the cluster has for a further engine")] = UNSET
-    reason: Annotated[str | UnsetType, note("the reason why it failed or found no room")] = UNSET
+    loaded_at: Annotated[float | None, note("seconds since the epoch")] = None
+    last_used_at: Annotated[float | None, note("seconds since the epoch")] = None
+    place: Annotated[str | None, note("`here`, or `ray`: its engines run on machines of a cluster")] = None
+    up: Annotated[int | None, note("of `replicas`: the engines that serve now")] = None
+    waiting_for: Annotated[str | None, note("what no machine of the cluster has for a further engine")] = None
+    reason: Annotated[str | None, note("the reason why it failed or found no room")] = None
 
 
 class Models(Struct, frozen=True):
@@ -142,19 +145,19 @@ class DeviceStatus(Struct, frozen=True, kw_only=True):
     pressure: Annotated[Pressure, note("of its memory: engines on it run fewer requests")] = "none"
 
 
-class ModelDetails(Struct, frozen=True, kw_only=True):
+class ModelDetails(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One model entry with its file, or `why` the file could not be read."""
 
     model: Model
-    file: ModelFile | UnsetType = UNSET
-    estimate: Estimate | UnsetType = UNSET
+    file: ModelFile | None = None
+    estimate: Estimate | None = None
     devices: Annotated[
-        list[DeviceStatus] | UnsetType, note("of a model that is loaded on GPUs: one for each engine and GPU")
-    ] = UNSET
+        list[DeviceStatus] | None, note("of a model that is loaded on GPUs: one for each engine and GPU")
+    ] = None
     host_experts: Annotated[
-        int | UnsetType, note("layers whose experts the GPUs have no room for: the most of an engine")
-    ] = UNSET
-    why: Annotated[str | UnsetType, note("in place of the other two: why the file is not fit to be read")] = UNSET
+        int | None, note("layers whose experts the GPUs have no room for: the most of an engine")
+    ] = None
+    why: Annotated[str | None, note("in place of the other two: why the file is not fit to be read")] = None
 
 
 class LoadParams(Params, frozen=True, kw_only=True):

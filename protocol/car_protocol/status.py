@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct, field
 
 from car_protocol.capacity import Capacity, Pressure
 from car_protocol.envelope import Id
@@ -72,7 +72,7 @@ class Queue(Struct, frozen=True, kw_only=True):
     healthy: Annotated[bool, note("no class holds four fifths of the queue's limit")]
 
 
-class SequenceStatus(Struct, frozen=True, kw_only=True):
+class SequenceStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One leased sequence; `id` is left out for requests of other users, which only administrators are sent."""
 
     model: str
@@ -83,12 +83,17 @@ class SequenceStatus(Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     done_tokens: Annotated[int, note("of the prompt, then of the answer")]
     age_ms: Annotated[float, note("since the request arrived")]
-    id: Annotated[Id | UnsetType, note("left out for requests of other users")] = UNSET
-    client: Annotated[str | UnsetType, note("the label that the request gave")] = UNSET
-    tenant: Annotated[str | UnsetType, note("the tenant that the request gave")] = UNSET
+    id: Annotated[Id | None, note("left out for requests of other users")] = None
+    client: Annotated[str | None, note("the label that the request gave")] = None
+    tenant: Annotated[str | None, note("the tenant that the request gave")] = None
+
+    @property
+    def caller(self) -> str:
+        """The tenant and the label, as far as the request gave them."""
+        return "/".join(filter(None, (self.tenant, self.client)))
 
 
-class ConnectionStatus(Struct, frozen=True, kw_only=True):
+class ConnectionStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One connected client."""
 
     connection: Annotated[int, note("its number")]
@@ -96,8 +101,13 @@ class ConnectionStatus(Struct, frozen=True, kw_only=True):
     pid: int
     in_flight: Annotated[int, note("requests")]
     tokens_served: Annotated[int, note("completion tokens of ended requests")]
-    client: Annotated[str | UnsetType, note("the label that a request gave last")] = UNSET
-    tenant: Annotated[str | UnsetType, note("the tenant that a request gave last")] = UNSET
+    client: Annotated[str | None, note("the label that a request gave last")] = None
+    tenant: Annotated[str | None, note("the tenant that a request gave last")] = None
+
+    @property
+    def caller(self) -> str:
+        """The tenant and the label, as far as a request gave them."""
+        return "/".join(filter(None, (self.tenant, self.client)))
 
 
 class MoreConnections(Struct, frozen=True, kw_only=True):
@@ -145,7 +155,7 @@ class StatusParams(Params, frozen=True, kw_only=True):
     interval_ms: Annotated[int, Meta(ge=100, le=60_000), note("rounded to tenths of a second")] = 1000
 
 
-class NodeStatus(Struct, frozen=True, kw_only=True):
+class NodeStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A machine of the cluster; its resources are all that it has, in use or not."""
 
     address: str
@@ -154,22 +164,22 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     gpus: Annotated[float, note("in all")]
     engines: Annotated[int, note("of this daemon, connected")]
     avoided_s: Annotated[
-        float | UnsetType, note("seconds for which others come first: its connection was lost, or it refused an engine")
-    ] = UNSET
-    reason: Annotated[str | UnsetType, note("the reason why it is avoided")] = UNSET
+        float | None, note("seconds for which others come first: its connection was lost, or it refused an engine")
+    ] = None
+    reason: Annotated[str | None, note("the reason why it is avoided")] = None
 
 
-class ClusterStatus(Struct, frozen=True, kw_only=True):
+class ClusterStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The cluster of `[cluster]`, as the placer reported it last."""
 
     address: Annotated[str, note("of its head, as configured")]
     placer_pid: Annotated[int | None, note("of the process that places engines; null until one is needed")]
     ray: Annotated[str | None, note("Ray's version; null until the placer is connected")]
-    reason: Annotated[str | UnsetType, note("the reason why the placer has no connection to the cluster")] = UNSET
-    nodes: list[NodeStatus] = []
+    reason: Annotated[str | None, note("the reason why the placer has no connection to the cluster")] = None
+    nodes: list[NodeStatus] = field(default_factory=lambda: [])  # sent also when it is empty: see `Model.aliases`
 
 
-class Status(Struct, frozen=True, kw_only=True):
+class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The status object."""
 
     version: str
@@ -191,7 +201,7 @@ class Status(Struct, frozen=True, kw_only=True):
     totals: Annotated[Totals, note("requests since the start")]
     memory: Annotated[Memory, note("of the machine")]
     more_connections: Annotated[
-        MoreConnections | UnsetType, note("sums over the connections that the list leaves out; absent where it has all")
-    ] = UNSET
-    others: Annotated[OtherUsers | UnsetType, note("all other users; left out for administrators")] = UNSET
-    cluster: Annotated[ClusterStatus | UnsetType, note("for administrators; left out without `[cluster]`")] = UNSET
+        MoreConnections | None, note("sums over the connections that the list leaves out; absent where it has all")
+    ] = None
+    others: Annotated[OtherUsers | None, note("all other users; left out for administrators")] = None
+    cluster: Annotated[ClusterStatus | None, note("for administrators; left out without `[cluster]`")] = None

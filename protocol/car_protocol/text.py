@@ -41,13 +41,13 @@ class TokenizeParams(Params, frozen=True, kw_only=True):
         check_free_form("template_args", self.template_args)
 
 
-class Tokens(Struct, frozen=True, kw_only=True):
+class Tokens(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Token ids in order, and their number."""
 
     tokens: Annotated[
-        list[int] | UnsetType,
+        list[int] | None,
         note("left out with `count_only`; numbers below 0 stand for the positions of images"),
-    ] = UNSET
+    ] = None
     count: int
 
 

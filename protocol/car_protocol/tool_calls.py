@@ -4,13 +4,11 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Protocol
 
-from msgspec import UNSET, UnsetType
-
 from car_protocol.conversation import FunctionCall, Invalid, ToolCall
 
 
 class CallPiece(Protocol):
-    """A piece of a call; members that say nothing are empty, None or UNSET."""
+    """A piece of a call; members that say nothing are empty or None."""
 
     @property
     def index(self) -> int:
@@ -18,22 +16,22 @@ class CallPiece(Protocol):
         ...
 
     @property
-    def id(self) -> str | UnsetType | None:
+    def id(self) -> str | None:
         """The call's id, in its first piece."""
         ...
 
     @property
-    def name(self) -> str | UnsetType | None:
+    def name(self) -> str | None:
         """The function's name, in the first piece."""
         ...
 
     @property
-    def arguments(self) -> str | UnsetType | None:
+    def arguments(self) -> str | None:
         """The next part of the arguments."""
         ...
 
     @property
-    def invalid(self) -> Invalid | UnsetType | None:
+    def invalid(self) -> Invalid | None:
         """The fault of the call, in its last piece."""
         ...
 
@@ -45,4 +43,4 @@ def joined_calls(pieces: Iterable[CallPiece]) -> list[ToolCall]:
 
 def _joined(pieces: list[CallPiece]) -> ToolCall:
     called = FunctionCall(pieces[0].name or "", "".join(piece.arguments or "" for piece in pieces))
-    return ToolCall(pieces[0].id or "", called, invalid=pieces[-1].invalid or UNSET)
+    return ToolCall(pieces[0].id or "", called, invalid=pieces[-1].invalid or None)

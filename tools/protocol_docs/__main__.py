@@ -1,8 +1,7 @@
 """Write the definitions' words into docs/protocol.md and into the client's source: `python -m tools.protocol_docs`."""
 
-from tools.protocol_docs.client_texts import SOURCES, rewritten
+from tools.protocol_docs.client_texts import OPTIONS, rewritten
 from tools.protocol_docs.page import PAGE, filled
 
 PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-for path, kinds in SOURCES.items():
-    path.write_text(rewritten(path.read_text(encoding="utf-8"), kinds), encoding="utf-8")
+OPTIONS.write_text(rewritten(OPTIONS.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The texts of the client's members, which editors show, from the protocol's definitions."""
+"""The texts of the client's options, which editors show, from the protocol's definitions."""
 
 import ast
 import textwrap
@@ -9,33 +9,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from car_protocol import answer, capacity, models, status
 from car_protocol.infer import InferParams
+from car_protocol.openrpc import schemas
 from car_protocol.text import TokenizeParams
 from tools.protocol_docs.words import Schema, alternatives, figure, in_words, note_of
 
-_CLIENT = Path(__file__).parents[2] / "client" / "car_client"
+OPTIONS = Path(__file__).parents[2] / "client" / "car_client" / "options.py"
 _WIDTH = 113
-# The definition of each class, by file.
-SOURCES: dict[Path, dict[str, type[Struct]]] = {
-    _CLIENT / "options.py": {"InferOptions": InferParams, "TokenizeOptions": TokenizeParams},
-    _CLIENT / "results.py": {
-        "Chunk": answer.Chunk,
-        "Capacity": capacity.Capacity,
-        "Defaults": models.Defaults,
-        "Model": models.Model,
-        "ModelDetails": models.ModelDetails,
-        "ModelStatus": status.ModelStatus,
-        "SequenceStatus": status.SequenceStatus,
-        "ConnectionStatus": status.ConnectionStatus,
-        "Status": status.Status,
-    },
-}
-# Kinds whose members are options of a call.
-_OPTIONS = (InferParams, TokenizeParams)
+# The definition of each class of options.
+KINDS: dict[str, type[Struct]] = {"InferOptions": InferParams, "TokenizeOptions": TokenizeParams}
 
 
-def rewritten(source: str, kinds: dict[str, type[Struct]]) -> str:
+def rewritten(source: str, kinds: dict[str, type[Struct]] = KINDS) -> str:
     """Return the source with the text of each member below it; members without a definition keep their own."""
     lines = source.split("\n")
     for _, (first, last), text in sorted(_places(source, kinds), reverse=True):
@@ -44,12 +29,9 @@ def rewritten(source: str, kinds: dict[str, type[Struct]]) -> str:
 
 
 def text_of(name: str, kind: type[Struct]) -> str:
-    """Return what the definition says of a member, with its range and default where it is an option."""
-    _, components = msgspec.json.schema_components([kind], ref_template="#/components/schemas/{name}")
-    member = components[kind.__name__]["properties"][name]
-    sentences = [note_of(member)]
-    if kind in _OPTIONS:
-        sentences.append(", ".join(part for part in (_range(member), _default(member)) if part))
+    """Return what the definition says of a member, with its range and default."""
+    member = schemas([kind])[kind.__name__]["properties"][name]
+    sentences = [note_of(member), ", ".join(part for part in (_range(member), _default(member)) if part)]
     return " ".join(f"{sentence[0].upper()}{sentence[1:]}." for sentence in sentences if sentence)
 
 

@@ -14,6 +14,7 @@ from car_protocol.infer import InferParams
 from car_protocol.limits import Limits
 from car_protocol.methods import METHODS, Method
 from car_protocol.models import LoadProgress, Model, ModelDetails
+from car_protocol.openrpc import schemas
 from car_protocol.sampling import Sampling
 from car_protocol.status import Status
 from tools.protocol_docs.words import LINKS, Schema, alternatives, as_json, definition, figure, in_words, note_of
@@ -148,8 +149,7 @@ def _request_rows(kind: type[Struct]) -> Iterator[Row]:
 
 def _rows(kind: type[Struct], optional: str = "") -> list[Row]:
     """Return name, type, default and note of each member of an object, and of the objects in it."""
-    _, components = msgspec.json.schema_components([kind], ref_template="#/components/schemas/{name}")
-    return list(_members(kind.__name__, components, "", optional))
+    return list(_members(kind.__name__, schemas([kind]), "", optional))
 
 
 def _members(kind: str, components: dict[str, Any], path: str, optional: str) -> Iterator[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import Raw, Struct
 
 from car_client.door.keys import Key
 from car_http.dialects.bodies import Own, Part
@@ -88,7 +88,7 @@ def _fault(message: str, kind: type) -> Problem:
 def refuse(request: Struct, reasons: Mapping[str, str]) -> None:
     """Raise Problem for a member that would change the answer and cannot be served."""
     for name, why in reasons.items():
-        if getattr(request, name) not in (None, UNSET, [], "", False):
+        if getattr(request, name) not in (None, [], "", False):
             raise bad(name, why)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from car_protocol.answer import Progress
 
@@ -41,6 +40,6 @@ def comment(progress: Progress) -> bytes:
     """Return the comment that shows a place in the queue, or how much of the prompt was read."""
     if progress.phase == "prefill":
         return f": prefill {progress.done}/{progress.total}\n\n".encode()
-    position = "" if progress.position is UNSET else f" position={progress.position}"
+    position = "" if progress.position is None else f" position={progress.position}"
     eta = f" eta_ms={progress.eta_ms}" if isinstance(progress.eta_ms, int) else ""
     return f": queued{position}{eta}\n\n".encode()

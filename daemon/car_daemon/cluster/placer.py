@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from msgspec import UNSET, Struct, structs
+from msgspec import Struct, structs
 
 from car_daemon.cluster.process import start_placer
 from car_daemon.cluster.seats import Seats
@@ -90,7 +90,7 @@ class Placer:
             address=self._join.address,
             placer_pid=self._process.pid if self._process is not None and is_up else None,
             ray=self._nodes.ray or None,
-            reason=UNSET if self._apart is None else self._apart,
+            reason=self._apart,
             nodes=[self._node_status(node) for node in self._nodes.nodes],
         )
 
@@ -103,8 +103,8 @@ class Placer:
             cpus=node.cpus,
             gpus=node.gpus,
             engines=self.seats.engines_on(node),
-            avoided_s=UNSET if avoided is None else round(avoided.until - now, 1),
-            reason=UNSET if avoided is None else avoided.why,
+            avoided_s=None if avoided is None else round(avoided.until - now, 1),
+            reason=None if avoided is None else avoided.why,
         )
 
     async def _answered(self, process: ChildProcess, order: Place, waits: Callable[[str], None]) -> Placed:

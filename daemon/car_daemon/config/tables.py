@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import Meta, Struct, field
 
 from car_daemon.host import event_log
 from car_daemon.host.devices import AUTO, PATTERN, PATTERN_OR_AUTO
@@ -141,11 +141,11 @@ class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
     thinking_tags: Tags | None = None
     speculative: bool = True
     aliases: list[Annotated[str, Meta(min_length=1, max_length=128)]] = []
-    default_max_tokens: Positive | UnsetType = UNSET
-    temperature: Temperature | UnsetType = UNSET
-    top_p: Fraction | UnsetType = UNSET
-    reasoning: ReasoningMode | UnsetType = UNSET
-    system: str | UnsetType = UNSET
+    default_max_tokens: Positive | None = None
+    temperature: Temperature | None = None
+    top_p: Fraction | None = None
+    reasoning: ReasoningMode | None = None
+    system: str | None = None
     keep_alive_s: Annotated[float, Meta(ge=0, le=31_536_000)] = 600.0
     pinned: bool = False
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from itertools import chain, groupby
 
 import msgspec
-from msgspec import UNSET
 
 from car_daemon.ipc.frames import CallDelta, Extra
 from car_protocol.answer import Chunk, Logprob, ToolCallDelta
@@ -30,12 +29,12 @@ class _Piece:
         return Chunk(
             id=request,
             seq=seq,
-            index=UNSET if index is None else index,
+            index=index,
             text="".join(self.texts),
-            reasoning="".join(self.reasoning) or UNSET,
-            tool_calls=[_merged(number, list(pieces)) for number, pieces in by_call] or UNSET,
-            tokens=self.tokens or UNSET,
-            logprobs=self.logprobs or UNSET,
+            reasoning="".join(self.reasoning) or None,
+            tool_calls=[_merged(number, list(pieces)) for number, pieces in by_call] or None,
+            tokens=self.tokens or None,
+            logprobs=self.logprobs or None,
         )
 
 
@@ -120,8 +119,8 @@ def _merged(index: int, pieces: list[CallDelta]) -> ToolCallDelta:
     """Return the pieces of one call as one."""
     return ToolCallDelta(
         index=index,
-        id=pieces[0].id or UNSET,
-        name=pieces[0].name or UNSET,
-        arguments="".join(piece.arguments for piece in pieces) or UNSET,
-        invalid=pieces[-1].invalid or UNSET,
+        id=pieces[0].id or None,
+        name=pieces[0].name or None,
+        arguments="".join(piece.arguments for piece in pieces) or None,
+        invalid=pieces[-1].invalid or None,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.connections.outbound import OutboundBuffer
@@ -58,8 +58,7 @@ class RpcCall(Struct, eq=False):
         if self._outbound.blocked:
             self._defer(text, extra, index)
         elif extra is None:
-            place = UNSET if index is None else index
-            self._send_chunk(Chunk(id=self.id, seq=self._chunks_sent, index=place, text=text))
+            self._send_chunk(Chunk(id=self.id, seq=self._chunks_sent, index=index, text=text))
         else:
             pieces = AnswerPieces()
             pieces.add(text, extra)

@@ -1,7 +1,5 @@
 """The method `inference/capacity`: the figures of one model's engines and queue at this moment."""
 
-from msgspec import UNSET
-
 from car_daemon.connections.call import RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.host.pressure import highest
@@ -61,6 +59,6 @@ class CapacityReport:
             protocol=PROTOCOL,
             version=__version__,
             limits=self.limits,
-            reason=entry.reason if entry.reason is not None else UNSET,
-            inputs=ready.inputs if ready else UNSET,
+            reason=entry.reason,
+            inputs=ready.inputs if ready else None,
         )

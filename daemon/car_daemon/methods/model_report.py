@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET
-
 from car_daemon.models.abilities import Abilities
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.pool import ModelPool
@@ -48,8 +46,8 @@ class ModelReport:
             "replicas": len(entry.replicas),
             "place": entry.settings.place,
             "up": len(entry.replicas.serving),
-            "waiting_for": next((each.waiting_for for each in entry.replicas if each.waiting_for), UNSET),
-            "loaded_at": entry.loaded_at if entry.loaded_at is not None else UNSET,
-            "last_used_at": entry.last_used_at if entry.last_used_at is not None else UNSET,
-            "reason": entry.reason if entry.reason is not None else UNSET,
+            "waiting_for": next((each.waiting_for for each in entry.replicas if each.waiting_for), None),
+            "loaded_at": entry.loaded_at,
+            "last_used_at": entry.last_used_at,
+            "reason": entry.reason,
         }

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from car_daemon.connections.call import RpcCall, Work
 from car_daemon.connections.connection import Connection
@@ -214,8 +214,8 @@ class Inspections:
                 model=self._describe(entry, peer),
                 file=inspected.file,
                 estimate=estimate,
-                devices=[each for replica in entry.replicas for each in devices_of(replica)] or UNSET,
-                host_experts=host_experts_of(entry.replicas) or UNSET,
+                devices=[each for replica in entry.replicas for each in devices_of(replica)] or None,
+                host_experts=host_experts_of(entry.replicas) or None,
             )
 
         self._enqueue(_Inspection(peer.uid, call, entry.name, read))

@@ -3,8 +3,6 @@
 import os
 from collections.abc import Callable
 
-from msgspec import UNSET
-
 from car_daemon.host.memory import MemorySource, ProcessMemory, read_process_memory
 from car_daemon.host.ttl_cache import TtlCache
 from car_daemon.ipc.frames import Ready
@@ -84,7 +82,7 @@ class StatusReport:
             connections=[],
             totals=self._totals(),
             memory=Memory(total=memory.total, available=memory.available, pressure=pressure),
-            cluster=(self._cluster() if admin else None) or UNSET,
+            cluster=self._cluster() if admin else None,
         )
 
     def running(self) -> list[PendingAnswer]:

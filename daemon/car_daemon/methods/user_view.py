@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sized
 from functools import cache
 from typing import NamedTuple, Protocol
 
-from msgspec import UNSET, UnsetType, structs
+from msgspec import structs
 
 from car_daemon.connections.connection import Connection
 from car_daemon.host.ttl_cache import TtlCache
@@ -25,8 +25,8 @@ class Connections(Sized, Iterable[Connection], Protocol):
 
 class _Clients(NamedTuple):
     listed: list[ConnectionStatus]
-    more: MoreConnections | UnsetType
-    others: OtherUsers | UnsetType  # without sequences; unset for administrators
+    more: MoreConnections | None
+    others: OtherUsers | None  # without sequences; None for administrators
 
 
 class UserView:
@@ -63,10 +63,8 @@ class UserView:
         many = len(self._connections()) > _MOST_LISTED
         clients = (self._cached_clients if many else self._clients)(uid)
         running = self._report.running()
-        sequences = running if clients.others is UNSET else [each for each in running if each.origin.uid == uid]
-        others: OtherUsers | UnsetType = UNSET
-        if clients.others is not UNSET:
-            others = structs.replace(clients.others, sequences=len(running) - len(sequences))
+        sequences = running if clients.others is None else [each for each in running if each.origin.uid == uid]
+        others = clients.others and structs.replace(clients.others, sequences=len(running) - len(sequences))
         return structs.replace(
             common,
             sequences=[self._sequence(answer, uid) for answer in sequences],
@@ -78,7 +76,7 @@ class UserView:
     def _clients(self, uid: int) -> "_Clients":
         everyone = list(self._connections())
         if uid in self._admins():
-            return _Clients(*_busiest(everyone), UNSET)
+            return _Clients(*_busiest(everyone), None)
         own = [each for each in everyone if each.peer.uid == uid]
         in_flight = sum(len(each.requests) for each in everyone if each.peer.uid != uid)
         others = OtherUsers(connections=len(everyone) - len(own), in_flight=in_flight, sequences=0)
@@ -96,16 +94,16 @@ class UserView:
             prompt_tokens=answer.prompt_tokens,
             done_tokens=request.produced or request.prompt_done,
             age_ms=round((self._clock() - request.spec.arrived) * 1000, 1),
-            id=origin.id if uid in (_ROOT, origin.uid) else UNSET,
-            client=origin.client if origin.client is not None else UNSET,
-            tenant=origin.tenant or UNSET,
+            id=origin.id if uid in (_ROOT, origin.uid) else None,
+            client=origin.client,
+            tenant=origin.tenant or None,
         )
 
 
-def _busiest(connections: list[Connection]) -> tuple[list[ConnectionStatus], MoreConnections | UnsetType]:
+def _busiest(connections: list[Connection]) -> tuple[list[ConnectionStatus], MoreConnections | None]:
     """Return the connections to list, and the sums over the rest."""
     if len(connections) <= _MOST_LISTED:
-        return [_connection(each) for each in connections], UNSET
+        return [_connection(each) for each in connections], None
     ranked = sorted(connections, key=lambda each: (len(each.requests), each.requests.tokens_served), reverse=True)
     rest = [each.requests for each in ranked[_MOST_LISTED:]]
     more = MoreConnections(
@@ -123,6 +121,6 @@ def _connection(connection: Connection) -> ConnectionStatus:
         pid=connection.peer.pid,
         in_flight=len(connection.requests),
         tokens_served=connection.requests.tokens_served,
-        client=connection.label if connection.label is not None else UNSET,
-        tenant=connection.tenant or UNSET,
+        client=connection.label,
+        tenant=connection.tenant or None,
     )

@@ -15,7 +15,7 @@ _SYSTEM_ROLES = ("system", "developer")
 
 def with_defaults(params: P, defaults: Defaults) -> P:
     """Return the params with the entry's values in place of absent members."""
-    given = {name: value for name, value in structs.asdict(defaults).items() if value is not UNSET}
+    given = {name: value for name, value in structs.asdict(defaults).items() if value is not None}
     system = given.pop("system", None)
     changes: dict[str, Any] = {
         name: value for name, value in given.items() if getattr(params, name, value) in (None, UNSET)

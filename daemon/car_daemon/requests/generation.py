@@ -195,11 +195,11 @@ class GenerationAnswer:
         assert end.reason is not None
         answer = Answer(
             finish_reason=end.reason,
-            stop=end.stop if end.stop is not None else UNSET,
+            stop=end.stop,
             model=request.model,
             seed=self._options.seed,
             usage=end.usage,
-            ignored=self._prepared.ignored if self._params.lenient else UNSET,
+            ignored=self._prepared.ignored if self._params.lenient else None,
             timings=Timings(
                 queue_ms=_ms(leased - request.spec.arrived),
                 prefill_ms=round(end.prefill_ms, 3),
@@ -215,10 +215,10 @@ class GenerationAnswer:
             answer = structs.replace(
                 answer,
                 text=pieces.text,
-                reasoning=pieces.reasoning or UNSET,
-                tool_calls=pieces.calls or UNSET,
-                tokens=pieces.tokens if params.return_tokens else UNSET,
-                logprobs=UNSET if params.logprobs is None else pieces.logprobs,
+                reasoning=pieces.reasoning or None,
+                tool_calls=pieces.calls or None,
+                tokens=pieces.tokens if params.return_tokens else None,
+                logprobs=None if params.logprobs is None else pieces.logprobs,
             )
         self._responder.result(answer)
 

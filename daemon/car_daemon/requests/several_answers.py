@@ -1,6 +1,6 @@
 """The answers to one prompt, collected into one result."""
 
-from msgspec import UNSET, Struct, structs
+from msgspec import Struct, structs
 
 from car_daemon.ipc import frames
 from car_daemon.requests.answer import Responder
@@ -68,7 +68,7 @@ class SeveralAnswers:
             usage=_usage([each.usage for each in answers]),
             timings=_timings([each.timings for each in answers]),
             ignored=first.ignored,
-            chunks=self._responder.chunks if self._streams else UNSET,
+            chunks=self._responder.chunks if self._streams else None,
         )
 
 

@@ -3,8 +3,6 @@
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 
-from msgspec import UNSET
-
 from car_client.carctl.failure import Reported, WrongUse
 from car_client.carctl.terminal.text import columns, one_line
 from car_client.client import Client
@@ -24,8 +22,8 @@ def run(client: Client, _options: Namespace) -> None:
         raise WrongUse(_NONE)
     placed = [model for model in status.models if model.place == "ray"]
     print(*map(one_line, lines(status.cluster, placed)), sep="\n")
-    if status.cluster.reason is not UNSET:
-        raise Reported(str(status.cluster.reason))
+    if status.cluster.reason is not None:
+        raise Reported(status.cluster.reason)
 
 
 def lines(cluster: ClusterStatus, placed: Iterable[ModelStatus]) -> Iterator[str]:
@@ -38,7 +36,7 @@ def lines(cluster: ClusterStatus, placed: Iterable[ModelStatus]) -> Iterator[str
         ]
         yield from columns([("node", "cpus", "gpus", "engines", "state"), *rows])
     # Below the table, because they are longer than its lines.
-    yield from (f"{node.address}: {node.reason}" for node in cluster.nodes if node.reason is not UNSET)
+    yield from (f"{node.address}: {node.reason}" for node in cluster.nodes if node.reason is not None)
     for model in placed:
         wait = f"; waits for a place: {model.waiting_for}" if model.waiting_for is not None else ""
         yield f"{model.name}: {model.state}, {model.up} of {model.replicas} engines{wait}"
@@ -46,7 +44,7 @@ def lines(cluster: ClusterStatus, placed: Iterable[ModelStatus]) -> Iterator[str
 
 def connection(cluster: ClusterStatus) -> str:
     """Return the state of the placer's connection."""
-    if cluster.reason is not UNSET:
+    if cluster.reason is not None:
         return f"not connected: {cluster.reason}"
     if cluster.ray is None:
         return "no engine has needed a place yet" if cluster.placer_pid is None else "connecting"
@@ -58,4 +56,4 @@ def node_state(node: NodeStatus) -> str:
     """Return whether a machine gets engines."""
     if not node.alive:
         return "down"
-    return "up" if node.avoided_s is UNSET else f"avoided for {node.avoided_s:.0f} s"
+    return "up" if node.avoided_s is None else f"avoided for {node.avoided_s:.0f} s"

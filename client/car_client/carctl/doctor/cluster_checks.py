@@ -9,8 +9,6 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET
-
 from car_client.carctl.cluster.head import Head, NotTaken, Unreachable, check_head
 from car_client.carctl.cluster.joining import INSTALL, OLDEST, release
 from car_client.carctl.cluster.state import connection, node_state
@@ -51,19 +49,19 @@ def check_status(status: Status, _: str | None) -> Iterator[CheckResult]:
     cluster = status.cluster
     if cluster is None:
         return
-    level: Level = "ok" if cluster.reason is UNSET else "fail"
+    level: Level = "ok" if cluster.reason is None else "fail"
     yield CheckResult(level, "cluster", f"{cluster.address}: {connection(cluster)}")
     for node in cluster.nodes:
         if not node.alive:
             yield CheckResult("warn", "node", f"{node.address} is down", "start it again: `carctl cluster join` there")
-        elif node.avoided_s is not UNSET:
-            why = "" if node.reason is UNSET else f": {node.reason}"
+        elif node.avoided_s is not None:
+            why = "" if node.reason is None else f": {node.reason}"
             yield CheckResult("warn", "node", f"{node.address} {node_state(node)}{why}")
     for model in status.models:
         if model.waiting_for is not None:
             facts = f"{model.name}: {model.up} of {model.replicas} engines: {model.waiting_for}"
             # Without a connection the model's lines say the same as the cluster's.
-            advice = "add a node, or lower `needs` or `replicas` of the model" if cluster.reason is UNSET else ""
+            advice = "add a node, or lower `needs` or `replicas` of the model" if cluster.reason is None else ""
             yield CheckResult("warn", "place", facts, advice)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from car_http.dialects.anthropic.writer import MessagesWriter
 from car_http.dialects.bodies import Form, Own
@@ -133,8 +133,8 @@ class MessagesRequest(Counted, kw_only=True):
     metadata: Metadata | None = None
     output_format: Form | None = None
     card: Own | None = None
-    mcp_servers: Any = UNSET
-    container: Any = UNSET
+    mcp_servers: Any = None
+    container: Any = None
 
 
 def read(request: MessagesRequest, caller: Caller) -> Job:

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from itertools import chain, count, groupby
 
-from msgspec import UNSET, UnsetType
-
 from car_daemon.engine.output.tool_calls import Part, Thought, ToolCallReader
 from car_daemon.ipc.frames import CallDelta
 from car_daemon.ipc.types import ToolStyle
@@ -18,7 +16,7 @@ def reader(style: ToolStyle) -> ToolCallReader:
     return ToolCallReader(style, lambda: f"id{next(numbers)}")
 
 
-def call(number: int, name: str, arguments: str, invalid: Invalid | UnsetType = UNSET) -> ToolCall:
+def call(number: int, name: str, arguments: str, invalid: Invalid | None = None) -> ToolCall:
     """Return the call that the reader numbered so."""
     return ToolCall(f"id{number}", FunctionCall(name, arguments), invalid=invalid)
 

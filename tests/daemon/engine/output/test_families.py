@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import UNSET
 
 from car_daemon.engine.output.families import FAMILIES
 from car_daemon.engine.output.parameters import kinds_of
@@ -134,7 +133,7 @@ def test_a_call_whose_tag_closes_itself_is_a_call_without_arguments(style: ToolS
     whole = said(parts_of(recorded, [text], functions=[submit, get]))
     assert said(parts_of(recorded, list(text), functions=[submit, get])) == whole
     found = [(call.function.name, json.loads(call.function.arguments), call.invalid) for call in whole[2]]
-    assert (whole[0], found) == ("", [(call.function.name, call.arguments, UNSET) for call in made])
+    assert (whole[0], found) == ("", [(call.function.name, call.arguments, None) for call in made])
 
 
 TAGGED = [style for style, family in FAMILIES.items() if family.notation == "parameters"]
