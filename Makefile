@@ -111,8 +111,9 @@ shape: .venv/engineless ## figures about the code's shape: a mirror, no gate
 trace: .venv/engineless ## the calls of one token; renews docs/follow-one-token.md
 	$(BIN)/python -m tools.trace
 
-docs: install ## the tables of docs/protocol.md, from the definitions
+docs: install ## the tables of docs/protocol.md, from the definitions; the blocking client, from the asynchronous one
 	$(BIN)/python -m tools.protocol_docs
+	$(BIN)/python -m tools.blocking_client
 
 pictures: install ## docs/pictures, from a daemon that works
 	$(BIN)/python -m tools.pictures

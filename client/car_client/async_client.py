@@ -16,7 +16,7 @@ from car_client.paths import usable_paths
 from car_client.results import Answer, Model, ModelDetails, Status
 from car_client.retry import CONNECT_TIMEOUT_S, MAX_RETRIES, NEVER, Deadline, Retries
 from car_client.transport.async_connection import AsyncConnection, AsyncReply
-from car_client.transport.reconnector import Pause, Reconnector
+from car_client.transport.async_reconnector import AsyncReconnector, Pause
 from car_protocol.admin import Drained
 from car_protocol.embed import Embeddings, Ranking
 from car_protocol.envelope import Id
@@ -34,6 +34,11 @@ class AsyncClient:
     anything of the answer came: after the daemon's `retry_after_ms`, of at most 10 s, or after pauses of 0.25 s, 0.5 s
     and so on. Never sent again are a stream that delivered a chunk, requests with `wait=False`, `queue=False` or
     `supersede`, requests whose own deadline passed, calls that change the daemon, and `call`.
+
+    Raises:
+        RequestError: From every call: an error that the daemon answered. Methods name the classes to expect.
+        DaemonUnavailable: From every call: no daemon answered within `connect_timeout`, or the connection was lost.
+        RequestTimeout: From every call: no answer came within `timeout`.
     """
 
     def __init__(
@@ -58,7 +63,7 @@ class AsyncClient:
         Raises:
             BadSocketPath: The path is longer than the platform allows.
         """
-        self._reconnector = Reconnector(usable_paths(path), pause)
+        self._reconnector = AsyncReconnector(usable_paths(path), pause)
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self._max_retries = max_retries
@@ -86,8 +91,6 @@ class AsyncClient:
         """Wait until the daemon has answered; `capacity` is its figure then, which is 1 while its model loads.
 
         Raises:
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
             RequestError: The daemon refused the connection.
         """
         await self._request(calls.capacity())
@@ -122,8 +125,6 @@ class AsyncClient:
             EngineLost: The engine died while it served the request.
             LimitReached: The request is longer than a frame may be, or too many are in flight.
             Draining: The daemon is ending.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return await self._request(calls.infer("infer", prompt, messages, tokens, options))
 
@@ -165,9 +166,6 @@ class AsyncClient:
         Raises:
             InvalidParams: An option is unknown, ill-typed or out of range; `param` names it.
             ModelUnavailable: The model is unknown, failed to load, or has no chat template.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return (await self._request(calls.tokenize(text, messages, options))).tokens
 
@@ -184,9 +182,6 @@ class AsyncClient:
         Raises:
             InvalidParams: An option is unknown, ill-typed or out of range; `param` names it.
             ModelUnavailable: The model is unknown, failed to load, or has no chat template.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return (await self._request(calls.count_tokens(text, messages, options))).count
 
@@ -201,9 +196,6 @@ class AsyncClient:
         Raises:
             ModelUnavailable: The model is unknown or failed to load.
             InvalidParams: A token is not one of the model's.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return (await self._request(calls.detokenize(tokens, model, special))).text
 
@@ -229,9 +221,6 @@ class AsyncClient:
             ModelUnavailable: The model is unknown, failed to load, or cannot embed.
             ContextExceeded: A text is too long.
             Overloaded: The queue is full.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return await self._request(calls.embed(texts, model, normalize, truncate, traceparent))
 
@@ -257,20 +246,11 @@ class AsyncClient:
             ModelUnavailable: The model is unknown, failed to load, or cannot rank.
             ContextExceeded: A document is too long beside the query.
             Overloaded: The queue is full.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return await self._request(calls.rerank(query, documents, model, top_n, traceparent))
 
     async def models(self) -> list[Model]:
-        """Return the models that the daemon can serve, the default one first.
-
-        Raises:
-            RequestError: An error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
-        """
+        """Return the models that the daemon can serve, the default one first."""
         return (await self._request(calls.models())).models
 
     async def show_model(self, name: str) -> ModelDetails:
@@ -281,9 +261,6 @@ class AsyncClient:
 
         Raises:
             ModelUnavailable: There is no such model.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return await self._request(calls.show_model(name))
 
@@ -297,9 +274,6 @@ class AsyncClient:
         Raises:
             NotPermitted: The caller is not an administrator of the daemon.
             ModelUnavailable: The model is unknown, cannot be loaded, or there is no room for it.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return await self._request(calls.load_model(name, progress))
 
@@ -312,20 +286,11 @@ class AsyncClient:
         Raises:
             NotPermitted: The caller is not an administrator of the daemon.
             ModelUnavailable: There is no such model.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return await self._request(calls.unload_model(name))
 
     async def status(self) -> Status:
-        """Return a snapshot of the daemon's work.
-
-        Raises:
-            RequestError: An error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
-        """
+        """Return a snapshot of the daemon's work."""
         return await self._request(calls.status())
 
     def watch_status(self, interval_s: float = 1.0) -> AsyncStatusWatch:
@@ -342,13 +307,7 @@ class AsyncClient:
         )
 
     async def metrics(self) -> str:
-        """Return the daemon's figures in the text format of Prometheus.
-
-        Raises:
-            RequestError: An error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
-        """
+        """Return the daemon's figures in the text format of Prometheus."""
         return (await self._request(calls.metrics())).text
 
     async def cancel_request(self, connection: int, request: Id) -> None:
@@ -360,9 +319,6 @@ class AsyncClient:
 
         Raises:
             NotPermitted: The request is another user's.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         await self._request(calls.cancel(connection, request))
 
@@ -374,8 +330,6 @@ class AsyncClient:
 
         Raises:
             NotPermitted: The caller is not an administrator of the daemon.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
             RequestTimeout: No answer came within `timeout`; the daemon drains all the same.
         """
         return await self._request(calls.drain(timeout_ms))
@@ -386,9 +340,6 @@ class AsyncClient:
         Raises:
             NotPermitted: The caller is not an administrator of the daemon.
             InvalidParams: The file cannot be used, and nothing changed; `param` names the key.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         await self._request(calls.reload())
 
@@ -398,11 +349,6 @@ class AsyncClient:
         Args:
             method: The name of the method, such as `inference/capacity`.
             params: Its params.
-
-        Raises:
-            RequestError: An error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return await self._request(calls.raw(method, params))
 
@@ -412,6 +358,7 @@ class AsyncClient:
             try:
                 reply = await self._begin(spec, deadline)
                 try:
+                    await reply.send(deadline)
                     await reply.wait(deadline)
                 except BaseException:
                     reply.cancel()

@@ -10,8 +10,8 @@ from car_client.errors import CardError
 from car_client.results import Answer, Chunk
 from car_client.retry import Deadline, Retries
 from car_client.transport.async_connection import AsyncReply
+from car_client.transport.async_reconnector import Pause
 from car_client.transport.interruptible import Interrupted, Interruptible
-from car_client.transport.reconnector import Pause
 
 
 class AsyncStream(AsyncIterator[Chunk]):
@@ -110,6 +110,7 @@ class AsyncStream(AsyncIterator[Chunk]):
     async def _send(self, deadline: Deadline) -> AsyncReply:
         self._loop = asyncio.get_running_loop()
         self._reply = reply = await self._begin(deadline)
+        await reply.send(deadline)
         if self._cancelled:
             reply.cancel()
         return reply

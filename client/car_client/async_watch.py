@@ -9,10 +9,10 @@ from car_client import calls
 from car_client.calls import CallSpec
 from car_client.errors import InvalidParams
 from car_client.results import Status
-from car_client.retry import Deadline
+from car_client.retry import NEVER, Deadline
 from car_client.transport.async_connection import AsyncConnection, AsyncReply, happens
+from car_client.transport.async_reconnector import Pause
 from car_client.transport.interruptible import Interrupted, Interruptible
-from car_client.transport.reconnector import Pause
 
 
 class AsyncStatusWatch(AsyncIterator[Status]):
@@ -53,8 +53,9 @@ class AsyncStatusWatch(AsyncIterator[Status]):
         connection, self._connection = self._connection, None
         if connection and not connection.session.loss:
             # With a connection that is lost by now the subscription has ended too.
-            farewell = AsyncReply(connection, self._farewell(connection))
-            await farewell.wait(Deadline(self._timeout_s))
+            deadline, farewell = Deadline(self._timeout_s), AsyncReply(connection, self._farewell(connection))
+            await farewell.send(deadline)
+            await farewell.wait(deadline)
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,7 +84,7 @@ class AsyncStatusWatch(AsyncIterator[Status]):
             return await self._request(calls.status())
         except BaseException:
             # The request may have reached the daemon; nothing waits for the answer to this one.
-            AsyncReply(connection, self._farewell(connection))
+            await AsyncReply(connection, self._farewell(connection)).send(NEVER)
             raise
         self._connection = connection
         return status

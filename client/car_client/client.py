@@ -1,4 +1,4 @@
-"""The client for code without an event loop."""
+"""The client for code without an event loop: `make docs` writes it from async_client.py."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,8 @@ from car_client.paths import usable_paths
 from car_client.results import Answer, Model, ModelDetails, Status
 from car_client.retry import CONNECT_TIMEOUT_S, MAX_RETRIES, NEVER, Deadline, Retries
 from car_client.stream import Stream
-from car_client.transport.blocking_connection import BlockingConnection, BlockingReply, open_connection
+from car_client.transport.blocking_connection import BlockingConnection, BlockingReply
+from car_client.transport.blocking_reconnector import BlockingReconnector, Pause
 from car_client.watch import StatusWatch
 from car_protocol.admin import Drained
 from car_protocol.embed import Embeddings, Ranking
@@ -31,6 +32,11 @@ class Client:
     anything of the answer came: after the daemon's `retry_after_ms`, of at most 10 s, or after pauses of 0.25 s, 0.5 s
     and so on. Never sent again are a stream that delivered a chunk, requests with `wait=False`, `queue=False` or
     `supersede`, requests whose own deadline passed, calls that change the daemon, and `call`.
+
+    Raises:
+        RequestError: From every call: an error that the daemon answered. Methods name the classes to expect.
+        DaemonUnavailable: From every call: no daemon answered within `connect_timeout`, or the connection was lost.
+        RequestTimeout: From every call: no answer came within `timeout`.
     """
 
     def __init__(
@@ -40,7 +46,7 @@ class Client:
         timeout: float | None = None,
         connect_timeout: float = CONNECT_TIMEOUT_S,
         max_retries: int = MAX_RETRIES,
-        pause: Callable[[float], None] = time.sleep,
+        pause: Pause = time.sleep,
     ) -> None:
         """Remember the settings; the first call connects.
 
@@ -48,19 +54,17 @@ class Client:
             path: The daemon's socket; by default `CAR_SOCKET`, then this user's and the system's.
             timeout: Seconds that a call may take, retries included, and a stream to its next chunk; None has no end.
                 A call that takes longer is cancelled at the daemon and raises RequestTimeout.
-            connect_timeout: Seconds to try for a connection, within `timeout`; 0 tries once.
+            connect_timeout: Seconds that a call waits for a connection, within `timeout`; 0 waits for one attempt.
             max_retries: How often a call is sent again; 0 sends everything once.
             pause: Waits for a number of seconds; for tests.
 
         Raises:
             BadSocketPath: The path is longer than the platform allows.
         """
-        self._paths = usable_paths(path)
+        self._reconnector = BlockingReconnector(usable_paths(path), pause)
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self._max_retries = max_retries
-        self._pause = pause
-        self._connection: BlockingConnection | None = None  # None before the first call
 
     def __enter__(self) -> Self:
         return self
@@ -77,26 +81,20 @@ class Client:
         The daemon sends it at the start of a connection and after every change; 1 until it did, and without a
         connection. `status().capacity` explains it, `models()` has the figures of other models.
         """
-        if self._connection is None or not self._connection.open:
-            return 1
-        self._connection.drain()
-        return self._connection.session.capacity
+        connection = self._reconnector.connection
+        return connection.session.capacity if connection else 1
 
     def connect(self) -> None:
         """Wait until the daemon has answered; `capacity` is its figure then, which is 1 while its model loads.
 
         Raises:
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
             RequestError: The daemon refused the connection.
         """
         self._request(calls.capacity())
 
     def close(self) -> None:
         """End the connection; the next call makes another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._reconnector.close()
 
     def infer(
         self,
@@ -124,8 +122,6 @@ class Client:
             EngineLost: The engine died while it served the request.
             LimitReached: The request is longer than a frame may be, or too many are in flight.
             Draining: The daemon is ending.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return self._request(calls.infer("infer", prompt, messages, tokens, options))
 
@@ -150,7 +146,9 @@ class Client:
                 too slowly.
         """
         spec = calls.infer("infer_stream", prompt, messages, tokens, options)
-        return Stream(lambda deadline: self._begin(spec, deadline), self._retries(spec), self._timeout, self._pause)
+        return Stream(
+            lambda deadline: self._begin(spec, deadline), self._retries(spec), self._timeout, self._reconnector.pause
+        )
 
     def tokenize(
         self, text: str | None = None, *, messages: Conversation | None = None, **options: Unpack[TokenizeOptions]
@@ -165,9 +163,6 @@ class Client:
         Raises:
             InvalidParams: An option is unknown, ill-typed or out of range; `param` names it.
             ModelUnavailable: The model is unknown, failed to load, or has no chat template.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return self._request(calls.tokenize(text, messages, options)).tokens
 
@@ -184,9 +179,6 @@ class Client:
         Raises:
             InvalidParams: An option is unknown, ill-typed or out of range; `param` names it.
             ModelUnavailable: The model is unknown, failed to load, or has no chat template.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return self._request(calls.count_tokens(text, messages, options)).count
 
@@ -201,9 +193,6 @@ class Client:
         Raises:
             ModelUnavailable: The model is unknown or failed to load.
             InvalidParams: A token is not one of the model's.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return self._request(calls.detokenize(tokens, model, special)).text
 
@@ -229,9 +218,6 @@ class Client:
             ModelUnavailable: The model is unknown, failed to load, or cannot embed.
             ContextExceeded: A text is too long.
             Overloaded: The queue is full.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return self._request(calls.embed(texts, model, normalize, truncate, traceparent))
 
@@ -257,20 +243,11 @@ class Client:
             ModelUnavailable: The model is unknown, failed to load, or cannot rank.
             ContextExceeded: A document is too long beside the query.
             Overloaded: The queue is full.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return self._request(calls.rerank(query, documents, model, top_n, traceparent))
 
     def models(self) -> list[Model]:
-        """Return the models that the daemon can serve, the default one first.
-
-        Raises:
-            RequestError: An error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
-        """
+        """Return the models that the daemon can serve, the default one first."""
         return self._request(calls.models()).models
 
     def show_model(self, name: str) -> ModelDetails:
@@ -281,9 +258,6 @@ class Client:
 
         Raises:
             ModelUnavailable: There is no such model.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return self._request(calls.show_model(name))
 
@@ -297,9 +271,6 @@ class Client:
         Raises:
             NotPermitted: The caller is not an administrator of the daemon.
             ModelUnavailable: The model is unknown, cannot be loaded, or there is no room for it.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return self._request(calls.load_model(name, progress))
 
@@ -312,20 +283,11 @@ class Client:
         Raises:
             NotPermitted: The caller is not an administrator of the daemon.
             ModelUnavailable: There is no such model.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return self._request(calls.unload_model(name))
 
     def status(self) -> Status:
-        """Return a snapshot of the daemon's work.
-
-        Raises:
-            RequestError: An error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
-        """
+        """Return a snapshot of the daemon's work."""
         return self._request(calls.status())
 
     def watch_status(self, interval_s: float = 1.0) -> StatusWatch:
@@ -340,13 +302,7 @@ class Client:
         return StatusWatch(lambda: self._connected(NEVER), self._request, interval_s, self._timeout)
 
     def metrics(self) -> str:
-        """Return the daemon's figures in the text format of Prometheus.
-
-        Raises:
-            RequestError: An error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
-        """
+        """Return the daemon's figures in the text format of Prometheus."""
         return self._request(calls.metrics()).text
 
     def cancel_request(self, connection: int, request: Id) -> None:
@@ -358,9 +314,6 @@ class Client:
 
         Raises:
             NotPermitted: The request is another user's.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         self._request(calls.cancel(connection, request))
 
@@ -372,8 +325,6 @@ class Client:
 
         Raises:
             NotPermitted: The caller is not an administrator of the daemon.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
             RequestTimeout: No answer came within `timeout`; the daemon drains all the same.
         """
         return self._request(calls.drain(timeout_ms))
@@ -384,9 +335,6 @@ class Client:
         Raises:
             NotPermitted: The caller is not an administrator of the daemon.
             InvalidParams: The file cannot be used, and nothing changed; `param` names the key.
-            RequestError: Any other error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         self._request(calls.reload())
 
@@ -396,11 +344,6 @@ class Client:
         Args:
             method: The name of the method, such as `inference/capacity`.
             params: Its params.
-
-        Raises:
-            RequestError: An error that the daemon answered.
-            DaemonUnavailable: No daemon answered within `connect_timeout`, or the connection was lost.
-            RequestTimeout: No answer came within `timeout`.
         """
         return self._request(calls.raw(method, params))
 
@@ -418,18 +361,13 @@ class Client:
                 return reply.call.read(spec.result)
             except CardError as error:
                 pause_s = retries.pause_s(error, deadline)
-            self._pause(pause_s)
+            self._reconnector.pause(pause_s)
 
     def _begin(self, spec: CallSpec[Any], deadline: Deadline) -> BlockingReply:
         return BlockingReply(self._connected(deadline), spec)
 
     def _connected(self, deadline: Deadline) -> BlockingConnection:
-        if self._connection is not None and self._connection.open:
-            self._connection.drain()
-        if self._connection is None or not self._connection.open:
-            self.close()
-            self._connection = open_connection(self._paths, deadline.bound(self._connect_timeout), self._pause)
-        return self._connection
+        return self._reconnector.ready(deadline.bound(self._connect_timeout))
 
     def _retries(self, spec: CallSpec[Any]) -> Retries:
         return Retries(self._max_retries if spec.repeatable else 0)

@@ -8,7 +8,7 @@ import pytest
 
 from car_client import AsyncClient, DaemonUnavailable
 from car_client.retry import LONGEST_DELAY_S, backoff
-from car_client.transport.reconnector import Reconnector
+from car_client.transport.async_reconnector import AsyncReconnector
 from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
 from tests.pace import HANG_S
@@ -144,7 +144,7 @@ async def test_a_request_waits_only_so_long_for_a_daemon(path: Path) -> None:
 
 
 async def test_the_second_path_is_tried_when_the_first_is_dead(daemon: FakeDaemon) -> None:
-    reconnector = Reconnector([daemon.path.parent / "nothing", daemon.path], asyncio.sleep)
+    reconnector = AsyncReconnector([daemon.path.parent / "nothing", daemon.path], asyncio.sleep)
     connection = await reconnector.ready(timeout_s=HANG_S)
     assert not connection.lost.is_set()
     await reconnector.aclose()

@@ -19,7 +19,7 @@ from car_client import (
     RequestCancelled,
     Tool,
 )
-from car_client.transport.blocking_connection import open_connection
+from car_client.transport.blocking_reconnector import BlockingReconnector
 from car_protocol.errors import RpcError
 from tests.client.carctl.command import until_waiting
 from tests.client.fake_daemon import FakeDaemon, once_asked
@@ -143,7 +143,7 @@ def test_a_path_without_a_listener_is_an_error(path: Path) -> None:
 
 
 def test_the_second_path_is_tried_when_the_first_is_dead(daemon: FakeDaemon) -> None:
-    connection = open_connection([daemon.path.parent / "nothing", daemon.path], 0, time.sleep)
+    connection = BlockingReconnector([daemon.path.parent / "nothing", daemon.path], time.sleep).ready(0)
     connection.close()
 
 

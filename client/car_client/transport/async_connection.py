@@ -50,13 +50,16 @@ class AsyncConnection(asyncio.Protocol):
 
 
 class AsyncReply:
-    """A call with the connection that carries it; the request is sent at once."""
+    """A call with the connection that carries it."""
 
     def __init__(self, connection: AsyncConnection, spec: CallSpec[Any]) -> None:
         self._connection = connection
         self._changed = asyncio.Event()
         self.call = connection.session.begin(spec.method, spec.params, self._changed.set, spec.on_progress)
-        connection.write(self.call.frame)
+
+    async def send(self, _: Deadline) -> None:
+        """Send the request, at once: the transport keeps what the daemon does not read yet."""
+        self._connection.write(self.call.frame)
 
     async def wait(self, deadline: Deadline) -> None:
         """Wait until the call has a chunk or an end; raises RequestTimeout."""

@@ -3,13 +3,10 @@
 import contextlib
 import select
 import socket
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from car_client.calls import CallSpec
 from car_client.errors import ProtocolError, RequestTimeout
-from car_client.paths import connect
 from car_client.retry import NEVER, Deadline
 from car_client.transport.pending_call import PendingCall
 from car_client.transport.protocol_session import ProtocolSession
@@ -134,8 +131,3 @@ class BlockingReply:
     def cancel(self) -> None:
         """Cancel the call at the daemon, unless it has ended."""
         self._connection.cancel(self.call)
-
-
-def open_connection(paths: list[Path], timeout_s: float, pause: Callable[[float], None]) -> BlockingConnection:
-    """Connect to the first path that answers, trying for `timeout_s`; raises ConnectTimeout."""
-    return BlockingConnection(connect(paths, timeout_s, pause))

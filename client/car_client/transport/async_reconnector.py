@@ -15,7 +15,7 @@ from car_client.transport.interruptible import Interrupted, Interruptible
 Pause = Callable[[float], Coroutine[Any, Any, None]]
 
 
-class Reconnector:
+class AsyncReconnector:
     """Keeps a connection to the first of `paths` that answers, from `start` to `aclose`."""
 
     def __init__(self, paths: list[Path], pause: Pause) -> None:
