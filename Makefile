@@ -111,7 +111,7 @@ shape: .venv/engineless ## figures about the code's shape: a mirror, no gate
 trace: .venv/engineless ## the calls of one token; renews docs/follow-one-token.md
 	$(BIN)/python -m tools.trace
 
-docs: install ## the tables of docs/protocol.md, from the definitions; the blocking client, from the asynchronous one
+docs: install ## the tables of docs/protocol.md, from the definitions; the blocking client
 	$(BIN)/python -m tools.protocol_docs
 	$(BIN)/python -m tools.blocking_client
 

@@ -66,8 +66,13 @@ class AsyncStream(AsyncIterator[Chunk]):
             self._reply.cancel()
 
     async def __aenter__(self) -> Self:
-        with contextlib.suppress(Interrupted):
+        try:
             await self._started(Deadline(self._timeout_s))
+        except Interrupted:
+            pass
+        except BaseException:
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(
@@ -102,10 +107,9 @@ class AsyncStream(AsyncIterator[Chunk]):
             await self._waits.run(self._pause(pause_s))
 
     async def _started(self, deadline: Deadline) -> AsyncReply:
-        reply = self._reply
-        if reply is None:
-            reply = await self._waits.run(self._send(deadline))
-        return reply
+        if self._reply is None:
+            return await self._waits.run(self._send(deadline))
+        return self._reply
 
     async def _send(self, deadline: Deadline) -> AsyncReply:
         self._loop = asyncio.get_running_loop()

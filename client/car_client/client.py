@@ -1,4 +1,4 @@
-"""The client for code without an event loop: `make docs` writes it from async_client.py."""
+"""The client for code without an event loop: `make docs` writes it from the asynchronous one."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A streamed answer, for code without an event loop."""
+"""A streamed answer, for blocking code: `make docs` writes it from the asynchronous one."""
 
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -8,6 +8,7 @@ from car_client.errors import CardError
 from car_client.results import Answer, Chunk
 from car_client.retry import Deadline, Retries
 from car_client.transport.blocking_connection import BlockingReply
+from car_client.transport.blocking_reconnector import Pause
 
 
 class Stream(Iterator[Chunk]):
@@ -21,14 +22,14 @@ class Stream(Iterator[Chunk]):
         begin: Callable[[Deadline], BlockingReply],
         retries: Retries,
         timeout_s: float | None,
-        pause: Callable[[float], None],
+        pause: Pause,
     ) -> None:
         self._begin = begin
         self._retries = retries
         self._timeout_s = timeout_s
         self._pause = pause
         self.answer: Answer | None = None
-        self._reply: BlockingReply | None = None  # None until the request is begun, and between attempts
+        self._reply: BlockingReply | None = None  # None until the request is sent, and between attempts
         self._cancelled = False
         self._over = False
 
@@ -81,6 +82,8 @@ class Stream(Iterator[Chunk]):
             try:
                 reply = self._started(deadline)
                 reply.wait(deadline)
+                if self._over:
+                    return None  # closed while this waited
                 if reply.call.chunks:
                     return reply.call.chunks.popleft()
                 self.answer = reply.call.read_stream()
@@ -95,8 +98,12 @@ class Stream(Iterator[Chunk]):
 
     def _started(self, deadline: Deadline) -> BlockingReply:
         if self._reply is None:
-            self._reply = self._begin(deadline)
-            self._reply.send(deadline)
-            if self._cancelled:
-                self._reply.cancel()
+            return self._send(deadline)
         return self._reply
+
+    def _send(self, deadline: Deadline) -> BlockingReply:
+        self._reply = reply = self._begin(deadline)
+        reply.send(deadline)
+        if self._cancelled:
+            reply.cancel()
+        return reply

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 import car_client
 from car_client import AsyncClient, AsyncStatusWatch, AsyncStream, Client, InferOptions, StatusWatch, Stream, options
-from tools.blocking_client import SOURCE, TARGET, blocking
+from tools.blocking_client import FILES, FOLDER, blocking
 from tools.protocol_docs.client_texts import KINDS, OPTIONS, rewritten, text_of
 
 PAIRS = [(Client, AsyncClient), (Stream, AsyncStream), (StatusWatch, AsyncStatusWatch)]
@@ -54,14 +54,15 @@ def test_both_clients_have_the_same_methods(pair: tuple[type[object], type[objec
     assert of_asyncio - blocking == {"aclose"}
 
 
-def test_the_blocking_client_is_the_asynchronous_one() -> None:
-    written = blocking(SOURCE.read_text(encoding="utf-8"))
-    assert TARGET.read_text(encoding="utf-8") == written, "async_client.py changed: `make docs` writes client.py again"
+@pytest.mark.parametrize(("target", "source"), FILES)
+def test_the_blocking_client_is_the_asynchronous_one(target: str, source: str) -> None:
+    written = blocking((FOLDER / source).read_text(encoding="utf-8"), FILES[target, source])
+    assert (FOLDER / target).read_text(encoding="utf-8") == written, f"{source} changed: `make docs` writes {target}"
 
 
 def test_a_text_that_both_clients_do_not_share_has_to_be_in_the_source() -> None:
     with pytest.raises(ValueError, match="tools/blocking_client"):
-        blocking("class AsyncClient: ...")
+        blocking("class AsyncClient: ...", {"gone": "other"})
 
 
 @pytest.mark.parametrize("name", METHODS)
