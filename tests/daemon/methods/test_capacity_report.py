@@ -93,5 +93,3 @@ def test_leases_count_and_come_back(reported: Reported) -> None:
     for key in list(engine.may_end):
         reported.world.end(engine, key)
     assert reported.capacity() == idle
-
-
