@@ -123,14 +123,12 @@ class _Stream:
         self._exchange = exchange
         self._left = left
         self._pace = pace
-        self._of_text: Callable[[bytes], bytes] | None = None  # makes the pieces of the connection's texts
         self._showed = False  # an event was written since the last tick: a comment is none
         self._due = False  # an event has to be written now
         self._ended = False
 
     async def run(self) -> None:
         ticking = _Ticks(self._pace, self._tick)
-        self._connection.on_events(self._take)
         try:
             with self._exchange.giving_way():
                 while not self._ended:
@@ -139,10 +137,9 @@ class _Stream:
         except (Gone, Disconnected):
             raise
         except Problem as problem:
-            pieces = self._exchange.pieces
-            if not self._exchange.started or (pieces is not None and not pieces.ready):
-                raise  # the memory is needed before this client reads again
-            await self._fail(problem)
+            if not self._exchange.started:
+                raise
+            await self._give_way(problem)
         except CardError as error:
             if not self._exchange.started:
                 raise
@@ -153,33 +150,19 @@ class _Stream:
             raise  # for the log
         finally:
             ticking.stop()
-            self._connection.on_events(None)
-            self._connection.on_texts(None)
 
     async def _fail(self, problem: Problem) -> None:
         """End the stream with an error event."""
         await self._exchange.write(self._writer.fail(problem))
         await self._exchange.end()
 
-    def _take(self, events: list[Event]) -> bool:
-        """Write chunks at once, where the client reads; other events are left to `_step`."""
-        pieces = self._exchange.pieces
-        if pieces is None or not pieces.ready:
-            return False
-        if not all(isinstance(event, Chunk) for event in events):
-            return False
-        data = b"".join([self._bytes(event) for event in events])
-        self._showed = self._showed or bool(data)
-        pieces.write(data)
-        self._offer_texts()
-        return True
-
-    def _offer_texts(self) -> None:
-        """Have texts written at once, where the client reads and events of texts are alike."""
-        pieces, of_text = self._exchange.pieces, self._writer.of_text
-        if pieces is not None and of_text is not self._of_text:
-            self._of_text = of_text
-            self._connection.on_texts(None if of_text is None else pieces.offering(of_text))
+    async def _give_way(self, problem: Problem) -> None:
+        """End the stream with an error event; raises Disconnected if the client does not read it at once."""
+        try:
+            async with asyncio.timeout(0):
+                await self._fail(problem)
+        except TimeoutError:
+            raise Disconnected from None  # the memory is needed before this client reads again
 
     async def _step(self) -> None:
         events = await _events(self._connection, self._left)
@@ -187,20 +170,19 @@ class _Stream:
         if not events and not due:
             return  # a part of a frame came
         # Writers count their events, so the first bytes are made first.
-        data = b"" if self._exchange.started else self._writer.begin()
-        showed = bool(data)
+        pieces = [] if self._exchange.started else [self._writer.begin()]
+        showed = any(pieces)
         for event in events:
-            piece = self._bytes(event)
-            showed = showed or (bool(piece) and not isinstance(event, Progress))
-            data += piece
+            pieces.append(self._bytes(event))
+            showed = showed or (bool(pieces[-1]) and not isinstance(event, Progress))
         if due and not showed:
-            data, showed = data + self._writer.alive(), True
+            pieces.append(self._writer.alive())
+            showed = True
         self._showed = self._showed or showed
         if not self._exchange.started:
             await self._exchange.start(200, {"content-type": self._writer.kind, **_STREAM_HEADERS})
-        if data:
-            await self._exchange.write(data)
-        self._offer_texts()
+        if any(pieces):
+            await self._exchange.write(b"".join(pieces))
 
     def _bytes(self, event: Event) -> bytes:
         if isinstance(event, Chunk):
@@ -214,8 +196,6 @@ class _Stream:
 
     def _tick(self) -> None:
         """Wake a stream that wrote no event since the last tick."""
-        if self._connection.took_text:
-            self._showed, self._connection.took_text = True, False
         if not self._showed:
             self._due = True
             self._connection.wake()

@@ -43,7 +43,7 @@ class Door:
         # URLs of servers are configured with and without a slash at their end.
         scope["path"] = "/" + scope["path"].strip("/")
         head = _head(scope)
-        exchange = Exchange(head, receive, send, self._bodies, scope["state"].get("pieces"))
+        exchange = Exchange(head, receive, send, self._bodies)
         metrics = self._context.metrics
         metrics.in_flight += 1
         try:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from car_client.door.keys import Key
@@ -26,20 +26,6 @@ JSON = "application/json"
 _CLOSE = {"connection": "close"}
 
 
-class Pieces(Protocol):
-    """A way around the server's coroutines for pieces of a body whose head was sent."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether the client reads."""
-
-    def write(self, data: bytes) -> None:
-        """Send a piece."""
-
-    def offering(self, of_text: Callable[[bytes], bytes]) -> Callable[[bytes], bool]:
-        """Return a function that sends a text as a piece where the client reads; it returns whether it does."""
-
-
 class Exchange:
     """A request and its answer; `key` is the key that it carried."""
 
@@ -49,7 +35,6 @@ class Exchange:
         receive: Receive,
         send: Send,
         bodies: BodyMemory,
-        pieces: Pieces | None = None,
         body_timeout_s: float = BODY_TIMEOUT_S,
     ) -> None:
         self.head = head
@@ -64,7 +49,6 @@ class Exchange:
         self._unread = False  # the client may still send a part of the body
         self._task: asyncio.Task[Any] | None = None  # answers the request; set with the body
         self._problem: Problem | None = None  # the cause, where the task was cancelled to give way
-        self._pieces = pieces
         self._body_timeout_s = body_timeout_s
         self._watch: asyncio.Task[None] | None = None
         self._on_disconnect: Callable[[], object] | None = None
@@ -141,11 +125,6 @@ class Exchange:
         if self.head.method == "HEAD" and "content-length" not in headers:
             await self.end()
             raise HeadOnly
-
-    @property
-    def pieces(self) -> Pieces | None:
-        """The server's way to write pieces at once, None before the head is sent or where it has none."""
-        return self._pieces if self.started else None
 
     async def write(self, data: bytes) -> None:
         """Send a piece of the body; waits while the client does not read."""

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ MAX_HEADERS = 200
 HEAD_TIMEOUT_S = 30.0
 # Requests of one connection that wait for the answers before them.
 MOST_WAITING = 8
-_PIECE = b"%x\r\n%b\r\n"
 _LONG_HEAD = f"the head of a request has at most {MAX_HEAD_BYTES} bytes"
 _NOT_HTTP = "the bytes are not a valid HTTP request"
 # Headers of an offer to go on in another protocol; `Connection` lists them.
@@ -37,37 +36,6 @@ class DoorState(ServerState):
     def __init__(self, strangers: Strangers) -> None:
         super().__init__()
         self.strangers = strangers
-
-
-class ChunkedPieces:
-    """Writes pieces of a chunked body to the transport; a piece by uvicorn's coroutine costs several times as much."""
-
-    def __init__(self, transport: asyncio.Transport, flow: Any) -> None:
-        self._transport = transport
-        self._flow = flow
-
-    @property
-    def ready(self) -> bool:
-        """Whether the client reads."""
-        return not (self._flow.write_paused or self._transport.is_closing())
-
-    def write(self, data: bytes) -> None:
-        """Send a piece; an empty one would end the body."""
-        if data:
-            self._transport.write(_PIECE % (len(data), data))
-
-    def offering(self, of_text: Callable[[bytes], bytes]) -> Callable[[bytes], bool]:
-        """Return a function that sends a text as a piece where the client reads; it returns whether it does."""
-        flow, write, is_closing = self._flow, self._transport.write, self._transport.is_closing
-
-        def offer(text: bytes) -> bool:
-            if flow.write_paused or is_closing():
-                return False
-            data = of_text(text)
-            write(_PIECE % (len(data), data))
-            return True
-
-        return offer
 
 
 class UnframedBody:
@@ -112,7 +80,7 @@ class DoorProtocol(HttpToolsProtocol):
         if not unix:
             strangers.add(self, self._give_way)
         admitted = partial(strangers.discard, self)
-        self.app_state = {"unix": unix, "pieces": ChunkedPieces(transport, self.flow), "admitted": admitted}
+        self.app_state = {"unix": unix, "admitted": admitted}
         self._answering: RequestResponseCycle | None = None  # the newest request that does not wait
         self._head_bytes = 0
         self._held_bytes = 0  # received since the parser passed something on; it keeps them
@@ -173,7 +141,6 @@ class DoorProtocol(HttpToolsProtocol):
         self._take_host_of_target()
         super().on_headers_complete()
         if self.scope["http_version"] == "1.0":
-            self.scope["state"]["pieces"] = None
             self.cycle.send = UnframedBody(self.cycle).send  # type: ignore[method-assign]  # uvicorn offers no hook
         if self.pipeline:
             self._check_waiting()

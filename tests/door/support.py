@@ -19,7 +19,6 @@ from car_http.catalogue import Catalogue
 from car_http.crowds import BodyMemory
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
-from car_http.exchange import Pieces
 from car_http.guard import Rules
 from car_http.health import Health
 from car_http.metrics import Metrics
@@ -107,6 +106,8 @@ class Answer:
         self.pieces: list[bytes] = []
         self.began = asyncio.Event()  # a piece of the body came
         self.left = asyncio.Event()  # the client is gone
+        self.reads = asyncio.Event()  # the client reads
+        self.reads.set()
 
     @property
     def body(self) -> bytes:
@@ -196,7 +197,6 @@ class OfflineDoor:
         headers: dict[str, str],
         *,
         unix: bool = True,
-        pieces: Pieces | None = None,
     ) -> None:
         """Fill an answer, which can be read meanwhile; setting its `left` has the client leave."""
         bodies = [{"type": "http.request", "body": body, "more_body": False}]
@@ -212,11 +212,12 @@ class OfflineDoor:
                 answer.status = message["status"]
                 answer.headers = {name.decode().lower(): value.decode() for name, value in message["headers"]}
             else:
+                await answer.reads.wait()
                 answer.pieces.append(message["body"])
                 answer.began.set()
 
         scope = _scope(method, path, headers)
-        scope["state"] = {"unix": unix, "pieces": pieces}
+        scope["state"] = {"unix": unix}
         await self._door(scope, receive, send)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -180,20 +180,6 @@ async def test_a_request_that_is_being_answered_gives_way_too(fake: FakeDaemon, 
         held.left.set()
 
 
-class Unread:
-    """The pieces of a body to a client that does not read."""
-
-    ready = False
-
-    def write(self, data: bytes) -> None:
-        """As the server's."""
-        raise AssertionError(data)
-
-    def offering(self, of_text: Callable[[bytes], bytes]) -> Callable[[bytes], bool]:
-        """As the server's."""
-        return lambda _text: False
-
-
 async def test_a_stream_that_gives_way_ends_without_an_event_where_its_client_does_not_read(
     fake: FakeDaemon, folder: Path
 ) -> None:
@@ -204,8 +190,9 @@ async def test_a_stream_that_gives_way_ends_without_an_event_where_its_client_do
     async with OfflineDoor(fake.path, folder / "keys", bodies=BodyMemory(10_000)) as door:
         held = Answer()
         body = chat(9_000, stream=True)
-        answering = asyncio.create_task(door.into(held, "POST", CHAT, body, headers, unix=False, pieces=Unread()))
+        answering = asyncio.create_task(door.into(held, "POST", CHAT, body, headers, unix=False))
         await held.began.wait()
+        held.reads.clear()
         assert (await door.post("/v1/embeddings", {"input": ["a", "b"], "user": "x" * 2_000})).status == 200
         await answering
         assert held.status == 200

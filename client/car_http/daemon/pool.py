@@ -11,7 +11,6 @@ import msgspec
 from car_client.errors import ConnectionLost, ProtocolError
 from car_client.paths import unavailable
 from car_http.daemon.connection import DaemonConnection, Ended
-from car_http.daemon.reading import Turns
 from car_protocol.envelope import NOT_JSON
 
 _KEPT = 8
@@ -27,7 +26,6 @@ class DaemonPool:
         self._paths = list(paths)
         self._kept: dict[DaemonConnection, asyncio.TimerHandle] = {}
         self._used: set[DaemonConnection] = set()
-        self._turns = Turns()
 
     @property
     def in_flight(self) -> int:
@@ -89,7 +87,7 @@ class DaemonPool:
         raise unavailable(self._paths, failures)
 
     def _new(self) -> DaemonConnection:
-        return DaemonConnection(self._on_lost, self._turns)
+        return DaemonConnection(self._on_lost)
 
     def _keep(self, connection: DaemonConnection) -> None:
         if connection.idle and not connection.lost and len(self._kept) < _KEPT:

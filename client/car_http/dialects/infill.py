@@ -1,6 +1,5 @@
 """`POST /infill`, llama-server's: the text of a gap between two others, for editors."""
 
-from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -55,7 +54,6 @@ class InfillWriter:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self.of_text: Callable[[bytes], bytes] | None = sse.of_text(_piece)
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""

@@ -1,6 +1,6 @@
 """A translated request: the daemon's params, and the writer of the answer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -18,10 +18,6 @@ class Writer(Protocol):
 
     kind: str
     """The content type of the stream."""
-
-    @property
-    def of_text(self) -> Callable[[bytes], bytes] | None:
-        """Makes the bytes of chunks of a text alone from it, as JSON without its quotes; None while they differ."""
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""

@@ -1,7 +1,7 @@
 """The answer of `POST /v1/chat/completions`: one object, or its chunks in order."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from car_client.results import Answer, Chunk, OneAnswer, ToolCallDelta
@@ -48,12 +48,10 @@ class ChatWriter:
         self._answers = answers
         self._left_out = left_out
         self._called: set[int] = set()  # the answers of which a piece of a call was sent
-        self.of_text: Callable[[bytes], bytes] | None = self._of_text()
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
         self._model = model
-        self.of_text = self._of_text()
 
     def begin(self) -> bytes:
         """Return the chunk with the role, for each answer."""
@@ -131,9 +129,6 @@ class ChatWriter:
             "choices": choices,
         }
         return shape | {"usage": None} if self._usage else shape
-
-    def _of_text(self) -> Callable[[bytes], bytes]:
-        return sse.of_text(lambda text: self._delta({"content": text}))
 
 
 def _call(call: ToolCall) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`POST /v1/completions`, with `suffix` for editors and several prompts a request."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from msgspec import Struct
@@ -110,12 +110,10 @@ class CompletionWriter:
         self._usage = usage
         self._echoed = echoed
         self._characters = [len(echoed)] * answers  # of each answer so far, where log-probabilities need it
-        self.of_text: Callable[[bytes], bytes] | None = self._of_text()
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
         self._model = model
-        self.of_text = self._of_text()
 
     def begin(self) -> bytes:
         """Return the prompt, where it is to be echoed."""
@@ -168,9 +166,6 @@ class CompletionWriter:
 
     def _piece(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> bytes:
         return sse.data(self._object([_choice(index, text, logprobs, None)]))
-
-    def _of_text(self) -> Callable[[bytes], bytes]:
-        return sse.of_text(lambda text: self._piece(0, text))
 
     def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         shape = {

@@ -1,7 +1,5 @@
 """Server-sent events: data lines, and comments that show progress."""
 
-import secrets
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,8 +7,6 @@ import msgspec
 from car_protocol.answer import Progress
 
 ALIVE = b": waiting\n\n"
-# Random, because the name of a model is a client's.
-_MARK = secrets.token_hex(16)
 encode = msgspec.json.Encoder().encode
 
 
@@ -22,18 +18,6 @@ def data(value: Any) -> bytes:
 def event(name: str, value: Any) -> bytes:
     """Return an event with a name."""
     return b"event: " + name.encode() + b"\ndata: " + encode(value) + b"\n\n"
-
-
-def frame(piece: Callable[[str], bytes]) -> tuple[bytes, bytes]:
-    """Return the bytes before and after a text in the events that `piece` returns, within the quotes of its literal."""
-    head, tail = piece(_MARK).split(_MARK.encode())
-    return head, tail
-
-
-def of_text(piece: Callable[[str], bytes]) -> Callable[[bytes], bytes]:
-    """Return a function that puts a text of JSON, without its quotes, into the events that `piece` returns."""
-    head, tail = frame(piece)
-    return lambda text: head + text + tail
 
 
 def comment(progress: Progress) -> bytes:

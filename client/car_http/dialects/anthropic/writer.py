@@ -1,6 +1,6 @@
 """The answer of `POST /v1/messages`: the message, or its streaming events in order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from car_client.results import Answer, Chunk, ToolCallDelta
@@ -33,7 +33,6 @@ class MessagesWriter:
         self._blocks = 0
         self._open: str | None = None  # the type of the last block while it grows
         self._called = False
-        self.of_text: Callable[[bytes], bytes] | None = None  # while a block of text is open
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
@@ -107,18 +106,14 @@ class MessagesWriter:
 
     def _begin(self, block: Block) -> bytes:
         self._open = block["type"]
-        self.of_text = sse.of_text(self._text_delta) if self._open == "text" else None
         return self._event("content_block_start", content_block=block)
 
     def _delta(self, delta: dict[str, Any]) -> bytes:
         return self._event("content_block_delta", delta=delta)
 
-    def _text_delta(self, text: str) -> bytes:
-        return self._delta({"type": "text_delta", "text": text})
-
     def _close(self) -> bytes:
         """End the open block, if there is one."""
-        kind, self._open, self.of_text = self._open, None, None
+        kind, self._open = self._open, None
         if kind is None:
             return b""
         events = b""

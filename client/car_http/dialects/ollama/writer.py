@@ -1,13 +1,12 @@
 """The answers of Ollama's `/api/chat` and `/api/generate`: one object, or lines of objects."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from car_client.results import Answer, Chunk, ToolCallDelta
-from car_http.dialects import sse
 from car_http.dialects.common import arguments_data
 from car_http.dialects.errors import encoded, ollama_error
 from car_http.dialects.job import NDJSON
@@ -34,7 +33,6 @@ class OllamaWriter:
         self._chats = chats
         self._left_out = left_out
         self._pieces: list[ToolCallDelta] = []  # of calls that are not whole
-        self.of_text: Callable[[bytes], bytes] | None = self._of_text()
 
     def name_model(self, model: str) -> None:
         """Set the model's name; Ollama's requests always have one."""
@@ -81,12 +79,6 @@ class OllamaWriter:
         if answer.logprobs:
             shape["logprobs"] = token_logprobs(answer.logprobs)
         return msgspec.json.encode(shape | _figures(answer, self._left_out))
-
-    def _of_text(self) -> Callable[[bytes], bytes]:
-        """Return a function that puts a text of JSON without its quotes, and the time, into a line."""
-        before, after = sse.frame(lambda mark: _line(self._piece("", None, []) | {"created_at": mark, "done": False}))
-        middle, tail = after.split(b'""')
-        return lambda text: b'%b%b%b"%b"%b' % (before, now().encode(), middle, text, tail)
 
     def _piece(self, text: str, thinking: str | None, calls: list[ToolCallDelta]) -> dict[str, Any]:
         shown: dict[str, Any] = {"role": "assistant", "content": text} if self._chats else {"response": text}

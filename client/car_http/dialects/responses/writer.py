@@ -1,10 +1,8 @@
 """The answer of `POST /v1/responses`: the object, or its streaming events in order."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from car_client.results import Answer, Chunk, ToolCallDelta
@@ -16,7 +14,6 @@ from car_http.problems import Problem
 from car_protocol.answer import Logprob, Progress, Usage
 
 Item = dict[str, Any]
-_decode_text = msgspec.json.Decoder(str).decode
 
 
 class Facts(Struct, frozen=True):
@@ -42,7 +39,6 @@ class ResponsesWriter:
         self._open: str | None = None  # the type of the last item while it grows
         self._pieces: list[str] = []  # its text so far
         self._logprobs: list[dict[str, Any]] = []
-        self.of_text: Callable[[bytes], bytes] | None = None  # while a message is open
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
@@ -111,26 +107,11 @@ class ResponsesWriter:
         more = {"logprobs": logprobs} if kind == "message" else {}
         return self._event(_NAMES[kind] + ".delta", **self._place(), content_index=0, delta=text, **more)
 
-    def _of_text(self) -> Callable[[bytes], bytes]:
-        """Return a function that keeps a text of JSON without its quotes, and puts it and the number into an event."""
-        number = self._number
-        head, tail = sse.frame(lambda mark: self._delta("message", mark, []))
-        self._number = number
-        before, after = head.split(b'"sequence_number":%d' % number)
-
-        def event(text: bytes) -> bytes:
-            self._pieces.append(_decode_text(b'"%b"' % text))
-            number, self._number = self._number, self._number + 1
-            return b'%b"sequence_number":%d%b%b%b' % (before, number, after, text, tail)
-
-        return event
-
     def _start(self, kind: str) -> bytes:
         item: Item = {"id": new_id(_PREFIXES[kind]), "type": kind, "status": "in_progress", "content": []}
         item |= _MORE[kind]
         self._open, self._pieces, self._logprobs = kind, [], []
         self._output.append(item)
-        self.of_text = self._of_text() if kind == "message" else None
         events = self._event("response.output_item.added", output_index=len(self._output) - 1, item=item)
         return events + self._event(
             "response.content_part.added", **self._place(), content_index=0, part=_part(kind, "", [])
@@ -158,7 +139,7 @@ class ResponsesWriter:
 
     def _close(self, status: str = "completed") -> bytes:
         """End the open item, if there is one."""
-        kind, self._open, self.of_text = self._open, None, None
+        kind, self._open = self._open, None
         if kind is None:
             return b""
         text = "".join(self._pieces)
