@@ -17,8 +17,8 @@ from benchmarks.scheduled import Clock, SimulatedEngines, Work
 from car_client.carctl.bench.figures import spread
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import Request, RequestSpec, State
-from car_daemon.scheduler.routing.replicas import EngineOffer
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.infer import Priority
 

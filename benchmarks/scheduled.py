@@ -6,9 +6,8 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
-from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Resume, Run
-from car_daemon.scheduler.request import Prompt, Request
-from car_daemon.scheduler.routing.replicas import EngineOffer
+from car_daemon.scheduler.replicas import EngineOffer
+from car_daemon.scheduler.request import Action, Complete, Fail, Halt, Park, Prepare, Prompt, Request, Resume, Run
 from car_daemon.scheduler.scheduler import Scheduler
 
 PREPARE_S, PARK_S = 0.002, 0.05

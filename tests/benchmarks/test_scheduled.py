@@ -5,8 +5,8 @@ from functools import partial
 from benchmarks.scheduled import PARK_S, PREPARE_S, Clock, SimulatedEngines, Work
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import Request, RequestSpec
-from car_daemon.scheduler.routing.replicas import EngineOffer
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.infer import Priority
 

@@ -53,8 +53,8 @@ from car_daemon.models.weights_watch import WeightsWatch
 from car_daemon.requests.answer import Responder
 from car_daemon.requests.decision_log import sink_at
 from car_daemon.requests.inference import Inference
-from car_daemon.scheduler.actions import Decisions
 from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.request import Decisions
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.sockets.activation import ActivatedSocket
 from car_daemon.sockets.loopback import LoopbackPort, MetricsSocket

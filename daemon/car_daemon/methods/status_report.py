@@ -15,7 +15,7 @@ from car_daemon.models.replica import Replica
 from car_daemon.requests.answer import PendingAnswer
 from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.request import State
-from car_daemon.scheduler.table import QUEUED
+from car_daemon.scheduler.state import QUEUED
 from car_protocol import PROTOCOL, __version__
 from car_protocol.status import (
     ClusterStatus,

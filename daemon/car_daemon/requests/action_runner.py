@@ -7,8 +7,19 @@ from car_daemon.engines.registry import EngineRegistry
 from car_daemon.host.event_log import log
 from car_daemon.ipc import frames
 from car_daemon.requests.answer import PendingAnswer
-from car_daemon.scheduler.actions import Action, Complete, Fail, Halt, Park, Prepare, Progress, Remind, Resume, Run
-from car_daemon.scheduler.request import Request
+from car_daemon.scheduler.request import (
+    Action,
+    Complete,
+    Fail,
+    Halt,
+    Park,
+    Prepare,
+    Progress,
+    Remind,
+    Request,
+    Resume,
+    Run,
+)
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.telemetry import defects
 from car_daemon.telemetry.logs import trace_facts

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 
 from car_daemon.host.event_log import Level, log
-from car_daemon.scheduler.actions import Verb
-from car_daemon.scheduler.request import Request
+from car_daemon.scheduler.request import Request, Verb
 
 
 def sink_at(level: Level) -> Callable[[Verb, Request, str], None] | None:

@@ -11,7 +11,7 @@ from car_daemon.requests.action_runner import ActionRunner
 from car_daemon.requests.answer import PendingAnswer
 from car_daemon.requests.model_work import ModelWork
 from car_daemon.requests.tokenization import Tokenization
-from car_daemon.scheduler.routing.replicas import EngineOffer
+from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.envelope import Failure, encode_message
 from car_protocol.errors import RpcError

@@ -11,8 +11,8 @@ from car_daemon.ipc.packed import TOKEN_BYTES
 from car_daemon.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE, TOO_COMPLEX
 from car_daemon.requests.answer import Origin, Responder, Siblings
 from car_daemon.requests.chat import chat_of
+from car_daemon.scheduler.replicas import blocks_of
 from car_daemon.scheduler.request import Failure, Prompt, Request, RequestSpec
-from car_daemon.scheduler.routing.router import blocks_of
 from car_daemon.telemetry.latencies import Latencies, TokenClock
 from car_protocol.answer import Answer, Progress, Timings, Usage
 from car_protocol.errors import RpcError

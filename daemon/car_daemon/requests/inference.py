@@ -21,8 +21,7 @@ from car_daemon.requests.generation import GenerationAnswer, request_of
 from car_daemon.requests.model_work import ModelWork
 from car_daemon.requests.several_answers import split
 from car_daemon.requests.tokenization import Tokenization
-from car_daemon.scheduler.actions import Fail
-from car_daemon.scheduler.request import Request, RequestSpec
+from car_daemon.scheduler.request import Fail, Request, RequestSpec
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.telemetry.latencies import Latencies
 from car_daemon.telemetry.logs import trace_facts

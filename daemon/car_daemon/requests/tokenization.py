@@ -10,7 +10,7 @@ from car_daemon.ipc.packed import tokens_of
 from car_daemon.requests.answer import Responder
 from car_daemon.requests.chat import chat_of
 from car_daemon.requests.job_table import Job, JobTable
-from car_daemon.scheduler.recovery import QUARANTINED
+from car_daemon.scheduler.admission import QUARANTINED
 from car_protocol.errors import RpcError
 from car_protocol.limits import QUEUE_MAX_BYTES
 from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens

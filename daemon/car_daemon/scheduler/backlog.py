@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from car_daemon.scheduler.fair_queue.charging import Charging
-from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
-from car_daemon.scheduler.fair_queue.place_tree import PlaceTree
-from car_daemon.scheduler.fair_queue.places import LOWEST, URGENT, Places
+from car_daemon.scheduler.lazy_heap import LazyHeap
+from car_daemon.scheduler.order import Charging
+from car_daemon.scheduler.places import LOWEST, URGENT, Places, PlaceTree
 from car_daemon.scheduler.request import RANKS, Request
 from car_protocol.limits import QUEUE_LIMIT, QUEUE_MAX_BYTES
 

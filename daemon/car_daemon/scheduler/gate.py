@@ -4,10 +4,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 
-from car_daemon.scheduler.actions import Decisions
-from car_daemon.scheduler.request import Request, State
-from car_daemon.scheduler.routing.replicas import Engine, EngineOffer, Replicas
-from car_daemon.scheduler.routing.router import Router
+from car_daemon.scheduler.replicas import Engine, EngineOffer, Replicas, Router
+from car_daemon.scheduler.request import Decisions, Request, State
 from car_protocol.capacity import Pressure
 
 # The part of the declared sequences that may be leased under pressure; running work is never ended for it.

@@ -6,14 +6,12 @@ from functools import partial
 
 from msgspec import Struct
 
-from car_daemon.scheduler.actions import Decisions, Park, Remind
-from car_daemon.scheduler.fair_queue.lane import Lane
-from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
-from car_daemon.scheduler.fair_queue.tree import Account
-from car_daemon.scheduler.fair_queue.turns import ADVANCE
+from car_daemon.scheduler.fair_tree import ADVANCE, Account
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.request import RANKS, Request, State
-from car_daemon.scheduler.waiting import Grant, Waiting
+from car_daemon.scheduler.lane import Lane
+from car_daemon.scheduler.lazy_heap import LazyHeap
+from car_daemon.scheduler.order import Grant, Waiting
+from car_daemon.scheduler.request import RANKS, Decisions, Park, Remind, Request, State
 
 # A request that was parked this often runs for a while before it is parked again, because every parking delays it.
 _FREE_PARKINGS = 2

@@ -1,19 +1,198 @@
-"""The scheduler's façade: events in, actions out."""
+"""The scheduler: events in, actions out; after every event leases, parkings and positions."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import Any
 
-from car_daemon.scheduler.actions import Action, Decisions
-from car_daemon.scheduler.admission import Admission
-from car_daemon.scheduler.allocator import Allocator
-from car_daemon.scheduler.backlog import QueueBounds
-from car_daemon.scheduler.books import Books
-from car_daemon.scheduler.endings import Endings
-from car_daemon.scheduler.eta import first_place
+from car_daemon.scheduler.admission import Admission, Recovery
+from car_daemon.scheduler.backlog import Backlog, QueueBounds
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.recovery import Recovery
-from car_daemon.scheduler.request import Failure, Prompt, Request, State
-from car_daemon.scheduler.routing.replicas import EngineOffer
+from car_daemon.scheduler.lane import Target
+from car_daemon.scheduler.order import Waiting
+from car_daemon.scheduler.replicas import EngineOffer
+from car_daemon.scheduler.request import (
+    Action,
+    Decisions,
+    Failure,
+    Prepare,
+    Progress,
+    Prompt,
+    Remind,
+    Request,
+    Resume,
+    Run,
+    State,
+)
+from car_daemon.scheduler.state import Books, Endings, ServiceRate
+
+# Places that are followed closely, and from afar; with the seconds between two looks.
+_NEAR, _NEAR_S = 64, 0.1
+_FAR, _FAR_S = 1024, 1.0
+
+
+def first_place(request: Request, backlog: Backlog) -> list[Progress]:
+    """Return the position of a new request that is held back, or that no engine can prepare yet."""
+    if request.state is not State.ACCEPTED:
+        return []
+    request.position = len(backlog) + len(backlog.held_back) - 1
+    return [Progress(request, request.position, None)]
+
+
+class Positions:
+    """Reports to the requests whose `progress` is set, when their place changed.
+
+    Up to 64 waiting requests of a target are followed at every event. Of more the first 64 are followed ten times a
+    second and the first 1024 once a second, because clients cannot tell and every look costs. A look that comes too
+    early is made up for at its time, if no event comes then.
+    """
+
+    def __init__(self, waiting: Waiting, rate: ServiceRate, gate: Gate) -> None:
+        self._waiting = waiting
+        self._rate = rate
+        self._gate = gate
+        self._near: dict[Target, float] = {}  # when the first were looked at last
+        self._far: dict[Target, float] = {}  # when the others were
+        self.owed: dict[Target, float] = {}  # when to look where a look came too early
+
+    def __repr__(self) -> str:
+        return f"<Positions of {self._waiting.watchers.total()} requests>"
+
+    @property
+    def next_look(self) -> float | None:
+        """The time of the next look that is owed."""
+        return min(self.owed.values(), default=None)
+
+    def is_due(self, now: float) -> bool:
+        """Return True if one of the looks that are owed is to be made now."""
+        return min(self.owed.values()) <= now
+
+    def plan(self, now: float) -> list[Progress | Remind]:
+        """Return the reports about the lanes that changed, and a reminder of the looks that are owed since now."""
+        watchers = self._waiting.watchers
+        owed = set(self.owed)
+        for target in [target for target in owed if not watchers[target]]:
+            del self.owed[target]
+        if not watchers:
+            return []
+        due = [target for target, time in self.owed.items() if time <= now]
+        touched = [lane.target for lane in self._waiting.touched if watchers[lane.target]]
+        reports: list[Progress | Remind] = []
+        for target in dict.fromkeys(due + touched):
+            reports += self._reports(target, self._window(target, now))
+        if due or self.owed.keys() - owed:
+            reports += [Remind(time) for time in self.owed.values()]
+        return reports
+
+    def _window(self, target: Target, now: float) -> int:
+        """Return the number of places to look at now."""
+        self.owed.pop(target, None)
+        if self._waiting.length(target) <= _NEAR:
+            return _NEAR
+        far, near = self._far.get(target, -_FAR_S) + _FAR_S, self._near.get(target, -_NEAR_S) + _NEAR_S
+        if now >= far:
+            self._far[target] = self._near[target] = now
+            return _FAR
+        if now >= near:
+            self._near[target], self.owed[target] = now, far
+            return _NEAR
+        self.owed[target] = near
+        return 0
+
+    def _reports(self, target: Target, window: int) -> Iterator[Progress]:
+        for position, request in enumerate(islice(self._waiting.order(target), window)):
+            if request.spec.progress and request.position != position and request.state is State.WAITING:
+                request.position = position
+                wait = self._rate.wait(position, self._gate.capacity(request.model))
+                yield Progress(request, position, None if wait is None else round(wait * 1000))
+
+
+class Allocator:
+    """Gives free sequences to waiters after every event."""
+
+    def __init__(self, books: Books, admission: Admission) -> None:
+        self._books = books
+        self.positions = Positions(books.waiting, books.rate, books.gate)
+        self._admission = admission
+
+    def allocate(self, now: float, prepared: Request | None = None) -> list[Action]:
+        """Lease free sequences, let in requests held back, park for urgent waiters, report positions.
+
+        A request that was `prepared` now begins to wait, or gets its lease at once where nothing waits.
+        """
+        books = self._books
+        waiting, actions = books.waiting, list[Action]()
+        if prepared is not None:
+            engine = waiting.lease_at_once(prepared, books.gate, now)
+            if engine is not None:
+                actions.append(self._start(prepared, engine, now))
+            else:
+                books.table.assign(prepared, None)
+                waiting.add(prepared, now)
+        grants = books.parkings.grants
+        if waiting.requests:
+            actions += [self._start(*lease, now) for lease in waiting.leases(books.gate, now, grants)]
+        if grants:
+            grants.clear()
+        if books.backlog.held_back:
+            actions += self._admission.let_in(now)
+        if waiting.touched or self._is_due(now):
+            if waiting.requests:
+                actions += books.parkings.plan(now)
+                actions += self.positions.plan(now)
+            else:
+                books.parkings.none_waits()
+            waiting.planned()
+        return actions
+
+    def _is_due(self, now: float) -> bool:
+        """Return True if parkings or positions are to be planned now though nothing changed."""
+        look = self._books.parkings.next_look
+        return (look is not None and look <= now) or (bool(self.positions.owed) and self.positions.is_due(now))
+
+    def _start(self, request: Request, engine: int, now: float) -> Action:
+        """Run or resume a request by its lease; one whose images another engine has encoded is prepared there first."""
+        books = self._books
+        if request.images_at not in (None, engine) and request.state is State.WAITING and not request.images_moved:
+            return self._move(request, engine)
+        parked = request.state is State.PARKED
+        books.backlog.leave(request)
+        request.move(State.RUNNING)
+        books.table.assign(request, engine)
+        if request.leased_at is None:
+            request.leased_at = now
+            if request.limited:
+                books.table.limit(request)
+        books.parkings.started(request, now)
+        if books.decisions.sink is not None:
+            aged = "aged, " if books.waiting.aged(request, now) else ""
+            passed = f", passed by {request.passed} with resident prompts" if request.passed else ""
+            why = f"{aged}waited {now - request.waits_since:.3f} s, {len(books.waiting.requests)} still wait{passed}"
+            books.decisions.sink("resume" if parked else "lease", request, why)
+        if parked:
+            return Resume(request.key, engine)
+        books.charging.started(request, books.gate.prompt_share(engine))
+        return Run(request, engine)
+
+    def _move(self, request: Request, engine: int) -> Action:
+        """Return a lease, which would wait for the projector, until the engine has encoded the request's images.
+
+        A second time they are encoded under the lease, so that a request cannot move for ever.
+        """
+        books = self._books
+        books.gate.release(engine, request.key)
+        books.waiting.returned(request)
+        if request.leased_at is None and request.account is not None:
+            request.account.let_go()
+            request.account = None
+        books.parkings.left(request)
+        request.images_moved = True
+        request.move(State.ACCEPTED)
+        request.move(State.PREPARING)
+        books.table.assign(request, engine)
+        if books.decisions.sink is not None:
+            books.decisions.sink("prepare", request, f"engine {request.images_at} encoded its images, not {engine}")
+        return Prepare(request, engine)
+
 
 DEFAULT_AGE_AFTER_S = 30.0
 

@@ -6,7 +6,7 @@ from car_daemon.lifecycle.device_pressure import DevicePressure
 from car_daemon.lifecycle.pressure_watch import PressureWatch
 from car_daemon.models.entry import ModelEntry
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.routing.replicas import EngineOffer
+from car_daemon.scheduler.replicas import EngineOffer
 from tests.daemon.lifecycle.test_device_pressure import entry, gpu
 
 

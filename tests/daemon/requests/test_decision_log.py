@@ -4,9 +4,8 @@ import pytest
 
 from car_daemon.host.event_log import Level
 from car_daemon.requests.decision_log import sink_at
-from car_daemon.scheduler.actions import Decisions
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.request import Request, RequestSpec
+from car_daemon.scheduler.request import Decisions, Request, RequestSpec
 from car_daemon.scheduler.scheduler import Scheduler
 from tests.daemon.captured_log import capture_logs
 

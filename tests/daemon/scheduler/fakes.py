@@ -3,24 +3,29 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from car_daemon.scheduler.actions import (
+from car_daemon.scheduler.backlog import QueueBounds
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.replicas import EngineOffer
+from car_daemon.scheduler.request import (
     Action,
+    Client,
     Complete,
     Decisions,
     Fail,
+    Failure,
     Halt,
     Park,
     Prepare,
     Progress,
+    Prompt,
     Remind,
+    Request,
+    RequestSpec,
     Resume,
     Run,
+    Session,
     Verb,
 )
-from car_daemon.scheduler.backlog import QueueBounds
-from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.request import Client, Failure, Prompt, Request, RequestSpec, Session
-from car_daemon.scheduler.routing.replicas import EngineOffer
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.capacity import Pressure
 from car_protocol.infer import Priority

@@ -3,7 +3,7 @@
 import pytest
 
 from car_daemon.scheduler.backlog import Backlog, Overflow, QueueBounds
-from car_daemon.scheduler.fair_queue.charging import Charging
+from car_daemon.scheduler.order import Charging
 from car_daemon.scheduler.request import State
 from tests.daemon.scheduler.fakes import World
 

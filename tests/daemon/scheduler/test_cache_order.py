@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_daemon.scheduler.fair_queue.cache_order import MOST_PASSED
+from car_daemon.scheduler.order import MOST_PASSED
 from car_daemon.scheduler.request import Request, State
 from tests.daemon.scheduler.fakes import PROMPT_TOKENS, FakeEngine, World
 from tests.daemon.scheduler.test_fairness import LENGTHS, MOST_TOKENS, SETTINGS, ClosedLoop, siblings_at

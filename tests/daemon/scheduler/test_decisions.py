@@ -2,10 +2,9 @@
 
 import pytest
 
-from car_daemon.scheduler.actions import Decisions
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.request import Request, RequestSpec
+from car_daemon.scheduler.request import Decisions, Request, RequestSpec
 from car_daemon.scheduler.scheduler import Scheduler
 from tests.daemon.scheduler.fakes import World
 

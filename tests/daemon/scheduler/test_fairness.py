@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_daemon.scheduler.backlog import QueueBounds
-from car_daemon.scheduler.fair_queue.turns import ADVANCE
+from car_daemon.scheduler.fair_tree import ADVANCE
 from car_daemon.scheduler.request import Request, State
 from car_protocol.infer import Priority
 from tests.daemon.scheduler.fakes import PROMPT_TOKENS, FakeEngine, World

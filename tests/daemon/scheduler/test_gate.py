@@ -3,8 +3,8 @@
 import pytest
 
 from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import Request, RequestSpec
-from car_daemon.scheduler.routing.replicas import EngineOffer
 
 
 def request(key: int, model: str = "m") -> Request:

@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from msgspec import Struct, field
 
 from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import Prompt, Request, RequestSpec
-from car_daemon.scheduler.routing.replicas import EngineOffer
 from car_protocol.capacity import Pressure
 
 HOSTS = ("n1", "n2", "n3")

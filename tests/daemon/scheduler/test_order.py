@@ -3,8 +3,8 @@
 import pytest
 
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
+from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import Request, RequestSpec, State
-from car_daemon.scheduler.routing.replicas import EngineOffer
 from tests.daemon.scheduler.fakes import FakeEngine, World, failure
 
 ONE, OTHER = (0, "one"), (0, "other")

@@ -1,7 +1,7 @@
 """The events of requests that end well, and refusals."""
 
 from car_daemon.scheduler.backlog import QueueBounds
-from car_daemon.scheduler.fair_queue.lane import Target
+from car_daemon.scheduler.lane import Target
 from car_daemon.scheduler.request import Prompt, Request, RequestSpec, State
 from tests.daemon.scheduler.fakes import World, failure
 

@@ -5,12 +5,11 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.scheduler.fair_queue.charging import Charging
-from car_daemon.scheduler.fair_queue.lane import Target
 from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.lane import Target
+from car_daemon.scheduler.order import Charging, Waiting
+from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import Request, RequestSpec, State
-from car_daemon.scheduler.routing.replicas import EngineOffer
-from car_daemon.scheduler.waiting import Waiting
 from car_protocol.infer import Priority
 
 AGE_AFTER = 30.0

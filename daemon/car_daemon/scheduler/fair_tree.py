@@ -1,23 +1,29 @@
-"""The tree of users, processes, tenants and labels: accounts of their service, and each queue's branches.
+"""The tree of users, processes, tenants and labels: accounts of their service, and each queue's branches and turns.
 
 An account is charged once for all queues that it waits in. A branch has the account's virtual time in one queue, and
 the children or requests that wait below it. Start-time fair queueing at each level (docs/decisions/0023): the child
-with the least virtual time is served, and of equal ones the one whose turn is longest ago (`turns.py`); the clock of
-the level is the greatest virtual time of a child that was served; a child that begins to wait starts at the greater of
-its own last virtual time and the clock.
+with the least virtual time is served, and of equal children the child whose turn is longest ago; the clock of the level
+is the greatest virtual time of a child that was served; a child that begins to wait starts at the greater of its own
+last virtual time and the clock.
 """
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
-
-from car_daemon.scheduler.fair_queue.turns import Turns
 
 Name = int | str
 # A user, its process, a tenant of the process and a label of the tenant.
 Path = tuple[int, int, str, int | str]
 # Idle children remembered at one level; beyond it the clock moves on to the least of them.
 MOST_IDLE = 1024
-_numbers = count()
+_branch_numbers = count()
+# Answer tokens charged at the lease, so that one client does not get all leases that are free at once. Virtual times
+# that differ by less count as equal: after a lease a child of weight 1 is not equal to one that waits for its first.
+ADVANCE = 64
+# Children of equal time between which the turn decides: with more, one event could move very many.
+_MOST_ALIKE = 64
+# Outdated entries that are never worth a rebuild.
+_MOST_OUTDATED = 64
+_turn_numbers = count(1)
 
 
 class Account:
@@ -197,9 +203,9 @@ class Branch:
         self.parent = parent
         self.account = account
         self.name = name
-        self.number = next(_numbers)
+        self.number = next(_branch_numbers)
         self.children: dict[Name, Branch] = _NO_CHILDREN if leaf else {}
-        self.turns: Turns[Branch] = _NO_TURNS  # children with waiting requests
+        self.turns: BranchTurns = _NO_TURNS  # children with waiting requests
         self.keys: list[int] = [] if leaf else _NO_KEYS  # a leaf's requests, a heap; some have left
         self.idle: list[tuple[float, int, Branch]] = (
             _NO_ENTRIES if leaf else []
@@ -238,7 +244,7 @@ class Branch:
         self.offset = start - served
         self.retired_at = None
         if parent.turns is _NO_TURNS:
-            parent.turns = Turns()
+            parent.turns = BranchTurns()
         parent.turns.begin(self, start, alone=not parent.waiting)
 
     def fell(self, amount: float) -> None:
@@ -342,9 +348,176 @@ def _fallen(time: float, amount: float, clock: float) -> float:
     return max(time - amount, min(time, clock))
 
 
+class BranchTurns:
+    """Of the children with the least virtual time and equal ones, the one goes first whose turn is longest ago.
+
+    Entries of `heap` hold a virtual time that is at most the child's: it rises with every charge, and the entry follows
+    when it reaches the top. Children of equal times move on to `alike`, and back once they were charged.
+    """
+
+    __slots__ = ("alike", "heap", "least", "outdated")
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[float, int, Branch]] = []
+        self.alike: list[tuple[int, Branch]] = []  # a heap
+        self.least = 0.0  # virtual time from which on children are equal
+        self.outdated = 0  # entries of the heap that a lower one replaced, at most
+
+    def __repr__(self) -> str:
+        return f"<BranchTurns from {self.least:.1f} on: {len(self.alike)} alike, {len(self.heap)} others>"
+
+    def begin(self, child: Branch, time: float, *, alone: bool) -> None:
+        """Add a child that begins to wait; `alone` if no other one waits."""
+        child.turn = next(_turn_numbers)
+        if alone or time < self.least:
+            self.least = time
+        if child.entry is None or time < child.entry:
+            self._enter(child, time)
+
+    def fell(self, child: Branch, time: float) -> None:
+        """Follow the virtual time of a child that waits, which fell to this."""
+        self.least = min(self.least, time)
+        if child.entry is None or time >= child.entry:
+            return
+        self._enter(child, time)
+        self.outdated += 1
+        if self.outdated > _MOST_OUTDATED:
+            live = {each[2].number: each for each in self.heap if each[0] == each[2].entry}
+            self.heap, self.outdated = list(live.values()), 0
+            heapify(self.heap)
+
+    def served(self, child: Branch) -> None:
+        """Put a child that had a lease, and still waits, behind all others of equal time."""
+        child.turn = next(_turn_numbers)
+        if child.entry is None:
+            self._enter(child, child.time)
+
+    def first(self) -> Branch:
+        """Return the child that is served next; there is one."""
+        while True:
+            first, nearest = self._first_alike(), self._nearest()
+            if nearest is None or (first is not None and not _equal(nearest.time, self.least, len(self.alike))):
+                assert first is not None
+                return first
+            if first is None:
+                self.least = nearest.time
+            heappop(self.heap)
+            nearest.entry = None
+            heappush(self.alike, (nearest.turn, nearest))
+
+    def _first_alike(self) -> Branch | None:
+        """Return the child of the earliest turn; what left, or was charged too much, leaves the top."""
+        while self.alike:
+            turn, child = self.alike[0]
+            live = turn == child.turn and child.waiting
+            if live and child.time - self.least < ADVANCE:
+                return child
+            heappop(self.alike)
+            if live:
+                self._enter(child, child.time)
+        return None
+
+    def _nearest(self) -> Branch | None:
+        """Return the child of the least virtual time in the heap."""
+        heap = self.heap
+        while heap:
+            time, number, child = heap[0]
+            if time != child.entry:
+                heappop(heap)
+            elif not child.waiting:
+                heappop(heap)
+                child.entry = None
+            elif (now := child.time) > time:
+                child.entry = now
+                heapreplace(heap, (now, number, child))
+            else:
+                return child
+        return None
+
+    def _enter(self, child: Branch, time: float) -> None:
+        child.entry = time
+        heappush(self.heap, (time, child.number, child))
+
+
+class Forecast:
+    """The order in which children are served if nothing changes but their virtual times; it leaves `BranchTurns`
+    unchanged.
+
+    Nodes of the heap's tree are opened in order, so a few children of many cost little.
+    """
+
+    def __init__(self, turns: BranchTurns) -> None:
+        self._heap = turns.heap
+        self._least = turns.least
+        self._left: dict[int, int] = {}  # requests of children that were served, by number
+        # By virtual time: nodes of the heap by index, whose children are not known yet, and children by turn.
+        self._others: list[tuple[float, int, int, Branch | None]] = []
+        self._found: set[int] = set()  # numbers: an outdated entry may have become right again
+        self._open(0)
+        self._alike: list[tuple[int, float, Branch | None]] = [
+            (turn, child.time, child if turn == child.turn and child.waiting else None) for turn, child in turns.alike
+        ]
+
+    def __repr__(self) -> str:
+        return f"<Forecast from {self._least:.1f} on: {len(self._alike)} alike>"
+
+    def first(self) -> Branch | None:
+        """Return the child that is served next."""
+        while True:
+            first, nearest = self._first_alike(), self._nearest()
+            if nearest is None or (first is not None and not _equal(nearest, self._least, len(self._alike))):
+                return first
+            if first is None:
+                self._least = nearest
+            time, _, turn, child = heappop(self._others)
+            heappush(self._alike, (turn, time, child))
+
+    def serve(self, tokens: float) -> None:
+        """Serve a request of the first child for so many tokens, divided by its weight."""
+        _, time, child = heappop(self._alike)
+        assert child is not None
+        left = self._left[child.number] = self._left.get(child.number, child.waiting) - 1
+        if left:
+            heappush(self._others, (time + tokens, child.number, next(_turn_numbers), child))
+
+    def _first_alike(self) -> Branch | None:
+        while self._alike:
+            turn, time, child = self._alike[0]
+            if child is not None and time - self._least < ADVANCE:
+                return child
+            heappop(self._alike)
+            if child is not None:
+                heappush(self._others, (time, child.number, turn, child))
+        return None
+
+    def _nearest(self) -> float | None:
+        """Return the least virtual time of the others, once the nodes before it are open."""
+        while self._others:
+            time, _, index, child = self._others[0]
+            if child is not None:
+                return time
+            heappop(self._others)
+            entry, number, found = self._heap[index]
+            self._open(2 * index + 1)
+            self._open(2 * index + 2)
+            if found.waiting and entry == found.entry and found.number not in self._found:
+                self._found.add(found.number)
+                heappush(self._others, (found.time, number, found.turn, found))
+        return None
+
+    def _open(self, index: int) -> None:
+        if index < len(self._heap):
+            heappush(self._others, (self._heap[index][0], -1, index, None))
+
+
+def _equal(time: float, least: float, alike: int) -> bool:
+    """Return whether a virtual time counts as equal to the least one, and `alike` children leave room for its child."""
+    return time - least < ADVANCE and alike < _MOST_ALIKE
+
+
 # Shared by all accounts and branches that never have any, because very many labels may wait.
 _NO_ACCOUNTS: dict[Name, Account] = {}
 _NO_CHILDREN: dict[Name, Branch] = {}
 _NO_ENTRIES: list[tuple[float, int, Branch]] = []
-_NO_TURNS: Turns[Branch] = Turns()
+_NO_TURNS: BranchTurns = BranchTurns()
 _NO_KEYS: list[int] = []

@@ -1,16 +1,130 @@
-"""Requests that wait for a lease, and the order in which they get one."""
+"""The order in which requests get leases: what they are charged, resident prompts, and all that wait."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
-from car_daemon.scheduler.fair_queue.cache_order import CacheOrder
-from car_daemon.scheduler.fair_queue.charging import Charging
-from car_daemon.scheduler.fair_queue.lane import Lane, Target
-from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
-from car_daemon.scheduler.fair_queue.tree import Account
+from car_daemon.scheduler.fair_tree import ADVANCE, Account, Branch
 from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.lane import Lane, Target
+from car_daemon.scheduler.lazy_heap import LazyHeap
 from car_daemon.scheduler.request import RANKS, Request, State
+
+
+class Charging:
+    """The accounts of all users, and what running requests are charged."""
+
+    def __init__(self) -> None:
+        self.root = Account(None, "")
+        self._weights: dict[int, float] = {}  # by uid; 1 for the others
+
+    def __repr__(self) -> str:
+        return f"<Charging {len(self.root.children)} users>"
+
+    def weight(self, uid: int) -> float:
+        """Return a user's weight."""
+        return self._weights.get(uid, 1.0)
+
+    def set_weights(self, weights: dict[int, float]) -> None:
+        """Divide service by other weights from now on."""
+        self._weights = dict(weights)
+        for name, account in self.root.children.items():
+            account.weight = self.weight(int(name))
+
+    def started(self, request: Request, prompt_share: float) -> None:
+        """Charge the prompt and the advance at a request's first lease; a prompt token costs `prompt_share` tokens."""
+        request.prompt_share = prompt_share
+        request.charged = self.cost(request)
+        assert request.account is not None
+        request.account.charge(request.charged)
+
+    def cost(self, request: Request) -> float:
+        """Return what a lease is charged when it begins."""
+        return request.prompt.tokens * request.prompt_share + ADVANCE
+
+    def advanced(self, request: Request, cached: int) -> None:
+        """Charge what exceeds the advance; refund prompt tokens found in the cache."""
+        if request.account is None:
+            return
+        if cached:
+            refund = min(cached * request.prompt_share, request.charged)
+            request.cached += cached
+            request.charged -= refund
+            request.account.refund(refund, ADVANCE)
+        used = self._used(request)
+        if used > request.charged:
+            request.account.charge(used - request.charged)
+            request.charged = used
+
+    def settle(self, request: Request) -> None:
+        """Refund the unused part of what was charged."""
+        unused = request.charged - self._used(request)
+        if unused > 0 and request.account is not None:
+            request.account.refund(unused, ADVANCE)
+        request.charged = 0.0
+
+    def _used(self, request: Request) -> float:
+        return max(0, request.prompt_done - request.cached) * request.prompt_share + request.produced
+
+
+# A request is passed by this many others at most, so it gets its lease at most so many leases later than by fairness.
+MOST_PASSED = 4
+# Requests of a lane that are looked at, and those of an engine with resident prompts: an engine reports no more.
+_LOOKED_AT = 16
+
+
+class CacheOrder:
+    """The waiting requests whose prompts are resident: in idle sequences of an engine, until its next lease."""
+
+    def __init__(self, charging: Charging) -> None:
+        self.resident: dict[int, frozenset[int]] = {}  # keys of requests by engine
+        self._charging = charging
+
+    def __repr__(self) -> str:
+        return f"<CacheOrder {sum(map(len, self.resident.values()))} resident>"
+
+    def announce(self, engine: int, keys: Iterable[int]) -> None:
+        """Note the requests of which an idle sequence of an engine has most of the prompt."""
+        self.resident[engine] = frozenset(islice(keys, _LOOKED_AT))
+
+    def leased(self, engine: int) -> None:
+        """Forget what was resident in an engine: its next request may have taken the place."""
+        self.resident.pop(engine, None)
+
+    def first(self, lane: Lane, requests: dict[int, Request]) -> list[Request]:
+        """Return the request of a lane that goes first, after those that it passes; `requests` are by key.
+
+        It is the first one by fairness, or else the next with a resident prompt if the order allows that to go first.
+        """
+        keys, first = frozenset().union(*self.resident.values()), requests[lane.first()]
+        alike = {key for key in keys if key in lane.leaves and self._alike(lane, first, requests[key])}
+        if not alike or first.key in alike:
+            return [first]
+        way: list[Request] = []
+        ordered = lane.order(lambda key: self._charging.cost(requests[key]))
+        for request in (requests[key] for key in islice(ordered, _LOOKED_AT)):
+            way.append(request)
+            if request.key in alike:
+                return way
+            if request.passed >= MOST_PASSED:
+                break
+        return [first]
+
+    def _alike(self, lane: Lane, first: Request, request: Request) -> bool:
+        """Return whether a request would come before the first one, if that got one lease more."""
+        ahead, behind = _siblings(lane.leaves[first.key], lane.leaves[request.key])
+        return behind.time - ahead.time <= self._charging.cost(first) / ahead.account.weight
+
+
+def _siblings(one: Branch, other: Branch) -> tuple[Branch, Branch]:
+    """Return two leaves, or the branches above them at the level where they part."""
+    while one.parent is not other.parent:
+        assert one.parent is not None
+        assert other.parent is not None
+        one, other = one.parent, other.parent
+    return one, other
+
 
 # A rank below all others: it is computed once a lane comes first.
 _UNKNOWN: tuple[float, ...] = (-1.0,)

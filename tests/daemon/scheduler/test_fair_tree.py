@@ -5,9 +5,8 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.scheduler.fair_queue.lane import Lane, Target
-from car_daemon.scheduler.fair_queue.tree import Account, Branch, Path
-from car_daemon.scheduler.fair_queue.turns import ADVANCE
+from car_daemon.scheduler.fair_tree import ADVANCE, Account, Branch, Path
+from car_daemon.scheduler.lane import Lane, Target
 
 PATHS: list[Path] = [
     (user, process, tenant, label)

@@ -1,13 +1,89 @@
-"""The engines of one model, with their leases counted as they come and go."""
+"""The engines of one model, here and on other machines, their leases, and the choice of an engine for a request."""
 
-from collections.abc import Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct, field
 
 from car_daemon.host.devices import is_on
-from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
-from car_daemon.scheduler.request import Request
-from car_daemon.scheduler.routing.hosts import Hosts, Share
+from car_daemon.scheduler.lazy_heap import LazyHeap
+from car_daemon.scheduler.request import Request, Session
+
+
+class Share(Struct, eq=False):
+    """One host's part of a model; `usable` is the part of its declared sequences that may be leased."""
+
+    usable: float = 1.0
+    declared: int = 0
+    leased: int = 0
+    engines: set[int] = field(default_factory=set)  # by number
+
+    @property
+    def most(self) -> int:
+        """Sequences that may run at once: at least one, so that a pressed host finishes its work."""
+        return max(1, int(self.declared * self.usable)) if self.declared else 0
+
+    @property
+    def free(self) -> int:
+        """Sequences that may be leased now."""
+        return max(0, self.most - self.leased)
+
+    @property
+    def shut(self) -> bool:
+        """Whether pressure, and not a lack of free sequences, keeps requests away."""
+        return self.usable < 1 and self.free == 0
+
+
+class Hosts:
+    """The shares of a model's hosts, and their sums, which change with one share at a time."""
+
+    def __init__(self) -> None:
+        self._shares: dict[str, Share] = {}
+        self.declared = 0
+        self.leased = 0
+        self.most = 0
+        self.free = 0
+
+    def __repr__(self) -> str:
+        return f"<Hosts {len(self._shares)}, {self.leased}/{self.most} leased>"
+
+    def add(self, host: str, engine: int, sequences: int, usable: float) -> Share:
+        """Count an engine without leases; return its host's share."""
+        share = self._shares.setdefault(host, Share())
+        share.engines.add(engine)
+        return self._change(share, declared=sequences, usable=usable)
+
+    def remove(self, host: str, engine: int, sequences: int, leased: int) -> Share:
+        """Count an engine and its leases no more; return its host's share."""
+        share = self._shares[host]
+        share.engines.remove(engine)
+        if not share.engines:
+            del self._shares[host]
+        return self._change(share, declared=-sequences, leased=-leased)
+
+    def engines(self, host: str) -> set[int]:
+        """Return the numbers of a host's engines."""
+        return self._shares[host].engines
+
+    def lease(self, host: str, change: int) -> Share:
+        """Count a lease, or its end; return the host's share."""
+        return self._change(self._shares[host], leased=change)
+
+    def press(self, host: str, usable: float) -> Share | None:
+        """Let this part of a host's sequences be leased; return its share, None where it has none."""
+        share = self._shares.get(host)
+        return None if share is None else self._change(share, usable=usable)
+
+    def _change(self, share: Share, *, declared: int = 0, leased: int = 0, usable: float | None = None) -> Share:
+        most, free = share.most, share.free
+        share.declared += declared
+        share.leased += leased
+        share.usable = share.usable if usable is None else usable
+        self.declared += declared
+        self.leased += leased
+        self.most += share.most - most
+        self.free += share.free - free
+        return share
 
 
 class EngineOffer(Struct, frozen=True):
@@ -263,3 +339,83 @@ class Replicas:
                 free = engine.free
                 engine.shut = share.shut
                 self._freed(engine, engine.free - free)
+
+
+# Prompts are compared in blocks of 64 tokens of four bytes.
+_BLOCK_BYTES = 4 * 64
+# Blocks remembered for each engine and of all, sessions, and engines of a block; the least recently used are forgotten.
+_MOST_BLOCKS = 4096
+_MOST_BLOCKS_OF_ALL = 65_536  # 20 MiB
+_MOST_SESSIONS = 4096
+_MOST_HOLDERS = 8
+
+
+def blocks_of(tokens: bytes, namespace: str) -> tuple[int, ...]:
+    """Return a hash for each whole block of a prompt: equal where the block and all before it are equal."""
+    blocks = []
+    number = hash(namespace)
+    for end in range(_BLOCK_BYTES, len(tokens) + 1, _BLOCK_BYTES):
+        number = hash((number, tokens[end - _BLOCK_BYTES : end]))
+        blocks.append(number)
+    return tuple(blocks)
+
+
+class Router:
+    """Remembers which engine ran which session and prompt; a wrong guess costs one prefill."""
+
+    def __init__(self) -> None:
+        self.at_home: Counter[int] = Counter()  # sessions by engine
+        self._homes: OrderedDict[tuple[str, Session], int] = OrderedDict()  # a session's last engine, oldest first
+        self._engines: set[int] = set()  # that ran a request and live
+        self._holders: OrderedDict[int, tuple[int, ...]] = OrderedDict()  # of a block, dead ones too; oldest use first
+
+    def __repr__(self) -> str:
+        return f"<Router {len(self._homes)} sessions, {len(self._holders)} blocks>"
+
+    def home(self, request: Request) -> int | None:
+        """Return the engine that ran a request's session last."""
+        session = request.spec.session
+        return None if session is None else self._homes.get((request.model, session))
+
+    def holder(self, request: Request, is_free: Callable[[int], bool]) -> int | None:
+        """Return the free engine that has most blocks of a prompt; the latest of several."""
+        blocks = reversed(request.prompt.blocks)
+        holders = (engine for block in blocks for engine in reversed(self._holders.get(block, ())))
+        return next((engine for engine in holders if is_free(engine)), None)
+
+    def started(self, request: Request, engine: int) -> list[int]:
+        """Remember a request's engine; return the engines whose number of sessions changed."""
+        self._engines.add(engine)
+        # The first blocks of a prompt are those that others begin with too: they are forgotten last.
+        for block in reversed(request.prompt.blocks):
+            self._hold(block, engine)
+        while len(self._holders) > min(_MOST_BLOCKS * len(self._engines), _MOST_BLOCKS_OF_ALL):
+            self._holders.popitem(last=False)
+        session = request.spec.session
+        return [] if session is None else self._settle((request.model, session), engine)
+
+    def withdraw(self, engine: int) -> None:
+        """Forget a dead engine; its number is never another's."""
+        self._engines.discard(engine)
+        if self.at_home.pop(engine, 0):
+            for settled in [settled for settled, home in self._homes.items() if home == engine]:
+                del self._homes[settled]
+
+    def _hold(self, block: int, engine: int) -> None:
+        others = [each for each in self._holders.get(block, ()) if each != engine]
+        self._holders[block] = (*others[1 - _MOST_HOLDERS :], engine)
+        self._holders.move_to_end(block)
+
+    def _settle(self, session: tuple[str, Session], engine: int) -> list[int]:
+        changed = [engine]
+        self.at_home[engine] += 1
+        if session in self._homes:
+            changed.append(self._homes[session])
+            self.at_home[self._homes[session]] -= 1
+        self._homes[session] = engine
+        self._homes.move_to_end(session)
+        if len(self._homes) > _MOST_SESSIONS:
+            _, left = self._homes.popitem(last=False)
+            self.at_home[left] -= 1
+            changed.append(left)
+        return changed

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.scheduler.fair_queue.lane import Lane, Target
-from car_daemon.scheduler.fair_queue.tree import Account, Path
-from car_daemon.scheduler.fair_queue.turns import ADVANCE
+from car_daemon.scheduler.fair_tree import ADVANCE, Account, Path
+from car_daemon.scheduler.lane import Lane, Target
 from tests.daemon.scheduler.fakes import World
 from tests.daemon.scheduler.test_fairness import WIDE
 

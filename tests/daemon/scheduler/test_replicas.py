@@ -5,9 +5,8 @@ from array import array
 import pytest
 
 from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.replicas import EngineOffer, Router, blocks_of
 from car_daemon.scheduler.request import Prompt, Request, RequestSpec, Session, State
-from car_daemon.scheduler.routing.replicas import EngineOffer
-from car_daemon.scheduler.routing.router import Router, blocks_of
 from tests.daemon.scheduler.fakes import World, failure
 
 

@@ -1,8 +1,8 @@
-"""Counters that add up."""
+"""Counters that add up, and waiting times from the measured service rate."""
 
 import pytest
 
-from car_daemon.scheduler.totals import Totals
+from car_daemon.scheduler.state import ServiceRate, Totals
 from car_protocol.errors import REASONS
 
 
@@ -30,3 +30,20 @@ def test_every_error_of_the_table_counts_once(reason: str) -> None:
     failed = {"deadline_exceeded", "engine_lost", "slow_reader", "internal_error"}
     expected = (reason in failed, reason == "cancelled", reason not in failed | {"cancelled"})
     assert (totals.failed, totals.cancelled, totals.rejected) == expected
+
+
+def test_before_a_lease_ended_no_wait_is_known() -> None:
+    assert ServiceRate().wait(0, 1) is None
+
+
+def test_a_wait_grows_with_the_position_and_shrinks_with_capacity() -> None:
+    rate = ServiceRate()
+    rate.observe(2.0)
+    assert (rate.wait(0, 1), rate.wait(3, 1), rate.wait(3, 4)) == (2.0, 8.0, 2.0)
+
+
+def test_the_mean_follows_what_leases_take() -> None:
+    rate = ServiceRate()
+    rate.observe(2.0)
+    rate.observe(4.0)
+    assert rate.wait(0, 1) == pytest.approx(2.4)

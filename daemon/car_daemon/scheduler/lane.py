@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from car_daemon.scheduler.fair_queue.tree import Account, Branch, Path
-from car_daemon.scheduler.fair_queue.turns import Forecast
+from car_daemon.scheduler.fair_tree import Account, Branch, Forecast, Path
 
 _SLACK = 8  # outdated keys that are never worth a rebuild
 

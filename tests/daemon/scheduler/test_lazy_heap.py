@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.scheduler.fair_queue.lazy_heap import LazyHeap
+from car_daemon.scheduler.lazy_heap import LazyHeap
 
 
 def test_an_empty_heap_has_no_first_member() -> None:

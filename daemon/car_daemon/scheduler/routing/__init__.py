@@ -1,1 +1,0 @@
-"""The choice of an engine among the replicas of a model."""
