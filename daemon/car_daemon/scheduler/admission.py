@@ -3,23 +3,22 @@
 from typing import Any
 
 from car_daemon.scheduler.request import Action, Fail, Prepare, Request, State, Verb
-from car_daemon.scheduler.state import Books, Endings
+from car_daemon.scheduler.state import SharedState
 
 
 class FullQueue:
     """Ends or sets back requests for which the queue has no place."""
 
-    def __init__(self, books: Books, endings: Endings) -> None:
-        self._books = books
-        self._backlog = books.backlog
-        self._decisions = books.decisions
-        self._endings = endings
+    def __init__(self, shared: SharedState) -> None:
+        self._shared = shared
+        self._backlog = shared.backlog
+        self._decisions = shared.decisions
 
     def refuse(self, request: Request, why: str, now: float) -> Fail:
         """Refuse a request as `overloaded`."""
         if self._decisions.sink is not None:
             self._decisions.sink("refuse", request, why)
-        return self._endings.fail(request, "overloaded", now, self._data(request, why))
+        return self._shared.fail(request, "overloaded", now, self._data(request, why))
 
     def drop(self, victim: Request, request: Request, now: float) -> list[Action]:
         """End a request that has left the queue for another one."""
@@ -27,7 +26,7 @@ class FullQueue:
         why = "dropped oldest" if self._backlog.bounds.overflow == "drop_oldest" and own else "above its share"
         if self._decisions.sink is not None:
             self._decisions.sink("drop", victim, f"queue full: {why}, for request {request.key}")
-        return self._endings.abandon(victim, "overloaded", now, self._data(victim, why))
+        return self._shared.abandon(victim, "overloaded", now, self._data(victim, why))
 
     def hold_back(self, request: Request, now: float) -> list[Action]:
         """Hold a new request back; refuse the ones that exceed the bytes of all that are held back."""
@@ -50,29 +49,29 @@ class FullQueue:
             if self._decisions.sink is not None:
                 self._decisions.sink("hold_back", each, f"its account has most places: for request {request.key}")
             if each.state is State.WAITING:
-                self._books.waiting.remove(each)
-                self._books.parkings.left(each)
+                self._shared.waiting.remove(each)
+                self._shared.parkings.left(each)
                 each.move(State.ACCEPTED)
 
     def _shed(self, now: float) -> list[Action]:
         return [self.refuse(excess, "queue full", now) for excess in self._backlog.excess()]
 
     def _data(self, request: Request, why: str) -> dict[str, Any]:
-        wait = self._books.rate.wait(len(self._backlog), self._books.gate.capacity(request.model))
+        wait = self._shared.rate.wait(len(self._backlog), self._shared.gate.capacity(request.model))
         return self._backlog.overload_data(why, wait, request)
 
 
 class Admission:
     """Brings requests into the queue, or refuses them."""
 
-    def __init__(self, books: Books, endings: Endings) -> None:
-        self._table = books.table
-        self._gate = books.gate
-        self._backlog = books.backlog
-        self._waiting = books.waiting
-        self._decisions = books.decisions
-        self._endings = endings
-        self._full_queue = FullQueue(books, endings)
+    def __init__(self, shared: SharedState) -> None:
+        self._shared = shared
+        self._table = shared.table
+        self._gate = shared.gate
+        self._backlog = shared.backlog
+        self._waiting = shared.waiting
+        self._decisions = shared.decisions
+        self._full_queue = FullQueue(shared)
 
     def admit(self, request: Request, now: float) -> list[Action]:
         """Count a new request and have it prepared, hold it back, or refuse it.
@@ -177,7 +176,7 @@ class Admission:
         for older in self._table.older(request):
             if self._decisions.sink is not None:
                 self._decisions.sink("supersede", older, f"by request {request.key}")
-            actions += self._endings.abandon(older, "cancelled", now, {"superseded": True})
+            actions += self._shared.abandon(older, "cancelled", now, {"superseded": True})
         return actions
 
     def _free_now(self, request: Request) -> bool:
@@ -194,10 +193,9 @@ QUARANTINED = {"quarantined": True, "retryable": False}
 class Recovery:
     """Handles engine deaths: a request is lost only after it was retried, or once part of its answer was sent."""
 
-    def __init__(self, books: Books, admission: Admission, endings: Endings) -> None:
-        self._books = books
+    def __init__(self, shared: SharedState, admission: Admission) -> None:
+        self._shared = shared
         self._admission = admission
-        self._endings = endings
 
     def recover(
         self, model: str | None, affected: list[Request], now: float, suspect: int | None = None
@@ -209,12 +207,12 @@ class Recovery:
         actions: list[Action] = []
         for request in affected:
             if request.halted_until is not None:
-                actions.append(self._endings.complete(request, now))
+                actions.append(self._shared.complete(request, now))
                 continue
             lost = self._put_back(request, now, innocent=suspect is not None and request.key != suspect)
-            self._books.table.assign(request, None)
+            self._shared.table.assign(request, None)
             if lost is not None:
-                actions.append(self._endings.fail(request, "engine_lost", now, lost))
+                actions.append(self._shared.fail(request, "engine_lost", now, lost))
         for request in affected:
             if request.state is State.ACCEPTED:
                 actions += self._admission.prepare_uncounted(request, now)
@@ -224,14 +222,14 @@ class Recovery:
 
     def _send_back(self, model: str) -> None:
         """Have the waiters that no engine can run prepared anew by the next: its sequences or its file may differ."""
-        books = self._books
-        for lane in books.waiting.lanes_of(model):
-            if books.gate.serves(model, lane.target.device):
+        shared = self._shared
+        for lane in shared.waiting.lanes_of(model):
+            if shared.gate.serves(model, lane.target.device):
                 continue
             for key in sorted(lane.leaves):
-                request = books.waiting.requests[key]
-                books.waiting.remove(request)
-                books.parkings.left(request)
+                request = shared.waiting.requests[key]
+                shared.waiting.remove(request)
+                shared.parkings.left(request)
                 request.move(State.ACCEPTED)
                 self._admission.await_engine(request)
 
@@ -256,16 +254,16 @@ class Recovery:
             request.retried = True
         else:
             self._report("retry", request, "its engine died before any of its answer was sent")
-            self._endings.stop(request)
-            self._books.charging.settle(request)
+            self._shared.stop(request)
+            self._shared.charging.settle(request)
             if request.lane is not None:
-                self._books.waiting.remove(request)
+                self._shared.waiting.remove(request)
             request.move(State.WAITING)
             request.start_over()
-            self._books.waiting.add(request, now)
-            self._books.backlog.enter(request)
+            self._shared.waiting.add(request, now)
+            self._shared.backlog.enter(request)
         return None
 
     def _report(self, verb: Verb, request: Request, why: str) -> None:
-        if self._books.decisions.sink is not None:
-            self._books.decisions.sink(verb, request, why)
+        if self._shared.decisions.sink is not None:
+            self._shared.decisions.sink(verb, request, why)

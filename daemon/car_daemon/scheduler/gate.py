@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 
-from car_daemon.scheduler.replicas import Engine, EngineOffer, Replicas, Router
+from car_daemon.scheduler.replicas import EngineOffer, ReplicaEngine, Replicas, Router
 from car_daemon.scheduler.request import Decisions, Request, State
 from car_protocol.capacity import Pressure
 
@@ -34,7 +34,7 @@ class Gate:
         self.busy_changes = 0  # changes of the engines that have leases, and engines that came or went, ever
         self._router = Router()
         self._decisions = decisions or Decisions()
-        self._engines: dict[int, Engine] = {}  # by number
+        self._engines: dict[int, ReplicaEngine] = {}  # by number
         self._busy: dict[int, None] = {}  # the engines with leases
         self._models: dict[str, Replicas] = {}
 
@@ -67,7 +67,7 @@ class Gate:
         if number in self._engines:
             self._remove(self._engines[number])
         self.busy_changes += 1
-        engine = self._engines[number] = Engine(number, offer, self._router.at_home[number])
+        engine = self._engines[number] = ReplicaEngine(number, offer, self._router.at_home[number])
         model = self._models.get(offer.model)
         if model is None:
             model = self._models[offer.model] = Replicas()
@@ -271,7 +271,7 @@ class Gate:
         """Return a free engine: the one with its cells, its images, its session's, most of its prompt, the fastest."""
         here = not replicas.hosts.declared or self._free_here(replicas) > 0
 
-        def is_open(engine: Engine | None) -> bool:
+        def is_open(engine: ReplicaEngine | None) -> bool:
             return engine is not None and engine.free > 0 and (here or engine.offer.host is not None)
 
         if request.state is State.PARKED:
@@ -299,7 +299,7 @@ class Gate:
     def _in_use_here(self) -> int:
         return self.in_use - self._in_use_away
 
-    def _count(self, engine: Engine, change: int) -> None:
+    def _count(self, engine: ReplicaEngine, change: int) -> None:
         self.in_use += change
         if engine.offer.host is not None:
             self._in_use_away += change
@@ -309,7 +309,7 @@ class Gate:
         if host is not None and all(engine.offer.host != host for engine in self._engines.values()):
             del self._pressures[host]
 
-    def _remove(self, engine: Engine) -> None:
+    def _remove(self, engine: ReplicaEngine) -> None:
         self._count(engine, -len(engine.leased))
         self._busy.pop(engine.number, None)
         replicas = self._models[engine.offer.model]

@@ -9,7 +9,7 @@ from car_daemon.scheduler.fair_tree import Account, Branch, Forecast, Path
 _SLACK = 8  # outdated keys that are never worth a rebuild
 
 
-class Target(NamedTuple):
+class LaneTarget(NamedTuple):
     """The engines that may run a request: of a model, on a device or on any, and the one that parked it or any."""
 
     model: str
@@ -20,7 +20,7 @@ class Target(NamedTuple):
 class Lane:
     """The waiting requests of one class and one target; every operation is O(log n) amortised."""
 
-    def __init__(self, rank: int, target: Target, root: Account) -> None:
+    def __init__(self, rank: int, target: LaneTarget, root: Account) -> None:
         self.rank = rank  # of its class: the lower, the more urgent
         self.target = target
         self.root = Branch(None, root, "")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from car_daemon.scheduler.fair_tree import ADVANCE, Account, Branch
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.lane import Lane, Target
+from car_daemon.scheduler.lane import Lane, LaneTarget
 from car_daemon.scheduler.lazy_heap import LazyHeap
 from car_daemon.scheduler.request import RANKS, Request, State
 
@@ -130,14 +130,14 @@ def _siblings(one: Branch, other: Branch) -> tuple[Branch, Branch]:
 _UNKNOWN: tuple[float, ...] = (-1.0,)
 
 
-class Grant(NamedTuple):
+class Reservation(NamedTuple):
     """A lease that running work was parked for: of a waiter, before other work of the account that gave it up."""
 
     waiter: int  # key
     giver: Account
 
 
-class Waiting:
+class WaitingRequests:
     """Prepared and parked requests: one lane for each class and target.
 
     A free sequence goes to the class first, where `throughput` work that waited `age_after` seconds is in the lanes of
@@ -150,10 +150,10 @@ class Waiting:
         self.requests: dict[int, Request] = {}  # by key
         self.newcomers: list[Request] = []  # since the last plan of parkings
         self.touched: dict[Lane, None] = {}  # lanes that changed since the last plan
-        self.watchers: Counter[Target] = Counter()  # requests whose client follows their places
+        self.watchers: Counter[LaneTarget] = Counter()  # requests whose client follows their places
         self.cached = CacheOrder(charging)
         self._charging = charging
-        self._lanes: dict[tuple[int, Target], Lane] = {}
+        self._lanes: dict[tuple[int, LaneTarget], Lane] = {}
         self._numbers: dict[int, Lane] = {}  # the same, by the number of the root
         self._of_model: dict[str, dict[int | None, dict[Lane, None]]] = {}  # the same, by model and parking engine
         self._waiting: Counter[str] = Counter()  # by model
@@ -162,7 +162,7 @@ class Waiting:
 
     def __repr__(self) -> str:
         parked = sum(request.state is State.PARKED for request in self.requests.values())
-        return f"<Waiting {len(self.requests)}, {parked} of them parked, in {len(self._lanes)} lanes>"
+        return f"<WaitingRequests {len(self.requests)}, {parked} of them parked, in {len(self._lanes)} lanes>"
 
     def __contains__(self, request: Request) -> bool:
         return request.key in self.requests
@@ -195,7 +195,7 @@ class Waiting:
         rank = RANKS[request.spec.priority]
         if rank and self.aged(request, now):
             rank = 0
-        lane = self._lane(rank, Target(request.model, request.spec.device, None))
+        lane = self._lane(rank, LaneTarget(request.model, request.spec.device, None))
         engine = gate.try_lease(request)
         if engine is not None:
             request.leaf = leaf = lane.root.lease(request.path, self._charging.weight(request.path[0]))
@@ -209,28 +209,28 @@ class Waiting:
         lane.remove(request.key)
         self._forget(request, lane)
 
-    def leases(self, gate: Gate, now: float, grants: Iterable[Grant] = ()) -> Iterator[tuple[Request, int]]:
+    def leases(self, gate: Gate, now: float, reservations: Iterable[Reservation] = ()) -> Iterator[tuple[Request, int]]:
         """Remove and yield each request that gets a lease, with its engine; a full target does not block the others."""
         self.age(now)
-        grants = list(grants)
+        reservations = list(reservations)
         while not gate.exhausted and (lane := self._next_lane()) is not None:
             request, passed = self.requests[lane.first()], list[Request]()
-            grant = next((each for each in grants if self._goes_before(each, request, lane)), None)
-            if grant is not None:
-                grants.remove(grant)
-                request = self._granted(grant)
+            reservation = next((each for each in reservations if self._goes_before(each, request, lane)), None)
+            if reservation is not None:
+                reservations.remove(reservation)
+                request = self._reserved(reservation)
             elif self.cached.resident:
                 *passed, request = self.cached.first(lane, self.requests)
             engine = gate.try_lease(request)
             if engine is not None:
                 for each in passed:
                     each.passed += 1
-                self._leased(request, in_turn=grant is None and not passed)
+                self._leased(request, in_turn=reservation is None and not passed)
                 self.cached.leased(engine)
                 yield request, engine
             elif passed:
                 self.cached.resident.clear()
-            elif grant is None:
+            elif reservation is None:
                 self._open.discard(lane.root.number)
 
     def planned(self) -> None:
@@ -259,7 +259,7 @@ class Waiting:
         for lane in self._lanes.values():
             self._look(lane)
 
-    def length(self, target: Target) -> int:
+    def length(self, target: LaneTarget) -> int:
         """Return the number of requests that wait for a target."""
         return sum(len(lane) for rank in RANKS.values() if (lane := self._lanes.get((rank, target))) is not None)
 
@@ -268,7 +268,7 @@ class Waiting:
         lanes = [lane for lanes in self._of_model.get(model, {}).values() for lane in lanes if len(lane)]
         return sorted(lanes, key=lambda lane: lane.rank)
 
-    def order(self, target: Target) -> Iterator[Request]:
+    def order(self, target: LaneTarget) -> Iterator[Request]:
         """Yield the requests of a target in the order in which they get leases, if nothing changes."""
         for rank in sorted(set(RANKS.values())):
             lane = self._lanes.get((rank, target))
@@ -280,18 +280,18 @@ class Waiting:
         """Return True if a request has waited long enough to rank as latency_critical."""
         return now - request.waits_since >= self.age_after
 
-    def _goes_before(self, grant: Grant, first: Request, lane: Lane) -> bool:
-        waiter = self.requests.get(grant.waiter)
+    def _goes_before(self, reservation: Reservation, first: Request, lane: Lane) -> bool:
+        waiter = self.requests.get(reservation.waiter)
         if waiter is None or waiter.lane is None or waiter.lane.rank > lane.rank:
             return False
-        return _is_below(lane.leaves[first.key].account, grant.giver)
+        return _is_below(lane.leaves[first.key].account, reservation.giver)
 
-    def _granted(self, grant: Grant) -> Request:
+    def _reserved(self, reservation: Reservation) -> Request:
         """Return the request that gets a lease which was given up: of the waiter's label the oldest.
 
         A label that sends one request after the other would else pass its own that came before, again and again.
         """
-        waiter = self.requests[grant.waiter]
+        waiter = self.requests[reservation.waiter]
         assert waiter.lane is not None
         return self.requests[waiter.lane.oldest_beside(waiter.key)]
 
@@ -314,7 +314,7 @@ class Waiting:
             self.touched[lane] = None
             self._open.set(lane.root.number, _UNKNOWN)
 
-    def _lane(self, rank: int, target: Target) -> Lane:
+    def _lane(self, rank: int, target: LaneTarget) -> Lane:
         lane = self._lanes.get((rank, target))
         if lane is None:
             lane = self._lanes[rank, target] = Lane(rank, target, self._charging.root)

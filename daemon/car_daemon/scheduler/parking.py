@@ -10,7 +10,7 @@ from car_daemon.scheduler.fair_tree import ADVANCE, Account
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.lane import Lane
 from car_daemon.scheduler.lazy_heap import LazyHeap
-from car_daemon.scheduler.order import Grant, Waiting
+from car_daemon.scheduler.order import Reservation, WaitingRequests
 from car_daemon.scheduler.request import RANKS, Decisions, Park, Remind, Request, State
 
 # A request that was parked this often runs for a while before it is parked again, because every parking delays it.
@@ -71,7 +71,7 @@ class Replaceable:
         return [self._heaps.setdefault((rank, model), LazyHeap()) for model in (request.model, None)]
 
 
-class _Help(Struct):
+class _Preemption(Struct):
     """A running request that is being parked for a waiter."""
 
     victim: Request
@@ -80,20 +80,20 @@ class _Help(Struct):
     crosses: tuple[str, str | None] | None  # the waiter's model and device where the victim frees none of its sequences
 
 
-class Helps:
+class Preemptions:
     """The requests that are being parked, each for one waiter or, as a spare, for the next that it suits."""
 
     def __init__(self) -> None:
         self._spare: dict[str, dict[int, Request]] = {}  # requests that are being parked for no waiter, by model
-        self._helps: dict[int, _Help] = {}  # by the key of the waiter
-        self._helped: dict[int, int] = {}  # keys of waiters by the key of the request that is being parked
-        self._crossing: Counter[tuple[str, str | None]] = Counter()  # helps that cross models, by model and device
+        self._preemptions: dict[int, _Preemption] = {}  # by the key of the waiter
+        self._waiters: dict[int, int] = {}  # keys of waiters by the key of the request that is being parked
+        self._crossing: Counter[tuple[str, str | None]] = Counter()  # those across models, by model and device
 
     def __len__(self) -> int:
-        return len(self._helps)
+        return len(self._preemptions)
 
     def __contains__(self, waiter: Request) -> bool:
-        return waiter.key in self._helps
+        return waiter.key in self._preemptions
 
     @property
     def has_spares(self) -> bool:
@@ -101,7 +101,7 @@ class Helps:
         return any(self._spare.values())
 
     def crossing(self, waiter: Request) -> int:
-        """Return the helps of a waiter's model and device that free sequences of other models."""
+        """Return the preemptions for a waiter's model and device that free sequences of other models."""
         return self._crossing[waiter.model, waiter.spec.device]
 
     def begin(self, waiter: Request, victim: Request, giver: Account | None, *, crosses: bool) -> None:
@@ -111,21 +111,21 @@ class Helps:
         crossed = (waiter.model, waiter.spec.device) if crosses else None
         if crossed is not None:
             self._crossing[crossed] += 1
-        self._helps[waiter.key] = _Help(victim, account, giver, crossed)
-        self._helped[victim.key] = waiter.key
+        self._preemptions[waiter.key] = _Preemption(victim, account, giver, crossed)
+        self._waiters[victim.key] = waiter.key
 
-    def parked(self, victim: Request) -> Grant | None:
+    def parked(self, victim: Request) -> Reservation | None:
         """Forget a request that is parked by now, or has ended; return the lease that was given up for a waiter."""
         self._spare.get(victim.model, {}).pop(victim.key, None)
-        waiter = self._helped.get(victim.key)
+        waiter = self._waiters.get(victim.key)
         if waiter is None:
             return None
         giver = self._end(waiter).giver
-        return None if giver is None else Grant(waiter, giver)
+        return None if giver is None else Reservation(waiter, giver)
 
     def left(self, waiter: Request) -> None:
         """Let what is being parked for a request help another, because it waits no more."""
-        if waiter.key in self._helps:
+        if waiter.key in self._preemptions:
             self.spare(self._end(waiter.key).victim)
 
     def spare(self, victim: Request) -> None:
@@ -133,24 +133,24 @@ class Helps:
         self._spare.setdefault(victim.model, {})[victim.key] = victim
 
     def take_spare(
-        self, waiter: Request, suits: Callable[[Request], bool], helps: Callable[[Request], bool] | None
+        self, waiter: Request, suits: Callable[[Request], bool], frees: Callable[[Request], bool] | None
     ) -> Request | None:
-        """Return and take a spare of the waiter's model that suits it, else one of any model that `helps`."""
+        """Return and take a spare of the waiter's model that suits it, else of any model one that `frees` a lease."""
         own = self._spare.get(waiter.model, {})
         found = next((each for each in own.values() if suits(each)), None)
-        if found is None and helps is not None:
-            found = next((each for spares in self._spare.values() for each in spares.values() if helps(each)), None)
+        if found is None and frees is not None:
+            found = next((each for spares in self._spare.values() for each in spares.values() if frees(each)), None)
         if found is not None:
             del self._spare[found.model][found.key]
         return found
 
-    def _end(self, waiter: int) -> _Help:
-        help_ = self._helps.pop(waiter)
-        help_.account.count_lease(-1)
-        if help_.crosses is not None:
-            self._crossing[help_.crosses] -= 1
-        del self._helped[help_.victim.key]
-        return help_
+    def _end(self, waiter: int) -> _Preemption:
+        preemption = self._preemptions.pop(waiter)
+        preemption.account.count_lease(-1)
+        if preemption.crosses is not None:
+            self._crossing[preemption.crosses] -= 1
+        del self._waiters[preemption.victim.key]
+        return preemption
 
 
 class Victims:
@@ -205,7 +205,7 @@ class Parkings:
     gone on, `plan` is due again at `next_look`.
     """
 
-    def __init__(self, waiting: Waiting, gate: Gate, decisions: Decisions) -> None:
+    def __init__(self, waiting: WaitingRequests, gate: Gate, decisions: Decisions) -> None:
         self._waiting = waiting
         self._gate = gate
         self._decisions = decisions
@@ -213,17 +213,17 @@ class Parkings:
         self._often_parked: dict[int, Request] = {}  # of them, those that rest between parkings
         self._replaceable = Replaceable()
         self._victims = Victims(gate, self._replaceable, self._running)
-        self._helps = Helps()
-        self.grants: list[Grant] = []  # of requests that are parked since the last leases
+        self._preemptions = Preemptions()
+        self.reservations: list[Reservation] = []  # of requests that are parked since the last leases
         self.next_look: float | None = None
-        self._unhelped: dict[Lane, None] = {}  # lanes whose waiters are looked at then
+        self._looked_at_again: dict[Lane, None] = {}  # lanes whose waiters are looked at then
 
     def __repr__(self) -> str:
-        return f"<Parkings {len(self._running)} running, {len(self._helps)} waiters helped>"
+        return f"<Parkings {len(self._running)} running, {len(self._preemptions)} preempted for waiters>"
 
     def started(self, request: Request, now: float) -> None:
         """Add a request that got a lease, which its accounts count already."""
-        self._helps.left(request)
+        self._preemptions.left(request)
         self._running[request.key] = request
         request.parking.since = now
         if request.parking.count >= _FREE_PARKINGS:
@@ -236,20 +236,20 @@ class Parkings:
             return
         self._often_parked.pop(request.key, None)
         if request.parking.requested:
-            if (grant := self._helps.parked(request)) is not None:
-                self.grants.append(grant)
+            if (reservation := self._preemptions.parked(request)) is not None:
+                self.reservations.append(reservation)
         else:
             self._replaceable.discard(request)
 
     def left(self, waiter: Request) -> None:
         """Let what is being parked for a request help another, because it waits no more."""
-        self._helps.left(waiter)
+        self._preemptions.left(waiter)
 
     def plan(self, now: float) -> Iterator[Park | Remind]:
         """Yield the parkings for new waiters, and for the first waiters of the lanes that changed or are due."""
         waiting, lanes = self._waiting, self._waiting.touched
         if self.next_look is not None and self.next_look <= now:
-            lanes = lanes | self._unhelped
+            lanes = lanes | self._looked_at_again
             self.none_waits()
         for lane in lanes:
             if lane.leaves:
@@ -260,7 +260,7 @@ class Parkings:
 
     def none_waits(self) -> None:
         """Forget the waiters that nothing could be parked for."""
-        self._unhelped.clear()
+        self._looked_at_again.clear()
         self.next_look = None
 
     def pause(self, request: Request) -> list[Park]:
@@ -276,7 +276,7 @@ class Parkings:
         if self._decisions.sink is not None:
             self._decisions.sink("park", request, "paused: its client does not read")
         park = self._park(request)
-        self._helps.spare(request)
+        self._preemptions.spare(request)
         return [park]
 
     def unpause(self, request: Request, now: float) -> None:
@@ -287,15 +287,15 @@ class Parkings:
 
     def _parking_for(self, waiter: Request, now: float) -> Iterator[Park | Remind]:
         """Yield the parking for one waiter, if one is needed and possible; else when to look again, if ever."""
-        helps = self._helps
-        if waiter.state is not State.WAITING or waiter in helps or not (self._running or helps.has_spares):
+        preemptions = self._preemptions
+        if waiter.state is not State.WAITING or waiter in preemptions or not (self._running or preemptions.has_spares):
             return
         # A parking of any model helps where a sequence of the waiter's model is free and only the machine's limit is
         # reached.
-        any_model = self._gate.kept_free(waiter) > helps.crossing(waiter)
+        any_model = self._gate.kept_free(waiter) > preemptions.crossing(waiter)
         frees = partial(self._victims.frees_sequence, waiter=waiter)
         giver = None
-        victim = helps.take_spare(waiter, frees, self._victims.frees_machine if any_model else None)
+        victim = preemptions.take_spare(waiter, frees, self._victims.frees_machine if any_model else None)
         if victim is None:
             victim, giver = self._victims.best(waiter, now, any_model=any_model)
             if victim is None:
@@ -307,7 +307,7 @@ class Parkings:
                 why = "its client has several leases" if victim.parking.to_peer else "a higher class"
                 self._decisions.sink("park", victim, f"for request {waiter.key}: {why}")
             yield self._park(victim)
-        helps.begin(waiter, victim, giver, crosses=not frees(victim))
+        preemptions.begin(waiter, victim, giver, crosses=not frees(victim))
 
     def _look_again(self, waiter: Request, now: float) -> Iterator[Remind]:
         """Look at a waiter again when the next running request may be parked that may not be now; yield a reminder."""
@@ -318,7 +318,7 @@ class Parkings:
                 return
             yield Remind(self.next_look)
         if waiter.lane is not None:
-            self._unhelped[waiter.lane] = None
+            self._looked_at_again[waiter.lane] = None
 
     def _park(self, request: Request) -> Park:
         assert request.engine is not None

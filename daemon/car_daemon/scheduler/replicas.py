@@ -108,7 +108,7 @@ class EngineOffer(Struct, frozen=True):
         return (leased + 1) / self.rates[min(leased, len(self.rates) - 1)]
 
 
-class Engine(Struct, eq=False):
+class ReplicaEngine(Struct, eq=False):
     """One engine: its offer and its leases."""
 
     number: int
@@ -157,14 +157,14 @@ class Groups:
         """Return the group of an engine that is in one."""
         return self._groups[_kind(offer)]
 
-    def add(self, engine: Engine) -> None:
+    def add(self, engine: ReplicaEngine) -> None:
         """Count an engine and its free sequences."""
         group = self._groups.setdefault(_kind(engine.offer), Group())
         group.engines += 1
         group.open[engine.number] = None
         group.free += engine.free
 
-    def remove(self, engine: Engine) -> None:
+    def remove(self, engine: ReplicaEngine) -> None:
         """Count an engine no more."""
         group = self.of(engine.offer)
         group.engines -= 1
@@ -239,7 +239,7 @@ class Replicas:
     """The engines of one model that are up; they are ranked while there are several."""
 
     def __init__(self) -> None:
-        self.engines: dict[int, Engine] = {}  # by number
+        self.engines: dict[int, ReplicaEngine] = {}  # by number
         self.groups = Groups()  # the same engines
         self.hosts = Hosts()  # those of them on other machines
         self.here: set[int] = set()  # the numbers of those on this machine
@@ -250,7 +250,7 @@ class Replicas:
     def __repr__(self) -> str:
         return f"<Replicas {len(self.engines)}, {self.leased}/{self.declared} leased>"
 
-    def add(self, engine: Engine, usable: float = 1.0) -> None:
+    def add(self, engine: ReplicaEngine, usable: float = 1.0) -> None:
         """Add an engine without leases; on another machine, `usable` is the part that its pressure leaves."""
         self.engines[engine.number] = engine
         self.groups.add(engine)
@@ -262,7 +262,7 @@ class Replicas:
         else:
             self._settle(self.hosts.add(engine.offer.host, engine.number, engine.offer.sequences, usable))
 
-    def remove(self, engine: Engine) -> None:
+    def remove(self, engine: ReplicaEngine) -> None:
         """Remove an engine and its leases."""
         del self.engines[engine.number]
         self.groups.remove(engine)
@@ -280,7 +280,7 @@ class Replicas:
         if (share := self.hosts.press(host, usable)) is not None:
             self._settle(share)
 
-    def limit(self, engine: Engine, usable: float) -> None:
+    def limit(self, engine: ReplicaEngine, usable: float) -> None:
         """Let this part of the sequences of an engine be leased; running work is never ended for it."""
         most, free = engine.most, engine.free
         engine.usable = usable
@@ -291,13 +291,13 @@ class Replicas:
         """Return the numbers of the engines on a machine, None for this one."""
         return self.here if host is None else self.hosts.engines(host)
 
-    def lease(self, engine: Engine, key: int) -> None:
+    def lease(self, engine: ReplicaEngine, key: int) -> None:
         """Count a lease of a free sequence."""
         free = engine.free
         engine.leased.add(key)
         self._count(engine, 1, engine.free - free)
 
-    def release(self, engine: Engine, key: int) -> None:
+    def release(self, engine: ReplicaEngine, key: int) -> None:
         """Count the end of a lease."""
         free = engine.free
         engine.leased.remove(key)
@@ -311,7 +311,7 @@ class Replicas:
             return engine.number if engine.free and (device is None or is_on(engine.offer.device, device)) else None
         return self.groups.least_burdened(request, here=here)
 
-    def rank(self, engine: Engine) -> None:
+    def rank(self, engine: ReplicaEngine) -> None:
         """Rank an engine among several by its leases; of equal ones the one with fewer sessions goes first."""
         if len(self.engines) == 1:
             return
@@ -322,13 +322,13 @@ class Replicas:
         else:
             heap.discard(engine.number)
 
-    def _count(self, engine: Engine, leases: int, free: int) -> None:
+    def _count(self, engine: ReplicaEngine, leases: int, free: int) -> None:
         self.leased += leases
         self._freed(engine, free)
         if engine.offer.host is not None:
             self._settle(self.hosts.lease(engine.offer.host, leases))
 
-    def _freed(self, engine: Engine, change: int) -> None:
+    def _freed(self, engine: ReplicaEngine, change: int) -> None:
         self.groups.of(engine.offer).free += change
         self.rank(engine)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from car_daemon.scheduler.fair_tree import Account, Branch, Path
-from car_daemon.scheduler.lane import Lane, Target
+from car_daemon.scheduler.lane import Lane, LaneTarget
 from car_protocol.infer import Priority
 
 # The lower the rank, the more urgent the class.
@@ -193,9 +193,9 @@ class Request:
         return self.prompt is not UNPREPARED
 
     @property
-    def target(self) -> Target:
+    def target(self) -> LaneTarget:
         """The engines that may run it; a parked request resumes where its cells are."""
-        return Target(self.model, self.spec.device, self.engine if self.state is State.PARKED else None)
+        return LaneTarget(self.model, self.spec.device, self.engine if self.state is State.PARKED else None)
 
     @property
     def expires_at(self) -> float | None:

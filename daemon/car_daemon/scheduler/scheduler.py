@@ -7,8 +7,8 @@ from typing import Any
 from car_daemon.scheduler.admission import Admission, Recovery
 from car_daemon.scheduler.backlog import Backlog, QueueBounds
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.lane import Target
-from car_daemon.scheduler.order import Waiting
+from car_daemon.scheduler.lane import LaneTarget
+from car_daemon.scheduler.order import WaitingRequests
 from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import (
     Action,
@@ -23,7 +23,7 @@ from car_daemon.scheduler.request import (
     Run,
     State,
 )
-from car_daemon.scheduler.state import Books, Endings, ServiceRate
+from car_daemon.scheduler.state import ServiceRate, SharedState
 
 # Places that are followed closely, and from afar; with the seconds between two looks.
 _NEAR, _NEAR_S = 64, 0.1
@@ -46,13 +46,13 @@ class Positions:
     early is made up for at its time, if no event comes then.
     """
 
-    def __init__(self, waiting: Waiting, rate: ServiceRate, gate: Gate) -> None:
+    def __init__(self, waiting: WaitingRequests, rate: ServiceRate, gate: Gate) -> None:
         self._waiting = waiting
         self._rate = rate
         self._gate = gate
-        self._near: dict[Target, float] = {}  # when the first were looked at last
-        self._far: dict[Target, float] = {}  # when the others were
-        self.owed: dict[Target, float] = {}  # when to look where a look came too early
+        self._near: dict[LaneTarget, float] = {}  # when the first were looked at last
+        self._far: dict[LaneTarget, float] = {}  # when the others were
+        self.owed: dict[LaneTarget, float] = {}  # when to look where a look came too early
 
     def __repr__(self) -> str:
         return f"<Positions of {self._waiting.watchers.total()} requests>"
@@ -83,7 +83,7 @@ class Positions:
             reports += [Remind(time) for time in self.owed.values()]
         return reports
 
-    def _window(self, target: Target, now: float) -> int:
+    def _window(self, target: LaneTarget, now: float) -> int:
         """Return the number of places to look at now."""
         self.owed.pop(target, None)
         if self._waiting.length(target) <= _NEAR:
@@ -98,7 +98,7 @@ class Positions:
         self.owed[target] = near
         return 0
 
-    def _reports(self, target: Target, window: int) -> Iterator[Progress]:
+    def _reports(self, target: LaneTarget, window: int) -> Iterator[Progress]:
         for position, request in enumerate(islice(self._waiting.order(target), window)):
             if request.spec.progress and request.position != position and request.state is State.WAITING:
                 request.position = position
@@ -109,9 +109,9 @@ class Positions:
 class Allocator:
     """Gives free sequences to waiters after every event."""
 
-    def __init__(self, books: Books, admission: Admission) -> None:
-        self._books = books
-        self.positions = Positions(books.waiting, books.rate, books.gate)
+    def __init__(self, shared: SharedState, admission: Admission) -> None:
+        self._shared = shared
+        self.positions = Positions(shared.waiting, shared.rate, shared.gate)
         self._admission = admission
 
     def allocate(self, now: float, prepared: Request | None = None) -> list[Action]:
@@ -119,58 +119,58 @@ class Allocator:
 
         A request that was `prepared` now begins to wait, or gets its lease at once where nothing waits.
         """
-        books = self._books
-        waiting, actions = books.waiting, list[Action]()
+        shared = self._shared
+        waiting, actions = shared.waiting, list[Action]()
         if prepared is not None:
-            engine = waiting.lease_at_once(prepared, books.gate, now)
+            engine = waiting.lease_at_once(prepared, shared.gate, now)
             if engine is not None:
                 actions.append(self._start(prepared, engine, now))
             else:
-                books.table.assign(prepared, None)
+                shared.table.assign(prepared, None)
                 waiting.add(prepared, now)
-        grants = books.parkings.grants
+        reservations = shared.parkings.reservations
         if waiting.requests:
-            actions += [self._start(*lease, now) for lease in waiting.leases(books.gate, now, grants)]
-        if grants:
-            grants.clear()
-        if books.backlog.held_back:
+            actions += [self._start(*lease, now) for lease in waiting.leases(shared.gate, now, reservations)]
+        if reservations:
+            reservations.clear()
+        if shared.backlog.held_back:
             actions += self._admission.let_in(now)
         if waiting.touched or self._is_due(now):
             if waiting.requests:
-                actions += books.parkings.plan(now)
+                actions += shared.parkings.plan(now)
                 actions += self.positions.plan(now)
             else:
-                books.parkings.none_waits()
+                shared.parkings.none_waits()
             waiting.planned()
         return actions
 
     def _is_due(self, now: float) -> bool:
         """Return True if parkings or positions are to be planned now though nothing changed."""
-        look = self._books.parkings.next_look
+        look = self._shared.parkings.next_look
         return (look is not None and look <= now) or (bool(self.positions.owed) and self.positions.is_due(now))
 
     def _start(self, request: Request, engine: int, now: float) -> Action:
         """Run or resume a request by its lease; one whose images another engine has encoded is prepared there first."""
-        books = self._books
+        shared = self._shared
         if request.images_at not in (None, engine) and request.state is State.WAITING and not request.images_moved:
             return self._move(request, engine)
         parked = request.state is State.PARKED
-        books.backlog.leave(request)
+        shared.backlog.leave(request)
         request.move(State.RUNNING)
-        books.table.assign(request, engine)
+        shared.table.assign(request, engine)
         if request.leased_at is None:
             request.leased_at = now
             if request.limited:
-                books.table.limit(request)
-        books.parkings.started(request, now)
-        if books.decisions.sink is not None:
-            aged = "aged, " if books.waiting.aged(request, now) else ""
+                shared.table.limit(request)
+        shared.parkings.started(request, now)
+        if shared.decisions.sink is not None:
+            aged = "aged, " if shared.waiting.aged(request, now) else ""
             passed = f", passed by {request.passed} with resident prompts" if request.passed else ""
-            why = f"{aged}waited {now - request.waits_since:.3f} s, {len(books.waiting.requests)} still wait{passed}"
-            books.decisions.sink("resume" if parked else "lease", request, why)
+            why = f"{aged}waited {now - request.waits_since:.3f} s, {len(shared.waiting.requests)} still wait{passed}"
+            shared.decisions.sink("resume" if parked else "lease", request, why)
         if parked:
             return Resume(request.key, engine)
-        books.charging.started(request, books.gate.prompt_share(engine))
+        shared.charging.started(request, shared.gate.prompt_share(engine))
         return Run(request, engine)
 
     def _move(self, request: Request, engine: int) -> Action:
@@ -178,19 +178,19 @@ class Allocator:
 
         A second time they are encoded under the lease, so that a request cannot move for ever.
         """
-        books = self._books
-        books.gate.release(engine, request.key)
-        books.waiting.returned(request)
+        shared = self._shared
+        shared.gate.release(engine, request.key)
+        shared.waiting.returned(request)
         if request.leased_at is None and request.account is not None:
             request.account.let_go()
             request.account = None
-        books.parkings.left(request)
+        shared.parkings.left(request)
         request.images_moved = True
         request.move(State.ACCEPTED)
         request.move(State.PREPARING)
-        books.table.assign(request, engine)
-        if books.decisions.sink is not None:
-            books.decisions.sink("prepare", request, f"engine {request.images_at} encoded its images, not {engine}")
+        shared.table.assign(request, engine)
+        if shared.decisions.sink is not None:
+            shared.decisions.sink("prepare", request, f"engine {request.images_at} encoded its images, not {engine}")
         return Prepare(request, engine)
 
 
@@ -209,24 +209,23 @@ class Scheduler:
         weights: dict[int, float] | None = None,
         decisions: Decisions | None = None,
     ) -> None:
-        self._books = books = Books(gate, bounds or QueueBounds(), age_after, decisions or Decisions())
+        self._shared = shared = SharedState(gate, bounds or QueueBounds(), age_after, decisions or Decisions())
         self.gate = gate
-        self.decisions = books.decisions
-        self.table = books.table
-        self.requests = books.table.requests  # without a terminal answer, by key
+        self.decisions = shared.decisions
+        self.table = shared.table
+        self.requests = shared.table.requests  # without a terminal answer, by key
         self.draining = False  # new requests are refused
-        self.totals = books.totals
-        self.backlog = books.backlog
-        self.charging = books.charging
-        self.waiting = books.waiting
+        self.totals = shared.totals
+        self.backlog = shared.backlog
+        self.charging = shared.charging
+        self.waiting = shared.waiting
         self.set_weights(weights or {})
-        self._endings = Endings(books)
-        self._admission = Admission(books, self._endings)
-        self._allocator = Allocator(books, self._admission)
-        self._recovery = Recovery(books, self._admission, self._endings)
+        self._admission = Admission(shared)
+        self._allocator = Allocator(shared, self._admission)
+        self._recovery = Recovery(shared, self._admission)
 
     def __repr__(self) -> str:
-        return f"<Scheduler {self._books!r}>"
+        return f"<Scheduler {self._shared!r}>"
 
     # Events of clients.
 
@@ -237,7 +236,7 @@ class Scheduler:
         if self.draining:
             if self.decisions.sink is not None:
                 self.decisions.sink("refuse", request, "draining")
-            return [self._endings.fail(request, "draining", now)]
+            return [self._shared.fail(request, "draining", now)]
         actions = self._admission.admit(request, now)
         if request.state is State.ENDED:
             return actions
@@ -250,20 +249,20 @@ class Scheduler:
         request = self.requests.get(key)
         if request is None:
             return []
-        return self._endings.abandon(request, reason, now) + self._allocator.allocate(now)
+        return self._shared.abandon(request, reason, now) + self._allocator.allocate(now)
 
     def pause(self, key: int, now: float) -> list[Action]:
         """Park a started request until `unpause`, because its client does not read."""
         request = self.requests.get(key)
         if request is None:
             return []
-        return [*self._books.parkings.pause(request), *self._allocator.allocate(now)]
+        return [*self._shared.parkings.pause(request), *self._allocator.allocate(now)]
 
     def unpause(self, key: int, now: float) -> list[Action]:
         """Let a paused request resume in its turn."""
         request = self.requests.get(key)
         if request is not None:
-            self._books.parkings.unpause(request, now)
+            self._shared.parkings.unpause(request, now)
         return self._allocator.allocate(now)
 
     def expire(self, now: float) -> list[Action]:
@@ -271,12 +270,12 @@ class Scheduler:
 
         Positions that are owed by now are reported.
         """
-        actions = [action for request in self.table.expired(now) for action in self._endings.expire(request, now)]
+        actions = [action for request in self.table.expired(now) for action in self._shared.expire(request, now)]
         return actions + self._allocator.allocate(now)
 
     def next_deadline(self) -> float | None:
         """Return the time at which `expire` has to be called next."""
-        times = (self.table.next_limit(), self._allocator.positions.next_look, self._books.parkings.next_look)
+        times = (self.table.next_limit(), self._allocator.positions.next_look, self._shared.parkings.next_look)
         return min((time for time in times if time is not None), default=None)
 
     # Events of engines.
@@ -304,7 +303,7 @@ class Scheduler:
         """Answer a request that its engine cannot run."""
         self._release(engine, key)
         request = self.requests.get(key)
-        actions: list[Action] = [] if request is None else [self._endings.fail(request, reason, now, data)]
+        actions: list[Action] = [] if request is None else [self._shared.fail(request, reason, now, data)]
         return actions + self._allocator.allocate(now)
 
     def advanced(self, key: int, prompt_done: int, tokens: int, now: float, cached: int = 0) -> None:
@@ -326,7 +325,7 @@ class Scheduler:
         self._release(engine, key)
         request = self.requests.get(key)
         if request is not None and request.engine == engine and request.state is State.RUNNING:
-            self._endings.stop(request)
+            self._shared.stop(request)
             request.parking.requested = False
             request.move(State.PARKED)
             if not request.parking.paused:
@@ -340,9 +339,9 @@ class Scheduler:
         request = self.requests.get(key)
         if request is not None and request.engine == engine:
             if failure is None:
-                actions.append(self._endings.complete(request, now))
+                actions.append(self._shared.complete(request, now))
             else:
-                actions.append(self._endings.fail(request, failure.reason, now, failure.data))
+                actions.append(self._shared.fail(request, failure.reason, now, failure.data))
         return actions + self._allocator.allocate(now)
 
     def engine_ready(self, engine: int, offer: EngineOffer, now: float) -> list[Action]:
@@ -367,7 +366,7 @@ class Scheduler:
     ) -> list[Action]:
         """Refuse the requests of a model that cannot be served, except on the devices that are `left`."""
         affected = self.table.unserved(model, left)
-        actions: list[Action] = [self._endings.fail(each, "model_unavailable", now, data) for each in affected]
+        actions: list[Action] = [self._shared.fail(each, "model_unavailable", now, data) for each in affected]
         return actions + self._allocator.allocate(now)
 
     # Events of the daemon.
@@ -389,7 +388,7 @@ class Scheduler:
     def refuse_all(self, reason: str, now: float) -> list[Action]:
         """End everything in flight with one reason."""
         in_flight = list(self.requests.values())
-        return [action for request in in_flight for action in self._endings.abandon(request, reason, now)]
+        return [action for request in in_flight for action in self._shared.abandon(request, reason, now)]
 
     def _release(self, engine: int, key: int) -> None:
         model = self.gate.release(engine, key)

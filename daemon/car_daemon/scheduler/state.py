@@ -8,11 +8,13 @@ from car_daemon.host.devices import is_on
 from car_daemon.scheduler.backlog import Backlog, QueueBounds
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.lazy_heap import LazyHeap
-from car_daemon.scheduler.order import Charging, Waiting
+from car_daemon.scheduler.order import Charging, WaitingRequests
 from car_daemon.scheduler.parking import Parkings
 from car_daemon.scheduler.request import Action, Complete, Decisions, Fail, Halt, Request, State
 
 QUEUED = (State.ACCEPTED, State.PREPARING, State.WAITING)
+# An engine may take this long to end a request at its deadline; then the request is answered with the tokens it has.
+_LAST_WORD_S = 1.0
 
 
 class ModelRequests:
@@ -136,7 +138,7 @@ class RequestTable:
 _FAILED = frozenset({"deadline_exceeded", "engine_lost", "slow_reader", "internal_error"})
 
 
-class Totals:
+class OutcomeTotals:
     """Requests by outcome: received = completed + failed + cancelled + rejected + in flight."""
 
     def __init__(self) -> None:
@@ -147,7 +149,7 @@ class Totals:
         self.rejected = 0
 
     def __repr__(self) -> str:
-        return f"<Totals {self.received} received, {self.in_flight} in flight>"
+        return f"<OutcomeTotals {self.received} received, {self.in_flight} in flight>"
 
     @property
     def in_flight(self) -> int:
@@ -191,44 +193,33 @@ class ServiceRate:
         return None if self._mean is None else self._mean * (position + 1) / capacity
 
 
-class Books:
-    """Requests, leases, places, waiters, charges and parkings."""
+class SharedState:
+    """Requests, leases, places, waiters, charges and parkings; an end of a request changes all of them."""
 
     def __init__(self, gate: Gate, bounds: QueueBounds, age_after: float, decisions: Decisions) -> None:
         self.gate = gate
         self.decisions = decisions
         self.table = RequestTable()
-        self.totals = Totals()
+        self.totals = OutcomeTotals()
         self.rate = ServiceRate()
         self.charging = Charging()
         self.backlog = Backlog(bounds, self.charging)
-        self.waiting = Waiting(self.charging, age_after)
+        self.waiting = WaitingRequests(self.charging, age_after)
         self.parkings = Parkings(self.waiting, gate, decisions)
 
     def __repr__(self) -> str:
-        return f"<Books {self.totals!r}, {self.backlog!r}, {self.waiting!r}, {self.gate!r}>"
-
-
-# An engine may take this long to end a request at its deadline; then the request is answered with the tokens it has.
-_LAST_WORD_S = 1.0
-
-
-class Endings:
-    """Ends requests, and removes them from the queue, the waiters and the table of requests."""
-
-    def __init__(self, books: Books) -> None:
-        self._books = books
+        return f"<SharedState {self.totals!r}, {self.backlog!r}, {self.waiting!r}, {self.gate!r}>"
 
     def complete(self, request: Request, now: float) -> Complete:
         """Answer a request with the tokens that its engine produced."""
         self._end(request, now)
-        self._books.totals.completed += 1
+        self.totals.completed += 1
         return Complete(request)
 
     def fail(self, request: Request, reason: str, now: float, data: dict[str, Any] | None = None) -> Fail:
         """Answer a request with an error."""
         self._end(request, now)
-        self._books.totals.count_error(reason)
+        self.totals.count_error(reason)
         return Fail(request, reason, data or {})
 
     def abandon(self, request: Request, reason: str, now: float, data: dict[str, Any] | None = None) -> list[Action]:
@@ -241,35 +232,34 @@ class Endings:
 
     def expire(self, request: Request, now: float) -> list[Action]:
         """End a request past its limit: before its first token with an error, afterwards with the tokens it has."""
-        if self._books.decisions.sink is not None:
+        if self.decisions.sink is not None:
             why = f"{request.produced} tokens after {now - request.spec.arrived:.3f} s, limit {request.limit} s"
-            self._books.decisions.sink("expire", request, why)
+            self.decisions.sink("expire", request, why)
         if request.halted_until is not None:
             return [self.complete(request, now)]
         if not request.produced or request.engine is None:
             return self.abandon(request, "deadline_exceeded", now)
         request.halted_until = now + _LAST_WORD_S
-        self._books.table.limit(request)
+        self.table.limit(request)
         return [Halt(request.key, request.engine, deadline=True)]
 
     def stop(self, request: Request) -> None:
         """Take a running request out of the leases of its accounts."""
-        self._books.parkings.stopped(request)
-        self._books.waiting.returned(request)
+        self.parkings.stopped(request)
+        self.waiting.returned(request)
 
     def _end(self, request: Request, now: float) -> None:
-        books = self._books
         if request.lane is not None:
-            books.waiting.remove(request)
-            books.parkings.left(request)
+            self.waiting.remove(request)
+            self.parkings.left(request)
         if request.state in QUEUED:
-            books.backlog.leave(request)
+            self.backlog.leave(request)
         if request.leased_at is not None:
             self.stop(request)
-            books.charging.settle(request)
+            self.charging.settle(request)
             if request.account is not None:
                 request.account.let_go()
                 request.account = None
-            books.rate.observe(now - request.leased_at)
+            self.rate.observe(now - request.leased_at)
         request.move(State.ENDED)
-        books.table.remove(request)
+        self.table.remove(request)

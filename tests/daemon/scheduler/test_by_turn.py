@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_daemon.scheduler.fair_tree import ADVANCE, Account, Path
-from car_daemon.scheduler.lane import Lane, Target
+from car_daemon.scheduler.lane import Lane, LaneTarget
 from tests.daemon.scheduler.fakes import World
 from tests.daemon.scheduler.test_fairness import WIDE
 
@@ -25,7 +25,7 @@ class Queue:
     """A lane whose requests are charged when they get a lease."""
 
     def __init__(self, weights: dict[int, float]) -> None:
-        self.lane = Lane(0, Target("m", None, None), Account(None, ""))
+        self.lane = Lane(0, LaneTarget("m", None, None), Account(None, ""))
         self.weights = weights
         self.costs: dict[int, float] = {}
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_daemon.scheduler.fair_tree import ADVANCE, Account, Branch, Path
-from car_daemon.scheduler.lane import Lane, Target
+from car_daemon.scheduler.lane import Lane, LaneTarget
 
 PATHS: list[Path] = [
     (user, process, tenant, label)
@@ -35,7 +35,7 @@ class Replay:
 
     def __init__(self, lease: Lease) -> None:
         self.root = Account(None, "")
-        self.lane = Lane(0, Target("m", None, None), self.root)
+        self.lane = Lane(0, LaneTarget("m", None, None), self.root)
         self.lease = lease
         self.leaves: list[Branch] = []
 
@@ -100,7 +100,7 @@ def test_the_least_virtual_time_goes_first_and_no_refund_takes_it_far_behind_the
     acts: list[tuple[str, int, int]],
 ) -> None:
     root = Account(None, "")
-    lane = Lane(0, Target("m", None, None), root)
+    lane = Lane(0, LaneTarget("m", None, None), root)
     for key, (act, user, tokens) in enumerate(acts):
         account = root.child(user).child(user).child("").child("", leaf=True).hold(None)
         if act == "add":

@@ -2,18 +2,18 @@
 
 import pytest
 
-from car_daemon.scheduler.state import ServiceRate, Totals
+from car_daemon.scheduler.state import OutcomeTotals, ServiceRate
 from car_protocol.errors import REASONS
 
 
 def test_nothing_was_counted_at_first() -> None:
-    totals = Totals()
+    totals = OutcomeTotals()
     assert (totals.received, totals.completed, totals.failed, totals.cancelled, totals.rejected) == (0, 0, 0, 0, 0)
     assert totals.in_flight == 0
 
 
 def test_what_has_no_answer_yet_is_in_flight() -> None:
-    totals = Totals()
+    totals = OutcomeTotals()
     totals.received = 5
     totals.completed = 1
     totals.count_error("cancelled")
@@ -23,7 +23,7 @@ def test_what_has_no_answer_yet_is_in_flight() -> None:
 
 @pytest.mark.parametrize("reason", sorted(REASONS))
 def test_every_error_of_the_table_counts_once(reason: str) -> None:
-    totals = Totals()
+    totals = OutcomeTotals()
     totals.received = 1
     totals.count_error(reason)
     assert totals.in_flight == 0

@@ -6,14 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.lane import Target
-from car_daemon.scheduler.order import Charging, Waiting
+from car_daemon.scheduler.lane import LaneTarget
+from car_daemon.scheduler.order import Charging, WaitingRequests
 from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import Request, RequestSpec, State
 from car_protocol.infer import Priority
 
 AGE_AFTER = 30.0
-ANYWHERE = Target("m", None, None)
+ANYWHERE = LaneTarget("m", None, None)
 
 
 def request(key: int, priority: Priority = "latency_critical", client: str = "") -> Request:
@@ -22,14 +22,14 @@ def request(key: int, priority: Priority = "latency_critical", client: str = "")
     return made
 
 
-def waiting_with(requests: Iterable[Request]) -> Waiting:
-    waiting = Waiting(Charging(), AGE_AFTER)
+def waiting_with(requests: Iterable[Request]) -> WaitingRequests:
+    waiting = WaitingRequests(Charging(), AGE_AFTER)
     for entry in requests:
         waiting.add(entry, 0.0)
     return waiting
 
 
-def served(waiting: Waiting, now: float = 10.0) -> list[int]:
+def served(waiting: WaitingRequests, now: float = 10.0) -> list[int]:
     """Return the keys in the order in which free sequences are leased, each lease charged 64 tokens."""
     gate = Gate()
     gate.declare(1, EngineOffer("m", 1000))
