@@ -8,6 +8,7 @@ import msgspec
 from car_protocol.choices import with_choices
 from car_protocol.envelope import NOT_JSON, require_few_members
 from car_protocol.errors import RpcError
+from car_protocol.limits import MAX_MEMBERS
 
 T = TypeVar("T", bound=msgspec.Struct)
 # msgspec ends its messages with the path of the fault (`$.stop[0]`); without one they name it in backticks.
@@ -23,7 +24,8 @@ _MAX_WHY = 256
 def decode_params(kind: type[T], text: bytes) -> T:
     """Decode and check params; raises RpcError `invalid_params` with `param`, `limit` or `parse_error`."""
     text = text or b"{}"
-    require_few_members(text)
+    if len(text) > MAX_MEMBERS:
+        require_few_members(text)
     try:
         return msgspec.json.decode(text, type=kind)
     except NOT_JSON as error:
