@@ -34,14 +34,12 @@ from car_daemon.lifecycle.readiness import Health, ServiceReport
 from car_daemon.lifecycle.reload import Reload
 from car_daemon.lifecycle.sd_notify import Notifier
 from car_daemon.methods.admin import Administration
-from car_daemon.methods.capacity_report import CapacityReport
 from car_daemon.methods.dispatch import Dispatch
 from car_daemon.methods.inference import InferenceMethods
-from car_daemon.methods.model_report import ModelReport
+from car_daemon.methods.model_report import CapacityReport, ModelReport
 from car_daemon.methods.models import Inspections, ModelMethods
 from car_daemon.methods.status import StatusMethods
-from car_daemon.methods.status_report import StatusReport
-from car_daemon.methods.user_view import UserView
+from car_daemon.methods.status_report import StatusReport, UserView
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.keep_alive import KeepAlive
 from car_daemon.models.manager import ModelManager
@@ -317,7 +315,7 @@ class Assembly:
     @cached_property
     def user_view(self) -> UserView:
         """The status for one user."""
-        return UserView(self.status, connections=lambda: self.server, admins=self._admins, clock=self._clock)
+        return UserView(self.status, server=lambda: self.server, admins=self._admins, clock=self._clock)
 
     @cached_property
     def _metrics(self) -> Metrics:

@@ -9,7 +9,7 @@ from car_daemon.connections.server import Server
 from car_daemon.host.timers import Idleness
 from car_daemon.lifecycle.drain import Drain
 from car_daemon.lifecycle.readiness import ServiceReport
-from car_daemon.methods.capacity_report import CapacityReport
+from car_daemon.methods.model_report import CapacityReport
 from car_daemon.methods.models import ModelMethods
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.keep_alive import KeepAlive

@@ -7,7 +7,7 @@ from msgspec import structs
 from car_daemon.config.settings import Config
 from car_daemon.connections.server import Server
 from car_daemon.lifecycle.pressure_watch import PressureWatch
-from car_daemon.methods.capacity_report import CapacityReport
+from car_daemon.methods.model_report import CapacityReport
 from car_daemon.models.manager import ModelManager
 from car_daemon.models.pool import ModelPool
 from car_daemon.requests.decision_log import sink_at

@@ -1,15 +1,20 @@
-"""The members of the status that are the same for every user, without the text of any request."""
+"""The status: the members that are the same for every user, and its lists as one user may see them."""
 
 import os
 from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
 
+from msgspec import structs
+
+from car_daemon.connections.connection import Connection
+from car_daemon.connections.server import Server
 from car_daemon.host.memory import MemorySource, ProcessMemory, read_process_memory
 from car_daemon.host.ttl_cache import TtlCache
 from car_daemon.ipc.frames import Ready
 from car_daemon.ipc.types import PHASES
-from car_daemon.methods.capacity_report import CapacityReport
-from car_daemon.methods.device_report import devices_of
-from car_daemon.methods.model_report import ModelReport
+from car_daemon.methods.model_report import CapacityReport, ModelReport, devices_of
+from car_daemon.methods.status_feed import Encode
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_daemon.requests.answer import PendingAnswer
@@ -17,17 +22,25 @@ from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.request import State
 from car_daemon.scheduler.state import QUEUED
 from car_protocol import PROTOCOL, __version__
+from car_protocol.envelope import Notification, encode_message
+from car_protocol.methods import STATUS_CHANGED
 from car_protocol.status import (
     ClusterStatus,
+    ConnectionStatus,
     EngineMemory,
     EngineStatus,
     Memory,
     ModelStatus,
+    MoreConnections,
+    OtherUsers,
     Queue,
+    SequenceStatus,
     Status,
     Totals,
 )
 
+_ROOT = 0
+_MOST_LISTED = 100  # connections
 _FEW = 1000  # requests that are counted for every status
 _UNHEALTHY = 0.8  # of the queue's limit, reached by the requests of one class
 
@@ -171,3 +184,108 @@ def _kv_bytes_used(engine: int | None, ready: Ready, running: list[PendingAnswer
     requests = [answer.request for answer in running if answer.request.engine == engine]
     cells = sum(request.prompt_done + request.produced for request in requests)
     return cells * ready.kv_bytes // (ready.sequences * ready.context_tokens)
+
+
+class _Clients(NamedTuple):
+    listed: list[ConnectionStatus]
+    more: MoreConnections | None
+    others: OtherUsers | None  # without sequences; None for administrators
+
+
+class UserView:
+    """Lists a user's own sequences and connections and counts those of others; the users `admins` are sent all.
+
+    Where connections are too many to read every time, they are those of the last 200 ms.
+    """
+
+    def __init__(
+        self,
+        report: StatusReport,
+        *,
+        server: Callable[[], Server],
+        admins: Callable[[], set[int]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._report = report
+        self._server = server
+        self._admins = admins
+        self._clock = clock
+        self._cached_clients = TtlCache(self._clients, clock)
+
+    def status(self, uid: int) -> Status:
+        """Return the status object for a user."""
+        return self.of(uid, self._report.common(admin=uid in self._admins()))
+
+    def encoder(self) -> Encode:
+        """Return the function that encodes the notification for a user, at this moment."""
+        admins, common = self._admins(), cache(self._report.common)
+        return lambda uid: encode_message(Notification(STATUS_CHANGED, self.of(uid, common(admin=uid in admins))))
+
+    def of(self, uid: int, common: Status) -> Status:
+        """Return a status with the lists for a user: what is its own, for administrators all."""
+        many = len(self._server()) > _MOST_LISTED
+        clients = (self._cached_clients if many else self._clients)(uid)
+        running = self._report.running()
+        sequences = running if clients.others is None else [each for each in running if each.origin.uid == uid]
+        others: OtherUsers | None = None
+        if clients.others is not None:
+            others = structs.replace(clients.others, sequences=len(running) - len(sequences))
+        return structs.replace(
+            common,
+            sequences=[self._sequence(answer, uid) for answer in sequences],
+            connections=clients.listed,
+            more_connections=clients.more,
+            others=others,
+        )
+
+    def _clients(self, uid: int) -> "_Clients":
+        everyone = list(self._server())
+        if uid in self._admins():
+            return _Clients(*_busiest(everyone), None)
+        own = [each for each in everyone if each.peer.uid == uid]
+        in_flight = sum(len(each.requests) for each in everyone if each.peer.uid != uid)
+        others = OtherUsers(connections=len(everyone) - len(own), in_flight=in_flight, sequences=0)
+        return _Clients(*_busiest(own), others)
+
+    def _sequence(self, answer: PendingAnswer, uid: int) -> SequenceStatus:
+        request, origin = answer.request, answer.origin
+        assert answer.sequence is not None
+        return SequenceStatus(
+            model=request.model,
+            sequence=answer.sequence,
+            phase="decode" if request.produced else "prefill",
+            uid=origin.uid,
+            connection=origin.connection,
+            prompt_tokens=answer.prompt_tokens,
+            done_tokens=request.produced or request.prompt_done,
+            age_ms=round((self._clock() - request.spec.arrived) * 1000, 1),
+            id=origin.id if uid in (_ROOT, origin.uid) else None,
+            client=origin.client,
+            tenant=origin.tenant or None,
+        )
+
+
+def _busiest(connections: list[Connection]) -> tuple[list[ConnectionStatus], MoreConnections | None]:
+    """Return the connections to list, and the sums over the rest."""
+    if len(connections) <= _MOST_LISTED:
+        return [_connection(each) for each in connections], None
+    ranked = sorted(connections, key=lambda each: (len(each.requests), each.requests.tokens_served), reverse=True)
+    rest = [each.requests for each in ranked[_MOST_LISTED:]]
+    more = MoreConnections(
+        connections=len(rest),
+        in_flight=sum(map(len, rest)),
+        tokens_served=sum(each.tokens_served for each in rest),
+    )
+    return [_connection(each) for each in ranked[:_MOST_LISTED]], more
+
+
+def _connection(connection: Connection) -> ConnectionStatus:
+    return ConnectionStatus(
+        connection=connection.number,
+        uid=connection.peer.uid,
+        pid=connection.peer.pid,
+        in_flight=len(connection.requests),
+        tokens_served=connection.requests.tokens_served,
+        client=connection.label,
+        tenant=connection.tenant or None,
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from car_daemon.methods.capacity_report import CapacityReport
+from car_daemon.methods.model_report import CapacityReport
 from car_daemon.models.pool import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_protocol.capacity import Capacity

@@ -9,8 +9,7 @@ from msgspec import structs
 
 from car_daemon.host.memory import MemoryReading
 from car_daemon.ipc.frames import DeviceMemory, DeviceUse, Prepared, RequestUpdate, StepDone
-from car_daemon.methods.capacity_report import CapacityReport
-from car_daemon.methods.model_report import ModelReport
+from car_daemon.methods.model_report import CapacityReport, ModelReport
 from car_daemon.methods.status_report import StatusReport
 from car_daemon.models.pool import ModelPool
 from car_daemon.models.settings import ModelSettings
