@@ -1,6 +1,9 @@
 """One connected client: its transport, and the flow of frames in and out."""
 
 import asyncio
+import contextlib
+import select
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import cast
@@ -8,18 +11,75 @@ from typing import cast
 from msgspec import Struct
 
 from car_daemon.connections.fair_queue import FairQueue
-from car_daemon.connections.hangup import HangupWatcher
 from car_daemon.connections.in_flight import RequestHandler, RequestsInFlight
 from car_daemon.connections.inbound import InboundBuffer
 from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
 from car_daemon.connections.outbound import OutboundBuffer
-from car_daemon.connections.subscriptions import Subscriptions
 from car_daemon.host.event_log import log
 from car_daemon.sockets.peer import Peer
 from car_daemon.telemetry import defects
 from car_protocol.envelope import Failure, Notification, decode_frame, encode_message
 from car_protocol.errors import RpcError
 from car_protocol.limits import Limits
+
+
+class HangupWatcher:
+    """Calls back when a peer that closed its writing side closes the reading side too.
+
+    On Linux an epoll with an empty event mask reports the hang-up alone; elsewhere a failed write reveals it.
+    """
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll() if sys.platform == "linux" else None
+        self._watched: dict[int, Callable[[], None]] = {}  # callbacks by descriptor
+
+    def start(self) -> None:
+        """Watch from the running event loop."""
+        if self._epoll is not None:
+            asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._wake)
+
+    def watch(self, descriptor: int, hung_up: Callable[[], None]) -> None:
+        """Call `hung_up` at the full close of this descriptor's peer."""
+        if self._epoll is not None:
+            self._epoll.register(descriptor, 0)
+            self._watched[descriptor] = hung_up
+
+    def forget(self, descriptor: int) -> None:
+        """Stop watching a descriptor."""
+        if self._epoll is not None and self._watched.pop(descriptor, None) is not None:
+            # A closed descriptor has left the epoll already.
+            with contextlib.suppress(OSError):
+                self._epoll.unregister(descriptor)
+
+    def close(self) -> None:
+        """Stop watching all descriptors."""
+        if self._epoll is not None:
+            asyncio.get_running_loop().remove_reader(self._epoll.fileno())
+            self._epoll.close()
+
+    def _wake(self) -> None:
+        assert self._epoll is not None
+        for descriptor, _ in self._epoll.poll(0):
+            hung_up = self._watched.get(descriptor)
+            self.forget(descriptor)
+            if hung_up is not None:
+                hung_up()
+
+
+class Subscriptions:
+    """The models whose capacity changes are sent to a client, and the end of the status that is sent at intervals."""
+
+    def __init__(self) -> None:
+        self.models: set[str | None] = set()  # None is the default model, which a reload may change
+        self.end_status: Callable[[], None] = lambda: None  # set by the subscription
+
+    def watch_capacity(self, model: str | None) -> None:
+        """Begin the notifications of a model's capacity, or of the default one's."""
+        self.models.add(model)
+
+    def end_capacity(self, model: str, *, default: bool) -> None:
+        """End the notifications of a model's capacity, however they began."""
+        self.models -= {model, None} if default else {model}
 
 
 class ConnectionContext(Struct, frozen=True):

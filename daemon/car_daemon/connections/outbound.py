@@ -1,11 +1,132 @@
 """Bytes on their way to one client: written once a turn of the event loop, deferred while the client does not read."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Protocol
 
-from car_daemon.connections.deferred_streams import DeferredStreams, Stream
 from car_daemon.connections.memory_share import Sharing
-from car_daemon.connections.stall_watch import StallWatch
+from car_daemon.host.timers import Timer
 from car_protocol.limits import Limits
+
+# With more bytes unread a stream that adds to them is paused.
+PAUSE_BYTES = 256 * 1024
+# A client that reads nothing for `slow_reader_ms` is dropped when more than this many times `max_output_bytes` waits.
+_ABANDON_FACTOR = 4
+
+
+class StallWatch:
+    """Calls `stalled` where a client read none of too many `unwritten` bytes for `slow_reader_ms`.
+
+    `read` returns the bytes that the client has read in all. One answer alone may be long.
+    """
+
+    def __init__(
+        self, limits: Limits, unwritten: Callable[[], int], read: Callable[[], int], stalled: Callable[[], None]
+    ) -> None:
+        self._unwritten = unwritten
+        self._read = read
+        self._stalled = stalled
+        self._slow_reader_s = limits.slow_reader_ms / 1000
+        self.most = _ABANDON_FACTOR * limits.max_output_bytes + limits.max_frame_bytes  # unwritten, for long
+        self._timer = Timer(self._check)  # runs while too much waits
+        self._read_before = 0  # bytes that the client had read when the timer was armed
+
+    def look(self) -> None:
+        """Check later that the client read any of the bytes, where too many wait."""
+        if not self._timer.armed and self._unwritten() > self.most:
+            self._read_before = self._read()
+            self._timer.arm(self._slow_reader_s)
+
+    def stop(self) -> None:
+        """Check no more."""
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        if self._unwritten() > self.most and self._read() == self._read_before:
+            self._stalled()
+        else:
+            self.look()
+
+
+class Stream(Protocol):
+    """A stream that merges its chunks into one while its client does not read."""
+
+    def send_deferred(self) -> None:
+        """Send the merged chunk."""
+        ...
+
+    def pause(self) -> None:
+        """Pause the work until `unpause`."""
+        ...
+
+    def unpause(self) -> None:
+        """Continue the work."""
+        ...
+
+    def cancel(self, reason: str) -> None:
+        """End with an error; for `slow_reader` the merged chunk is dropped."""
+        ...
+
+
+class DeferredStreams:
+    """The streams of one connection whose chunks wait, and the paused ones, each cancelled after `slow_reader_ms`."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._max_bytes = limits.max_output_bytes
+        self._slow_reader_s = limits.slow_reader_ms / 1000
+        self._deferred: dict[Stream, int] = {}  # bytes by stream
+        self._paused: dict[Stream, Timer] = {}  # the time until it is cancelled, by stream
+
+    def __repr__(self) -> str:
+        return f"<DeferredStreams deferred={self.size} paused={len(self._paused)}>"
+
+    @property
+    def size(self) -> int:
+        """Bytes of all merged chunks."""
+        return sum(self._deferred.values())
+
+    def add(self, stream: Stream, size: int) -> None:
+        """Count bytes that a stream deferred."""
+        self._deferred[stream] = self._deferred.get(stream, 0) + size
+
+    def limit(self, stream: Stream, unwritten: int) -> None:
+        """Cancel all where they defer too much together; else pause this stream where too much is unread."""
+        deferred = self.size
+        if deferred > self._max_bytes:
+            for each in list(self._deferred):
+                each.cancel("slow_reader")
+        elif stream not in self._paused and deferred + unwritten > PAUSE_BYTES:
+            timer = self._paused[stream] = Timer(lambda: stream.cancel("slow_reader"))
+            timer.arm(self._slow_reader_s)
+            stream.pause()
+
+    def pauses(self, stream: Stream) -> bool:
+        """Return whether a stream is paused."""
+        return stream in self._paused
+
+    def send(self) -> None:
+        """Send the merged chunks."""
+        for stream in list(self._deferred):
+            stream.send_deferred()
+        self._deferred.clear()
+
+    def unpause(self) -> None:
+        """Continue the paused streams."""
+        for stream in list(self._paused):
+            self.forget(stream)
+            stream.unpause()
+
+    def forget(self, stream: Stream) -> None:
+        """Count a stream no longer."""
+        self._deferred.pop(stream, None)
+        timer = self._paused.pop(stream, None)
+        if timer is not None:
+            timer.cancel()
+
+    def clear(self) -> None:
+        """Count no stream any longer."""
+        for stream in [*self._deferred, *self._paused]:
+            self.forget(stream)
 
 
 class OutboundBuffer:

@@ -1,16 +1,17 @@
 """All connections: admission of peers by user and number, and notifications to subscribers."""
 
 import asyncio
+import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from itertools import count
 
-from car_daemon.connections.admission import PeerAdmission
-from car_daemon.connections.connection import Connection, ConnectionContext
+from car_daemon.connections.connection import Connection, ConnectionContext, HangupWatcher
 from car_daemon.connections.fair_queue import FairQueue
-from car_daemon.connections.hangup import HangupWatcher
 from car_daemon.connections.in_flight import RequestHandler
 from car_daemon.connections.memory_share import ClientMemoryLimit
+from car_daemon.host.event_log import log
 from car_daemon.sockets.accept import Acceptor
 from car_daemon.sockets.peer import Peer, peer_of
 from car_protocol.capacity import Capacity
@@ -21,6 +22,52 @@ from car_protocol.methods import CAPACITY_CHANGED
 
 # Bytes that a refused client has sent are read before its socket closes: else it reads a reset, not the error.
 _DRAIN_BYTES = 64 * 1024
+
+
+class PeerAdmission:
+    """Admits root, the daemon's own user, the allowed users and `members`; counts the connections of each user."""
+
+    def __init__(self, limits: Limits, allow_uids: list[int], members: Container[int]) -> None:
+        self._limits = limits
+        self._members = members
+        self._owners = {0, os.getuid()}
+        self._allowed: set[int] = set()  # user ids
+        self.allow(allow_uids)
+        self._per_user: Counter[int] = Counter()  # connections by user id
+        self._logged: set[int] = set()  # user ids whose refusal was logged
+
+    def __repr__(self) -> str:
+        return f"<PeerAdmission connections={self._per_user.total()} users={len(self._per_user)}>"
+
+    def allow(self, uids: list[int]) -> None:
+        """Let these users connect from now on, besides root and the daemon's own; open connections stay."""
+        self._allowed = {*self._owners, *uids}
+
+    def refusal(self, peer: Peer) -> RpcError | None:
+        """Return why a peer may not connect now; None where it may."""
+        if peer.uid not in self._allowed and peer.uid not in self._members:
+            if peer.uid not in self._logged:  # once, because a user may try for ever
+                self._logged.add(peer.uid)
+                log.warning("connection.refused", uid=peer.uid, why="not permitted")
+            return RpcError("not_permitted")
+        bounds = self._limits
+        if self._per_user[peer.uid] >= bounds.max_connections_per_uid:
+            return RpcError("limit", limit="max_connections_per_uid", value=bounds.max_connections_per_uid)
+        if self._per_user.total() >= bounds.max_connections:
+            return RpcError("limit", limit="max_connections", value=bounds.max_connections)
+        users = len({*self._per_user, peer.uid} - self._owners)
+        if users > bounds.max_users:
+            return RpcError("limit", limit="max_users", value=bounds.max_users, users=users)
+        return None
+
+    def joined(self, peer: Peer) -> None:
+        """Count a connection."""
+        self._per_user[peer.uid] += 1
+
+    def left(self, peer: Peer) -> None:
+        """Count a connection no longer."""
+        self._per_user[peer.uid] -= 1
+        self._per_user += Counter()  # forgets users without connections
 
 
 class Server:

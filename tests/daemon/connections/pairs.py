@@ -10,9 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from car_daemon.connections.call import RpcCall, Work
-from car_daemon.connections.connection import Connection, ConnectionContext
+from car_daemon.connections.connection import Connection, ConnectionContext, HangupWatcher
 from car_daemon.connections.fair_queue import FairQueue
-from car_daemon.connections.hangup import HangupWatcher
 from car_daemon.connections.in_flight import RequestHandler
 from car_daemon.connections.memory_share import ClientMemoryLimit
 from car_daemon.sockets.peer import peer_of
