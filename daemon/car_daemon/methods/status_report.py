@@ -19,8 +19,7 @@ from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_daemon.requests.answer import PendingAnswer
 from car_daemon.requests.inference import Inference
-from car_daemon.scheduler.request import State
-from car_daemon.scheduler.state import QUEUED
+from car_daemon.scheduler.request import QUEUED, State
 from car_protocol import PROTOCOL, __version__
 from car_protocol.envelope import Notification, encode_message
 from car_protocol.methods import STATUS_CHANGED

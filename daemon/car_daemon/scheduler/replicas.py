@@ -293,9 +293,8 @@ class Replicas:
 
     def lease(self, engine: ReplicaEngine, key: int) -> None:
         """Count a lease of a free sequence."""
-        free = engine.free
         engine.leased.add(key)
-        self._count(engine, 1, engine.free - free)
+        self._count(engine, 1, -1)
 
     def release(self, engine: ReplicaEngine, key: int) -> None:
         """Count the end of a lease."""
