@@ -15,7 +15,7 @@ _ABANDON_FACTOR = 4
 
 
 class StallWatch:
-    """Calls `stalled` where a client read none of too many `unwritten` bytes for `slow_reader_ms`.
+    """Calls `stalled` if a client read none of too many `unwritten` bytes for `slow_reader_ms`.
 
     `read` returns the bytes that the client has read in all. One answer alone may be long.
     """
@@ -32,7 +32,7 @@ class StallWatch:
         self._read_before = 0  # bytes that the client had read when the timer was armed
 
     def look(self) -> None:
-        """Check later that the client read any of the bytes, where too many wait."""
+        """Check later that the client read any of the bytes, if too many wait."""
         if not self._timer.armed and self._unwritten() > self.most:
             self._read_before = self._read()
             self._timer.arm(self._slow_reader_s)
@@ -90,7 +90,7 @@ class DeferredStreams:
         self._deferred[stream] = self._deferred.get(stream, 0) + size
 
     def limit(self, stream: Stream, unwritten: int) -> None:
-        """Cancel all where they defer too much together; else pause this stream where too much is unread."""
+        """Cancel all if they defer too much together; else pause this stream if too much is unread."""
         deferred = self.size
         if deferred > self._max_bytes:
             for each in list(self._deferred):

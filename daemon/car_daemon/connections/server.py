@@ -44,7 +44,7 @@ class PeerAdmission:
         self._allowed = {*self._owners, *uids}
 
     def refusal(self, peer: Peer) -> RpcError | None:
-        """Return why a peer may not connect now; None where it may."""
+        """Return why a peer may not connect now; None if it may."""
         if peer.uid not in self._allowed and peer.uid not in self._members:
             if peer.uid not in self._logged:  # once, because a user may try for ever
                 self._logged.add(peer.uid)

@@ -74,7 +74,7 @@ class CapacityReport:
 
 
 def devices_of(replica: Replica) -> list[DeviceStatus]:
-    """Return the devices that hold a part of a replica; all that it may use, where none has room for any."""
+    """Return the devices that hold a part of a replica; all that it may use, if none has room for any."""
     if replica.ready is None:
         return []
     uses = replica.ready.devices

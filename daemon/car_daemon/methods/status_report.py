@@ -167,7 +167,7 @@ class StatusReport:
 
 
 def _limited(memory: ProcessMemory, ready: Ready) -> EngineMemory | None:
-    """Return the memory of an engine beside its limits; None where it has none."""
+    """Return the memory of an engine beside its limits; None if it has none."""
     if ready.memory_limits is None:
         return None
     private_limit, virtual_limit = ready.memory_limits
@@ -194,7 +194,7 @@ class _Clients(NamedTuple):
 class UserView:
     """Lists a user's own sequences and connections and counts those of others; the users `admins` are sent all.
 
-    Where connections are too many to read every time, they are those of the last 200 ms.
+    If there are too many connections to read every time, the lists are up to 200 ms old.
     """
 
     def __init__(

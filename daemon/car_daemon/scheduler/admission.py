@@ -29,7 +29,7 @@ class FullQueue:
         return self._shared.abandon(victim, "overloaded", now, self._data(victim, why))
 
     def hold_back(self, request: Request, now: float) -> list[Action]:
-        """Hold a new request back; refuse the ones that exceed the bytes of all that are held back."""
+        """Hold a new request back; refuse requests that exceed the bytes that may be held back."""
         self._backlog.hold_back(request)
         if self._decisions.sink is not None:
             self._decisions.sink("hold_back", request, f"queue full: {len(self._backlog)} requests")
@@ -77,7 +77,7 @@ class Admission:
         """Count a new request and have it prepared, hold it back, or refuse it.
 
         A request that drops or replaces another is counted only once it is prepared, because it may turn out to be
-        invalid; it is refused where these have as many bytes as the queue may.
+        invalid; it is refused if such requests already have as many bytes as the queue may.
         """
         spec = request.spec
         if not spec.wait and not self._free_now(request):
@@ -153,7 +153,7 @@ class Admission:
         return actions
 
     def _make_room(self, request: Request, now: float) -> list[Action]:
-        """Count a request unless it is counted: in place of the ones it supersedes or the policy drops."""
+        """Count a request unless it is counted: in place of requests that it supersedes or the policy drops."""
         if request.key in self._backlog.counted:
             return []
         victims = self._backlog.victims(request, self._table.older(request))
@@ -202,7 +202,7 @@ class Recovery:
     ) -> list[Action]:
         """Put the requests of a dead engine back or answer them; send back waiters that no other engine can run.
 
-        The death counts against the `suspect` alone, and where there is none against every request.
+        The death counts against the `suspect` alone, and without a suspect against every request.
         """
         actions: list[Action] = []
         for request in affected:

@@ -74,7 +74,7 @@ class Account:
         return max(self.served + self.offset, self.parent.clock)
 
     def child(self, name: Name, weight: float = 1.0, *, leaf: bool = False) -> "Account":
-        """Return the child of a name, which is made where there is none."""
+        """Return the child of a name; make it if there is none."""
         child = self.children.get(name)
         if child is None:
             child = self.children[name] = Account(self, name, weight, leaf=leaf)
@@ -93,10 +93,10 @@ class Account:
             account = account.parent
 
     def refund(self, tokens: float, most: float) -> None:
-        """Subtract tokens; where requests wait, from the next charges, up to `most` for each lease and two more.
+        """Subtract tokens; if requests wait, from the next charges, up to `most` for each lease and two more.
 
-        The rest takes the virtual time back, to the clock at least: where that has passed the charge, all of it as
-        smaller charges would be turns ahead of siblings that came meanwhile.
+        The rest takes the virtual time back, but not behind the clock: the account would else get turns ahead of
+        siblings that came after the charge.
         """
         account = self
         while (parent := account.parent) is not None:
@@ -229,7 +229,7 @@ class Branch:
         return self.account.served + self.offset
 
     def child(self, name: Name, weight: float = 1.0, *, leaf: bool = False) -> "Branch":
-        """Return the child of a name, which is made where there is none."""
+        """Return the child of a name; make it if there is none."""
         child = self.children.get(name)
         if child is None:
             child = self.children[name] = Branch(self, self.account.child(name, weight, leaf=leaf), name, leaf=leaf)
@@ -264,7 +264,7 @@ class Branch:
             self.parent.turns.served(self)
 
     def lease(self, path: Path, weight: float) -> "Branch":
-        """Count the lease of a request where nothing waits, as if it had waited; return its leaf, for `returned`.
+        """Count the lease of a request if nothing waits, as if it had waited; return its leaf, for `returned`.
 
         The clocks of all levels move on to its virtual times; `weight` is of its user.
         """
@@ -344,12 +344,12 @@ class Branch:
 
 
 def _fallen(time: float, amount: float, clock: float) -> float:
-    """Return a virtual time that falls by an amount, but not below the clock where it was not below it before."""
+    """Return a virtual time that falls by an amount, but not below the clock unless it was below it before."""
     return max(time - amount, min(time, clock))
 
 
 class BranchTurns:
-    """Of the children with the least virtual time and equal ones, the one goes first whose turn is longest ago.
+    """Of the children with about the least virtual time, the child goes first whose turn is longest ago.
 
     Entries of `heap` hold a virtual time that is at most the child's: it rises with every charge, and the entry follows
     when it reaches the top. Children of equal times move on to `alike`, and back once they were charged.

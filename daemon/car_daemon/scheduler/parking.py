@@ -97,7 +97,7 @@ class Preemptions:
 
     @property
     def has_spares(self) -> bool:
-        """True where requests are being parked for no waiter."""
+        """True if requests are being parked for no waiter."""
         return any(self._spare.values())
 
     def crossing(self, waiter: Request) -> int:

@@ -70,7 +70,7 @@ class Hosts:
         return self._change(self._shares[host], leased=change)
 
     def press(self, host: str, usable: float) -> Share | None:
-        """Let this part of a host's sequences be leased; return its share, None where it has none."""
+        """Let this part of a host's sequences be leased; return its share, or None if it has none."""
         share = self._shares.get(host)
         return None if share is None else self._change(share, usable=usable)
 

@@ -117,7 +117,7 @@ class Allocator:
     def allocate(self, now: float, prepared: Request | None = None) -> list[Action]:
         """Lease free sequences, let in requests held back, park for urgent waiters, report positions.
 
-        A request that was `prepared` now begins to wait, or gets its lease at once where nothing waits.
+        A request that was `prepared` now begins to wait, or gets its lease at once if nothing waits.
         """
         shared = self._shared
         waiting, actions = shared.waiting, list[Action]()
