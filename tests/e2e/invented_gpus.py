@@ -17,7 +17,7 @@ import psutil
 import uvloop
 from msgspec import structs
 
-from car_daemon.capacity.placement import ModelSizes, Placement, device_bytes, devices_of, weights_of
+from car_daemon.capacity.placement import Placement, device_bytes, devices_of, weights_of
 from car_daemon.config.settings import Flags, load_config
 from car_daemon.engine.backend import Backend, ggml_backend
 from car_daemon.engine.llama.context import LlamaContext
@@ -26,6 +26,7 @@ from car_daemon.engine.process import EngineProcess
 from car_daemon.engines.link import launch
 from car_daemon.host.devices import Device
 from car_daemon.ipc.frames import Load
+from car_daemon.ipc.model_sizes import ModelSizes
 from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon
 from car_daemon.sockets.own_socket import OwnSocket
@@ -93,7 +94,7 @@ class Gpus:
         if placement is not None and self._fails("loads"):
             raise ModelError("the file is not a model that llama.cpp can load")
         if placement is not None and load.sizes is not None:
-            self._opened = ModelSizes.of(load.sizes), placement
+            self._opened = load.sizes, placement
             self._names = [each.name for each in devices_of(load.device, self.read())]
             self._record(slots=placement.slots, host_experts=placement.host_experts)
             self._hold(weights_of(*self._opened)[0])

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.capacity.placement import ModelSizes, reserve_of
+from car_daemon.capacity.placement import reserve_of
 from car_daemon.host.devices import Device
+from car_daemon.ipc.model_sizes import ModelSizes
 from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.settings import ModelSettings
 from car_daemon.models.split_files import check_model
@@ -107,7 +108,7 @@ def doctor(daemon: Daemon) -> str:
 def experts_sizes(configuration: str) -> ModelSizes:
     """Return the sizes of the mixture of experts by its header."""
     (path,) = [Path(line.split('"')[1]) for line in configuration.splitlines() if "experts.gguf" in line]
-    return ModelSizes.of(sizes_of(check_model(path), ModelSettings(path, context_tokens=CONTEXT)))
+    return sizes_of(check_model(path), ModelSettings(path, context_tokens=CONTEXT))
 
 
 def capacity_of(client: RawClient, capacity: int) -> Json:

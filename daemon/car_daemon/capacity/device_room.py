@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from car_daemon.capacity.placement import Machine, ModelSizes, NoRoom, Placement, devices_of, plan, weights_of
+from car_daemon.capacity.placement import Machine, NoRoom, Placement, devices_of, plan, weights_of
 from car_daemon.host.devices import Device, overlap
+from car_daemon.ipc.model_sizes import ModelSizes
 
 # Slots on devices, and the layers whose experts stay on the host, negative: more is better.
 Standing = tuple[int, int]

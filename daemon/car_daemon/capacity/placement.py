@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from car_daemon.capacity.capacity import CELLS, LEAST_CONTEXT, SequenceBytes, whole_cells
+from car_daemon.capacity.capacity import LEAST_CONTEXT
 from car_daemon.host.devices import Device, gpu_number
-from car_daemon.ipc.frames import HeaderSizes
+from car_daemon.ipc.model_sizes import CELLS, ModelSizes, SequenceBytes, whole_cells
 
 # Left free on a device for its driver, and for what a graph needs beside the buffers that are counted.
 _LEAST_RESERVE = 256 << 20
@@ -16,42 +16,6 @@ _MOST_SEQUENCES = 8
 _SHORTER = 8192
 # Steps in which the part of several devices that a plan fills is looked for.
 _PARTS = 256
-
-
-class Slot(Struct, frozen=True):
-    """A layer, or the output after the last: bytes of weights, the experts' among them, and its part of a sequence."""
-
-    weights: int
-    experts: int = 0
-    cells: SequenceBytes = SequenceBytes(0)
-
-
-class ModelSizes(Struct, frozen=True):
-    """The sizes of a model by its header; `slots` are its layers and its output, `embedding` stays on the host.
-
-    `buffers` are the bytes that a batch takes on each device that computes, beside its attention masks.
-    """
-
-    slots: tuple[Slot, ...]
-    embedding: int
-    buffers: int
-    trained_context: int
-    masks: int = 1
-
-    @property
-    def weights(self) -> int:
-        """Bytes of all weights."""
-        return self.embedding + sum(slot.weights for slot in self.slots)
-
-    def mask(self, tokens: int) -> int:
-        """Return the bytes of a batch's masks, as long as a sequence of so many tokens."""
-        return SequenceBytes(1, masks=self.masks).mask(tokens)
-
-    @classmethod
-    def of(cls, sizes: HeaderSizes) -> "ModelSizes":
-        """Return the sizes of a header."""
-        slots = tuple(Slot(each.weights, each.experts, SequenceBytes(each.cells, each.states)) for each in sizes.layers)
-        return cls(slots, sizes.embedding, sizes.buffers, sizes.trained_context, sizes.masks)
 
 
 class Machine(Struct, frozen=True):

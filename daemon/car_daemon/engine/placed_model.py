@@ -8,7 +8,6 @@ from msgspec import structs
 from car_daemon.capacity.device_part import DeviceParts
 from car_daemon.capacity.placement import (
     Machine,
-    ModelSizes,
     NoRoom,
     Placement,
     device_bytes,
@@ -67,7 +66,7 @@ class PlacedModel(Generic[T]):
         self._kept = kept
         self._read = read
         self._host_free = host_free
-        self.sizes = None if load.sizes is None else ModelSizes.of(load.sizes)
+        self.sizes = load.sizes
         self.placement: Placement | None = None
         self._before: tuple[Device, ...] = ()  # the devices before the load
         self._part = 1.0  # of their free memory, for the plan

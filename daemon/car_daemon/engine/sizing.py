@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from car_daemon.capacity.capacity import HOST_PART, Declared, Need, SequenceBytes, declare
+from car_daemon.capacity.capacity import HOST_PART, Declared, Need, declare
 from car_daemon.capacity.curve import Curve
 from car_daemon.capacity.curve_file import CurveFile, identity_of
 from car_daemon.capacity.placement import cells_room
@@ -20,6 +20,7 @@ from car_daemon.engine.placed_model import PlacedModel
 from car_daemon.host.cores import usable_cpus
 from car_daemon.host.memory import read_memory
 from car_daemon.ipc.frames import FromEngine, Load, Warned
+from car_daemon.ipc.model_sizes import SequenceBytes
 from car_daemon.ipc.types import COST_CORES
 
 _TINY_WEIGHTS = 32 * 1024 * 1024

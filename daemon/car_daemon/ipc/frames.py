@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from car_daemon.ipc.model_sizes import ModelSizes
 from car_daemon.ipc.ranges import (
     MAX_ITEMS,
     MAX_SEQUENCES,
@@ -32,28 +33,6 @@ from car_protocol.conversation import Invalid, Message, ReasoningMode, Tool, Too
 from car_protocol.embed import MAX_TEXTS
 from car_protocol.limits import MAX_IMAGES
 from car_protocol.sampling import Sampling
-
-
-class LayerBytes(Struct, frozen=True, array_like=True):
-    """A layer's weights, the experts among them, its cells of one token, and its states of one sequence."""
-
-    weights: int
-    experts: int = 0
-    cells: int = 0
-    states: int = 0
-
-
-class HeaderSizes(Struct, frozen=True, array_like=True):
-    """Bytes by a model's header: its layers and after them its output, the table of tokens, the buffers of a batch.
-
-    `masks` is the number of attention masks that a batch has beside them.
-    """
-
-    layers: list[LayerBytes]
-    embedding: int
-    buffers: int
-    trained_context: int
-    masks: int = 1
 
 
 class DeviceMemory(Struct, frozen=True, array_like=True):
@@ -108,7 +87,7 @@ class Load(Struct, frozen=True, tag=True, kw_only=True):
     device: str = "cpu"
     stated: bool = False  # by the configuration: no load on a GPU leaves all of its layers on the host
     kv_type: KvType = "f16"
-    sizes: HeaderSizes | None = None  # for the plan of a model on GPUs
+    sizes: ModelSizes | None = None  # for the plan of a model on GPUs
     sharing: int = 1  # replicas that plan with the same devices, each with as large a part of them
     adapters: dict[str, str] = {}
     projector: str | None = None

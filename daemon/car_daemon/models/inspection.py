@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from car_daemon.capacity.capacity import Need, SequenceBytes, fitting
+from car_daemon.capacity.capacity import Need, fitting
 from car_daemon.capacity.curve import Curve
 from car_daemon.host.devices import CPU
+from car_daemon.ipc.model_sizes import SequenceBytes
 from car_daemon.ipc.template_syntax import style_of, tags_of
 from car_daemon.models.abilities import TEMPLATE, TEMPLATE_BYTES, template_of
 from car_daemon.models.entry import ModelEntry

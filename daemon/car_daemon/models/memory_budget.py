@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from msgspec import Struct
 
 from car_daemon.capacity.device_room import Demand, Standing, as_good, freed, host_weights, standings
-from car_daemon.capacity.placement import Machine, ModelSizes
+from car_daemon.capacity.placement import Machine
 from car_daemon.host.devices import CPU, Device
 from car_daemon.host.memory import MemorySource
 from car_daemon.models.entry import ModelEntry
@@ -145,7 +145,7 @@ def demand_of(entry: ModelEntry) -> Demand | None:
     if entry.estimate is None or entry.estimate.sizes is None or settings.placed:
         return None
     return Demand(
-        ModelSizes.of(entry.estimate.sizes),
+        entry.estimate.sizes,
         tuple(place for place in settings.places if place != CPU),
         settings.context_tokens,
         settings.gpu_layers if settings.gpu_layers >= 0 else None,

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from car_daemon.capacity.capacity import LEAST_CONTEXT, SequenceBytes
+from car_daemon.capacity.capacity import LEAST_CONTEXT
 from car_daemon.host.devices import CPU
-from car_daemon.ipc.frames import HeaderSizes, LayerBytes
+from car_daemon.ipc.model_sizes import LayerSizes, ModelSizes, SequenceBytes
 from car_daemon.models.settings import ModelSettings
 from car_daemon.models.split_files import check_model
 
@@ -33,7 +33,7 @@ class MemoryEstimate(Struct, frozen=True):
     weights: int
     kv: int
     others: int
-    sizes: HeaderSizes | None = None
+    sizes: ModelSizes | None = None
     host_weights: int | None = None
 
     @property
@@ -69,7 +69,7 @@ def estimate_memory(parts: "list[Facts]", settings: ModelSettings) -> MemoryEsti
     )
 
 
-def sizes_of(parts: "Sequence[Facts]", settings: ModelSettings) -> HeaderSizes:
+def sizes_of(parts: "Sequence[Facts]", settings: ModelSettings) -> ModelSizes:
     """Return the sizes for a plan on devices; weights outside of layers are the output, or the table of tokens."""
     first = parts[0]
     weights = {number: (size, experts) for part in parts for number, size, experts in part.layers}
@@ -79,11 +79,11 @@ def sizes_of(parts: "Sequence[Facts]", settings: ModelSettings) -> HeaderSizes:
     layers = []
     for number in range(first.block_count):
         own_heads = heads[number : number + 1]
-        cells = SequenceBytes.attending(own_heads, key, value, kv_type=settings.kv_type).per_token
-        layers.append(LayerBytes(*weights.get(number, (0, 0)), cells, first.state_bytes // first.block_count))
+        cells = SequenceBytes.attending(own_heads, key, value, first.state_bytes // first.block_count, settings.kv_type)
+        layers.append(LayerSizes(*weights.get(number, (0, 0)), cells))
     # A model without an output of its own computes with a copy of the table.
-    output = LayerBytes(max(rest, embedding))
-    return HeaderSizes([*layers, output], embedding, batch_bytes(first), max(1, first.context_length), first.masks)
+    output = LayerSizes(max(rest, embedding))
+    return ModelSizes((*layers, output), embedding, batch_bytes(first), max(1, first.context_length), first.masks)
 
 
 def cells_of(first: "Facts", settings: ModelSettings) -> SequenceBytes:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.capacity.capacity import Declared, Need, Offer, SequenceBytes, declare, fitting
+from car_daemon.capacity.capacity import Declared, Need, Offer, declare, fitting
 from car_daemon.capacity.curve import Curve
+from car_daemon.ipc.model_sizes import SequenceBytes
 from car_daemon.ipc.ranges import MAX_SEQUENCES
 from car_protocol.capacity import Policy
 

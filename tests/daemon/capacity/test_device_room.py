@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from car_daemon.capacity.device_room import Demand, as_good, freed, standings
-from car_daemon.capacity.placement import Machine, ModelSizes
+from car_daemon.capacity.placement import Machine
 from car_daemon.host.devices import Device
+from car_daemon.ipc.model_sizes import ModelSizes
 from car_daemon.models.memory_budget import Resident, choose
 from tests.daemon.capacity.test_placement import GIB, dense, gpu, machines, models
 

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from car_daemon.capacity.capacity import LEAST_CONTEXT, Declared, Need, SequenceBytes, declare, fitting
+from car_daemon.capacity.capacity import LEAST_CONTEXT, Declared, Need, declare, fitting
 from car_daemon.capacity.curve import Curve
+from car_daemon.ipc.model_sizes import SequenceBytes
 from car_daemon.ipc.types import KvType
 
 GB = 1000**3

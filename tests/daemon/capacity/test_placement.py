@@ -9,14 +9,12 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from car_daemon.capacity.capacity import LEAST_CONTEXT, Need, SequenceBytes, declare, whole_cells
+from car_daemon.capacity.capacity import LEAST_CONTEXT, Need, declare
 from car_daemon.capacity.curve import Curve
 from car_daemon.capacity.placement import (
     Machine,
-    ModelSizes,
     NoRoom,
     Placement,
-    Slot,
     cells_room,
     device_bytes,
     plan,
@@ -27,6 +25,7 @@ from car_daemon.capacity.placement import (
 from car_daemon.gguf.hyperparameters import Attention
 from car_daemon.gguf.validation import Facts
 from car_daemon.host.devices import Device
+from car_daemon.ipc.model_sizes import LayerSizes, ModelSizes, SequenceBytes, whole_cells
 from car_daemon.ipc.types import KvType
 from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.settings import ModelSettings
@@ -37,15 +36,15 @@ MIB = 1 << 20
 
 def dense(layers: int = 32, layer_mib: int = 200, **more: Any) -> ModelSizes:
     """Return the sizes of a dense model of 7 billion weights in 8 bits."""
-    slot = Slot(layer_mib * MIB, cells=SequenceBytes(4096))
+    slot = LayerSizes(layer_mib * MIB, cells=SequenceBytes(4096))
     sizes: dict[str, Any] = {"embedding": 130 * MIB, "buffers": 100 * MIB, "trained_context": 131_072, **more}
-    return ModelSizes(slots=(*[slot] * layers, Slot(130 * MIB)), **sizes)
+    return ModelSizes(slots=(*[slot] * layers, LayerSizes(130 * MIB)), **sizes)
 
 
 def experts(layers: int = 32) -> ModelSizes:
     """Return the sizes of a model most of whose weights are experts."""
-    slot = Slot(1000 * MIB, experts=900 * MIB, cells=SequenceBytes(2048))
-    return structs.replace(dense(), slots=(*[slot] * layers, Slot(130 * MIB)))
+    slot = LayerSizes(1000 * MIB, experts=900 * MIB, cells=SequenceBytes(2048))
+    return structs.replace(dense(), slots=(*[slot] * layers, LayerSizes(130 * MIB)))
 
 
 def gpu(free_gib: float, name: str = "CUDA0", **more: Any) -> Device:
@@ -256,7 +255,7 @@ KINDS = [dense_headers(), expert_headers(), hybrid_headers(), sliding_headers(),
 def models(draw: st.DrawFn) -> ModelSizes:
     """Draw one kind of model after the other, in each type of the KV cache."""
     facts, kv_type = draw(st.one_of(KINDS)), draw(st.sampled_from(get_args(KvType)))
-    return ModelSizes.of(sizes_of([facts], ModelSettings(Path("m.gguf"), kv_type=kv_type)))
+    return sizes_of([facts], ModelSettings(Path("m.gguf"), kv_type=kv_type))
 
 
 @st.composite
@@ -377,8 +376,8 @@ FIGURES: list[dict[str, int]] = [
 
 def little_host() -> tuple[ModelSizes, Machine]:
     """Return experts for which the host has just room, so that the plan has fewer tokens than their context."""
-    slot = Slot(3389 * MIB, experts=1694 * MIB, cells=SequenceBytes(512))
-    sizes = ModelSizes((*[slot] * 12, Slot(321 * MIB)), 321 * MIB, 126 * MIB, 1 << 20)
+    slot = LayerSizes(3389 * MIB, experts=1694 * MIB, cells=SequenceBytes(512))
+    sizes = ModelSizes((*[slot] * 12, LayerSizes(321 * MIB)), 321 * MIB, 126 * MIB, 1 << 20)
     return sizes, Machine(43_008 * MIB, (gpu(4),))
 
 

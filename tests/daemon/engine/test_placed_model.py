@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.device_part import DeviceParts, Situation
 from car_daemon.capacity.placement import Placement, cells_room, reserve_of, weights_of
 from car_daemon.engine.llama.devices import read_devices
 from car_daemon.engine.llama.model import ModelError, OutOfReach
 from car_daemon.engine.placed_model import PlacedModel
-from car_daemon.ipc.frames import FromEngine, HeaderSizes, LayerBytes, Load, Warned
+from car_daemon.ipc.frames import FromEngine, Load, Warned
+from car_daemon.ipc.model_sizes import LayerSizes, ModelSizes, SequenceBytes
 from tests.daemon.engine.llama.invented import GIB, SHARED_GPU, InventedDevice, InventedRegistry
 
 MIB = 1 << 20
-LAYER = LayerBytes(200 * MIB, 0, 4096)
+LAYER = LayerSizes(200 * MIB, 0, SequenceBytes(4096))
 # A model of 7 billion weights in 8 bits.
-SIZES = HeaderSizes([*[LAYER] * 32, LayerBytes(130 * MIB)], 130 * MIB, 100 * MIB, 131_072)
+SIZES = ModelSizes((*[LAYER] * 32, LayerSizes(130 * MIB)), 130 * MIB, 100 * MIB, 131_072)
 LOAD = Load(
     path="m.gguf",
     context_tokens=None,

@@ -7,7 +7,8 @@ from msgspec import structs
 
 from car_daemon.host.devices import Device
 from car_daemon.host.memory import MemoryReading
-from car_daemon.ipc.frames import DeviceUse, HeaderSizes, LayerBytes
+from car_daemon.ipc.frames import DeviceUse
+from car_daemon.ipc.model_sizes import LayerSizes, ModelSizes, SequenceBytes
 from car_daemon.models.memory_budget import memory_of
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.models.test_manager import READY, World, world_of
@@ -24,8 +25,8 @@ def put_on_gpu(world: World, **gib: float) -> None:
         entry.configured = structs.replace(entry.configured, devices=("gpu",), gpu_layers=-1)
         entry.renew()
         taken = int(size * GIB)
-        layer = LayerBytes(taken // LAYERS, 0, 1)
-        world.sizes[name] = HeaderSizes([layer] * LAYERS, 0, MIB, 2048)
+        layer = LayerSizes(taken // LAYERS, 0, SequenceBytes(1))
+        world.sizes[name] = ModelSizes((layer,) * LAYERS, 0, MIB, 2048)
         use = DeviceUse("CUDA0", LAYERS, taken, taken, 0, 8 * GIB)
         supervisor.ready = structs.replace(READY, device="gpu", devices=[use])
 

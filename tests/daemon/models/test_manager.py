@@ -9,7 +9,7 @@ from msgspec import structs
 
 from car_daemon.host.devices import Device
 from car_daemon.host.memory import MemoryReading, MemorySource
-from car_daemon.ipc.frames import HeaderSizes
+from car_daemon.ipc.model_sizes import ModelSizes
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.manager import ModelManager
 from car_daemon.models.memory_budget import MemoryBudget, taken_of
@@ -72,7 +72,7 @@ class World:
         self.devices: list[Device] = []
         self.searches = 0
         self.bytes = dict(BYTES)  # on the host
-        self.sizes: dict[str, HeaderSizes] = {}
+        self.sizes: dict[str, ModelSizes] = {}
         self.read_memory: MemorySource = lambda: MemoryReading(100, 100)
         self.entries = {
             name: ModelEntry(name, ModelSettings(Path(name)), default=name == "default", on_change=self.change)

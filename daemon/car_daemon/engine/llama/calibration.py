@@ -4,11 +4,11 @@ import contextlib
 import os
 from collections.abc import Callable
 
-from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.curve import Curve
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.host.cores import CoresReading, CoresSource, foreign_cores, read_cores, usable_cpus
+from car_daemon.ipc.model_sizes import SequenceBytes
 
 # The most decisive sizes first, because time may end before the last.
 _PLAN = (

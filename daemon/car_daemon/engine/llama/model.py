@@ -10,11 +10,11 @@ from typing import Any
 from llama_cpp import llama_cpp as binding
 
 from car_daemon.capacity.batch_sizes import DeviceKind
-from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.capacity.placement import Placement
 from car_daemon.engine.llama.devices import host_overrides, tensor_split
 from car_daemon.engine.llama.library import errors, finds_gpus, is_about
 from car_daemon.engine.llama.traits import Traits, traits_of
+from car_daemon.ipc.model_sizes import SequenceBytes
 from car_daemon.ipc.types import KvType
 
 _TEXT_BYTES = 1 << 20

@@ -2,9 +2,9 @@
 
 from contextlib import closing
 
-from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel
+from car_daemon.ipc.model_sizes import SequenceBytes
 
 _CELLS = 256
 _STEP = 8

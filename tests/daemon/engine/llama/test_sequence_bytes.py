@@ -3,11 +3,11 @@
 from contextlib import closing
 from pathlib import Path
 
-from car_daemon.capacity.capacity import SequenceBytes
 from car_daemon.engine.llama.context import LlamaContext
 from car_daemon.engine.llama.model import LlamaModel
 from car_daemon.engine.llama.sequence_bytes import sequence_bytes
 from car_daemon.gguf.validation import check
+from car_daemon.ipc.model_sizes import SequenceBytes
 from tests.daemon.engine.llama.conftest import loaded
 from tools.random_models.by_layer import KV_HEADS, generate_by_layer
 from tools.random_models.recurrent import INNER, KERNEL, STATE, generate_recurrent
