@@ -3,21 +3,21 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 # The second try of a load plans with this part of what the first one planned with.
 SECOND_TRY = 0.8
 # Closer to a part that failed than this, no load tries more.
 _NEAR = 0.06
-# Free memory that differs by less is the same situation: this part of it.
+# An outcome holds for free memory that differs by at most this part of it.
 _LIKE = 0.125
-# Situations that are kept, such as beside another model and alone.
+# Outcomes that are kept, such as beside another model and alone.
 _MOST = 4
 
 Part = Annotated[float, Meta(gt=0, le=1)]
 
 
-class Situation(Struct, frozen=True):
+class LoadOutcome(Struct, frozen=True):
     """The free bytes of devices before a load, the part of them with which it succeeded, and the least that failed."""
 
     free: Annotated[int, Meta(ge=0)]
@@ -30,9 +30,10 @@ class Situation(Struct, frozen=True):
 
 
 class DeviceParts(Struct, frozen=True):
-    """The situations in which loads of one model failed, the last one first."""
+    """The outcomes of loads of one model whose first try failed, the last one first."""
 
-    situations: Annotated[list[Situation], Meta(max_length=_MOST)] = []
+    # The name is that in the files of earlier versions.
+    outcomes: Annotated[list[LoadOutcome], Meta(max_length=_MOST)] = field(name="situations", default_factory=list)
 
     def first(self, free: int) -> float:
         """Return the part for the first try: all; after a failure half way to the one that failed, until it is near."""
@@ -47,13 +48,13 @@ class DeviceParts(Struct, frozen=True):
         return known.part if known is not None and known.part < failed else failed * SECOND_TRY
 
     def after(self, free: int, tried: Sequence[float]) -> "DeviceParts":
-        """Return the situations after a load that tried these parts, of which the last one succeeded."""
+        """Return the outcomes with that of a load that tried these parts, whose last part succeeded."""
         known = self._like(free)
         if known is None and len(tried) == 1:
             return self
         failed = tried[-2] if len(tried) > 1 else 1.0 if known is None else known.failed
-        others = [each for each in self.situations if each is not known]
-        return DeviceParts([Situation(free, tried[-1], failed), *others][:_MOST])
+        others = [each for each in self.outcomes if each is not known]
+        return DeviceParts([LoadOutcome(free, tried[-1], failed), *others][:_MOST])
 
-    def _like(self, free: int) -> Situation | None:
-        return next((each for each in self.situations if each.is_like(free)), None)
+    def _like(self, free: int) -> LoadOutcome | None:
+        return next((each for each in self.outcomes if each.is_like(free)), None)

@@ -18,7 +18,7 @@ _SHORTER = 8192
 _PARTS = 256
 
 
-class Machine(Struct, frozen=True):
+class FreeMemory(Struct, frozen=True):
     """The free memory of the host, and the devices beside it."""
 
     host_free: int
@@ -68,7 +68,7 @@ def reserve_of(device: Device) -> int:
 
 def plan(
     sizes: ModelSizes,
-    machine: Machine,
+    memory: FreeMemory,
     *,
     context_tokens: int | None = None,
     sequences: int | None = None,
@@ -83,7 +83,7 @@ def plan(
     and with it `sequences` the tokens that are needed.
     """
     longest = whole_cells(context_tokens or sizes.trained_context)
-    planner, counts = _Planner(sizes, machine, longest), _counts(sizes, slots, least_slots)
+    planner, counts = _Planner(sizes, memory, longest), _counts(sizes, slots, least_slots)
     least = longest if context_tokens else min(longest, LEAST_CONTEXT)
     most = longest * (sequences or _MOST_SEQUENCES) if context_tokens else _most_tokens(longest)
     if (alone := planner.alone(slots, most)) is not None:
@@ -106,17 +106,17 @@ def _counts(sizes: ModelSizes, slots: int | None, least: int) -> Sequence[int]:
 
 
 class _Planner:
-    """The sizes of one model against one machine; without a stated room devices have what is free less the reserve.
+    """The sizes of one model against the free memory; without a stated room devices have what is free less the reserve.
 
     `longest` is the most tokens of one sequence.
     """
 
-    def __init__(self, sizes: ModelSizes, machine: Machine, longest: int, room: list[int] | None = None) -> None:
+    def __init__(self, sizes: ModelSizes, memory: FreeMemory, longest: int, room: list[int] | None = None) -> None:
         self._sizes = sizes
-        self._machine = machine
+        self._memory = memory
         self._longest = longest
         self._expert_layers = [number for number, slot in enumerate(sizes.slots) if slot.experts]
-        self._room = [max(0, each.free - reserve_of(each)) for each in machine.devices] if room is None else room
+        self._room = [max(0, each.free - reserve_of(each)) for each in memory.devices] if room is None else room
 
     def alone(self, slots: int | None, tokens: int) -> Placement | None:
         """Return the plan on one of several devices that holds all slots, the one with most room; None without any."""
@@ -126,11 +126,11 @@ class _Planner:
         count = total if slots is None else min(slots, total)
         widest = max(range(len(rooms)), key=lambda number: (rooms[number], -number))
         only = [room if number == widest else 0 for number, room in enumerate(rooms)]
-        return _Planner(self._sizes, self._machine, self._longest, only).fit(count, 0, tokens)
+        return _Planner(self._sizes, self._memory, self._longest, only).fit(count, 0, tokens)
 
     def choices(self, counts: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Yield numbers of slots on devices with numbers of layers whose experts stay, the best first."""
-        if not self._machine.devices:
+        if not self._memory.devices:
             yield 0, 0
             return
         experts = len(self._expert_layers)
@@ -174,8 +174,8 @@ class _Planner:
 
     def _over(self, host: int, used: Sequence[int]) -> int:
         """Return the bytes that the host lacks."""
-        shared = sum(each for each, device in zip(used, self._machine.devices, strict=True) if device.shared)
-        return max(0, host + shared - self._machine.host_free)
+        shared = sum(each for each, device in zip(used, self._memory.devices, strict=True) if device.shared)
+        return max(0, host + shared - self._memory.host_free)
 
     def fullest(self, count: int, host_experts: int, least: int, most: int) -> Placement:
         """Return the plan with the most tokens, in whole cells, from the least that a plan needs to the most."""
@@ -196,7 +196,7 @@ class _Planner:
         while high - low > 1:
             middle = (low + high) // 2
             rooms = [room * middle // _PARTS for room in self._room]
-            planner = _Planner(self._sizes, self._machine, self._longest, rooms)
+            planner = _Planner(self._sizes, self._memory, self._longest, rooms)
             within = planner.fit(found.gpu_layers, host_experts, found.tokens)
             if within is None:
                 low = middle
@@ -206,8 +206,8 @@ class _Planner:
 
     def no_room(self, least: int, counts: Sequence[int]) -> NoRoom:
         """Return the figures of a refusal: by how much the nearest plan misses what is free."""
-        own = sum(room for room, device in zip(self._room, self._machine.devices, strict=True) if not device.shared)
-        free = self._machine.host_free + own
+        own = sum(room for room, device in zip(self._room, self._memory.devices, strict=True) if not device.shared)
+        free = self._memory.host_free + own
         missing = min(self._missing(count, host_experts, least) for count, host_experts in self.choices(counts))
         return NoRoom(free + missing, free)
 
@@ -220,7 +220,7 @@ class _Planner:
         over = self._over(self._on_host(count, host_experts, tokens), used)
         if not lacking:
             return over
-        last = self._machine.devices[-1]
+        last = self._memory.devices[-1]
         beyond = used[-1] + reserve_of(last) - last.free
         # Memory that it shares with the host is missing once.
         return max(beyond, over) if last.shared else beyond + over
@@ -258,19 +258,19 @@ def device_bytes(sizes: ModelSizes, placement: Placement, sequences: int, contex
     return taken
 
 
-def cells_room(sizes: ModelSizes, placement: Placement, machine: Machine, host_part: float) -> int:
+def cells_room(sizes: ModelSizes, placement: Placement, memory: FreeMemory, host_part: float) -> int:
     """Return the bytes of all sequences for which no device is too small, after the weights were loaded.
 
     Sequences on the host take a part of its free memory. Each device has masks as large as those of all of them.
     """
     mask = sizes.mask(placement.mask_tokens)
     first = len(sizes.slots) - placement.gpu_layers
-    rooms = [(_share(sizes, slice(first)), machine.host_free * host_part)]
-    for count, device in zip(placement.slots, machine.devices, strict=True):
+    rooms = [(_share(sizes, slice(first)), memory.host_free * host_part)]
+    for count, device in zip(placement.slots, memory.devices, strict=True):
         rooms.append((_share(sizes, slice(first, first + count)), device.free - reserve_of(device) - sizes.buffers))
         first += count
     whole = [(room - mask) / share + mask for share, room in rooms if share]
-    return max(0, int(min(whole, default=machine.host_free)))
+    return max(0, int(min(whole, default=memory.host_free)))
 
 
 def _share(sizes: ModelSizes, chosen: slice) -> float:

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from car_daemon.capacity.device_part import DeviceParts
 from car_daemon.capacity.placement import (
-    Machine,
+    FreeMemory,
     NoRoom,
     Placement,
     device_bytes,
@@ -109,7 +109,7 @@ class PlacedModel(Generic[T]):
             ) from None
 
     @property
-    def machine(self) -> Machine:
+    def free_memory(self) -> FreeMemory:
         """The host and the devices of the placement, with what is free now of the part that was planned with."""
         devices = self._devices()
         if self.placement is not None and self.sizes is not None:
@@ -117,7 +117,7 @@ class PlacedModel(Generic[T]):
             parts = [int(before.free * self._part) - size for before, size in zip(self._before, weights, strict=True)]
             left = zip(devices, parts, strict=True)
             devices = tuple(structs.replace(each, free=max(0, min(each.free, part))) for each, part in left)
-        return Machine(self._host_room(self.host_weights), devices)
+        return FreeMemory(self._host_room(self.host_weights), devices)
 
     def readings(self) -> list[DeviceMemory]:
         """Return the memory of the placement's devices now."""
@@ -176,7 +176,7 @@ class PlacedModel(Generic[T]):
         slots = load.gpu_layers if load.gpu_layers >= 0 else None
         found = plan(
             self.sizes,
-            Machine(self._host_room(), devices),
+            FreeMemory(self._host_room(), devices),
             context_tokens=load.context_tokens,
             sequences=load.sequences,
             slots=slots,

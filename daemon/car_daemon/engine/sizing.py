@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from car_daemon.capacity.capacity import HOST_PART, Declared, Need, declare
+from car_daemon.capacity.capacity import HOST_PART, CapacityInputs, Declared, declare
 from car_daemon.capacity.curve import Curve
 from car_daemon.capacity.curve_file import CurveFile, identity_of
 from car_daemon.capacity.placement import cells_room
@@ -79,7 +79,7 @@ def size_of(
     memory_bytes = int(free_bytes * _CALIBRATION_SHARE)
     calibration = Calibration(model, each, threads=threads, memory_bytes=memory_bytes, clock=time.perf_counter)
     curve = curve_file.remembered(lambda: calibration.measure(_CALIBRATION_S))
-    need = Need(
+    inputs = CapacityInputs(
         sequence_bytes=each,
         free_bytes=free_bytes,
         total_bytes=read_memory().total,
@@ -93,12 +93,12 @@ def size_of(
         most_tokens=model.most_tokens,
         part=part,
     )
-    declared = declare(need)
+    declared = declare(inputs)
     if load.context_tokens is not None and declared.context_tokens < load.context_tokens:
         send(Warned("context.lowered", {"asked": load.context_tokens, "declared": declared.context_tokens}))
     if declared.requested is not None:
         send(Warned("capacity.lowered", {"asked": declared.requested, "declared": declared.sequences}))
-    return Size(threads, free_bytes, need.sequence_bytes, curve_file, curve, declared)
+    return Size(threads, free_bytes, inputs.sequence_bytes, curve_file, curve, declared)
 
 
 def layers_of(load: Load, placed: PlacedModel[Any]) -> str:
@@ -111,11 +111,11 @@ def layers_of(load: Load, placed: PlacedModel[Any]) -> str:
 
 def _memory(placed: PlacedModel[Any]) -> tuple[int, float]:
     """Return the free bytes for sequences, and the part of these that an engine takes by itself."""
-    machine = placed.machine
+    free = placed.free_memory
     if placed.sizes is None or placed.placement is None or not placed.placement.gpu_layers:
-        return machine.host_free, HOST_PART
+        return free.host_free, HOST_PART
     # Whatever is on the host is bounded by its part already, and a device is there for its model.
-    return cells_room(placed.sizes, placed.placement, machine, HOST_PART), 1.0
+    return cells_room(placed.sizes, placed.placement, free, HOST_PART), 1.0
 
 
 def _longest(model: LlamaModel, placed: PlacedModel[Any]) -> int:

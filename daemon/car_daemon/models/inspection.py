@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from car_daemon.capacity.capacity import Need, fitting
+from car_daemon.capacity.capacity import CapacityInputs, estimate_capacity
 from car_daemon.capacity.curve import Curve
 from car_daemon.host.devices import CPU
 from car_daemon.ipc.model_sizes import SequenceBytes
@@ -16,7 +16,7 @@ from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import MemoryEstimate, cells_of, estimate_memory
 from car_daemon.models.settings import ModelSettings
 from car_daemon.models.split_files import check_files
-from car_protocol.models import ArraySize, Estimate, ModelFile, Offer
+from car_protocol.models import ArraySize, Estimate, ModelFile
 
 if TYPE_CHECKING:
     from car_daemon.gguf.header import Value
@@ -73,7 +73,7 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
     """Return the memory of each replica of a model, and the number of sequences in its part of the free memory."""
     settings, estimate = settings_of(entry), inspected.estimate
     left = free_bytes // len(settings.places) - estimate.weights - estimate.others - settings.reserve_bytes
-    need = Need(
+    inputs = CapacityInputs(
         sequence_bytes=inspected.cells,
         free_bytes=max(0, left),
         total_bytes=0,
@@ -87,10 +87,10 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
         sequences=settings.sequences,
         most_tokens=inspected.first.most_tokens,
     )
-    found = fitting(need)
+    found = estimate_capacity(inputs)
     on_host = set(settings.places) == {CPU}
-    kv_bytes = need.sequence_bytes.of(found.context_tokens)
-    fits = left >= kv_bytes + need.sequence_bytes.mask(found.context_tokens)
+    kv_bytes = inputs.sequence_bytes.of(found.context_tokens)
+    fits = left >= kv_bytes + inputs.sequence_bytes.mask(found.context_tokens)
     return Estimate(
         weights_bytes=estimate.weights,
         other_bytes=estimate.others,
@@ -100,7 +100,7 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
         sequences=(found.sequences if fits else 0) if on_host else None,
         most_sequences=(found.most_sequences if fits else 0) if on_host else None,
         kv_type=settings.kv_type,
-        offers=[Offer(each.sequences, each.context_tokens) for each in found.offers] if on_host else [],
+        offers=list(found.offers) if on_host else [],
     )
 
 

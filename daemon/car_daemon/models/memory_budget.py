@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from msgspec import Struct
 
 from car_daemon.capacity.device_room import Demand, Standing, as_good, freed, host_weights, standings
-from car_daemon.capacity.placement import Machine
+from car_daemon.capacity.placement import FreeMemory
 from car_daemon.host.devices import CPU, Device
 from car_daemon.host.memory import MemorySource
 from car_daemon.models.entry import ModelEntry
@@ -123,20 +123,20 @@ class Room:
     @property
     def host_weights(self) -> int | None:
         """Bytes of weights that a plan would leave on the host now; None where no device was read."""
-        return None if self._demand is None else host_weights(self._demand, self._machine(()))
+        return None if self._demand is None else host_weights(self._demand, self._memory_without(()))
 
     def _standings(self, gone: Collection[ModelEntry]) -> list[Standing]:
-        return [] if self._demand is None else standings(self._demand, self._machine(gone))
+        return [] if self._demand is None else standings(self._demand, self._memory_without(gone))
 
-    def _machine(self, gone: Collection[ModelEntry]) -> Machine:
-        """Return the machine once these models are unloaded."""
+    def _memory_without(self, gone: Collection[ModelEntry]) -> FreeMemory:
+        """Return the free memory once these models are unloaded."""
         # Models that were unloaded since then gave their part back, too.
         left = self._taken.keys() - set(self._budget.residents) | set(gone)
         taken: Counter[str] = Counter()
         for each in left:
             taken.update(self._taken[each])
         host = max(0, self._budget.free() - self._reserve)
-        return freed(Machine(host, self._devices), taken, sum(memory_of(each) for each in gone))
+        return freed(FreeMemory(host, self._devices), taken, sum(memory_of(each) for each in gone))
 
 
 def demand_of(entry: ModelEntry) -> Demand | None:

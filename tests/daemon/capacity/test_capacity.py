@@ -6,18 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_daemon.capacity.capacity import Declared, Need, Offer, declare, fitting
+from car_daemon.capacity.capacity import CapacityInputs, Declared, declare, estimate_capacity
 from car_daemon.capacity.curve import Curve
 from car_daemon.ipc.model_sizes import SequenceBytes
 from car_daemon.ipc.ranges import MAX_SEQUENCES
 from car_protocol.capacity import Policy
+from car_protocol.models import Offer
 
 GB = 1000**3
 CURVE = Curve({1: 0.010, 8: 0.024, 4: 0.022, 16: 0.048}, {})
 NOTHING = Curve({}, {})
 
 
-def need(**given: Any) -> Need:
+def need(**given: Any) -> CapacityInputs:
     """Return a need with plenty of memory by default."""
     facts: dict[str, Any] = {
         "sequence_bytes": SequenceBytes(1000),
@@ -28,7 +29,7 @@ def need(**given: Any) -> Need:
         "curve": NOTHING,
         "max_itl": 0.150,
     }
-    return Need(**{**facts, **given})
+    return CapacityInputs(**{**facts, **given})
 
 
 def holding(number: int) -> int:
@@ -41,23 +42,23 @@ def sequences(**given: Any) -> int:
 
 
 def test_the_fitting_sequences_are_reported_for_one_engine_and_for_an_explicit_figure() -> None:
-    found = fitting(need(free_bytes=200_000_000))
+    found = estimate_capacity(need(free_bytes=200_000_000))
     assert (found.context_tokens, found.sequences, found.most_sequences) == (4096, 11, 42)
 
 
 def test_longer_and_more_sequences_are_offered_a_factor_of_four_apart() -> None:
-    assert fitting(need(trained_context=131_072, free_bytes=GB * 2)).offers == (
+    assert estimate_capacity(need(trained_context=131_072, free_bytes=GB * 2)).offers == (
         Offer(2, 131_072),
         Offer(14, 32_768),
         Offer(60, 8192),
         Offer(243, 2048),
     )
-    lean = fitting(need(trained_context=131_072, free_bytes=GB // 2))
+    lean = estimate_capacity(need(trained_context=131_072, free_bytes=GB // 2))
     assert lean.offers == (Offer(2, 32_768), Offer(14, 8192), Offer(60, 2048))
-    assert fitting(need(trained_context=1000)).offers == (Offer(256, 1024),)
-    assert fitting(need(trained_context=3000, most_tokens=3000, most_sequences=1)).offers == (Offer(1, 3000),)
-    assert fitting(need(trained_context=16_384, most_sequences=4)).offers == (Offer(4, 16_384),)
-    assert fitting(need(free_bytes=0)).offers == ()
+    assert estimate_capacity(need(trained_context=1000)).offers == (Offer(256, 1024),)
+    assert estimate_capacity(need(trained_context=3000, most_tokens=3000, most_sequences=1)).offers == (Offer(1, 3000),)
+    assert estimate_capacity(need(trained_context=16_384, most_sequences=4)).offers == (Offer(4, 16_384),)
+    assert estimate_capacity(need(free_bytes=0)).offers == ()
 
 
 # The context.
@@ -190,7 +191,7 @@ def test_whatever_decides_between_one_and_256_sequences_of_whole_cells_are_decla
 
 def test_states_count_for_every_sequence_however_short() -> None:
     states = SequenceBytes(0, 100_000_000)
-    found = fitting(need(sequence_bytes=states, free_bytes=2_000_000_000))
+    found = estimate_capacity(need(sequence_bytes=states, free_bytes=2_000_000_000))
     assert (found.context_tokens, found.sequences, found.most_sequences) == (4096, 5, 18)
     assert sequences(sequence_bytes=states, free_bytes=2_000_000_000, sequences=40) == 18
 

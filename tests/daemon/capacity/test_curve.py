@@ -9,7 +9,7 @@ from msgspec import structs
 
 from car_daemon.capacity.curve import Curve
 from car_daemon.capacity.curve_file import CurveCheck, CurveFile, CurveIdentity, DevicePartsFile, identity_of
-from car_daemon.capacity.device_part import DeviceParts, Situation
+from car_daemon.capacity.device_part import DeviceParts, LoadOutcome
 from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.ipc.types import KvType
 
@@ -221,7 +221,7 @@ def test_a_prompt_token_costs_what_it_takes_in_the_best_chunk() -> None:
 
 
 def test_the_part_of_devices_is_kept_for_the_same_model_and_a_broken_file_is_all_of_them(tmp_path: Path) -> None:
-    parts = DeviceParts([Situation(1 << 30, 0.8, 1.0)])
+    parts = DeviceParts([LoadOutcome(1 << 30, 0.8, 1.0)])
     DevicePartsFile(tmp_path, identity("1")).keep(parts)
     assert DevicePartsFile(tmp_path, identity("1")).read() == parts
     assert DevicePartsFile(tmp_path, identity("2")).read() == DeviceParts()

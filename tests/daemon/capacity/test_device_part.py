@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_daemon.capacity.device_part import DeviceParts, Situation
+from car_daemon.capacity.device_part import DeviceParts, LoadOutcome
 
 GIB = 1 << 30
 
@@ -33,7 +33,7 @@ def test_a_part_that_works_is_found_with_few_failures_and_none_follow(fits: floa
 
 
 @given(st.lists(st.tuples(st.sampled_from([2, 5, 8]), st.floats(0.81, 1.0)), max_size=20))
-def test_models_that_come_and_go_beside_it_are_situations_of_their_own(loads: list[tuple[int, float]]) -> None:
+def test_models_that_come_and_go_beside_it_have_outcomes_of_their_own(loads: list[tuple[int, float]]) -> None:
     worst: dict[int, float] = {}
     for gib, fits in loads:
         worst[gib] = min(fits, worst.get(gib, 1.0))
@@ -42,23 +42,23 @@ def test_models_that_come_and_go_beside_it_are_situations_of_their_own(loads: li
         parts, tried = loaded(parts, gib * GIB, worst[gib])
         failures += len(tried) - 1
     assert failures <= 3 * len(worst)
-    assert len({each.free for each in parts.situations}) == len(parts.situations)
+    assert len({each.free for each in parts.outcomes}) == len(parts.outcomes)
 
 
 def test_other_free_memory_begins_with_all_of_it_and_about_the_same_does_not() -> None:
-    parts = DeviceParts([Situation(8 * GIB, 0.8, 0.85)])
+    parts = DeviceParts([LoadOutcome(8 * GIB, 0.8, 0.85)])
     assert [parts.first(int(each * GIB)) for each in (7.1, 8.9, 6, 10)] == [0.8, 0.8, 1.0, 1.0]
 
 
-def test_the_situations_are_bounded_and_the_oldest_one_goes() -> None:
+def test_the_outcomes_are_bounded_and_the_oldest_one_goes() -> None:
     parts = DeviceParts()
     for gib in (1, 2, 4, 8, 16):
         parts, _ = loaded(parts, gib * GIB, 0.9)
-    assert [each.free // GIB for each in parts.situations] == [16, 8, 4, 2]
+    assert [each.free // GIB for each in parts.outcomes] == [16, 8, 4, 2]
 
 
 def test_a_part_that_fails_later_is_left_too() -> None:
-    parts = DeviceParts([Situation(8 * GIB, 0.8, 0.85)])
+    parts = DeviceParts([LoadOutcome(8 * GIB, 0.8, 0.85)])
     parts, tried = loaded(parts, 8 * GIB, 0.7)
     assert [round(each, 6) for each in tried] == [0.8, 0.64]
     assert parts.first(8 * GIB) == (0.64 + 0.8) / 2 or abs(parts.first(8 * GIB) - 0.72) < 1e-9

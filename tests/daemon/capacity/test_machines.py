@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from car_daemon.capacity.capacity import LEAST_CONTEXT, Declared, Need, declare, fitting
+from car_daemon.capacity.capacity import LEAST_CONTEXT, CapacityInputs, Declared, declare, estimate_capacity
 from car_daemon.capacity.curve import Curve
 from car_daemon.ipc.model_sizes import SequenceBytes
 from car_daemon.ipc.types import KvType
@@ -23,7 +23,7 @@ MEDIUM = ((8,) * 32, 128, 128)
 LARGE = ((8,) * 80, 128, 128)
 
 
-def need(free: int, **facts: Any) -> Need:
+def need(free: int, **facts: Any) -> CapacityInputs:
     """Return the need of an engine by the cost curve."""
     defaults: dict[str, Any] = {
         "sequence_bytes": SequenceBytes.attending(*MEDIUM),
@@ -33,10 +33,10 @@ def need(free: int, **facts: Any) -> Need:
         "curve": CURVE,
         "max_itl": 0.150,
     }
-    return Need(free_bytes=free, **{**defaults, **facts})
+    return CapacityInputs(free_bytes=free, **{**defaults, **facts})
 
 
-def taken(need: Need, declared: Declared) -> int:
+def taken(need: CapacityInputs, declared: Declared) -> int:
     """Return the bytes of all sequences, with the attention mask of a batch."""
     each = need.sequence_bytes
     return declared.sequences * each.of(declared.context_tokens) + each.mask(declared.context_tokens)
@@ -73,7 +73,7 @@ def test_the_decisions_of_machines(
 
 
 @st.composite
-def needs(draw: st.DrawFn, /, **given: Any) -> Need:
+def needs(draw: st.DrawFn, /, **given: Any) -> CapacityInputs:
     """Draw machines of 4 to 512 GB, models trained for 2,048 to 1,048,576 tokens, and configurations."""
     layers, heads, width = (
         draw(st.integers(1, 128)),
@@ -97,7 +97,7 @@ def needs(draw: st.DrawFn, /, **given: Any) -> Need:
 
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(needs())
-def test_no_machine_gives_more_than_it_has_unless_one_least_sequence_takes_it(need: Need) -> None:
+def test_no_machine_gives_more_than_it_has_unless_one_least_sequence_takes_it(need: CapacityInputs) -> None:
     declared = declare(need)
     least = declared.sequences == 1 and declared.context_tokens <= LEAST_CONTEXT
     assert least or taken(need, declared) <= FREE * need.free_bytes
@@ -105,7 +105,7 @@ def test_no_machine_gives_more_than_it_has_unless_one_least_sequence_takes_it(ne
 
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(needs(), st.integers(0, 512 * GB))
-def test_more_memory_never_gives_less(need: Need, more: int) -> None:
+def test_more_memory_never_gives_less(need: CapacityInputs, more: int) -> None:
     before = declare(need)
     after = declare(structs.replace(need, free_bytes=need.free_bytes + more))
     assert after.context_tokens >= before.context_tokens
@@ -114,8 +114,10 @@ def test_more_memory_never_gives_less(need: Need, more: int) -> None:
 
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(needs(context_tokens=None, sequences=None))
-def test_by_itself_an_engine_takes_a_quarter_at_most_and_a_long_sequence_leaves_room_for_another(need: Need) -> None:
-    found = fitting(need)
+def test_by_itself_an_engine_takes_a_quarter_at_most_and_a_long_sequence_leaves_room_for_another(
+    need: CapacityInputs,
+) -> None:
+    found = estimate_capacity(need)
     room = need.sequence_bytes.number_within(need.free_bytes // 4, found.context_tokens)
     assert found.context_tokens == LEAST_CONTEXT or room >= 2
     assert all(
@@ -126,7 +128,7 @@ def test_by_itself_an_engine_takes_a_quarter_at_most_and_a_long_sequence_leaves_
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(needs(context_tokens=None), st.sampled_from(["q8_0", "q4_0"]))
-def test_a_smaller_kv_type_never_gives_shorter_sequences(need: Need, kv_type: KvType) -> None:
+def test_a_smaller_kv_type_never_gives_shorter_sequences(need: CapacityInputs, kv_type: KvType) -> None:
     sizes = (SequenceBytes.attending(*MEDIUM), SequenceBytes.attending(*MEDIUM, 0, kv_type))
     whole, small = (declare(structs.replace(need, sequence_bytes=each)) for each in sizes)
     assert small.context_tokens >= whole.context_tokens

@@ -9,10 +9,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from car_daemon.capacity.capacity import LEAST_CONTEXT, Need, declare
+from car_daemon.capacity.capacity import LEAST_CONTEXT, CapacityInputs, declare
 from car_daemon.capacity.curve import Curve
 from car_daemon.capacity.placement import (
-    Machine,
+    FreeMemory,
     NoRoom,
     Placement,
     cells_room,
@@ -52,7 +52,7 @@ def gpu(free_gib: float, name: str = "CUDA0", **more: Any) -> Device:
 
 
 def planned(sizes: ModelSizes, *devices: Device, host_gib: int = 64, **more: Any) -> Placement:
-    found = plan(sizes, Machine(host_gib * GIB, devices), **more)
+    found = plan(sizes, FreeMemory(host_gib * GIB, devices), **more)
     assert isinstance(found, Placement)
     return found
 
@@ -135,27 +135,27 @@ def test_a_model_of_a_short_context_is_alone_where_eight_sequences_fit() -> None
 
 def test_a_stated_number_of_slots_wins() -> None:
     assert planned(dense(), gpu(24), slots=5).slots == (5,)
-    assert isinstance(plan(dense(), Machine(64 * GIB, (gpu(1),)), slots=33), NoRoom)
+    assert isinstance(plan(dense(), FreeMemory(64 * GIB, (gpu(1),)), slots=33), NoRoom)
 
 
 def test_a_model_that_fits_nowhere_is_refused_with_both_figures() -> None:
-    found = plan(dense(), Machine(2 * GIB, (gpu(1),)))
+    found = plan(dense(), FreeMemory(2 * GIB, (gpu(1),)))
     assert isinstance(found, NoRoom)
     assert found.needed > found.free > 2 * GIB
 
 
 def test_a_refusal_names_more_than_is_free_also_where_free_memory_is_in_the_wrong_place() -> None:
     # One layer of 10 GiB fits neither the host nor the GPU, which have 13 GiB together.
-    found = plan(dense(layers=1, layer_mib=10_240), Machine(8 * GIB, (gpu(5),)))
+    found = plan(dense(layers=1, layer_mib=10_240), FreeMemory(8 * GIB, (gpu(5),)))
     assert isinstance(found, NoRoom)
     assert found.needed > found.free > 12 * GIB
-    stated = plan(dense(), Machine(64 * GIB, (gpu(4),)), slots=33)
+    stated = plan(dense(), FreeMemory(64 * GIB, (gpu(4),)), slots=33)
     assert isinstance(stated, NoRoom)
     assert 2 * GIB < stated.needed - stated.free < 4 * GIB
 
 
 def test_memory_that_is_shared_counts_once() -> None:
-    assert isinstance(plan(dense(), Machine(5 * GIB, (gpu(16, shared=True),))), NoRoom)
+    assert isinstance(plan(dense(), FreeMemory(5 * GIB, (gpu(16, shared=True),))), NoRoom)
     assert planned(dense(), gpu(16, shared=True), host_gib=16).gpu_layers == 33
 
 
@@ -259,28 +259,30 @@ def models(draw: st.DrawFn) -> ModelSizes:
 
 
 @st.composite
-def machines(draw: st.DrawFn) -> Machine:
+def machines(draw: st.DrawFn) -> FreeMemory:
     """Draw hosts of 4 to 512 GB with up to four unequal devices, or one that shares the host's memory."""
     host = draw(st.integers(4, 512)) * GIB
     if draw(st.integers(0, 5)) == 0:
-        return Machine(host, (Device("Metal", host * draw(st.integers(1, 100)) // 100, host, shared=True),))
+        return FreeMemory(host, (Device("Metal", host * draw(st.integers(1, 100)) // 100, host, shared=True),))
     devices = []
     for number in range(draw(st.integers(0, 4))):
         total = draw(st.integers(1, 96)) * GIB
         # In percent, because most draws of a large range are small, and nearly all devices would be full.
         devices.append(Device(f"CUDA{number}", total * draw(st.integers(0, 100)) // 100, total))
-    return Machine(host, tuple(devices))
+    return FreeMemory(host, tuple(devices))
 
 
-def larger(machine: Machine, more: int) -> Machine:
+def larger(machine: FreeMemory, more: int) -> FreeMemory:
     """Return a machine with so many bytes more on the host and on its last device."""
     devices = [structs.replace(each, free=each.free + more) for each in machine.devices[-1:]]
-    return Machine(machine.host_free + more, (*machine.devices[:-1], *devices))
+    return FreeMemory(machine.host_free + more, (*machine.devices[:-1], *devices))
 
 
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(models(), machines())
-def test_no_plan_takes_more_than_is_free_and_each_has_room_for_a_sequence(sizes: ModelSizes, machine: Machine) -> None:
+def test_no_plan_takes_more_than_is_free_and_each_has_room_for_a_sequence(
+    sizes: ModelSizes, machine: FreeMemory
+) -> None:
     found = plan(sizes, machine)
     if isinstance(found, NoRoom):
         assert found.needed > found.free >= 0
@@ -300,7 +302,7 @@ def test_no_plan_takes_more_than_is_free_and_each_has_room_for_a_sequence(sizes:
 
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(models(), machines(), st.integers(0, 64), st.integers(0, 3))
-def test_more_memory_never_gives_less(sizes: ModelSizes, machine: Machine, more_gib: int, where: int) -> None:
+def test_more_memory_never_gives_less(sizes: ModelSizes, machine: FreeMemory, more_gib: int, where: int) -> None:
     before = plan(sizes, machine)
     assume(isinstance(before, Placement))
     assert isinstance(before, Placement)
@@ -318,9 +320,9 @@ def test_more_memory_never_gives_less(sizes: ModelSizes, machine: Machine, more_
 
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(models(), machines())
-def test_a_refusal_means_that_the_host_alone_does_not_hold_the_model(sizes: ModelSizes, machine: Machine) -> None:
+def test_a_refusal_means_that_the_host_alone_does_not_hold_the_model(sizes: ModelSizes, machine: FreeMemory) -> None:
     found = plan(sizes, machine)
-    alone = plan(sizes, Machine(machine.host_free))
+    alone = plan(sizes, FreeMemory(machine.host_free))
     if isinstance(found, NoRoom):
         assert isinstance(alone, NoRoom)
         assert alone.needed > machine.host_free
@@ -352,7 +354,7 @@ def test_the_second_mask_of_layers_with_a_sliding_window_leaves_less_room_for_ce
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(models(), machines())
 def test_weights_on_devices_and_host_add_up_and_a_plan_takes_no_more_than_it_says(
-    sizes: ModelSizes, machine: Machine
+    sizes: ModelSizes, machine: FreeMemory
 ) -> None:
     found = plan(sizes, machine)
     assume(isinstance(found, Placement))
@@ -374,18 +376,18 @@ FIGURES: list[dict[str, int]] = [
 ]
 
 
-def little_host() -> tuple[ModelSizes, Machine]:
+def little_host() -> tuple[ModelSizes, FreeMemory]:
     """Return experts for which the host has just room, so that the plan has fewer tokens than their context."""
     slot = LayerSizes(3389 * MIB, experts=1694 * MIB, cells=SequenceBytes(512))
     sizes = ModelSizes((*[slot] * 12, LayerSizes(321 * MIB)), 321 * MIB, 126 * MIB, 1 << 20)
-    return sizes, Machine(43_008 * MIB, (gpu(4),))
+    return sizes, FreeMemory(43_008 * MIB, (gpu(4),))
 
 
 @settings(derandomize=True, deadline=None, max_examples=500)
 @example(*little_host(), {})
 @given(models(), machines(), st.sampled_from(FIGURES))
 def test_no_device_lacks_memory_for_the_sequences_that_are_declared_after_the_weights_were_loaded(
-    sizes: ModelSizes, machine: Machine, figures: dict[str, int]
+    sizes: ModelSizes, machine: FreeMemory, figures: dict[str, int]
 ) -> None:
     found = plan(sizes, machine, **figures)
     assume(isinstance(found, Placement) and found.gpu_layers)
@@ -395,9 +397,9 @@ def test_no_device_lacks_memory_for_the_sequences_that_are_declared_after_the_we
         structs.replace(each, free=each.free - size) for each, size in zip(machine.devices, on_devices, strict=True)
     ]
     cells = SequenceBytes.together(slot.cells for slot in sizes.slots)
-    need = Need(
+    need = CapacityInputs(
         sequence_bytes=structs.replace(cells, masks=sizes.masks),
-        free_bytes=cells_room(sizes, found, Machine(machine.host_free, tuple(left)), 0.25),
+        free_bytes=cells_room(sizes, found, FreeMemory(machine.host_free, tuple(left)), 0.25),
         total_bytes=machine.host_free,
         trained_context=min(sizes.trained_context, found.mask_tokens),
         policy="memory",
@@ -421,12 +423,12 @@ def test_the_smallest_room_of_a_device_decides_how_many_cells_there_are() -> Non
         structs.replace(each, free=reserve_of(each) + sizes.buffers + room)
         for each, room in zip(devices, (GIB, GIB // 2), strict=True)
     )
-    room = cells_room(sizes, placement, Machine(64 * GIB, left), 0.25)
+    room = cells_room(sizes, placement, FreeMemory(64 * GIB, left), 0.25)
     layers = [count - (device == 1) for device, count in enumerate(placement.slots)]
     # The mask of a batch is whole on each of them.
     mask = SequenceBytes(1).mask(placement.tokens)
     assert room == int(min((GIB - mask) * 32 / layers[0], (GIB / 2 - mask) * 32 / layers[1])) + mask
-    on_host = cells_room(sizes, planned(sizes), Machine(8 * GIB), 0.25)
+    on_host = cells_room(sizes, planned(sizes), FreeMemory(8 * GIB), 0.25)
     assert on_host == 2 * GIB
 
 

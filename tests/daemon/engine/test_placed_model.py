@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from car_daemon.capacity.device_part import DeviceParts, Situation
+from car_daemon.capacity.device_part import DeviceParts, LoadOutcome
 from car_daemon.capacity.placement import Placement, cells_room, reserve_of, weights_of
 from car_daemon.engine.llama.devices import read_devices
 from car_daemon.engine.llama.model import ModelError, OutOfReach
@@ -116,14 +116,14 @@ def test_the_next_load_tries_half_way_to_what_failed_and_where_that_fails_what_s
     machine = world(8, failures=1)
     machine.placed().load()
     free = 8 * GIB
-    assert machine.kept == DeviceParts([Situation(free, 0.8, 1.0)])
+    assert machine.kept == DeviceParts([LoadOutcome(free, 0.8, 1.0)])
     again = World(InventedRegistry([InventedDevice("CUDA0", total=free)]), failures=1, kept=machine.kept)
     again.placed().load()
     assert again.opened[1] == machine.opened[1]
-    assert again.kept == DeviceParts([Situation(free, 0.8, 0.9)])
+    assert again.kept == DeviceParts([LoadOutcome(free, 0.8, 0.9)])
     third = World(InventedRegistry([InventedDevice("CUDA0", total=free)]), kept=again.kept)
     third.placed().load()
-    (situation,) = third.kept.situations
+    (situation,) = third.kept.outcomes
     assert (round(situation.part, 9), situation.failed) == (0.85, 0.9)
 
 
@@ -137,9 +137,9 @@ def test_sequences_get_what_is_left_of_the_part_that_the_load_succeeded_with() -
         device.taken = 0
     # The weights are not counted as taken here, only as planned.
     ((weights,), _) = weights_of(placed.sizes, placed.placement)
-    assert placed.machine.devices[0].free == int(24 * GIB * 0.8) - weights
+    assert placed.free_memory.devices[0].free == int(24 * GIB * 0.8) - weights
     machine.registry.devices[0].taken = 20 * GIB
-    assert placed.machine.devices[0].free == 4 * GIB
+    assert placed.free_memory.devices[0].free == 4 * GIB
 
 
 def test_replicas_that_load_onto_a_device_together_plan_with_the_same_part_of_it_each() -> None:
@@ -149,8 +149,8 @@ def test_replicas_that_load_onto_a_device_together_plan_with_the_same_part_of_it
     (placement,) = machine.opened
     assert placement is not None
     assert placement.gpu_layers == 33
-    assert placement.device_bytes[0] <= 12 * GIB - reserve_of(machine.placed().machine.devices[0])
-    assert placed.machine.devices[0].free <= 12 * GIB - 6 * GIB
+    assert placement.device_bytes[0] <= 12 * GIB - reserve_of(machine.placed().free_memory.devices[0])
+    assert placed.free_memory.devices[0].free <= 12 * GIB - 6 * GIB
 
 
 def test_a_second_model_on_a_device_takes_what_the_first_one_left() -> None:
@@ -160,7 +160,7 @@ def test_a_second_model_on_a_device_takes_what_the_first_one_left() -> None:
     second.load()
     assert second.placement is not None
     assert 0 < second.placement.gpu_layers < 33
-    assert machine.registry.devices[0].taken <= 14 * GIB - reserve_of(second.machine.devices[0])
+    assert machine.registry.devices[0].taken <= 14 * GIB - reserve_of(second.free_memory.devices[0])
 
 
 def test_one_gpu_by_its_number_is_planned_alone() -> None:
@@ -246,7 +246,7 @@ def test_sequences_have_the_memory_of_the_device_and_not_that_of_the_host() -> N
     assert placed.placement is not None
     assert placed.sizes is not None
     machine.registry.devices[0].taken = 7 * GIB
-    assert cells_room(placed.sizes, placed.placement, placed.machine, 0.25) < GIB
+    assert cells_room(placed.sizes, placed.placement, placed.free_memory, 0.25) < GIB
 
 
 def test_the_layers_on_the_host_stay_within_the_budget_that_models_share() -> None:
@@ -258,7 +258,7 @@ def test_the_layers_on_the_host_stay_within_the_budget_that_models_share() -> No
         world(4).placed(budget_bytes=2 * GIB).load()
     placed = world(4).placed(budget_bytes=8 * GIB)
     placed.load()
-    assert 0 < placed.machine.host_free == 8 * GIB - placed.host_weights
+    assert 0 < placed.free_memory.host_free == 8 * GIB - placed.host_weights
 
 
 def test_a_load_that_fails_for_another_reason_than_memory_is_not_tried_again() -> None:
