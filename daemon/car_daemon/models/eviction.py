@@ -9,7 +9,8 @@ from msgspec import structs
 from car_daemon.host.event_log import log
 from car_daemon.models.condition_waiters import ConditionWaiters
 from car_daemon.models.entry import ModelEntry
-from car_daemon.models.memory_budget import MemoryBudget, Resident, Room, choose, memory_of, taken_of
+from car_daemon.models.fit import Fit, fewest, fit_of, is_certain
+from car_daemon.models.memory_budget import MemoryBudget, memory_of, taken_of
 
 # A model waits this long for others to become idle; then the least recently used ones get no new work and are unloaded.
 GIVE_WAY_S = 10.0
@@ -69,7 +70,11 @@ class Eviction:
 
     def idle(self) -> list[ModelEntry]:
         """Return the models that may be unloaded, the least recently used one first."""
-        return sorted((entry for entry in self._budget.residents if self._is_idle(entry)), key=self.used_at)
+        return self._by_use(self._is_idle)
+
+    def _by_use(self, may_go: Callable[[ModelEntry], bool]) -> list[ModelEntry]:
+        going = [entry for entry in self._budget.residents if may_go(entry)]
+        return sorted(going, key=lambda each: (self.used_at(each), each.name))
 
     async def make_room(self, entry: ModelEntry) -> bool:
         """Unload others until the model fits; return False where that is impossible or it is not awaited any more.
@@ -82,22 +87,22 @@ class Eviction:
         if not entry.default and not await self._is_certain(entry):
             return False
         give_way_at = self._clock() + self._give_way_s
-        room = await self._budget.room_for(entry)
+        fit = await fit_of(self._budget, entry)
         while True:
-            chosen = self._choose(room, self._is_idle)
-            figures = {"model": entry.name, **room.figures}
+            chosen = fewest(fit.holds, self.idle())
+            figures = {"model": entry.name, **fit.figures}
             if chosen == [] or (chosen is None and entry.default):
                 log.debug("model.fits", **figures)
-                entry.estimate = structs.replace(entry.estimate, host_weights=room.host_weights)
+                entry.estimate = structs.replace(entry.estimate, host_weights=fit.host_weights)
                 return True
-            if chosen is None and self._choose(room, _may_go) is None:
-                self._refuse(entry, room)
+            if chosen is None and fewest(fit.holds, self._by_use(_may_go)) is None:
+                self._refuse(entry, fit)
                 return False
             if chosen is None:
                 left_s = max(0.0, give_way_at - self._clock())
                 log.debug("model.waits", why="no model that may be unloaded is idle", left_s=left_s, **figures)
                 if not await self._residents_changed(entry, left_s):
-                    await self._evict(self._choose(room, _may_go) or [], entry)
+                    await self._evict(fewest(fit.holds, self._by_use(_may_go)) or [], entry)
             else:
                 await self._evict(chosen, entry)
             if not entry.default and self._abandoned(entry):
@@ -105,11 +110,10 @@ class Eviction:
 
     async def _is_certain(self, entry: ModelEntry) -> bool:
         """Return once loads onto GPUs decide nothing about the room for a model; False where it is not awaited then."""
-        certain = self._budget.is_certain_for
-        if certain(entry):
+        if is_certain(self._budget, entry):
             return True
         log.debug("model.waits", model=entry.name, why="a load onto GPUs may leave too little on the host")
-        await self._waiters.until(lambda: certain(entry) or not self._is_awaited(entry))
+        await self._waiters.until(lambda: is_certain(self._budget, entry) or not self._is_awaited(entry))
         return not self._abandoned(entry)
 
     def _abandoned(self, entry: ModelEntry) -> bool:
@@ -120,14 +124,8 @@ class Eviction:
         entry.become("unloaded")
         return True
 
-    def _choose(self, room: Room, may_go: Callable[[ModelEntry], bool]) -> list[ModelEntry] | None:
-        entries = {entry.name: entry for entry in self._budget.residents}
-        residents = [Resident(name, self.used_at(each), may_go(each)) for name, each in entries.items()]
-        chosen = choose(lambda gone: room.fits([entries[name] for name in gone]), residents)
-        return None if chosen is None else [entries[name] for name in chosen]
-
-    def _refuse(self, entry: ModelEntry, room: Room) -> None:
-        figures = room.figures
+    def _refuse(self, entry: ModelEntry, fit: Fit) -> None:
+        figures = fit.figures
         needed, free = figures["needed_bytes"], figures["free_bytes"]
         log.warning("model.no_room", model=entry.name, **figures)
         reason = (
