@@ -6,7 +6,8 @@ from pathlib import Path
 
 import psutil
 
-from car_daemon.models.memory_estimate import read_memory_estimate
+from car_daemon.models.memory_estimate import estimate_memory
+from car_daemon.models.model_files import check_model
 from car_daemon.models.settings import ModelSettings
 from tests.e2e.support import CANARY, Daemon, Json, RawClient, running
 from tools.random_model import generate
@@ -37,7 +38,7 @@ def write_models(folder: Path, names: str, *, room_for: int | None = None, **mor
 
 def model_bytes(path: Path) -> int:
     """Return the bytes of one of these models while it is served, and a little more."""
-    estimate = read_memory_estimate(ModelSettings(path, context_tokens=CONTEXT))
+    estimate = estimate_memory(check_model(path), ModelSettings(path, context_tokens=CONTEXT))
     return estimate.total_with((SEQUENCES + 1) * estimate.kv)
 
 

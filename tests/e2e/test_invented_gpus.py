@@ -14,8 +14,8 @@ from car_daemon.capacity.placement import reserve_of
 from car_daemon.host.devices import Device
 from car_daemon.ipc.model_sizes import ModelSizes
 from car_daemon.models.memory_estimate import sizes_of
+from car_daemon.models.model_files import check_model
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import check_model
 from tests.e2e.invented_gpus import FOLDER, Gpus
 from tests.e2e.pool import CONTEXT, long, short, until, write_models
 from tests.e2e.support import BIN, PATIENCE_S, ROOT, Daemon, Json, RawClient

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from car_daemon.host.event_log import log
 from car_daemon.models.entry import ModelEntry
+from car_daemon.models.model_files import Weights, identify_files
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import Weights, identify_files
 
 if TYPE_CHECKING:
     from car_daemon.gguf.validation import Facts

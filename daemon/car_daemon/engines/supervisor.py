@@ -24,7 +24,6 @@ from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import check_files
 from car_daemon.telemetry import defects
 from car_protocol.errors import REASONS
 
@@ -58,8 +57,8 @@ class EngineSupervisor:
         *,
         order: LoadOrder,
         clock: Callable[[], float],
+        check: Callable[[ModelSettings], Sequence["Facts"]],
         limits: SupervisionLimits | None = None,
-        check: Callable[[ModelSettings], Sequence["Facts"]] = check_files,
     ) -> None:
         self._entry = entry
         self._replica = replica

@@ -44,7 +44,8 @@ from car_daemon.models.entry import ModelEntry
 from car_daemon.models.keep_alive import KeepAlive
 from car_daemon.models.manager import ModelManager
 from car_daemon.models.memory_budget import MemoryBudget
-from car_daemon.models.memory_estimate import read_memory_estimate
+from car_daemon.models.memory_estimate import estimate_memory
+from car_daemon.models.model_files import ModelFiles
 from car_daemon.models.pool import ModelPool
 from car_daemon.models.replica import Replica
 from car_daemon.models.weights_watch import WeightsWatch
@@ -117,6 +118,7 @@ class Assembly:
         self._clock = seams.clock
         self._limits = within_descriptors(config.limits)
         self._load_order = LoadOrder()
+        self._files = ModelFiles()
 
     # Requests.
 
@@ -161,7 +163,7 @@ class Assembly:
             lambda entry: ReplicaSet(entry, self._supervisor),
             self.inference.work,
             MemoryBudget(self._config.budget_bytes, self._seams.memory, self.auto_device.find),
-            measure=read_memory_estimate,
+            measure=lambda settings: estimate_memory(self._files.check(settings), settings),
             settle=self.auto_device.settle,
             clock=self._clock,
             awaited=self.model_methods.is_awaited,
@@ -223,6 +225,7 @@ class Assembly:
             order=self._load_order,
             clock=self._clock,
             limits=self._seams.limits,
+            check=self._files.check,
         )
 
     def _cluster_launcher(self, entry: ModelEntry, replica: Replica) -> Launcher:

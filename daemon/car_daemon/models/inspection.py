@@ -14,8 +14,8 @@ from car_daemon.ipc.template_syntax import style_of, tags_of
 from car_daemon.models.abilities import TEMPLATE, TEMPLATE_BYTES, template_of
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import MemoryEstimate, cells_of, estimate_memory
+from car_daemon.models.model_files import check_files
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import check_files
 from car_protocol.models import ArraySize, Estimate, ModelFile
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from car_daemon.capacity.capacity import LEAST_CONTEXT
 from car_daemon.host.devices import CPU
 from car_daemon.ipc.model_sizes import LayerSizes, ModelSizes, SequenceBytes
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import check_model
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,11 +43,6 @@ class MemoryEstimate(Struct, frozen=True):
     def total_with(self, kv: int) -> int:
         """Return all bytes with KV caches and masks of this size."""
         return self.weights + kv + self.others
-
-
-def read_memory_estimate(settings: ModelSettings) -> MemoryEstimate:
-    """Return the estimate from the headers; raises InvalidModel."""
-    return estimate_memory(check_model(settings.path), settings)
 
 
 def estimate_memory(parts: "list[Facts]", settings: ModelSettings) -> MemoryEstimate:

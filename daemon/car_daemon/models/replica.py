@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from car_daemon.host.pressure import highest
 from car_daemon.ipc.frames import DeviceMemory, Ready
-from car_daemon.models.split_files import Weights
+from car_daemon.models.model_files import Weights
 from car_protocol.capacity import Pressure
 
 ReplicaState = Literal["unloaded", "loading", "ready", "failed"]

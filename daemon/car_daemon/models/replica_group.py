@@ -3,8 +3,8 @@
 from operator import attrgetter
 
 from car_daemon.ipc.frames import Ready
+from car_daemon.models.model_files import Weights
 from car_daemon.models.replica import Replica
-from car_daemon.models.split_files import Weights
 
 
 class ReplicaGroup(list[Replica]):

@@ -7,9 +7,9 @@ from typing import Literal
 from car_daemon.host.event_log import log
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.manager import ModelManager
+from car_daemon.models.model_files import Weights, identify_files
 from car_daemon.models.pool import ModelPool
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import Weights, identify_files
 from car_daemon.telemetry import defects
 
 _PERIOD_S = 1.0

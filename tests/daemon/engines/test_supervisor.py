@@ -31,9 +31,9 @@ from car_daemon.ipc.frames import (
     Warned,
 )
 from car_daemon.models.entry import ModelEntry
+from car_daemon.models.model_files import check_files
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import check_files
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.gguf.files import Gguf, tensor
 from tests.daemon.links import ready_of

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import pytest
 from msgspec import structs
 
-from car_daemon.gguf.invalid import InvalidModel
 from car_daemon.ipc.types import KvType
-from car_daemon.models.memory_estimate import read_memory_estimate
+from car_daemon.models.memory_estimate import MemoryEstimate, estimate_memory
+from car_daemon.models.model_files import check_model
 from car_daemon.models.settings import ModelSettings
 from tests.daemon.gguf.files import U32, model, numbers, u32
 
@@ -15,12 +14,16 @@ from tests.daemon.gguf.files import U32, model, numbers, u32
 MASK = 512 * 2
 
 
+def estimated(settings: ModelSettings) -> MemoryEstimate:
+    return estimate_memory(check_model(settings.path), settings)
+
+
 def test_weights_are_those_of_the_file_and_the_cache_that_of_one_sequence(tmp_path: Path) -> None:
     path = model().write(tmp_path / "m.gguf")
-    estimate = read_memory_estimate(ModelSettings(path))
+    estimate = estimated(ModelSettings(path))
     # Two layers of two heads of eight keys and eight values in 16 bits, for all 64 tokens of the context.
     assert (estimate.weights, estimate.kv) == (1024, 64 * (2 * 2 * 16 * 2 + MASK))
-    assert read_memory_estimate(ModelSettings(path, context_tokens=256)).kv == 4 * estimate.kv
+    assert estimated(ModelSettings(path, context_tokens=256)).kv == 4 * estimate.kv
     assert estimate.total == estimate.weights + estimate.kv + estimate.others
 
 
@@ -29,18 +32,18 @@ def test_a_quantized_cache_takes_half_or_a_quarter_and_a_little_more_for_the_sca
     numbers_of_a_token = 2 * 2 * 16
     bits: dict[KvType, float] = {"f16": 16, "q8_0": 8.5, "q4_0": 4.5}
     for kv_type, of_a_number in bits.items():
-        estimate = read_memory_estimate(ModelSettings(path, kv_type=kv_type))
+        estimate = estimated(ModelSettings(path, kv_type=kv_type))
         assert estimate.kv == 64 * (numbers_of_a_token * of_a_number / 8 + MASK)
 
 
 def test_heads_that_differ_from_layer_to_layer_are_added_up(tmp_path: Path) -> None:
     path = model(llama__attention__head_count_kv=numbers(U32, 1, 4)).write(tmp_path / "m.gguf")
-    assert read_memory_estimate(ModelSettings(path)).kv == 64 * ((1 + 4) * 16 * 2 + MASK)
+    assert estimated(ModelSettings(path)).kv == 64 * ((1 + 4) * 16 * 2 + MASK)
 
 
 def test_a_context_that_the_model_decides_counts_as_the_least_that_is_served(tmp_path: Path) -> None:
     path = model(llama__context_length=u32(1 << 20)).write(tmp_path / "m.gguf")
-    assert read_memory_estimate(ModelSettings(path)).kv == 2048 * (128 + MASK)
+    assert estimated(ModelSettings(path)).kv == 2048 * (128 + MASK)
 
 
 def test_layers_on_a_gpu_take_none_of_the_hosts_memory_and_files_beside_the_model_do(tmp_path: Path) -> None:
@@ -48,11 +51,6 @@ def test_layers_on_a_gpu_take_none_of_the_hosts_memory_and_files_beside_the_mode
     adapter = tmp_path / "a.gguf"
     adapter.write_bytes(bytes(77))
     beside = ModelSettings(path, adapters={"a": adapter}, projector=tmp_path / "missing.gguf")
-    assert read_memory_estimate(beside).weights == 1024 + 77
-    on_gpu = read_memory_estimate(structs.replace(beside, gpu_layers=-1))
+    assert estimated(beside).weights == 1024 + 77
+    on_gpu = estimated(structs.replace(beside, gpu_layers=-1))
     assert (on_gpu.weights, on_gpu.kv) == (77, 0)
-
-
-def test_an_unsound_file_has_no_size(tmp_path: Path) -> None:
-    with pytest.raises(InvalidModel):
-        read_memory_estimate(ModelSettings(tmp_path / "none.gguf"))

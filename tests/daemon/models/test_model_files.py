@@ -1,4 +1,4 @@
-"""The check of a whole model, also of one in several files."""
+"""The check of a whole model, also of one in several files, and how often it reads them."""
 
 import struct
 from pathlib import Path
@@ -7,8 +7,9 @@ import pytest
 from msgspec import structs
 
 from car_daemon.gguf.invalid import InvalidModel
+from car_daemon.gguf.validation import Facts
+from car_daemon.models.model_files import ModelFiles, check_files, check_model
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.split_files import check_files, check_model
 from tests.daemon.gguf.files import Gguf, model, text
 
 U16 = 2
@@ -94,3 +95,48 @@ def test_a_file_beside_a_model_that_is_not_there_cannot_be_read(tmp_path: Path) 
     missing = structs.replace(settings(tmp_path), projector=tmp_path / "none.gguf")
     with pytest.raises(InvalidModel, match="the projector: the file cannot be read"):
         check_files(missing)
+
+
+class Reading:
+    """Reads files as the daemon does, and counts."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.files = ModelFiles(self.read)
+
+    def read(self, given: ModelSettings) -> list[Facts]:
+        self.times += 1
+        return check_files(given)
+
+
+def test_the_headers_of_a_load_are_read_once(tmp_path: Path) -> None:
+    reading, given = Reading(), settings(tmp_path)
+    first = reading.files.check(given)
+    assert reading.files.check(given) is first
+    assert reading.files.check(structs.replace(given, context_tokens=512)) is first
+    assert reading.times == 1
+
+
+@pytest.mark.parametrize("name", ["m", "tone", "eye"])
+def test_headers_are_read_again_once_one_of_the_files_changed(tmp_path: Path, name: str) -> None:
+    reading, given = Reading(), settings(tmp_path)
+    reading.files.check(given)
+    (tmp_path / f"{name}.gguf").write_bytes(b"what")
+    with pytest.raises(InvalidModel):
+        reading.files.check(given)
+    assert reading.times == 2
+
+
+def test_files_in_other_roles_are_read_again(tmp_path: Path) -> None:
+    reading, given = Reading(), settings(tmp_path)
+    reading.files.check(given)
+    with pytest.raises(InvalidModel, match="the projector: the file is not a projector"):
+        reading.files.check(structs.replace(given, adapters={}, projector=tmp_path / "tone.gguf"))
+
+
+def test_files_that_were_refused_are_read_again(tmp_path: Path) -> None:
+    reading, missing = Reading(), ModelSettings(tmp_path / "none.gguf")
+    for _ in range(2):
+        with pytest.raises(InvalidModel):
+            reading.files.check(missing)
+    assert reading.times == 2

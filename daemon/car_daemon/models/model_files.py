@@ -1,4 +1,4 @@
-"""The check of all files of a model: the parts of a split one, its adapters, projector and chat template."""
+"""The files of a model: the parts of a split one, its adapters, projector and chat template, and their check."""
 
 import os
 from collections.abc import Callable
@@ -15,6 +15,34 @@ if TYPE_CHECKING:
 
 # The files of a model's weights, None for each that cannot be read.
 Weights = tuple[FileIdentity | None, ...]
+
+
+class ModelFiles:
+    """Checks the files of models before an engine opens them; headers are read again once one of the files changed.
+
+    So a load reads them once: its estimate of memory, and the lives of all its engines, go by the same facts. `read`
+    returns them; raises InvalidModel.
+    """
+
+    def __init__(self, read: "Callable[[ModelSettings], list[Facts]] | None" = None) -> None:
+        self._read = read or check_files
+        self._checked: dict[Path, tuple[object, list[Facts]]] = {}  # by the path of the model, of the last check
+
+    def __repr__(self) -> str:
+        return f"<ModelFiles of {len(self._checked)} models>"
+
+    def check(self, settings: "ModelSettings") -> "list[Facts]":
+        """Return the facts of the model's own files after a check of all files; raises InvalidModel."""
+        roles = (tuple(settings.adapters.items()), settings.projector, settings.chat_template)
+        found = tuple(map(identify, (*with_parts(settings.path), *settings.beside)))
+        known = self._checked.get(settings.path)
+        if known is not None and known[0] == (roles, found):
+            return known[1]
+        facts = self._read(settings)
+        # Nobody knows whether a file that could not be read has changed.
+        if None not in found:
+            self._checked[settings.path] = (roles, found), facts
+        return facts
 
 
 def check_files(settings: "ModelSettings") -> "list[Facts]":
