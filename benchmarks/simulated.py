@@ -14,8 +14,8 @@ from car_daemon.engine.batching.costs import StepCosts
 from car_daemon.engine.batching.planner import Step, StepPlanner
 from car_daemon.engine.batching.prefill import Chunk
 from car_daemon.engine.batching.sequences import Demand, SequenceTable
+from car_daemon.ipc.engine_settings import STEP_TARGET_MS
 from car_daemon.ipc.types import NO_ADAPTERS
-from car_daemon.models.settings import STEP_TARGET_MS
 
 SEQUENCES = 16
 ANSWERS = Lengths(15, 105)

@@ -13,10 +13,11 @@ import uvloop
 
 from car_daemon import guide
 from car_daemon.config.settings import Config, Flags, load_config
-from car_daemon.config.tables import GUIDE, MAX_THREADS, ConfigError
+from car_daemon.config.tables import GUIDE, ConfigError
 from car_daemon.engines.link import launch
 from car_daemon.engines.supervisor import DIED_ALIKE
 from car_daemon.host import event_log
+from car_daemon.ipc.engine_settings import MAX_THREADS
 from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon
 from car_daemon.lifecycle.sd_notify import Notifier

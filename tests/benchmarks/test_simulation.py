@@ -10,7 +10,7 @@ from benchmarks.simulated import PromptsFirst, planner
 from benchmarks.simulation import Machine, Simulation
 from car_client.carctl.bench.figures import Figures
 from car_client.carctl.bench.workload import Lengths, Workload
-from car_daemon.models.settings import STEP_TARGET_MS
+from car_daemon.ipc.engine_settings import STEP_TARGET_MS
 
 # A row takes 10 ms and every further one 1, a token of a prompt 1 and a ten-thousandth more for each cell before it.
 EASY = Machine(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.models.settings import MARGIN_BYTES
+from car_daemon.ipc.engine_settings import MARGIN_BYTES
 from tests.e2e.sparse_model import generate_sparse
 from tests.e2e.support import (
     CANARY,

@@ -14,6 +14,7 @@ from car_daemon.host import event_log
 from car_daemon.host.cache_folder import cache_folder
 from car_daemon.host.devices import AUTO, CPU
 from car_daemon.host.pressure import PressureLimits
+from car_daemon.ipc.engine_settings import EngineKeys, members_of
 from car_daemon.ipc.types import Sandbox
 from car_daemon.models.settings import ModelSettings
 from car_daemon.scheduler.backlog import QueueBounds
@@ -200,9 +201,9 @@ def _settings(
     except NotLocated as error:
         raise ConfigError(f"{key}.{error.key}: {error}", f"{key}.{error.key}") from error
     settings = ModelSettings(
+        **members_of(EngineKeys, table),
         path=path,
         pull=pull,
-        context_tokens=table.context_tokens,
         sequences=sequences,
         policy=source or policy,
         max_itl_ms=file.capacity.max_itl_ms,
@@ -212,18 +213,13 @@ def _settings(
         curves=cache_folder(env) / "curves",
         cache_dir=_cells_folder(file),
         cache_bytes=file.scheduler.cache_bytes,
-        threads=table.threads,
         gpu_layers=gpu_layers,
-        kv_type=table.kv_type,
         devices=devices,
         auto=devices == (AUTO,),
         replicas=table.replicas,
         adapters={each: _expanded(path, f"{key}.adapters.{each}") for each, path in table.adapters.items()},
         projector=None if table.projector is None else _expanded(table.projector, f"{key}.projector"),
         chat_template=None if table.chat_template is None else _expanded(table.chat_template, f"{key}.chat_template"),
-        tool_style=table.tool_style,
-        thinking_tags=table.thinking_tags,
-        speculative=table.speculative,
         keep_alive_s=table.keep_alive_s,
         pinned=table.pinned,
         aliases=tuple(dict.fromkeys(table.aliases)),

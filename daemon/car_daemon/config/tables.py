@@ -7,17 +7,9 @@ from msgspec import Meta, Struct, field
 from car_daemon.host import event_log
 from car_daemon.host.devices import AUTO, PATTERN, PATTERN_OR_AUTO
 from car_daemon.host.pressure import PressureLimits
-from car_daemon.ipc.types import KvType, Sandbox, Tags, ToolStyle
-from car_daemon.models.settings import (
-    CACHE_BYTES,
-    MARGIN_BYTES,
-    MAX_ITL_MS,
-    SAVED_BYTES,
-    STEP_TARGET_MS,
-    Needs,
-    Place,
-    Spread,
-)
+from car_daemon.ipc.engine_settings import MARGIN_BYTES, MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS, EngineKeys
+from car_daemon.ipc.types import Sandbox
+from car_daemon.models.settings import CACHE_BYTES, Needs, Place, Spread
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.scheduler import DEFAULT_AGE_AFTER_S
 from car_protocol.conversation import ReasoningMode
@@ -25,7 +17,6 @@ from car_protocol.limits import Limits
 from car_protocol.sampling import Fraction, Temperature
 
 GUIDE = "guide"
-MAX_THREADS = 1024
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 # The kernel refuses a path that contains NUL.
@@ -119,28 +110,22 @@ class ClusterTable(Struct, frozen=True, forbid_unknown_fields=True):
     place_timeout_s: Annotated[float, Meta(ge=1, le=3600)] = 60.0
 
 
-class ModelTable(Struct, frozen=True, forbid_unknown_fields=True):
+class ModelTable(EngineKeys, frozen=True, forbid_unknown_fields=True):
     """`[models.NAME]`; either `path` or `hf` names its file."""
 
     path: PathText | None = None
     hf: str | None = None
-    context_tokens: Positive | None = None
     sequences: Sequences | None = None
-    threads: Annotated[int, Meta(ge=1, le=MAX_THREADS)] | None = None
     gpu_layers: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     device: DeviceOrAuto | Annotated[list[Device], Meta(min_length=1)] = AUTO
-    kv_type: KvType = "f16"
     replicas: Annotated[int, Meta(ge=1, le=256)] = 1
     place: Place = "here"
     spread: Spread | None = None
     needs: Needs | None = None
-    adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], PathText] = {}
+    adapters: dict[Annotated[str, Meta(min_length=1, max_length=128)], PathText] = field(default_factory=dict)
     projector: PathText | None = None
     chat_template: PathText | None = None
-    tool_style: ToolStyle | None = None
-    thinking_tags: Tags | None = None
-    speculative: bool = True
-    aliases: list[Annotated[str, Meta(min_length=1, max_length=128)]] = []
+    aliases: list[Annotated[str, Meta(min_length=1, max_length=128)]] = field(default_factory=list)
     default_max_tokens: Positive | None = None
     temperature: Temperature | None = None
     top_p: Fraction | None = None

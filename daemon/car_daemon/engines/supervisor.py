@@ -19,6 +19,7 @@ from car_daemon.engines.restart_policy import RestartLimits, RestartPolicy
 from car_daemon.gguf.invalid import InvalidModel, Reason
 from car_daemon.host.devices import CPU, overlap
 from car_daemon.host.event_log import log
+from car_daemon.ipc.engine_settings import EngineSettings, members_of
 from car_daemon.ipc.frames import Load, Ready
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import sizes_of
@@ -260,32 +261,19 @@ def load_of(entry: ModelEntry, replica: Replica, facts: Sequence["Facts"], *, pa
     """Return the frame that has an engine load a replica of a model as it is configured, by the facts of its files."""
     settings = entry.settings
     return Load(
+        **members_of(EngineSettings, settings),
         path=str(settings.path),
-        context_tokens=settings.context_tokens,
-        sequences=settings.sequences,
-        policy=settings.policy,
-        max_itl_ms=settings.max_itl_ms,
-        reserve_bytes=settings.reserve_bytes,
-        saved_bytes=settings.saved_bytes,
-        step_target_ms=settings.step_target_ms,
         curves=str(settings.curves) if settings.curves else None,
-        threads=settings.threads,
         device=replica.device,
         stated=not settings.auto,
         gpu_layers=settings.layers_on(replica.device),
         sharing=_sharing(entry, replica),
         sizes=sizes_of(facts, settings) if facts and settings.layers_on(replica.device) else None,
         packed=packed,
-        kv_type=settings.kv_type,
         adapters={name: str(path) for name, path in settings.adapters.items()},
         projector=None if settings.projector is None else str(settings.projector),
         chat_template=None if settings.chat_template is None else str(settings.chat_template),
-        tool_style=settings.tool_style,
-        thinking_tags=settings.thinking_tags,
-        speculative=settings.speculative,
         budget_bytes=entry.budget_bytes,
-        sandbox=settings.sandbox,
-        margin_bytes=settings.margin_bytes,
         cells=_cells_folder(entry, replica),
         cells_bytes=settings.cache_bytes if settings.cache_dir is not None else 0,
     )

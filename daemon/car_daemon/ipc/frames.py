@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
+from car_daemon.ipc.engine_settings import EngineSettings
 from car_daemon.ipc.model_sizes import ModelSizes
 from car_daemon.ipc.ranges import (
     MAX_ITEMS,
@@ -26,7 +27,7 @@ from car_daemon.ipc.ranges import (
     Threads,
     TokenCount,
 )
-from car_daemon.ipc.types import AdapterSet, KvType, ParameterKind, Sandbox, Tags, ToolStyle
+from car_daemon.ipc.types import AdapterSet, ParameterKind, Tags, ToolStyle
 from car_protocol.answer import FinishReason, Logprob, Usage
 from car_protocol.capacity import Policy
 from car_protocol.conversation import Invalid, Message, ReasoningMode, Tool, ToolChoice
@@ -64,40 +65,25 @@ class FindDevices(Struct, frozen=True, tag=True):
     """Report the GPUs; in place of a load."""
 
 
-class Load(Struct, frozen=True, tag=True, kw_only=True):
-    """First frame to an engine: the model, how to decide capacity, where cost curves are kept.
+class Load(EngineSettings, frozen=True, tag=True, kw_only=True):
+    """First frame to an engine: the model, its settings, where cost curves are kept.
 
-    `budget_bytes` bounds the memory that counts as free; `packed` lets weights be repacked for the cores;
-    `margin_bytes` bounds the memory that the engine allocates after the load, None for no bound. Cells are stored in
-    the folder `cells`, in files of at most `cells_bytes` in all; None for no files.
+    `budget_bytes` bounds the memory that counts as free; `packed` lets weights be repacked for the cores. Cells are
+    stored in the folder `cells`, in files of at most `cells_bytes` in all; None for no files.
     """
 
     path: str
-    context_tokens: int | None
-    sequences: int | None
-    policy: Policy
-    max_itl_ms: int
-    reserve_bytes: int
-    saved_bytes: int
-    step_target_ms: int
     curves: str | None
-    threads: int | None
     gpu_layers: int
     packed: bool = True
     device: str = "cpu"
     stated: bool = False  # by the configuration: no load on a GPU leaves all of its layers on the host
-    kv_type: KvType = "f16"
     sizes: ModelSizes | None = None  # for the plan of a model on GPUs
     sharing: int = 1  # replicas that plan with the same devices, each with as large a part of them
-    adapters: dict[str, str] = {}
+    adapters: dict[str, str] = field(default_factory=dict)
     projector: str | None = None
     chat_template: str | None = None
-    tool_style: ToolStyle | None = None
-    thinking_tags: Tags | None = None
-    speculative: bool = False
     budget_bytes: int | None = None
-    sandbox: Sandbox = "strict"
-    margin_bytes: int | None = None
     cells: str | None = None
     cells_bytes: int = 0
 

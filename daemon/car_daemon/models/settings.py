@@ -3,18 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct, field, structs
 
 from car_daemon.host.devices import CPU, GPU
-from car_daemon.ipc.types import KvType, Sandbox, Tags, ToolStyle
-from car_protocol.capacity import Policy
+from car_daemon.ipc.engine_settings import EngineSettings
 from car_protocol.models import Defaults
 
-# The defaults.
-MARGIN_BYTES = 2 * 1024 * 1024 * 1024
-MAX_ITL_MS = 150
-SAVED_BYTES = 512 * 1024 * 1024
-STEP_TARGET_MS = 120
 CACHE_BYTES = 4 * 1024 * 1024 * 1024
 
 Place = Literal["here", "ray"]
@@ -34,39 +28,25 @@ class Needs(Struct, frozen=True, forbid_unknown_fields=True):
     resources: dict[str, Annotated[float, Meta(ge=0.0001, le=1e9)]] = {}
 
 
-class ModelSettings(Struct, frozen=True):
+class ModelSettings(EngineSettings, frozen=True):
     """The options of a load; None leaves the choice to the engine. `pull` is the command that downloads the file."""
 
     path: Path
     pull: str | None = None
-    context_tokens: int | None = None
-    sequences: int | None = None
-    policy: Policy = "measured"
-    max_itl_ms: int = MAX_ITL_MS
-    reserve_bytes: int = 0
-    saved_bytes: int = SAVED_BYTES
-    step_target_ms: int = STEP_TARGET_MS
     curves: Path | None = None
     cache_dir: Path | None = None
     cache_bytes: int = CACHE_BYTES
-    threads: int | None = None
     gpu_layers: int = 0
-    kv_type: KvType = "f16"
     devices: tuple[str, ...] = ()
     auto: bool = False  # `devices` follow from what llama.cpp finds
     replicas: int = 1
-    adapters: dict[str, Path] = {}
+    adapters: dict[str, Path] = field(default_factory=dict)
     projector: Path | None = None
     chat_template: Path | None = None
-    tool_style: ToolStyle | None = None
-    thinking_tags: Tags | None = None
-    speculative: bool = True
     keep_alive_s: float = 600.0
     pinned: bool = False
     defaults: Defaults = Defaults()
     aliases: tuple[str, ...] = ()
-    sandbox: Sandbox = "strict"
-    margin_bytes: int | None = MARGIN_BYTES
     place: Place = "here"
     spread: Spread = True
     needs: Needs = Needs()

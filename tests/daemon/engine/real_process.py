@@ -23,6 +23,8 @@ LOAD = Load(
     curves=None,
     threads=2,
     gpu_layers=0,
+    speculative=False,
+    margin_bytes=None,
 )
 
 
