@@ -10,7 +10,6 @@ from msgspec import Struct, structs
 
 from car_daemon import guide
 from car_daemon.engines.binding_advice import crawl_advice
-from car_daemon.engines.checked_files import CheckedFiles
 from car_daemon.engines.health_check import HealthLimits
 from car_daemon.engines.life import EngineLife, EngineListener
 from car_daemon.engines.link import Engine, Launcher
@@ -23,6 +22,7 @@ from car_daemon.ipc.engine_settings import EngineSettings, members_of
 from car_daemon.ipc.frames import Load, Ready
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import sizes_of
+from car_daemon.models.model_files import CheckedFiles
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings
 from car_daemon.telemetry import defects

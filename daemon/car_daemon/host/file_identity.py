@@ -36,6 +36,10 @@ class FileIdentity(NamedTuple):
         return self.device, self.inode
 
 
+# The files of a model's weights, None for each that cannot be read.
+Weights = tuple[FileIdentity | None, ...]
+
+
 def identify(path: Path) -> FileIdentity | None:
     """Return the identity of a regular file; None where it cannot be read."""
     try:

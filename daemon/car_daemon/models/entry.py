@@ -8,8 +8,7 @@ from pathlib import Path
 from car_daemon.gguf.invalid import Reason
 from car_daemon.host.devices import is_on
 from car_daemon.models.memory_estimate import MemoryEstimate
-from car_daemon.models.replica import Replica
-from car_daemon.models.replica_group import ReplicaGroup
+from car_daemon.models.replica import Replica, ReplicaGroup
 from car_daemon.models.settings import ModelSettings
 from car_protocol.capacity import ModelState, Pressure
 

@@ -137,8 +137,8 @@ class Eviction:
 
     async def _residents_changed(self, entry: ModelEntry, timeout_s: float) -> bool:
         """Wait until other models may be unloaded, or this one is not awaited; return False at the timeout."""
-        before = self._standing()
-        return await self._waiters.until(lambda: self._standing() != before or not self._is_awaited(entry), timeout_s)
+        before = self._idleness()
+        return await self._waiters.until(lambda: self._idleness() != before or not self._is_awaited(entry), timeout_s)
 
     async def _evict(self, entries: list[ModelEntry], newcomer: ModelEntry) -> None:
         for entry in entries:
@@ -147,7 +147,7 @@ class Eviction:
             log.info("model.evicted", model=entry.name, **memory, idle_s=idle_s, in_favour_of=newcomer.name)
         await asyncio.gather(*(asyncio.shield(self.unload(entry)) for entry in entries))
 
-    def _standing(self) -> list[tuple[ModelEntry, bool]]:
+    def _idleness(self) -> list[tuple[ModelEntry, bool]]:
         return [(entry, self._is_idle(entry)) for entry in self._budget.residents]
 
     def _is_idle(self, entry: ModelEntry) -> bool:

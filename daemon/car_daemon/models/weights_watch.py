@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Literal
 
 from car_daemon.host.event_log import log
+from car_daemon.host.file_identity import Weights
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.manager import ModelManager
-from car_daemon.models.model_files import Weights, identify_files
+from car_daemon.models.model_files import identify_files
 from car_daemon.models.pool import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.telemetry import defects
