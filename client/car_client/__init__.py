@@ -49,7 +49,7 @@ from car_protocol.answer import (
     TokenChoice,
     Usage,
 )
-from car_protocol.capacity import Machine
+from car_protocol.capacity import Machine, Offer
 from car_protocol.conversation import (
     AudioPart,
     Function,
@@ -70,7 +70,6 @@ from car_protocol.models import (
     Estimate,
     LoadProgress,
     ModelFile,
-    Offer,
 )
 from car_protocol.sampling import Dry, Mirostat, Xtc
 from car_protocol.status import (

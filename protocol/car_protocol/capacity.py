@@ -74,3 +74,10 @@ class Capacity(Struct, frozen=True, kw_only=True, omit_defaults=True):
             "again in an idle minute"
         ),
     ] = None
+
+
+class Offer(Struct, frozen=True):
+    """A length of sequences, and how many of it fit at once."""
+
+    sequences: int
+    context_tokens: int

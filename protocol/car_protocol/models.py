@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Struct, field
 
-from car_protocol.capacity import ModelState, Pressure
+from car_protocol.capacity import ModelState, Offer, Pressure
 from car_protocol.conversation import ReasoningMode
 from car_protocol.envelope import Id
 from car_protocol.meta import Params
@@ -102,13 +102,6 @@ class ModelFile(Struct, frozen=True, kw_only=True):
             "`{count}` in place of an array"
         ),
     ]
-
-
-class Offer(Struct, frozen=True):
-    """A length of sequences, and how many of it fit at once."""
-
-    sequences: int
-    context_tokens: int
 
 
 class Estimate(Struct, frozen=True, kw_only=True):

@@ -5,8 +5,7 @@ from msgspec import Struct
 from car_daemon.capacity.curve import Curve
 from car_daemon.ipc.model_sizes import CELLS, SequenceBytes, whole_cells
 from car_daemon.ipc.ranges import MAX_SEQUENCES
-from car_protocol.capacity import Policy
-from car_protocol.models import Offer
+from car_protocol.capacity import Offer, Policy
 
 _MOST_MEASURED = 32
 _MOST_BY_MEMORY = 8

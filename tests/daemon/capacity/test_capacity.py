@@ -10,8 +10,7 @@ from car_daemon.capacity.capacity import CapacityInputs, Declared, declare, esti
 from car_daemon.capacity.curve import Curve
 from car_daemon.ipc.model_sizes import SequenceBytes
 from car_daemon.ipc.ranges import MAX_SEQUENCES
-from car_protocol.capacity import Policy
-from car_protocol.models import Offer
+from car_protocol.capacity import Offer, Policy
 
 GB = 1000**3
 CURVE = Curve({1: 0.010, 8: 0.024, 4: 0.022, 16: 0.048}, {})
