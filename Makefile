@@ -14,14 +14,14 @@ PIP_INSTALL := CFLAGS="$(CFLAGS) $(FP16_FLAG)" CXXFLAGS="$(CXXFLAGS) $(AMX_FLAGS
 	$(BIN)/python -m pip install --quiet
 
 # Decodes a little: its exit code is above 128 where llama.cpp crashes on this CPU.
-TRIAL := $(BIN)/python -m car_daemon.engine.trial daemon/car_daemon/guide/guide.gguf
+TRIAL := $(BIN)/python -m car_engine.trial daemon/car_base/guide/guide.gguf
 
 # Two processes for the tests. Those of a file share one, because they share daemons; files with the longest tests
 # come early in the alphabet's order.
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 # Tests without llama.cpp and without a daemon.
-FAST := tests/test_*.py tests/protocol tests/daemon tests/tools --ignore tests/daemon/engine/llama --hypothesis-profile quick
+FAST := tests/test_*.py tests/protocol tests/base tests/daemon tests/engine tests/placer tests/tools --ignore tests/engine/llama --hypothesis-profile quick
 
 .PHONY: help install clients rebuild demo real-model templates gpu ray dev test fast cover check fmt shape trace docs pictures build pins sbom release bench bench-full clean
 

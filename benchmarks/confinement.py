@@ -19,8 +19,8 @@ from benchmarks.report import Report
 from benchmarks.start import connect
 from benchmarks.targets.card import COMMAND, serving_process
 from benchmarks.targets.process import running
+from car_base import guide
 from car_client import Client
-from car_daemon import guide
 
 CHOICES = ("strict", "off")
 STARTS = 21

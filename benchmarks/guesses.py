@@ -23,10 +23,10 @@ from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import LlamaServer, found_llama_servers
 from car_client import AsyncClient
 from car_client.carctl.bench.completions import COMPLETION
-from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.decode import DecodeBatch, Guesser
-from car_daemon.engine.batching.guesses import PromptLookup
-from car_daemon.engine.batching.sequences import Sequence
+from car_engine.batching.costs import StepCosts
+from car_engine.batching.decode import DecodeBatch, Guesser
+from car_engine.batching.guesses import PromptLookup
+from car_engine.batching.sequences import Sequence
 
 _TEXT = (
     "The harbour town of Velmora lies between two hills. Its market opens every Tuesday at seven, when the boats bring "

@@ -18,8 +18,8 @@ from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import found_llama_servers
+from car_base.ipc.engine_settings import STEP_TARGET_MS
 from car_client.carctl.bench.figures import Spread, TimedAnswer, spread
-from car_daemon.ipc.engine_settings import STEP_TARGET_MS
 
 DECODERS = 7
 SEQUENCES, CONTEXT_TOKENS = 8, 4096

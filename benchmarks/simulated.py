@@ -6,16 +6,16 @@
 from benchmarks.machines import MACHINES, TWO_CORES
 from benchmarks.report import figure, markdown
 from benchmarks.simulation import Machine, Planner, Simulation
+from car_base.capacity.batch_sizes import BATCH_SIZES
+from car_base.ipc.engine_settings import STEP_TARGET_MS
+from car_base.ipc.types import NO_ADAPTERS
 from car_client.carctl.bench.figures import Figures
 from car_client.carctl.bench.workload import Lengths, Workload
-from car_daemon.capacity.batch_sizes import BATCH_SIZES
-from car_daemon.engine.assembly import IDLE_TARGET_S
-from car_daemon.engine.batching.costs import StepCosts
-from car_daemon.engine.batching.planner import Step, StepPlanner
-from car_daemon.engine.batching.prefill import Chunk
-from car_daemon.engine.batching.sequences import Demand, SequenceTable
-from car_daemon.ipc.engine_settings import STEP_TARGET_MS
-from car_daemon.ipc.types import NO_ADAPTERS
+from car_engine.assembly import IDLE_TARGET_S
+from car_engine.batching.costs import StepCosts
+from car_engine.batching.planner import Step, StepPlanner
+from car_engine.batching.prefill import Chunk
+from car_engine.batching.sequences import Demand, SequenceTable
 
 SEQUENCES = 16
 ANSWERS = Lengths(15, 105)

@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol
 
 from car_client.carctl.bench.figures import Figures, TimedAnswer, summary
 from car_client.carctl.bench.workload import Request, Workload
-from car_daemon.engine.batching.costs import StepCosts, between
-from car_daemon.engine.batching.planner import Step
-from car_daemon.engine.batching.prefill import Chunk
-from car_daemon.engine.batching.sequences import Sequence, SequenceTable, mean_cells
+from car_engine.batching.costs import StepCosts, between
+from car_engine.batching.planner import Step
+from car_engine.batching.prefill import Chunk
+from car_engine.batching.sequences import Sequence, SequenceTable, mean_cells
 
 _CONTEXT_TOKENS = 8192
 # What passes between the last token of an answer and the arrival of the next request, in seconds.

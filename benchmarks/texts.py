@@ -17,8 +17,8 @@ from benchmarks.generator import GREEDY, decoders
 from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.targets.card import serving
+from car_base import guide
 from car_client import AsyncClient
-from car_daemon import guide
 
 WORDS = ("daemon", "serves", "every", "local", "app", "from", "one", "place", "and", "says", "how", "much", "runs")
 TEXTS = 10_000

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import uvloop
 
+from car_base.host.file_identity import content_of
+from car_base.ipc.codec import FrameReader, encode_frame
+from car_base.ipc.placing import Join, Place, Placed, Unplaced, decode_to_placer
+from car_base.ipc.spawning import spawn_engine
+from car_base.ipc.tls import context_of
 from car_daemon.config.settings import Flags, load_config
-from car_daemon.host.file_identity import content_of
-from car_daemon.ipc.codec import FrameReader, encode_frame
-from car_daemon.ipc.placing import Join, Place, Placed, Unplaced, decode_to_placer
-from car_daemon.ipc.spawning import spawn_engine
-from car_daemon.ipc.tls import context_of
 from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon
-from car_daemon.placer.pair import new_pair
-from car_daemon.placer.relay import Relay
 from car_daemon.sockets.own_socket import OwnSocket
 from car_daemon.telemetry import logs
+from car_placer.pair import new_pair
+from car_placer.relay import Relay
 
 HOSTS = {"n1": "127.0.0.1", "n2": "127.0.0.2"}
 # The variable with the path of a file that lists the nodes that are up; without it all are.

@@ -1,7 +1,7 @@
 """The import rules of docs/architecture.md, checked against the source."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,10 @@ PROTOCOL = ROOT / "protocol" / "car_protocol"
 CLIENT = ROOT / "client" / "car_client"
 DOOR = ROOT / "client" / "car_http"
 DAEMON = ROOT / "daemon" / "car_daemon"
+BASE = ROOT / "daemon" / "car_base"
+ENGINE = ROOT / "daemon" / "car_engine"
+PLACER = ROOT / "daemon" / "car_placer"
+PROCESSES = (DAEMON, ENGINE, PLACER)
 WEB = ("starlette", "uvicorn", "httptools")
 PURE = (
     "asyncio",
@@ -22,46 +26,48 @@ PURE = (
     "numpy",
     "uvloop",
     "psutil",
-    "car_daemon.host.event_log",
+    "car_base.host.event_log",
 )
 
-# The packages of the daemon from the bottom up: each imports only from lines below its own.
-ORDER = (
-    ("host", "ipc", "guide"),
-    ("sockets", "gguf", "scheduler", "capacity"),
-    ("telemetry",),
-    ("models", "connections"),
-    ("config", "engines"),
-    ("requests", "cluster"),
-    ("methods",),
-    ("lifecycle",),
-    ("command",),
-    ("main",),
-)
-# The engine's packages likewise; they may import those below and none of the daemon's but these.
-ENGINE_ORDER = (
-    ("engine.batching", "engine.grammar"),
-    ("engine.output", "engine.images", "engine.stored"),
-    ("engine.prompt", "engine.runner"),
-    ("engine.llama",),
-    ("engine",),
-)
-# A process of its own: it imports nothing of the daemon but these.
-PLACER_MAY_IMPORT = {"host", "ipc", "guide"}
-ENGINE_MAY_IMPORT = {"host", "ipc", "capacity", "telemetry"}
+# The packages of each tree from the bottom up: each imports only from lines below its own.
+ORDERS = {
+    BASE: (("host", "ipc", "guide"), ("capacity",)),
+    DAEMON: (
+        ("sockets", "gguf", "scheduler"),
+        ("telemetry",),
+        ("models", "connections"),
+        ("config", "engines"),
+        ("requests", "cluster"),
+        ("methods",),
+        ("lifecycle",),
+        ("command",),
+        ("main",),
+    ),
+    ENGINE: (
+        ("batching", "grammar"),
+        ("output", "images", "stored"),
+        ("prompt", "runner"),
+        ("llama",),
+        ("",),
+    ),
+}
 
 # Folder, modules banned in it, and an exempt part of it.
 RULES: list[tuple[Path, tuple[str, ...], Path | None]] = [
     (PROTOCOL, ("car_client", "car_daemon", "car_http"), None),
     (CLIENT, ("car_daemon", "uvloop", "structlog", "psutil", "llama_cpp", "numpy", *WEB), None),
     (DOOR, ("car_daemon", "uvloop", "structlog", "psutil", "llama_cpp", "numpy"), None),
-    (DAEMON, ("car_client", "car_http", *WEB), None),
-    (DAEMON, ("ray", "cryptography"), DAEMON / "placer"),
-    (DAEMON / "placer", ("car_client", "llama_cpp"), None),
-    (DAEMON, ("llama_cpp",), DAEMON / "engine" / "llama"),
+    *((tree, ("car_client", "car_http", *WEB), None) for tree in (BASE, *PROCESSES)),
+    *((tree, ("ray", "cryptography"), None) for tree in (BASE, DAEMON, ENGINE)),
+    # Each process is a package: it imports the base, and nothing of the other processes.
+    (BASE, ("car_daemon", "car_engine", "car_placer"), None),
+    (DAEMON, ("car_engine", "car_placer", "llama_cpp"), None),
+    (ENGINE, ("car_daemon", "car_placer"), None),
+    (PLACER, ("car_daemon", "car_engine", "llama_cpp"), None),
+    (ENGINE, ("llama_cpp",), ENGINE / "llama"),
     (DAEMON / "scheduler", PURE, None),
-    (DAEMON / "engine" / "batching", tuple(name for name in PURE if name != "numpy"), None),
-    (DAEMON / "engine", ("asyncio",), None),
+    (ENGINE / "batching", tuple(name for name in PURE if name != "numpy"), None),
+    (ENGINE, ("asyncio",), None),
 ]
 
 
@@ -90,12 +96,12 @@ def test_a_folder_imports_none_of_its_banned_modules(
 
 
 def test_ray_is_imported_by_its_adapter_and_the_check_of_its_head_alone() -> None:
-    files = {file.name for file in (DAEMON / "placer").glob("*.py") for name in imports(file) if name.startswith("ray")}
+    files = {file.name for file in PLACER.glob("*.py") for name in imports(file) if name.startswith("ray")}
     assert files == {"ray_cluster.py", "ray_head.py"}
 
 
 def test_every_module_has_a_docstring() -> None:
-    for package in (PROTOCOL, CLIENT, DOOR, DAEMON):
+    for package in (PROTOCOL, CLIENT, DOOR, BASE, *PROCESSES):
         for file in package.rglob("*.py"):
             assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), file
 
@@ -120,39 +126,27 @@ def arrows(package: Path) -> dict[str, set[str]]:
     return found
 
 
-def room(module: str) -> str:
-    """Return the package of the daemon that a module belongs to; the engine's have two parts."""
-    parts = module.split(".")[1:]
-    two = ".".join(parts[:2])
-    return two if any(two in level for level in ENGINE_ORDER) else parts[0]
+def room(module: str, rooms: Collection[str]) -> str:
+    """Return the package of a tree that a module belongs to: one of the rooms, "" for a module beside them."""
+    name = module.partition(".")[2].partition(".")[0]
+    return name if name in rooms else ""
 
 
-LEVELS = {name: level for order in (ORDER, ENGINE_ORDER) for level, names in enumerate(order) for name in names}
-
-
-def is_allowed(importer: str, imported: str) -> bool:
-    """Return whether a package may import from another one."""
-    inner, outer = (name.partition(".")[0] == "engine" for name in (importer, imported))
-    if importer == "placer":
-        return imported in PLACER_MAY_IMPORT | {"placer"}
-    if imported == "placer":
-        return False
-    if inner and not outer:
-        return imported in ENGINE_MAY_IMPORT
-    return importer == imported or (inner == outer and LEVELS[imported] < LEVELS[importer])
-
-
-def test_packages_of_the_daemon_import_only_from_those_below() -> None:
+@pytest.mark.parametrize("tree", ORDERS, ids=lambda tree: tree.name)
+def test_packages_import_only_from_those_below(tree: Path) -> None:
+    levels = {name: level for level, names in enumerate(ORDERS[tree]) for name in names}
+    assert levels.keys() >= {folder.name for folder in tree.iterdir() if (folder / "__init__.py").exists()}
     offences = [
         f"{module} imports {other}"
-        for module, others in arrows(DAEMON).items()
+        for module, others in arrows(tree).items()
         for other in others
-        if module != "car_daemon" and not is_allowed(room(module), room(other))
+        if module != tree.name and (inner := room(module, levels)) != (outer := room(other, levels))
+        if levels[outer] >= levels[inner]
     ]
     assert offences == []
 
 
-@pytest.mark.parametrize("package", [PROTOCOL, CLIENT, DOOR, DAEMON], ids=lambda package: package.name)
+@pytest.mark.parametrize("package", [PROTOCOL, CLIENT, DOOR, BASE, *PROCESSES], ids=lambda package: package.name)
 def test_no_modules_import_each_other_in_a_circle(package: Path) -> None:
     graph = arrows(package)
     # Modules without imports are removed again and again: the rest is in a circle, or leads to one.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DAEMON = ROOT / "daemon" / "car_daemon"
+PLACES = (ROOT, ROOT / "daemon", ROOT / "daemon" / "car_daemon")
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]+))?\)")
 MODULE = re.compile(r"`([a-z_/]+/[a-z_]+\.py)`")
@@ -20,8 +20,8 @@ def anchors(page: Path) -> set[str]:
 
 
 def module(path: str) -> Path:
-    """Return the file of a path below the root or below the daemon's package."""
-    return ROOT / path if (ROOT / path).exists() else DAEMON / path
+    """Return the file of a path below the root, beside the daemon's package, or in it."""
+    return next((place / path for place in PLACES if (place / path).exists()), ROOT / path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

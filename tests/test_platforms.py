@@ -37,7 +37,7 @@ for module, names in {lacking!r}.items():
         if hasattr(sys.modules[module], name):
             delattr(sys.modules[module], name)
 sys.modules["matplotlib"] = None  # of the extra `plot`, imported where it is used
-cluster = ("car_daemon.placer.ray_cluster", "car_daemon.placer.ray_head")
+cluster = ("car_placer.ray_cluster", "car_placer.ray_head")
 extra = () if importlib.util.find_spec("ray") else cluster
 for package in ("car_protocol", "car_client", "car_http", "car_daemon"):
     for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):

@@ -15,9 +15,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("protocol", "client", "daemon")
 WORKSHOP = ("tools", "benchmarks")
-DECIDERS = (ROOT / "daemon/car_daemon/engine/batching", ROOT / "daemon/car_daemon/scheduler")
+DECIDERS = (ROOT / "daemon/car_engine/batching", ROOT / "daemon/car_daemon/scheduler")
 # A package of its own that no rule about steps covers.
-NOT_DECIDING = ROOT / "daemon/car_daemon/engine/batching/reuse"
+NOT_DECIDING = ROOT / "daemon/car_engine/batching/reuse"
 MANY_METHODS = 25
 # Numbers that every loop and pair has.
 PLAIN = (0, 1, 2)

@@ -16,17 +16,17 @@ from itertools import groupby
 import msgspec
 
 from benchmarks.comparison import Case, Measure
+from car_base.capacity.batch_sizes import BATCH_SIZES
+from car_base.ipc.frames import GenerationOptions, Prepared, Run
 from car_client.carctl.bench.figures import Figures, TimedAnswer, summary
 from car_client.carctl.bench.workload import Request, Workload
-from car_daemon.capacity.batch_sizes import BATCH_SIZES
-from car_daemon.engine.grammar.constraint import Constraints
-from car_daemon.engine.llama.context import LlamaContext
-from car_daemon.engine.llama.library import silence
-from car_daemon.engine.llama.model import LlamaModel
-from car_daemon.engine.llama.sampling.chains import SamplerChains
-from car_daemon.engine.llama.tokens import Vocabulary
-from car_daemon.engine.sizing import default_threads
-from car_daemon.ipc.frames import GenerationOptions, Prepared, Run
+from car_engine.grammar.constraint import Constraints
+from car_engine.llama.context import LlamaContext
+from car_engine.llama.library import silence
+from car_engine.llama.model import LlamaModel
+from car_engine.llama.sampling.chains import SamplerChains
+from car_engine.llama.tokens import Vocabulary
+from car_engine.sizing import default_threads
 from car_protocol.sampling import Sampling
 
 COMMAND = (sys.executable, "-m", "benchmarks.targets.bare_loop")

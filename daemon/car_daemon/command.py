@@ -11,13 +11,13 @@ from typing import NoReturn, get_args
 
 import uvloop
 
-from car_daemon import guide
+from car_base import guide
+from car_base.host import defects, event_log
+from car_base.ipc.engine_settings import MAX_THREADS
 from car_daemon.config.settings import Config, Flags, load_config
 from car_daemon.config.tables import GUIDE, ConfigError
 from car_daemon.engines.link import launch
 from car_daemon.engines.supervisor import DIED_ALIKE
-from car_daemon.host import event_log
-from car_daemon.ipc.engine_settings import MAX_THREADS
 from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon
 from car_daemon.lifecycle.sd_notify import Notifier
@@ -25,7 +25,7 @@ from car_daemon.sockets.activation import ActivatedSocket, activated_socket
 from car_daemon.sockets.directory import BadAddress
 from car_daemon.sockets.loopback import CannotListen, MetricsSocket, listening_socket
 from car_daemon.sockets.own_socket import AddressInUse, OwnSocket
-from car_daemon.telemetry import defects, logs
+from car_daemon.telemetry import logs
 from car_protocol import __version__
 from car_protocol.hub import PREFIX, hub_file
 
@@ -83,7 +83,7 @@ def _serve(
     if config.sandbox == "strict":
         # Imported here because ctypes and the kernel's tables take 3 ms, which only a strict start needs; done before
         # the first thread, because each thread gains privileges by itself.
-        from car_daemon.host import kernel_sandbox
+        from car_base.host import kernel_sandbox
 
         kernel_sandbox.give_up_privileges()
         kernel_sandbox.hide_memory()

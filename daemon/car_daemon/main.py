@@ -20,8 +20,8 @@ def main() -> None:
     # A collection while modules load takes 6 ms of every start and frees nothing, because modules stay for good.
     gc.disable()
     try:
+        from car_base.host.signals import ignore_stray_signals
         from car_daemon.command import run
-        from car_daemon.host.signals import ignore_stray_signals
     except (ImportError, MemoryError, OSError, SystemError) as error:
         # Under a limit on memory libraries cannot be mapped, and Python's own imports fail without an exception.
         remedy = _INSTALL if isinstance(error, ModuleNotFoundError) else ""

@@ -8,9 +8,9 @@ from benchmarks import simulated as module
 from benchmarks.machines import TWO_CORES
 from benchmarks.simulated import PromptsFirst, planner
 from benchmarks.simulation import Machine, Simulation
+from car_base.ipc.engine_settings import STEP_TARGET_MS
 from car_client.carctl.bench.figures import Figures
 from car_client.carctl.bench.workload import Lengths, Workload
-from car_daemon.ipc.engine_settings import STEP_TARGET_MS
 
 # A row takes 10 ms and every further one 1, a token of a prompt 1 and a ten-thousandth more for each cell before it.
 EASY = Machine(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from car_daemon.host.event_log import Level, log
+from car_base.host.event_log import Level, log
 
 
 @contextmanager

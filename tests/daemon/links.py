@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from car_daemon.ipc.frames import Ready
+from car_base.ipc.frames import Ready
 
 
 class Link:

@@ -31,7 +31,7 @@ def test_a_cluster_without_placed_models_imports_nothing_more(tmp_path: Path) ->
         loaded.append(set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()))
     assert loaded[0] == loaded[1]
     assert not [name for name in loaded[1] if name.partition(".")[0] in ("ray", "cryptography")]
-    assert not [name for name in loaded[1] if name.startswith(("car_daemon.cluster", "car_daemon.placer"))]
+    assert not [name for name in loaded[1] if name.startswith(("car_daemon.cluster", "car_placer"))]
 
 
 # In place of the daemon, a program that makes objects in cycles, keeps the last 4,000 of them for a while, as

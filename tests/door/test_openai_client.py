@@ -11,9 +11,9 @@ import pytest
 
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER, model
-from tests.daemon.engine.images.sounds import wav
 from tests.door.support import DoorProcess, door_before
 from tests.e2e.support import KNOWN, conversation
+from tests.engine.images.sounds import wav
 
 openai = pytest.importorskip("openai")
 httpx = pytest.importorskip("httpx2")

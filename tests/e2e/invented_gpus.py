@@ -17,20 +17,20 @@ import psutil
 import uvloop
 from msgspec import structs
 
-from car_daemon.capacity.placement import Placement, device_bytes, devices_of, weights_of
+from car_base.capacity.placement import Placement, device_bytes, devices_of, weights_of
+from car_base.host.devices import Device
+from car_base.ipc.frames import Load
+from car_base.ipc.model_sizes import ModelSizes
 from car_daemon.config.settings import Flags, load_config
-from car_daemon.engine.backend import Backend, ggml_backend
-from car_daemon.engine.llama.context import LlamaContext
-from car_daemon.engine.llama.model import LlamaModel, ModelError
-from car_daemon.engine.process import EngineProcess
 from car_daemon.engines.link import launch
-from car_daemon.host.devices import Device
-from car_daemon.ipc.frames import Load
-from car_daemon.ipc.model_sizes import ModelSizes
 from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon
 from car_daemon.sockets.own_socket import OwnSocket
 from car_daemon.telemetry import logs
+from car_engine.backend import Backend, ggml_backend
+from car_engine.llama.context import LlamaContext
+from car_engine.llama.model import LlamaModel, ModelError
+from car_engine.process import EngineProcess
 
 # Of the names that a daemon passes on to its engines.
 FOLDER = "GGML_INVENTED_GPUS"

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from car_daemon.guide import PATH
+from car_base.guide import PATH
 from tests.e2e.support import Daemon, RawClient, configured
 
 Json = dict[str, Any]

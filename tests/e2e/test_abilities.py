@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from car_daemon.guide import PATH
+from car_base.guide import PATH
 from tests.e2e.support import Daemon, configured
 from tools.random_model import generate
 from tools.random_models.embedding import generate_embedding

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.guide import PATH
+from car_base.guide import PATH
 from tests.e2e.support import KNOWN, PATIENCE_S, Daemon, Json, configured, conversation, greedy
 
 Start = Callable[..., Daemon]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.engine.images.pictures import png
-from tests.daemon.engine.images.sounds import mp3, wav, wav_of
 from tests.door.support import door_before
 from tests.e2e.support import Daemon, Json, RawClient, configured, conversation, running
 from tests.e2e.test_images import Thought, asked
+from tests.engine.images.pictures import png
+from tests.engine.images.sounds import mp3, wav, wav_of
 from tools.random_model import generate
 from tools.random_models.audio_projector import AUDIO_TOKENS, generate_audio_projector
 

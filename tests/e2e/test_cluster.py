@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from car_daemon.guide import PATH
+from car_base.guide import PATH
 from tests.e2e.placed import big, placed, until_up
 from tests.e2e.support import KNOWN, LONG, PATIENCE_S, ROOT, Daemon, endless, greedy, is_gone
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon import guide
+from car_base import guide
 from car_daemon.gguf.invalid import Reason
 from tests.e2e.support import PATIENCE_S, Daemon
 from tools.hostile_models.mutations import mutate

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon import guide
+from car_base import guide
 from car_protocol.hub import models_folder
 from tests.client.carctl.command import carctl
 from tests.client.carctl.hub.fake_hub import FakeHub

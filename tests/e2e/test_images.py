@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.daemon.engine.images.pictures import png
 from tests.e2e.support import Daemon, Json, RawClient, configured, conversation, running
+from tests.engine.images.pictures import png
 from tools.random_model import generate
 from tools.random_models.projector import IMAGE_TOKENS, generate_projector
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon import guide
+from car_base import guide
 from car_daemon.gguf.bounded_reader import BoundedReader
 from car_daemon.gguf.header import read_header
 from tests.e2e.support import KNOWN, PATIENCE_S, Daemon, greedy, running

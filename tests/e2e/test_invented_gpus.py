@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.capacity.placement import reserve_of
-from car_daemon.host.devices import Device
-from car_daemon.ipc.model_sizes import ModelSizes
+from car_base.capacity.placement import reserve_of
+from car_base.host.devices import Device
+from car_base.ipc.model_sizes import ModelSizes
 from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.model_files import check_model
 from car_daemon.models.settings import ModelSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.ipc.engine_settings import MARGIN_BYTES
+from car_base.ipc.engine_settings import MARGIN_BYTES
 from tests.e2e.sparse_model import generate_sparse
 from tests.e2e.support import (
     CANARY,
@@ -30,8 +30,8 @@ WORST_GAP_S = 2.0  # of a stream of another model, or a quarter of the whole on 
 LEAST_MARGIN = 256 << 20
 # The bounds of the template's own sandbox and of schemas, which are the first line, are as good as absent.
 NO_FIRST_LINE = """
-from car_daemon.engine.grammar import schema
-from car_daemon.engine.prompt import template_memory
+from car_engine.grammar import schema
+from car_engine.prompt import template_memory
 schema._MERGED_PATTERNS_MAX = 1000
 template_memory._BUDGET_BYTES = 1 << 60
 """

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from car_base import guide
+from car_base.host.memory import MemoryReading, read_memory
 from car_client import AsyncClient
-from car_daemon import guide
 from car_daemon.config.settings import Flags, load_config
-from car_daemon.host.memory import MemoryReading, read_memory
 from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon
 from car_daemon.sockets.own_socket import OwnSocket

@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
+from car_base.ipc.placing import BUILT_IN, Join, Place, schema_hash
 from car_daemon.cluster.placer import Placer
 from car_daemon.engines.link import NoPlace
-from car_daemon.ipc.placing import BUILT_IN, Join, Place, schema_hash
 from car_protocol import __version__
 from tests.e2e.placed import big, placed, until_up
 from tests.e2e.support import LONG, PATIENCE_S, ROOT, Daemon, endless, greedy

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.guide import PATH
+from car_base.guide import PATH
 from tests.e2e.support import BIN, KNOWN, Daemon, configured, endless, greedy, running
 
 FOUR = "[capacity]\nsequences = 4\n"

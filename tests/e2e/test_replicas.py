@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from car_daemon.guide import PATH
+from car_base.guide import PATH
 from tests.e2e.support import KNOWN, Daemon, RawClient, configured, endless, greedy, running
 
 Json = dict[str, Any]

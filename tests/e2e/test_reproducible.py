@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from car_daemon.guide import PATH
+from car_base.guide import PATH
 from tests.e2e.reproducible import WAYS, differing, questions
 from tests.e2e.support import Daemon, Json, RawClient, configured, endless
 from tools.random_model import generate

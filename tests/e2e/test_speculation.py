@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon import guide
+from car_base import guide
 from tests.e2e.support import KNOWN, Known, RawClient, configured, greedy, running
 
 REPEATED = "one two three four five six seven eight nine ten. " * 6

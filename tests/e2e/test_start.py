@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon import guide
+from car_base import guide
 from tests.e2e.support import BIN, KNOWN, PATIENCE_S, greedy, running
 
 CAPACITY = b'{"jsonrpc":"2.0","id":1,"method":"inference/capacity"}\n'

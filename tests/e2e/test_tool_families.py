@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import jsonschema
 import pytest
 
-from tests.daemon.engine.output.recorded import ARGUMENTS, FUNCTIONS, LOOK_UP, RECORDED, Recorded
-from tests.daemon.engine.prompt.family_templates import TEMPLATES
 from tests.e2e.support import CANARY, Json, RawClient, configured, conversation, running
 from tests.e2e.test_tools import called
+from tests.engine.output.recorded import ARGUMENTS, FUNCTIONS, LOOK_UP, RECORDED, Recorded
+from tests.engine.prompt.family_templates import TEMPLATES
 from tools.random_model import generate
 
 pytestmark = pytest.mark.slow

@@ -30,7 +30,7 @@ def home(folder: Path) -> Iterator[Path]:
     os.chown(folder, 0, 0)
 
 
-@pytest.mark.parametrize("tests", ["tests/daemon/engine/test_confinement.py", "tests/e2e/test_sandbox.py"])
+@pytest.mark.parametrize("tests", ["tests/engine/test_confinement.py", "tests/e2e/test_sandbox.py"])
 def test_engines_of_another_user_are_confined_alike(home: Path, tests: str) -> None:
     become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", f"--inh-caps={_READS}"]
     run = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--basetemp={home}/base"]

@@ -5,7 +5,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from car_daemon.host.cores import usable_cpus
+from car_base.host.cores import usable_cpus
 from tools.binding_source import BINDING
 from tools.gpu.build import BACKENDS, Build, CannotBuild, build, check_programs, detect, output_of
 from tools.gpu.nvcc import check_nvcc, nvcc_options

@@ -8,9 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from car_base.capacity.placement import reserve_of
+from car_base.host.devices import Device
 from car_client import AsyncClient, ModelUnavailable
-from car_daemon.capacity.placement import reserve_of
-from car_daemon.host.devices import Device
 from car_protocol.status import EngineStatus
 from tools.gpu.hog import device_memory, memory_taken
 from tools.gpu.served import LAYERS, Served, answer, engine, prompts

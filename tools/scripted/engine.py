@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from car_base.ipc import frames
+from car_base.ipc.codec import FrameReader, decode_to_engine, encode_frame
+from car_base.ipc.packed import packed_tokens
 from car_daemon.engines.link import EngineLink
-from car_daemon.ipc import frames
-from car_daemon.ipc.codec import FrameReader, decode_to_engine, encode_frame
-from car_daemon.ipc.packed import packed_tokens
 from car_protocol.answer import FinishReason, Usage
 
 SEQUENCES = 4

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from car_daemon.telemetry import logs
-from tests.daemon.engine.fakes import FakeContext, FakeEngine, run_command
+from tests.engine.fakes import FakeContext, FakeEngine, run_command
 from tools.scripted.daemon import scripted_daemon
 from tools.trace.profile import Profile, profiled
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 ROOT = Path(__file__).parents[2]
+# What a page leaves out of a path.
+PACKAGES = ("daemon/car_daemon/", "daemon/", "protocol/car_protocol/")
 OURS = tuple(str(ROOT / folder) for folder in ("daemon", "protocol"))
 
 
@@ -40,7 +42,9 @@ class Profile:
 
     def add(self, code: CodeType) -> None:
         """Count one call."""
-        file = Path(code.co_filename).relative_to(ROOT).as_posix().split("/", 2)[-1]
+        file = Path(code.co_filename).relative_to(ROOT).as_posix()
+        for package in PACKAGES:
+            file = file.removeprefix(package)
         self.calls += 1
         self.functions[f"{file}:{code.co_qualname}"] += 1
         if not self.visits or self.visits[-1].file != file:

@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from car_daemon import guide
+from car_base import guide
+from car_base.host.event_log import log
+from car_base.host.file_identity import NotReadable, content_of, with_parts
+from car_base.ipc.frames import FromEngine
+from car_base.ipc.placing import BUILT_IN, HostMemory, Place
 from car_daemon.cluster.placer import Placer
 from car_daemon.cluster.remote import CONNECT_ERRORS, RemoteEngine
 from car_daemon.engines.link import Engine, NoPlace
-from car_daemon.host.event_log import log
-from car_daemon.host.file_identity import NotReadable, content_of, with_parts
-from car_daemon.ipc.frames import FromEngine
-from car_daemon.ipc.placing import BUILT_IN, HostMemory, Place
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings

@@ -9,16 +9,16 @@ from itertools import count
 
 from msgspec import Struct, structs
 
+from car_base.host.event_log import log
+from car_base.ipc.placing import Apart, End, FromPlacer, Join, Node, Nodes, Place, Placed, Unplaced, Waiting
 from car_daemon.cluster.process import start_placer
 from car_daemon.cluster.seats import Seats
 from car_daemon.engines.link import ChildProcess, NoPlace
-from car_daemon.host.event_log import log
-from car_daemon.ipc.placing import Apart, End, FromPlacer, Join, Node, Nodes, Place, Placed, Unplaced, Waiting
 from car_daemon.models.settings import Spread
 from car_protocol.status import ClusterStatus, NodeStatus
 
 _AT_ONCE = 4  # placements under way for each model
-COMMAND = (sys.executable, "-m", "car_daemon.placer")
+COMMAND = (sys.executable, "-m", "car_placer")
 
 
 class Placement(Struct, eq=False):

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Callable, Sequence
 
+from car_base.ipc.placing import FromPlacer, decode_from_placer
+from car_base.ipc.spawning import passed_on, spawn
 from car_daemon.engines.link import ChildProcess, EngineLink, linked
-from car_daemon.ipc.placing import FromPlacer, decode_from_placer
-from car_daemon.ipc.spawning import passed_on, spawn
 
 
 async def start_placer(command: Sequence[str], receive: Callable[[FromPlacer], None]) -> ChildProcess:

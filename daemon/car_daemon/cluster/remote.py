@@ -9,10 +9,10 @@ from typing import cast
 import msgspec
 from msgspec import Struct, structs
 
+from car_base.ipc.frames import FromEngine, Load
+from car_base.ipc.placing import Ended, FromRelay, HostMemory, Placed
+from car_base.ipc.tls import HANDSHAKE_S, context_of
 from car_daemon.engines.link import EngineLink
-from car_daemon.ipc.frames import FromEngine, Load
-from car_daemon.ipc.placing import Ended, FromRelay, HostMemory, Placed
-from car_daemon.ipc.tls import HANDSHAKE_S, context_of
 
 # An engine sends a heartbeat, and its relay a reading, each second.
 _SILENT_S = 3.0

@@ -4,8 +4,8 @@ from collections import deque
 
 from msgspec import Struct, structs
 
+from car_base.ipc.placing import Node, Place, Placed
 from car_daemon.engines.link import NoPlace
-from car_daemon.ipc.placing import Node, Place, Placed
 from car_daemon.models.settings import Spread
 
 # A cluster goes on offering a node for about as long after it was cut off.

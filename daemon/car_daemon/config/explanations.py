@@ -1,6 +1,6 @@
 """msgspec's messages about values of the configuration, with what may be written instead."""
 
-from car_daemon.host.devices import PATTERN, PATTERN_OR_AUTO
+from car_base.host.devices import PATTERN, PATTERN_OR_AUTO
 from car_protocol.choices import with_choices
 
 _DEVICES = '"cpu", "gpu" for all GPUs, or "gpu0" to "gpu99" for one of them'

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from car_base.host.pressure import PressureLimits
+from car_base.host.regular_file import read_regular
 from car_daemon.config.explanations import explained
 from car_daemon.config.tables import (
     CapacityTable,
@@ -22,8 +24,6 @@ from car_daemon.config.tables import (
     QueueTable,
     SchedulerTable,
 )
-from car_daemon.host.pressure import PressureLimits
-from car_daemon.host.regular_file import read_regular
 
 T = TypeVar("T")
 # The part of msgspec's messages that names the key; an error without a key is one of the whole file.

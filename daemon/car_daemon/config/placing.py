@@ -5,10 +5,10 @@ from pathlib import Path
 
 from msgspec import structs
 
+from car_base.host.devices import AUTO, CPU, GPU
+from car_base.ipc.labels import WORD, LabelExpression
 from car_daemon.config.model_paths import NotLocated, expanded
 from car_daemon.config.tables import ClusterTable, ConfigError, ModelTable
-from car_daemon.host.devices import AUTO, CPU, GPU
-from car_daemon.ipc.labels import WORD, LabelExpression
 from car_daemon.models.settings import ModelSettings, Needs
 
 REPLICAS_HERE = 16

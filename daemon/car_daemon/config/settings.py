@@ -6,16 +6,16 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from car_daemon import guide
+from car_base import guide
+from car_base.host import event_log
+from car_base.host.cache_folder import cache_folder
+from car_base.host.devices import AUTO, CPU
+from car_base.host.pressure import PressureLimits
+from car_base.ipc.engine_settings import EngineKeys, members_of
+from car_base.ipc.types import Sandbox
 from car_daemon.config.model_paths import NotLocated, expanded, given_table, located
 from car_daemon.config.placing import check_place, cluster_of, placed, placed_devices
 from car_daemon.config.tables import GUIDE, ClusterTable, ConfigError, ConfigFile, ModelTable
-from car_daemon.host import event_log
-from car_daemon.host.cache_folder import cache_folder
-from car_daemon.host.devices import AUTO, CPU
-from car_daemon.host.pressure import PressureLimits
-from car_daemon.ipc.engine_settings import EngineKeys, members_of
-from car_daemon.ipc.types import Sandbox
 from car_daemon.models.settings import ModelSettings
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.sockets.loopback import MetricsAddress, read_address

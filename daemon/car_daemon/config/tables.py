@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from car_daemon.host import event_log
-from car_daemon.host.devices import AUTO, PATTERN, PATTERN_OR_AUTO
-from car_daemon.host.pressure import PressureLimits
-from car_daemon.ipc.engine_settings import MARGIN_BYTES, MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS, EngineKeys
-from car_daemon.ipc.types import Sandbox
+from car_base.host import event_log
+from car_base.host.devices import AUTO, PATTERN, PATTERN_OR_AUTO
+from car_base.host.pressure import PressureLimits
+from car_base.ipc.engine_settings import MARGIN_BYTES, MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS, EngineKeys
+from car_base.ipc.types import Sandbox
 from car_daemon.models.settings import CACHE_BYTES, Needs, Place, Spread
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.scheduler import DEFAULT_AGE_AFTER_S

@@ -5,7 +5,7 @@ from itertools import chain, groupby
 
 import msgspec
 
-from car_daemon.ipc.frames import CallDelta, Extra
+from car_base.ipc.frames import CallDelta, Extra
 from car_protocol.answer import Chunk, Logprob, ToolCallDelta
 from car_protocol.conversation import ToolCall
 from car_protocol.envelope import Id

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from car_base.ipc.frames import Extra
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.connections.outbound import OutboundBuffer
-from car_daemon.ipc.frames import Extra
 from car_protocol.answer import Answer, Chunk, Progress
 from car_protocol.envelope import Failure, Id, Notification, Result, encode_message
 from car_protocol.errors import RpcError

@@ -10,14 +10,14 @@ from typing import cast
 
 from msgspec import Struct
 
+from car_base.host import defects
+from car_base.host.event_log import log
 from car_daemon.connections.fair_queue import FairQueue
 from car_daemon.connections.in_flight import RequestHandler, RequestsInFlight
 from car_daemon.connections.inbound import InboundBuffer
 from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
 from car_daemon.connections.outbound import OutboundBuffer
-from car_daemon.host.event_log import log
 from car_daemon.sockets.peer import Peer
-from car_daemon.telemetry import defects
 from car_protocol.envelope import Failure, Notification, decode_frame, encode_message
 from car_protocol.errors import RpcError
 from car_protocol.limits import Limits

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Callable
 
+from car_base.host.timers import Timer
 from car_daemon.connections.memory_share import Sharing
-from car_daemon.host.timers import Timer
 from car_protocol.framing import LineFramer
 from car_protocol.limits import Limits
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from car_base.host.timers import Timer
 from car_daemon.connections.memory_share import Sharing
-from car_daemon.host.timers import Timer
 from car_protocol.limits import Limits
 
 # With more bytes unread a stream that adds to them is paused.

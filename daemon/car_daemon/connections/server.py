@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from itertools import count
 
+from car_base.host.event_log import log
 from car_daemon.connections.connection import Connection, ConnectionContext, HangupWatcher
 from car_daemon.connections.fair_queue import FairQueue
 from car_daemon.connections.in_flight import RequestHandler
 from car_daemon.connections.memory_share import ClientMemoryLimit
-from car_daemon.host.event_log import log
 from car_daemon.sockets.accept import Acceptor
 from car_daemon.sockets.peer import Peer, peer_of
 from car_protocol.capacity import Capacity

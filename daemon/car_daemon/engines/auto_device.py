@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from car_base.host.devices import CPU, GPU, Device
+from car_base.host.event_log import log
+from car_base.ipc.frames import DeviceMemory, Devices, FindDevices, FromEngine
 from car_daemon.engines.link import Launcher
-from car_daemon.host.devices import CPU, GPU, Device
-from car_daemon.host.event_log import log
-from car_daemon.ipc.frames import DeviceMemory, Devices, FindDevices, FromEngine
 
 # A driver that starts a GPU may take seconds.
 FIND_TIMEOUT_S = 20.0

@@ -22,7 +22,7 @@ class BindingCheck(NamedTuple):
     advice: tuple[str, ...] = ()
 
 
-def check_binding(model: Path, module: str = "car_daemon.engine.trial") -> BindingCheck:
+def check_binding(model: Path, module: str = "car_engine.trial") -> BindingCheck:
     """Run the trial with a small model; its crash, its silence and its crawl are told with what to do."""
     if importlib.util.find_spec(_BINDING) is None:
         return BindingCheck(False, f"llama-cpp-python is not installed: {build_it(_INSTALL)}")

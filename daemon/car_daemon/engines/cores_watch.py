@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Collection
 
-from car_daemon.host.cores import CoresReading, CoresSource, foreign_cores
-from car_daemon.host.event_log import log
-from car_daemon.host.timers import Periodic
+from car_base.host.cores import CoresReading, CoresSource, foreign_cores
+from car_base.host.event_log import log
+from car_base.host.timers import Periodic
 
 _PERIOD_S = 0.25
 # A thread of ours would wait for a core that others use by half; a little more rules out chance.

@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from car_daemon.ipc.frames import Heartbeat, Ready, RunningJob
+from car_base.ipc.frames import Heartbeat, Ready, RunningJob
 
 # A step may last this many times as long as the longest that is known to have ended.
 _MOST_GROWTH = 20

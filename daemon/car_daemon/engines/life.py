@@ -4,12 +4,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from car_daemon.engines.health_check import Hang, HealthCheck, HealthLimits
-from car_daemon.engines.link import Engine, Launcher, WrongFrame
-from car_daemon.host.event_log import log
-from car_daemon.host.printable import printable
-from car_daemon.host.timers import Timer
-from car_daemon.ipc.frames import (
+from car_base.host.event_log import log
+from car_base.host.printable import printable
+from car_base.host.timers import Timer
+from car_base.ipc.frames import (
     FromEngine,
     Heartbeat,
     JobBegun,
@@ -21,7 +19,9 @@ from car_daemon.ipc.frames import (
     Ready,
     Warned,
 )
-from car_daemon.ipc.types import ENGINE_FAILED
+from car_base.ipc.types import ENGINE_FAILED
+from car_daemon.engines.health_check import Hang, HealthCheck, HealthLimits
+from car_daemon.engines.link import Engine, Launcher, WrongFrame
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from itertools import count
 
-from car_daemon.host.devices import CPU, overlap
+from car_base.host.devices import CPU, overlap
 from car_daemon.models.condition_waiters import ConditionWaiters
 from car_daemon.models.replica import Replica
 

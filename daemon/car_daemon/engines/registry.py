@@ -4,11 +4,11 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
+from car_base.host.cores import usable_cpus
+from car_base.host.devices import CPU
+from car_base.ipc.frames import Ready, SetThreads
 from car_daemon.engines.link import Engine
 from car_daemon.engines.thread_division import ThreadDivision
-from car_daemon.host.cores import usable_cpus
-from car_daemon.host.devices import CPU
-from car_daemon.ipc.frames import Ready, SetThreads
 
 
 class EngineRegistry:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from car_daemon import guide
+from car_base import guide
+from car_base.host import defects
+from car_base.host.devices import CPU, overlap
+from car_base.host.event_log import log
+from car_base.ipc.engine_settings import EngineSettings, members_of
+from car_base.ipc.frames import Load, Ready
 from car_daemon.engines.binding_advice import crawl_advice
 from car_daemon.engines.health_check import HealthLimits
 from car_daemon.engines.life import EngineLife, EngineListener
@@ -16,16 +21,11 @@ from car_daemon.engines.link import Engine, Launcher
 from car_daemon.engines.load_order import LoadOrder
 from car_daemon.engines.restart_policy import RestartLimits, RestartPolicy
 from car_daemon.gguf.invalid import InvalidModel, Reason
-from car_daemon.host.devices import CPU, overlap
-from car_daemon.host.event_log import log
-from car_daemon.ipc.engine_settings import EngineSettings, members_of
-from car_daemon.ipc.frames import Load, Ready
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.model_files import CheckedFiles
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings
-from car_daemon.telemetry import defects
 from car_protocol.errors import REASONS
 
 if TYPE_CHECKING:

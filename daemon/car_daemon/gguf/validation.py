@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from car_base.host.regular_file import NotRegular, open_regular
 from car_daemon.gguf.bounded_reader import BoundedReader
 from car_daemon.gguf.header import Header, read_header
 from car_daemon.gguf.hyperparameters import Attention, Hyperparameters
 from car_daemon.gguf.invalid import InvalidModel, Reason, refuse
 from car_daemon.gguf.tensors import check_tensors, count_parameters, embedding_bytes, layer_weights, unknown_types
 from car_daemon.gguf.vocabulary import check_vocabulary
-from car_daemon.host.regular_file import NotRegular, open_regular
 
 _NAME_CHARACTERS = 64
 # Errors that are not caused by the file.

@@ -7,6 +7,14 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from car_base.host.cores import read_cores, usable_cpus
+from car_base.host.devices import may_have_gpus
+from car_base.host.event_log import log
+from car_base.host.memory import MemorySource, read_memory
+from car_base.host.pressure import highest
+from car_base.host.process_limits import within_descriptors
+from car_base.host.timers import Idleness, LoopLag
+from car_base.host.ttl_cache import TtlCache
 from car_daemon.config.settings import Config
 from car_daemon.connections.fair_queue import FairQueue
 from car_daemon.connections.server import Server
@@ -16,14 +24,6 @@ from car_daemon.engines.link import Launcher, launch
 from car_daemon.engines.load_order import LoadOrder
 from car_daemon.engines.replica_set import ReplicaSet
 from car_daemon.engines.supervisor import EngineSupervisor, SupervisionLimits
-from car_daemon.host.cores import read_cores, usable_cpus
-from car_daemon.host.devices import may_have_gpus
-from car_daemon.host.event_log import log
-from car_daemon.host.memory import MemorySource, read_memory
-from car_daemon.host.pressure import highest
-from car_daemon.host.process_limits import within_descriptors
-from car_daemon.host.timers import Idleness, LoopLag
-from car_daemon.host.ttl_cache import TtlCache
 from car_daemon.lifecycle.curve_renewal import CurveRenewal
 from car_daemon.lifecycle.device_pressure import DevicePressure
 from car_daemon.lifecycle.drain import Drain
@@ -236,8 +236,8 @@ class Assembly:
 
     @cached_property
     def _placer(self) -> "Placer":
+        from car_base.ipc.placing import Join, schema_hash
         from car_daemon.cluster.placer import COMMAND, Placer
-        from car_daemon.ipc.placing import Join, schema_hash
 
         # Not that of the start, because a reload may add the table.
         cluster = self._control.config.cluster

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable
 
-from car_daemon.host.event_log import log
-from car_daemon.host.timers import Periodic
-from car_daemon.ipc.types import COST_CORES
+from car_base.host.event_log import log
+from car_base.host.timers import Periodic
+from car_base.ipc.types import COST_CORES
 from car_daemon.models.entry import ModelEntry
 
 _PERIOD_S = 1.0

@@ -8,17 +8,17 @@ from contextlib import AsyncExitStack
 from importlib import import_module
 from typing import Protocol
 
+from car_base.host import defects
+from car_base.host.event_log import log
+from car_base.host.process_limits import return_blocks
+from car_base.host.signals import handle_in_loop
 from car_daemon.config.settings import Config
 from car_daemon.config.tables import ConfigError
-from car_daemon.host.event_log import log
-from car_daemon.host.process_limits import return_blocks
-from car_daemon.host.signals import handle_in_loop
 from car_daemon.lifecycle.assembly import Assembly, Seams, Sockets
 from car_daemon.lifecycle.model_events import failure_of
 from car_daemon.lifecycle.reload import needs_restart
 from car_daemon.requests.answer import Responder
 from car_daemon.sockets.activation import ActivatedSocket
-from car_daemon.telemetry import defects
 from car_protocol import __version__
 
 # A drain ends this long before its limit, so that the remaining requests can still be answered.

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import structs
 
-from car_daemon.capacity.placement import reserve_of
-from car_daemon.host.devices import Device
-from car_daemon.host.event_log import log
-from car_daemon.host.pressure import PressureGauge, PressureLimits, highest
-from car_daemon.ipc.frames import DeviceMemory
+from car_base.capacity.placement import reserve_of
+from car_base.host.devices import Device
+from car_base.host.event_log import log
+from car_base.host.pressure import PressureGauge, PressureLimits, highest
+from car_base.ipc.frames import DeviceMemory
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_protocol.capacity import Pressure

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
+from car_base.host.timers import Idleness
 from car_daemon.connections.server import Server
-from car_daemon.host.timers import Idleness
 from car_daemon.lifecycle.drain import Drain
 from car_daemon.lifecycle.readiness import ServiceReport
 from car_daemon.methods.model_report import CapacityReport

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from car_daemon.host.event_log import log
-from car_daemon.host.private_folder import PrivateFolder
-from car_daemon.ipc.types import STORED_AGE_S, STORED_SUFFIX
-from car_daemon.telemetry import defects
+from car_base.host import defects
+from car_base.host.event_log import log
+from car_base.host.private_folder import PrivateFolder
+from car_base.ipc.types import STORED_AGE_S, STORED_SUFFIX
 
 _PERIOD_S = 3600.0
 

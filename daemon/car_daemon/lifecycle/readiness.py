@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from car_daemon.host.event_log import log
-from car_daemon.host.timers import Periodic
+from car_base.host.event_log import log
+from car_base.host.timers import Periodic
 from car_daemon.lifecycle.sd_notify import Notifier
 from car_daemon.models.entry import ModelEntry
 

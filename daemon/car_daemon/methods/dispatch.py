@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from car_base.host import defects
 from car_daemon.connections.call import RpcCall
-from car_daemon.telemetry import defects
 from car_daemon.telemetry.logs import trace_facts
 from car_protocol.envelope import Call
 from car_protocol.errors import RpcError

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from car_base.host.pressure import highest
+from car_base.ipc.frames import DeviceUse
 from car_daemon.connections.call import RpcCall
 from car_daemon.connections.connection import Connection
-from car_daemon.host.pressure import highest
-from car_daemon.ipc.frames import DeviceUse
 from car_daemon.methods.dispatch import Handler
 from car_daemon.models.abilities import Abilities
 from car_daemon.models.entry import ModelEntry

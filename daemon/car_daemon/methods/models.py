@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from car_base.host.event_log import log
 from car_daemon.connections.call import RpcCall, Work
 from car_daemon.connections.connection import Connection
 from car_daemon.gguf.invalid import InvalidModel
-from car_daemon.host.event_log import log
 from car_daemon.methods.dispatch import Handler
 from car_daemon.methods.model_report import devices_of, host_experts_of
 from car_daemon.models.abilities import Abilities

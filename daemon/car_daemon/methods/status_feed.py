@@ -6,10 +6,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from car_base.host import defects
+from car_base.host.timers import Periodic
 from car_daemon.connections.fair_queue import FairQueue
-from car_daemon.host.timers import Periodic
 from car_daemon.sockets.peer import Peer
-from car_daemon.telemetry import defects
 
 # The shortest interval of the protocol; others are multiples of it.
 TICK_S = 0.1

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from car_base.host.memory import MemorySource, ProcessMemory, read_process_memory
+from car_base.host.ttl_cache import TtlCache
+from car_base.ipc.frames import Ready
+from car_base.ipc.types import PHASES
 from car_daemon.connections.connection import Connection
 from car_daemon.connections.server import Server
-from car_daemon.host.memory import MemorySource, ProcessMemory, read_process_memory
-from car_daemon.host.ttl_cache import TtlCache
-from car_daemon.ipc.frames import Ready
-from car_daemon.ipc.types import PHASES
 from car_daemon.methods.model_report import CapacityReport, ModelReport, devices_of
 from car_daemon.methods.status_feed import Encode
 from car_daemon.models.entry import ModelEntry

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from car_base.ipc.template_syntax import abilities_of
 from car_daemon.gguf.invalid import InvalidModel
-from car_daemon.ipc.template_syntax import abilities_of
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.settings import ModelSettings
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from car_base.host.devices import is_on
 from car_daemon.gguf.invalid import Reason
-from car_daemon.host.devices import is_on
 from car_daemon.models.memory_estimate import MemoryEstimate
 from car_daemon.models.replica import Replica, ReplicaGroup
 from car_daemon.models.settings import ModelSettings

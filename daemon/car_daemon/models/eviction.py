@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import structs
 
-from car_daemon.host.event_log import log
+from car_base.host.event_log import log
 from car_daemon.models.condition_waiters import ConditionWaiters
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.fit import Fit, fewest, fit_of, is_certain

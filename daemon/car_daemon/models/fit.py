@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from car_daemon.capacity.placement import FreeMemory, NoRoom, Placement, devices_of, plan, weights_of
-from car_daemon.host.devices import CPU, Device, overlap
-from car_daemon.ipc.model_sizes import ModelSizes
+from car_base.capacity.placement import FreeMemory, NoRoom, Placement, devices_of, plan, weights_of
+from car_base.host.devices import CPU, Device, overlap
+from car_base.ipc.model_sizes import ModelSizes
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_budget import MemoryBudget, memory_of, taken_of, takes_devices
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from car_daemon.capacity.capacity import CapacityInputs, estimate_capacity
-from car_daemon.capacity.curve import Curve
-from car_daemon.host.devices import CPU
-from car_daemon.ipc.model_sizes import SequenceBytes
-from car_daemon.ipc.template_syntax import style_of, tags_of
+from car_base.capacity.capacity import CapacityInputs, estimate_capacity
+from car_base.capacity.curve import Curve
+from car_base.host.devices import CPU
+from car_base.ipc.model_sizes import SequenceBytes
+from car_base.ipc.template_syntax import style_of, tags_of
 from car_daemon.models.abilities import TEMPLATE, TEMPLATE_BYTES, template_of
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import MemoryEstimate, cells_of, estimate_memory

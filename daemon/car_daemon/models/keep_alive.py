@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from car_daemon.host.event_log import log
-from car_daemon.host.timers import Timer
+from car_base.host.event_log import log
+from car_base.host.timers import Timer
 from car_daemon.models.entry import ModelEntry
 from car_protocol.capacity import Pressure
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from car_daemon.host.devices import CPU
-from car_daemon.host.event_log import log
+from car_base.host.devices import CPU
+from car_base.host.event_log import log
 from car_daemon.models.condition_waiters import ConditionWaiters
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.eviction import GIVE_WAY_S, Eviction, Requests

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from car_daemon.host.devices import CPU, Device
-from car_daemon.host.memory import MemorySource
+from car_base.host.devices import CPU, Device
+from car_base.host.memory import MemorySource
 from car_daemon.models.entry import ModelEntry
 
 

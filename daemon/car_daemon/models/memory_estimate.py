@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from car_daemon.capacity.capacity import LEAST_CONTEXT
-from car_daemon.host.devices import CPU
-from car_daemon.ipc.model_sizes import LayerSizes, ModelSizes, SequenceBytes
+from car_base.capacity.capacity import LEAST_CONTEXT
+from car_base.host.devices import CPU
+from car_base.ipc.model_sizes import LayerSizes, ModelSizes, SequenceBytes
 from car_daemon.models.settings import ModelSettings
 
 if TYPE_CHECKING:

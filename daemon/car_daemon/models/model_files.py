@@ -7,9 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from car_base.host.event_log import log
+from car_base.host.file_identity import Weights, identify, with_parts
 from car_daemon.gguf.invalid import InvalidModel, Reason
-from car_daemon.host.event_log import log
-from car_daemon.host.file_identity import Weights, identify, with_parts
 
 if TYPE_CHECKING:
     from car_daemon.gguf.validation import Facts

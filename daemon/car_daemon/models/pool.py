@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from msgspec import structs
 
-from car_daemon.host.devices import AUTO
+from car_base.host.devices import AUTO
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.settings import ModelSettings
 from car_protocol.errors import RpcError

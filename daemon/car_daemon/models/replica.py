@@ -6,9 +6,9 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from car_daemon.host.file_identity import Weights
-from car_daemon.host.pressure import highest
-from car_daemon.ipc.frames import DeviceMemory, Ready
+from car_base.host.file_identity import Weights
+from car_base.host.pressure import highest
+from car_base.ipc.frames import DeviceMemory, Ready
 from car_protocol.capacity import Pressure
 
 ReplicaState = Literal["unloaded", "loading", "ready", "failed"]

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field, structs
 
-from car_daemon.host.devices import CPU, GPU
-from car_daemon.ipc.engine_settings import EngineSettings
+from car_base.host.devices import CPU, GPU
+from car_base.ipc.engine_settings import EngineSettings
 from car_protocol.models import Defaults
 
 CACHE_BYTES = 4 * 1024 * 1024 * 1024

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Literal
 
-from car_daemon.host.event_log import log
-from car_daemon.host.file_identity import Weights
+from car_base.host import defects
+from car_base.host.event_log import log
+from car_base.host.file_identity import Weights
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.manager import ModelManager
 from car_daemon.models.model_files import identify_files
 from car_daemon.models.pool import ModelPool
 from car_daemon.models.settings import ModelSettings
-from car_daemon.telemetry import defects
 
 _PERIOD_S = 1.0
 Change = Literal["overwritten", "replaced"]

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+from car_base.host import defects
+from car_base.host.event_log import log
+from car_base.ipc import frames
 from car_daemon.engines.registry import EngineRegistry
-from car_daemon.host.event_log import log
-from car_daemon.ipc import frames
 from car_daemon.requests.answer import PendingAnswer
 from car_daemon.scheduler.request import (
     Action,
@@ -21,7 +22,6 @@ from car_daemon.scheduler.request import (
     Run,
 )
 from car_daemon.scheduler.scheduler import Scheduler
-from car_daemon.telemetry import defects
 from car_daemon.telemetry.logs import trace_facts
 
 _SLOW_WAIT_S = 0.1

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from car_daemon.ipc import frames
+from car_base.ipc import frames
 from car_daemon.scheduler.request import Failure, Prompt, Request
 from car_protocol.answer import Progress
 from car_protocol.envelope import Id

@@ -1,6 +1,6 @@
 """The conversation of a call as an engine's chat template takes it."""
 
-from car_daemon.ipc.frames import Chat
+from car_base.ipc.frames import Chat
 from car_protocol.conversation import ToolChoice
 from car_protocol.infer import InferParams
 from car_protocol.text import TokenizeParams

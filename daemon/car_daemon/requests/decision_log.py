@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from car_daemon.host.event_log import Level, log
+from car_base.host.event_log import Level, log
 from car_daemon.scheduler.request import Request, Verb
 
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
+from car_base.host.event_log import log
+from car_base.ipc import frames
 from car_daemon.engines.link import Engine
 from car_daemon.engines.registry import EngineRegistry
-from car_daemon.host.event_log import log
-from car_daemon.ipc import frames
 from car_daemon.models.entry import ModelEntry
 from car_daemon.requests.action_runner import ActionRunner
 from car_daemon.requests.answer import PendingAnswer

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 
 from msgspec import UNSET, structs
 
+from car_base.ipc import frames
+from car_base.ipc.packed import TOKEN_BYTES
+from car_base.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE, TOO_COMPLEX
 from car_daemon.connections.answer_pieces import AnswerPieces
-from car_daemon.ipc import frames
-from car_daemon.ipc.packed import TOKEN_BYTES
-from car_daemon.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE, TOO_COMPLEX
 from car_daemon.requests.answer import Origin, Responder, Siblings
 from car_daemon.requests.chat import chat_of
 from car_daemon.scheduler.replicas import blocks_of

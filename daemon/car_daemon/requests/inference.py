@@ -6,10 +6,10 @@ from itertools import count, islice
 
 from msgspec import structs
 
+from car_base.host.devices import CPU
+from car_base.host.event_log import log
+from car_base.host.timers import Deadlines
 from car_daemon.engines.registry import EngineRegistry
-from car_daemon.host.devices import CPU
-from car_daemon.host.event_log import log
-from car_daemon.host.timers import Deadlines
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.pool import ModelPool
 from car_daemon.requests.action_runner import ActionRunner

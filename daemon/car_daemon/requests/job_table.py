@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from car_daemon.ipc import frames
+from car_base.ipc import frames
 from car_daemon.requests.answer import Responder
 from car_protocol.errors import RpcError
 

@@ -2,7 +2,7 @@
 
 from msgspec import Struct, structs
 
-from car_daemon.ipc import frames
+from car_base.ipc import frames
 from car_daemon.requests.answer import Responder
 from car_daemon.requests.generation import seed_of
 from car_protocol.answer import Answer, OneAnswer, Progress, Timings, Usage

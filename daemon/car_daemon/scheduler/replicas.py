@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct, field
 
-from car_daemon.host.devices import is_on
+from car_base.host.devices import is_on
 from car_daemon.scheduler.lazy_heap import LazyHeap
 from car_daemon.scheduler.request import Request, Session
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from car_daemon.host.devices import is_on
+from car_base.host.devices import is_on
 from car_daemon.scheduler.fair_tree import Account, Branch, Path
 from car_daemon.scheduler.lane import Lane, LaneTarget
 from car_daemon.scheduler.lazy_heap import LazyHeap

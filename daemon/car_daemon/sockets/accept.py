@@ -5,8 +5,8 @@ import errno
 import socket
 from collections.abc import Callable
 
-from car_daemon.host.event_log import log
-from car_daemon.host.timers import Timer
+from car_base.host.event_log import log
+from car_base.host.timers import Timer
 
 # Connections accepted in one turn of the event loop, so that other work is not kept waiting.
 _MOST_PER_TURN = 64

@@ -4,8 +4,8 @@ import os
 import socket
 from collections.abc import Callable
 
-from car_daemon.host.event_log import log
-from car_daemon.host.timers import Periodic
+from car_base.host.event_log import log
+from car_base.host.timers import Periodic
 from car_daemon.sockets.directory import BadAddress
 from car_daemon.sockets.own_socket import AddressInUse, OwnSocket
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from car_daemon.ipc.types import PHASES
+from car_base.ipc.types import PHASES
 from car_daemon.telemetry.latencies import BOUNDS, Histogram, Latencies
 from car_protocol.status import Status
 

@@ -12,9 +12,9 @@ import socket
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from car_base.host import defects
 from car_daemon.sockets.accept import Acceptor
 from car_daemon.sockets.peer import Peer, peer_of
-from car_daemon.telemetry import defects
 
 MAX_SCRAPES = 16
 # Fewer than all, so that one user's silent readers leave slots to others.

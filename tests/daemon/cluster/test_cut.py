@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from car_base.ipc.placing import HostMemory, Placed
 from car_daemon.cluster.remote import RemoteEngine
-from car_daemon.ipc.placing import HostMemory, Placed
 
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")
 
-from car_daemon.placer.pair import new_pair
+from car_placer.pair import new_pair
 from tests.pace import HANG_S, lateness_beside
 
 IP = shutil.which("ip")

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from car_base.ipc.codec import MAX_FRAME_BYTES, encode_frame
+from car_base.ipc.frames import Heartbeat
+from car_base.ipc.placing import Ended, FromRelay, Placed
+from car_base.ipc.tls import context_of
 from car_daemon.cluster.remote import CONNECT_ERRORS, UNKNOWN_STATUS, RemoteEngine
-from car_daemon.ipc.codec import MAX_FRAME_BYTES, encode_frame
-from car_daemon.ipc.frames import Heartbeat
-from car_daemon.ipc.placing import Ended, FromRelay, Placed
-from car_daemon.ipc.tls import context_of
 
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")
 
-from car_daemon.placer.pair import new_pair
+from car_placer.pair import new_pair
 from tests.daemon.cluster.test_relay import seat
 from tests.pace import HANG_S
 

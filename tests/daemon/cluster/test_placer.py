@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from car_base.ipc.placing import Join, Place
 from car_daemon.cluster.placer import Placer
 from car_daemon.engines.link import NoPlace
-from car_daemon.ipc.placing import Join, Place
 
 # It reports the seats that it joined with, then opens a seat, refuses one, closes its link or does nothing, by model.
 PROGRAM = """
 import signal, socket, sys
-from car_daemon.ipc.codec import FrameReader, encode_frame
-from car_daemon.ipc.placing import Join, Placed, Unplaced, Waiting, decode_to_placer
+from car_base.ipc.codec import FrameReader, encode_frame
+from car_base.ipc.placing import Join, Placed, Unplaced, Waiting, decode_to_placer
 daemon, frames = socket.socket(fileno=int(sys.argv[1])), FrameReader()
 while data := daemon.recv(1 << 16):
     for message in map(decode_to_placer, frames.feed(data)):

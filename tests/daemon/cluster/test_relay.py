@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from car_base.host.memory import MemoryReading
+from car_base.ipc.codec import encode_frame
+from car_base.ipc.frames import FromEngine, Heartbeat, SetThreads
+from car_base.ipc.placing import HostMemory, Placed
+from car_base.ipc.tls import context_of
 from car_daemon.cluster.remote import UNKNOWN_STATUS, RemoteEngine
-from car_daemon.host.memory import MemoryReading
-from car_daemon.ipc.codec import encode_frame
-from car_daemon.ipc.frames import FromEngine, Heartbeat, SetThreads
-from car_daemon.ipc.placing import HostMemory, Placed
-from car_daemon.ipc.tls import context_of
 
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")
 
-from car_daemon.placer.pair import new_pair
-from car_daemon.placer.relay import Relay, RelayLimits
+from car_placer.pair import new_pair
+from car_placer.relay import Relay, RelayLimits
 from tests.pace import HANG_S
 
 READING = MemoryReading(100, 40, 1.0, 0.5)

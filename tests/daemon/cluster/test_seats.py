@@ -4,9 +4,9 @@ from itertools import count
 
 import pytest
 
+from car_base.ipc.placing import Node, Place, Placed
 from car_daemon.cluster.seats import AVOID_S, MASS_LOSS, Seats
 from car_daemon.engines.link import NoPlace
-from car_daemon.ipc.placing import Node, Place, Placed
 from car_daemon.models.settings import Spread
 
 _numbers = count(1)

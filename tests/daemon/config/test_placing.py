@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from car_base.guide import PATH
 from car_daemon.config.tables import ClusterTable, ConfigError
-from car_daemon.guide import PATH
 from car_daemon.models.settings import ModelSettings, Needs
 from tests.daemon.config.test_settings import loaded
 

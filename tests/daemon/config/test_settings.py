@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from car_base.guide import PATH
 from car_daemon.config.settings import Config, Flags, load_config
 from car_daemon.config.tables import ConfigError
-from car_daemon.guide import PATH
 from car_protocol.hub import SYSTEM_MODELS
 
 

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from car_base.ipc.frames import CallDelta, Extra
 from car_daemon.connections.answer_pieces import AnswerPieces
-from car_daemon.ipc.frames import CallDelta, Extra
 from car_protocol.answer import Chunk
 from car_protocol.conversation import FunctionCall, ToolCall
 from car_protocol.tool_calls import joined_calls

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import uvloop
 
+from car_base.host import defects
 from car_daemon.connections.call import RpcCall, Work
 from car_daemon.connections.connection import Connection
 from car_daemon.methods.dispatch import CANCEL, Dispatch
-from car_daemon.telemetry import defects
 from car_protocol.errors import RpcError
 from car_protocol.infer import CancelParams, Empty
 from car_protocol.limits import Limits

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from msgspec import structs
 
+from car_base.ipc.frames import CallDelta, Extra
 from car_daemon.connections.call import RpcCall, Work
 from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
 from car_daemon.connections.outbound import PAUSE_BYTES, OutboundBuffer
-from car_daemon.ipc.frames import CallDelta, Extra
 from car_daemon.sockets.peer import Peer
 from car_protocol.answer import Answer, Logprob, Timings, Usage
 from car_protocol.errors import RpcError

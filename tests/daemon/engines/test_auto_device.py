@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
+from car_base.host.devices import may_have_gpus
+from car_base.ipc.frames import DeviceMemory, Devices, FindDevices, FromEngine
 from car_daemon.engines.auto_device import AutoDevice
 from car_daemon.engines.link import Engine, launch
-from car_daemon.host.devices import may_have_gpus
-from car_daemon.ipc.frames import DeviceMemory, Devices, FindDevices, FromEngine
 from tests.daemon.captured_log import capture_logs
 
 GPU = DeviceMemory("CUDA0", 7 << 30, 8 << 30)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon import guide
+from car_base import guide
 from car_daemon.engines.binding_check import check_binding
 
 TRIALS = {

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
+from car_base.host.cores import CoresReading
 from car_daemon.engines.cores_watch import CoreGauge, CoresWatch
-from car_daemon.host.cores import CoresReading
 
 OWN = 1
 

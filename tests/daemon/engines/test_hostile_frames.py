@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec import Struct, structs
 
+from car_base.ipc.codec import encode_frame
+from car_base.ipc.frames import Heartbeat, Load, LoadFailed, Loading, StepDone, Warned
 from car_daemon.engines.link import EngineLink
-from car_daemon.ipc.codec import encode_frame
-from car_daemon.ipc.frames import Heartbeat, Load, LoadFailed, Loading, StepDone, Warned
 from car_daemon.models.replica import Replica
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.engines.test_supervisor import READY, World, supervised

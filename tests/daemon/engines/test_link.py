@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import psutil
 import pytest
 
+from car_base.ipc.codec import encode_frame
+from car_base.ipc.frames import Loading
 from car_daemon.engines import link
-from car_daemon.ipc.codec import encode_frame
-from car_daemon.ipc.frames import Loading
 from tests.pace import HANG_S
 
 

@@ -11,9 +11,8 @@ import pytest
 import uvloop
 from msgspec import Struct
 
-from car_daemon.engines.link import EngineLink
-from car_daemon.ipc.codec import encode_frame
-from car_daemon.ipc.frames import (
+from car_base.ipc.codec import encode_frame
+from car_base.ipc.frames import (
     End,
     Extra,
     Fault,
@@ -29,6 +28,7 @@ from car_daemon.ipc.frames import (
     TokenIds,
     Warned,
 )
+from car_daemon.engines.link import EngineLink
 from car_daemon.models.pool import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.requests.answer import Origin, Responder

@@ -9,16 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec import Struct, structs
 
-from car_daemon import guide
-from car_daemon.engines.circuit_breaker import CircuitLimits
-from car_daemon.engines.health_check import HealthLimits
-from car_daemon.engines.link import Engine
-from car_daemon.engines.load_order import LoadOrder
-from car_daemon.engines.restart_policy import RestartLimits
-from car_daemon.engines.supervisor import UNSUPERVISED, EngineSupervisor, SupervisionLimits, load_of
-from car_daemon.gguf.invalid import InvalidModel, Reason
-from car_daemon.gguf.validation import Facts, check
-from car_daemon.ipc.frames import (
+from car_base import guide
+from car_base.ipc.frames import (
     DeviceUse,
     FromEngine,
     Heartbeat,
@@ -30,6 +22,14 @@ from car_daemon.ipc.frames import (
     RunningJob,
     Warned,
 )
+from car_daemon.engines.circuit_breaker import CircuitLimits
+from car_daemon.engines.health_check import HealthLimits
+from car_daemon.engines.link import Engine
+from car_daemon.engines.load_order import LoadOrder
+from car_daemon.engines.restart_policy import RestartLimits
+from car_daemon.engines.supervisor import UNSUPERVISED, EngineSupervisor, SupervisionLimits, load_of
+from car_daemon.gguf.invalid import InvalidModel, Reason
+from car_daemon.gguf.validation import Facts, check
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.model_files import check_files
 from car_daemon.models.replica import Replica

@@ -5,9 +5,9 @@ import signal
 import sys
 from pathlib import Path
 
-from car_daemon.engine.llama.library import silence
-from car_daemon.engine.llama.model import LlamaModel, ModelError
-from car_daemon.engine.llama.tokens import Vocabulary
+from car_engine.llama.library import silence
+from car_engine.llama.model import LlamaModel, ModelError
+from car_engine.llama.tokens import Vocabulary
 
 _SECONDS = 20
 _REFUSED = 1

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from car_base.guide import PATH
 from car_daemon.gguf.invalid import InvalidModel
 from car_daemon.gguf.validation import check
-from car_daemon.guide import PATH
 from tests.pace import HANG_S
 from tools.hostile_models.mutations import mutate
 

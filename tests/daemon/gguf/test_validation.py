@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from car_base.guide import PATH
 from car_daemon.gguf.hyperparameters import Attention
 from car_daemon.gguf.invalid import InvalidModel, Reason
 from car_daemon.gguf.validation import Facts, check
-from car_daemon.guide import PATH
 from tests.daemon.gguf.faults import FAULTS, UNUSUAL
 from tests.daemon.gguf.files import F32, I32, Gguf, model, numbers, strings, tensor, u32
 from tests.pace import cpu_time

@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 from msgspec import structs
 
-from car_daemon.host.memory import MemoryReading
-from car_daemon.ipc.frames import DeviceMemory, DeviceUse, Prepared, RequestUpdate, StepDone
+from car_base.host.memory import MemoryReading
+from car_base.ipc.frames import DeviceMemory, DeviceUse, Prepared, RequestUpdate, StepDone
 from car_daemon.methods.model_report import CapacityReport, ModelReport
 from car_daemon.methods.status_report import StatusReport
 from car_daemon.models.pool import ModelPool

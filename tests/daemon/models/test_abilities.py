@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.ipc.types import Tags
+from car_base.ipc.types import Tags
 from car_daemon.models.abilities import Abilities, read_abilities
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.inspection import inspect

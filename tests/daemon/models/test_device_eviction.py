@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from msgspec import structs
 
-from car_daemon.host.devices import Device
-from car_daemon.host.memory import MemoryReading
-from car_daemon.ipc.frames import DeviceUse
-from car_daemon.ipc.model_sizes import LayerSizes, ModelSizes, SequenceBytes
+from car_base.host.devices import Device
+from car_base.host.memory import MemoryReading
+from car_base.ipc.frames import DeviceUse
+from car_base.ipc.model_sizes import LayerSizes, ModelSizes, SequenceBytes
 from car_daemon.models.memory_budget import memory_of
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.models.test_manager import READY, World, world_of

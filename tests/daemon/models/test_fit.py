@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from car_daemon.capacity.placement import FreeMemory
-from car_daemon.host.devices import Device
-from car_daemon.ipc.model_sizes import ModelSizes
+from car_base.capacity.placement import FreeMemory
+from car_base.host.devices import Device
+from car_base.ipc.model_sizes import ModelSizes
 from car_daemon.models.fit import GpuReplicas, OnDevices, as_good, fewest, freed
-from tests.daemon.capacity.test_placement import GIB, dense, gpu, machines, models
+from tests.base.capacity.test_placement import GIB, dense, gpu, machines, models
 
 
 def on_devices(memory: FreeMemory, sizes: ModelSizes, *places: str) -> list[OnDevices]:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from car_base.guide import PATH
+from car_base.ipc.model_sizes import LayerSizes, SequenceBytes
 from car_daemon.gguf.validation import check
-from car_daemon.guide import PATH
-from car_daemon.ipc.model_sizes import LayerSizes, SequenceBytes
 from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.settings import ModelSettings
 from tests.daemon.gguf.files import U32, model, numbers, text, u32

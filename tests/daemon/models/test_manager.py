@@ -7,9 +7,9 @@ from pathlib import Path
 
 from msgspec import structs
 
-from car_daemon.host.devices import Device
-from car_daemon.host.memory import MemoryReading, MemorySource
-from car_daemon.ipc.model_sizes import ModelSizes
+from car_base.host.devices import Device
+from car_base.host.memory import MemoryReading, MemorySource
+from car_base.ipc.model_sizes import ModelSizes
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.manager import ModelManager
 from car_daemon.models.memory_budget import MemoryBudget, taken_of

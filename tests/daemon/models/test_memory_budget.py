@@ -4,8 +4,8 @@ from pathlib import Path
 
 from msgspec import structs
 
-from car_daemon.host.devices import Device
-from car_daemon.host.memory import MemoryReading
+from car_base.host.devices import Device
+from car_base.host.memory import MemoryReading
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_budget import MemoryBudget, memory_of
 from car_daemon.models.memory_estimate import MemoryEstimate

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from car_daemon.ipc.types import KvType
+from car_base.ipc.types import KvType
 from car_daemon.models.memory_estimate import MemoryEstimate, estimate_memory
 from car_daemon.models.model_files import check_model
 from car_daemon.models.settings import ModelSettings

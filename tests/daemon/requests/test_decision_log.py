@@ -2,7 +2,7 @@
 
 import pytest
 
-from car_daemon.host.event_log import Level
+from car_base.host.event_log import Level
 from car_daemon.requests.decision_log import sink_at
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import Decisions, Request, RequestSpec

@@ -4,8 +4,8 @@ from typing import cast
 
 import pytest
 
+from car_base.ipc.frames import CallDelta, End, Extra, Prepared, RequestUpdate
 from car_daemon.connections.answer_pieces import AnswerPieces
-from car_daemon.ipc.frames import CallDelta, End, Extra, Prepared, RequestUpdate
 from car_daemon.requests.answer import Origin, Responder, Siblings
 from car_daemon.requests.generation import GenerationAnswer, request_of
 from car_daemon.telemetry.latencies import Latencies

@@ -9,8 +9,8 @@ import pytest
 from msgspec import Struct
 from msgspec.msgpack import Ext
 
-from car_daemon.ipc.codec import encode_frame
-from car_daemon.ipc.frames import (
+from car_base.ipc.codec import encode_frame
+from car_base.ipc.frames import (
     End,
     Fault,
     Forget,
@@ -109,7 +109,7 @@ def test_the_log_says_what_an_engine_failed_with() -> None:
     link, errors = EncodingLink(broken=False), Errors()
     inference, _ = serving(link)
     (key,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
-    fault = "KeyError at car_daemon.engine.prompt:3"
+    fault = "KeyError at car_engine.prompt:3"
     with capture_logs() as logs:
         inference.events.frame_received(1, Refused(key, "internal_error", {}, fault=fault))
     assert errors.reasons == ["internal_error"]

@@ -7,7 +7,7 @@ from typing import TypeVar, cast
 import pytest
 from msgspec import Struct
 
-from car_daemon.ipc.frames import (
+from car_base.ipc.frames import (
     CallDelta,
     End,
     Extra,

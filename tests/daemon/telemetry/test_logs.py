@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import PurePath
 
-from car_daemon.host.event_log import EventLog, Format, Level
+from car_base.host.event_log import EventLog, Format, Level
 from car_daemon.telemetry.logs import rendering
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")

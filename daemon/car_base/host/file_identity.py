@@ -1,0 +1,106 @@
+"""The identity of files' content, without reading all of it."""
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from car_base.host.regular_file import open_regular
+
+# Of each end: the head has a model's metadata, and a file that is written again ends differently.
+_HASHED_BYTES = 16 * 1024
+# More than the longest header of the usual models, which ends with the vocabulary.
+_HEAD_BYTES = 16 * 1024 * 1024
+# llama.cpp finds the later parts by this form of the name only.
+_FIRST = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
+
+
+class NotReadable(Exception):
+    """A file is missing or cannot be read; the message names it."""
+
+
+class FileIdentity(NamedTuple):
+    """A file's place on its disk, its size and time of change, and a hash of its head and tail."""
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+    digest: bytes
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The file itself, whatever its content."""
+        return self.device, self.inode
+
+
+# The files of a model's weights, None for each that cannot be read.
+Weights = tuple[FileIdentity | None, ...]
+
+
+def identify(path: Path) -> FileIdentity | None:
+    """Return the identity of a regular file; None where it cannot be read."""
+    try:
+        with open(open_regular(path), "rb", buffering=0) as file:
+            found = os.fstat(file.fileno())
+            digest = hashlib.blake2b(os.pread(file.fileno(), _HASHED_BYTES, 0), digest_size=16)
+            digest.update(os.pread(file.fileno(), _HASHED_BYTES, max(0, found.st_size - _HASHED_BYTES)))
+    except (OSError, ValueError):
+        return None
+    return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, digest.digest())
+
+
+def content_of(files: Iterable[Path]) -> str:
+    """Return a text that differs where the size, the beginning or the end of a file does; raises NotReadable.
+
+    It is the same for copies, on other machines too.
+    """
+    digest = hashlib.sha256()
+    for path in files:
+        try:
+            with open(open_regular(path), "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                digest.update(size.to_bytes(8, "big"))
+                digest.update(hashlib.sha256(os.pread(file.fileno(), _HEAD_BYTES, 0)).digest())
+                digest.update(os.pread(file.fileno(), _HASHED_BYTES, max(0, size - _HASHED_BYTES)))
+        except (OSError, ValueError) as error:
+            raise NotReadable(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    return digest.hexdigest()[:32]
+
+
+def with_parts(path: Path) -> Iterator[Path]:
+    """Yield the path of a model and those of its later parts."""
+    yield path
+    if (split := _FIRST.fullmatch(path.name)) is not None:
+        yield from (path.with_name(f"{split[1]}-{part:05}-of-{split[2]}.gguf") for part in range(2, int(split[2]) + 1))
+
+
+class WeightsOverwritten(Exception):
+    """The weights changed while requests ran: results of them are wrong."""
+
+
+class OpenedFiles:
+    """The files of a model as they were when it was opened; llama.cpp maps them, so an overwritten one changes it."""
+
+    def __init__(self, path: Path) -> None:
+        self._found = {part: found for part in with_parts(path) if (found := _written(part)) is not None}
+
+    @property
+    def overwritten(self) -> bool:
+        """Whether the content of one changed since, by its size and time of change; a replaced file stays as it was."""
+        for part, before in self._found.items():
+            now = _written(part)
+            if now is not None and now != before and now[:2] == before[:2]:
+                return True
+        return False
+
+
+def _written(path: Path) -> tuple[int, int, int, int] | None:
+    """Return a file's place, size and time of change; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

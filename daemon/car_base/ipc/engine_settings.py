@@ -1,0 +1,47 @@
+"""The settings of an engine: members that a model's table, a model's settings and the frame of its load share."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from car_base.ipc.types import KvType, Sandbox, Tags, ToolStyle
+from car_protocol.capacity import Policy
+
+MAX_THREADS = 1024
+# The defaults.
+MARGIN_BYTES = 2 * 1024 * 1024 * 1024
+MAX_ITL_MS = 150
+SAVED_BYTES = 512 * 1024 * 1024
+STEP_TARGET_MS = 120
+
+
+class EngineKeys(Struct, frozen=True, kw_only=True):
+    """The keys of a model's table that its engine gets as they are written; None leaves the choice to the engine."""
+
+    context_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    threads: Annotated[int, Meta(ge=1, le=MAX_THREADS)] | None = None
+    kv_type: KvType = "f16"
+    tool_style: ToolStyle | None = None
+    thinking_tags: Tags | None = None
+    speculative: bool = True
+
+
+class EngineSettings(EngineKeys, frozen=True, kw_only=True):
+    """The settings of a model that its engine gets as they are.
+
+    `margin_bytes` bounds the memory that the engine allocates after the load, None for no bound.
+    """
+
+    sequences: int | None = None
+    policy: Policy = "measured"
+    max_itl_ms: int = MAX_ITL_MS
+    reserve_bytes: int = 0
+    saved_bytes: int = SAVED_BYTES
+    step_target_ms: int = STEP_TARGET_MS
+    sandbox: Sandbox = "strict"
+    margin_bytes: int | None = MARGIN_BYTES
+
+
+def members_of(kind: type[Struct], given: Struct) -> dict[str, Any]:
+    """Return the members of a Struct that it has from this kind."""
+    return {name: getattr(given, name) for name in kind.__struct_fields__}

@@ -1,0 +1,23 @@
+"""Entry of the engine process: `python -m car_engine FD` with a connected socket to the daemon."""
+
+import os
+import signal
+import socket
+import sys
+
+from car_base.host.signals import ignore_stray_signals
+
+if __name__ == "__main__":
+    # The daemon decides when an engine ends, also where a terminal's keys reach both.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    ignore_stray_signals()
+    try:
+        from car_engine.process import EngineProcess, yield_to_others
+    except (ImportError, MemoryError, OSError, SystemError) as error:
+        # Under a limit on memory libraries cannot be mapped, and Python's own imports fail without an exception.
+        sys.exit(f"card engine: cannot start: {type(error).__name__}: {error}")
+    yield_to_others()
+    code = EngineProcess(socket.socket(fileno=int(sys.argv[1]))).serve()
+    # At once, because the loop thread may be inside llama_decode and its results are not read any more.
+    os._exit(code)

@@ -1,0 +1,59 @@
+"""The calls of ggml that place a model on devices, which a test replaces by invented devices."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from car_base.capacity.placement import Placement
+from car_base.host.devices import Device, gpu_number
+from car_base.ipc.frames import Load
+
+if TYPE_CHECKING:
+    from car_engine.llama.context import LlamaContext
+    from car_engine.llama.model import LlamaModel
+
+
+class OpenModel(Protocol):
+    """Opens a model file as it was planned, or as it is configured; raises ModelError."""
+
+    def __call__(self, load: Load, progress: Callable[[float], None], placement: Placement | None) -> "LlamaModel":
+        """Return the model."""
+        ...
+
+
+class OpenContext(Protocol):
+    """Makes a context of a model for its sequences; raises ModelError."""
+
+    def __call__(self, model: "LlamaModel", *, sequences: int, context_tokens: int, threads: int) -> "LlamaContext":
+        """Return the context."""
+        ...
+
+
+class Backend(NamedTuple):
+    """The GPUs with their memory now, the load of a model onto them, and the memory of its sequences."""
+
+    read_devices: Callable[[], tuple[Device, ...]]
+    open_model: OpenModel
+    open_context: OpenContext
+
+
+def ggml_backend() -> Backend:
+    """Return llama.cpp's own."""
+    from car_engine.llama.context import LlamaContext
+    from car_engine.llama.devices import read_devices
+
+    return Backend(read_devices, _open_model, LlamaContext)
+
+
+def _open_model(load: Load, progress: Callable[[float], None], placement: Placement | None) -> "LlamaModel":
+    # Imported here because the daemon's socket is read before llama.cpp is there.
+    from car_engine.llama.model import LlamaModel
+
+    return LlamaModel(
+        load.path,
+        gpu_layers=load.gpu_layers,
+        gpu=gpu_number(load.device),
+        packed=load.packed,
+        kv_type=load.kv_type,
+        placement=placement,
+        progress=progress,
+    )

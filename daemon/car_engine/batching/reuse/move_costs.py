@@ -1,0 +1,80 @@
+"""Seconds to compute cells, and to move them in place of that: learned from the moves that were made."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from car_engine.batching.costs import StepCosts
+
+# Seconds a byte until a move was made, on two cores.
+SAVE_BYTE_S = 0.43e-9
+_RESTORE_BYTE_S = 0.3 * SAVE_BYTE_S
+_READ_BYTE_S = 2e-9  # from a file that may not be in memory
+# llama.cpp copies the whole capacity of a sequence, and each of its cells for this part of saving and restoring it.
+_COPY = 0.25
+_WEIGHT = 0.2  # of a new observation
+_MOST_GROWTH = 2.0  # an observation counts as at most this multiple of the known cost
+# A move that was too expensive counts for this much less with each time, so that one stall does not forbid it for good.
+_RETRY = 0.98
+
+Moved = TypeVar("Moved")
+
+
+class MoveCosts:
+    """The costs of one context, whose sequences have `context_tokens` cells of about `cell_bytes` each."""
+
+    def __init__(self, steps: StepCosts, context_tokens: int, cell_bytes: float, clock: Callable[[], float]) -> None:
+        self._steps = steps
+        self._context_tokens = context_tokens
+        self._clock = clock
+        self._save, self._restore = SAVE_BYTE_S * cell_bytes, _RESTORE_BYTE_S * cell_bytes  # seconds a cell
+        self._read = _READ_BYTE_S * cell_bytes  # seconds a cell
+
+    def __repr__(self) -> str:
+        return f"<MoveCosts save={self._save * 1e6:.1f} restore={self._restore * 1e6:.1f} us/cell>"
+
+    def compute(self, start: int, end: int) -> float:
+        """Return the seconds to compute a prompt's tokens from one place to another."""
+        return self._steps.prompt(start, end)
+
+    def save(self, cells: int) -> float:
+        """Return the seconds to save cells."""
+        return self._save * cells
+
+    def restore(self, cells: int) -> float:
+        """Return the seconds to restore cells."""
+        return self._restore * cells
+
+    def read(self, cells: int) -> float:
+        """Return the seconds to read cells from their file."""
+        return self._read * cells
+
+    def copy(self) -> float:
+        """Return the seconds to copy a sequence within the context, which no step shows apart."""
+        return _COPY * (self._save + self._restore) * self._context_tokens
+
+    def saving(self, cells: int, move: Callable[[], Moved]) -> Moved:
+        """Save cells, and learn from the time."""
+        started = self._clock()
+        moved = move()
+        self._save = _learned(self._save, (self._clock() - started) / cells)
+        return moved
+
+    def restoring(self, cells: int, move: Callable[[], Moved]) -> Moved:
+        """Restore cells, and learn from the time."""
+        started = self._clock()
+        moved = move()
+        self._restore = _learned(self._restore, (self._clock() - started) / cells)
+        return moved
+
+    def was_read(self, cells: int, seconds: float) -> None:
+        """Learn from the time that it took to read cells from their file."""
+        self._read = _learned(self._read, seconds / cells)
+
+    def declined(self) -> None:
+        """Count cells that were not saved because that was too expensive."""
+        self._save *= _RETRY
+        self._restore *= _RETRY
+
+
+def _learned(known: float, seen: float) -> float:
+    return known + _WEIGHT * (min(seen, _MOST_GROWTH * known) - known)

@@ -1,0 +1,54 @@
+"""Cells in files, and what is reported about them: read, written, or missing."""
+
+import hashlib
+from dataclasses import dataclass
+
+from car_base.ipc.types import STORED_SUFFIX
+from car_engine.batching.prefix import Prefix
+
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredPrefix:
+    """Cells from position `lowest` on in a file; the namespace of the prefix is that of files (`in_files`)."""
+
+    prefix: Prefix
+    lowest: int
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellsRead:
+    """The outcome of a read; `cells` is None where the file is missing, damaged or of another model."""
+
+    stored: StoredPrefix
+    cells: memoryview | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CellsStored:
+    """The outcome of a write, None where it failed, and the names of the files that were removed for it."""
+
+    stored: StoredPrefix | None
+    removed: tuple[str, ...] = ()
+
+
+def in_files(prefix: Prefix) -> Prefix | None:
+    """Return a prefix under the name that its namespace has in files; None for one that ends with its request.
+
+    The name begins with the uid. The rest is a digest, because salts may be secrets.
+    """
+    uid, colon, _ = prefix.namespace.partition(":")
+    if not colon or not uid.isdecimal():
+        return None
+    digest = hashlib.blake2b(prefix.namespace.encode(), digest_size=_DIGEST_BYTES)
+    return Prefix(prefix.tokens, f"{uid}-{digest.hexdigest()}", prefix.step)
+
+
+def file_name(prefix: Prefix) -> str:
+    """Return the name of the file for a prefix as `in_files` returns it: the same tokens have the same file."""
+    digest = hashlib.blake2b(prefix.tokens.tobytes(), digest_size=_DIGEST_BYTES, salt=prefix.step.to_bytes(8, "little"))
+    return f"{prefix.namespace}-{digest.hexdigest()}{STORED_SUFFIX}"

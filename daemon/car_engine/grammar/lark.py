@@ -1,0 +1,166 @@
+"""Write a grammar in llguidance's dialect of Lark, with exactly the same meaning.
+
+The library first cuts text into terminals, each as long as possible, and parses the terminals. Here every terminal is
+one character, so that all have the same length; where several match a character the library tries all of them.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import chain
+
+from car_engine.grammar.tail_recursion import without_tail_recursion
+from car_engine.grammar.tree import (
+    DEPTH_MAX,
+    SYMBOLS_MAX,
+    TERMINALS_MAX,
+    Characters,
+    Grammar,
+    GrammarError,
+    Item,
+    Literal,
+    Problem,
+    Ranges,
+    Reference,
+    Repetition,
+    Sequence,
+    merged,
+)
+
+_START = "start"
+_RULE = re.compile("r[0-9]+")
+_SUFFIXES = {(0, None): "*", (1, None): "+", (0, 1): "?"}
+
+
+def as_lark(grammar: Grammar) -> str:
+    """Return the text of the same grammar; raises GrammarError for a grammar beyond the library's limits."""
+    return _Writer(without_tail_recursion(grammar)).text()
+
+
+class _Place:
+    """A node of the prefix tree of sequences: the symbols that may follow, and whether a sequence ends here."""
+
+    __slots__ = ("ends", "following")
+
+    def __init__(self) -> None:
+        self.following: dict[str, _Place] = {}
+        self.ends = False
+
+
+class _Writer:
+    """Writes the rules that are reachable from the root."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._rules: dict[str, list[list[str]]] = {}  # written rules: branches of symbols
+        self._lines = [1]  # of the source, by the number in a rule's name
+        self._terminals: dict[Ranges, str] = {}
+        self._names: dict[str, str] = {}  # by the source's name
+        self._unwritten: list[str] = []
+        self._symbols = 0
+
+    def text(self) -> str:
+        """Return all rules, the start first, then all terminals."""
+        self._rules[_START] = [[self._rule("root")]]
+        while self._unwritten:
+            self._write(self._unwritten.pop())
+        self._refuse_depth()
+        rules = (f"{name}: {' | '.join(map(' '.join, branches))}" for name, branches in self._rules.items())
+        terminals = []
+        for ranges, name in self._terminals.items():
+            parts = (f"\\u{{{low:x}}}" + (f"-\\u{{{high:x}}}" if high > low else "") for low, high in ranges)
+            terminals.append(f"{name}: /[{''.join(parts)}]/")
+        return "\n".join((*rules, *terminals, ""))
+
+    def _rule(self, name: str) -> str:
+        """Return the name of a rule in the output, and schedule it for writing."""
+        if name not in self._names:
+            self._names[name] = self._new_rule(self._grammar.rules[name].line)
+            self._unwritten.append(name)
+        return self._names[name]
+
+    def _new_rule(self, line: int) -> str:
+        self._lines.append(line)
+        return f"r{len(self._lines) - 1}"
+
+    def _write(self, name: str) -> None:
+        """Write one rule, and one more for each node of its prefix tree where sequences diverge."""
+        line = self._grammar.rules[name].line
+        partings = [(self._names[name], self._beginning(self._grammar.rules[name].sequences, line))]
+        while partings:
+            rule, place = partings.pop()
+            self._rules[rule] = [['""']] if place.ends else []
+            for symbol, following in place.following.items():
+                branch, parting = [symbol], following
+                # On to the next node where sequences end or diverge.
+                while len(parting.following) == 1 and not parting.ends:
+                    ((inner, parting),) = parting.following.items()
+                    branch.append(inner)
+                if parting.following:
+                    branch.append(self._new_rule(line))
+                    partings.append((branch[-1], parting))
+                self._rules[rule].append(branch)
+
+    def _beginning(self, sequences: tuple[Sequence, ...], line: int) -> _Place:
+        """Return the root of the prefix tree of all sequences."""
+        together: list[tuple[int, int]] = []  # of alternatives that are one character, which become one set
+        others: list[Sequence] = []
+        for sequence in sequences:
+            match sequence:
+                case (Characters(ranges),):
+                    together.extend(ranges)
+                case (Literal(text),) if len(text) == 1:
+                    together.append((ord(text), ord(text)))
+                case _:
+                    others.append(sequence)
+        beginning = _Place()
+        for sequence in [*others, (Characters(merged(together)),)] if together else others:
+            place = beginning
+            for symbol in chain.from_iterable(map(self._symbols_of, sequence)):
+                if symbol not in place.following:
+                    self._symbols += 1 + symbol.count(" ")
+                    if self._symbols > SYMBOLS_MAX or len(self._terminals) > TERMINALS_MAX:
+                        raise GrammarError(Problem.TOO_LARGE, line)
+                    place.following[symbol] = _Place()
+                place = place.following[symbol]
+            place.ends = True
+        return beginning
+
+    def _symbols_of(self, item: Item) -> Iterator[str]:
+        """Yield the symbols of an item: of a repetition one, none where it is of nothing or 0 times."""
+        match item:
+            case Characters(ranges):
+                yield self._terminal(ranges)
+            case Literal(text):
+                yield from (self._terminal(((ord(character), ord(character)),)) for character in text)
+            case Reference(name):
+                yield self._rule(name)
+            case Repetition(repeated, least, most):
+                symbols = list(self._symbols_of(repeated))
+                if symbols and most != 0:
+                    body = symbols[0] if len(symbols) == 1 else f"({' '.join(symbols)})"
+                    counts = f"{{{least},{'' if most is None else most}}}"
+                    yield body + _SUFFIXES.get((least, most), counts)
+
+    def _terminal(self, ranges: Ranges) -> str:
+        return self._terminals.setdefault(ranges, f"C{len(self._terminals)}")
+
+    def _refuse_depth(self) -> None:
+        """Walk as the library does; raises GrammarError where it would recurse beyond DEPTH_MAX."""
+        seen = {_START}
+        walk = [self._referred(_START)]
+        while walk:
+            deeper = next((name for name in walk[-1] if name not in seen), None)
+            if deeper is None:
+                walk.pop()
+                continue
+            seen.add(deeper)
+            walk.append(self._referred(deeper))
+            if len(walk) > DEPTH_MAX:
+                raise GrammarError(Problem.TOO_DEEP, self._lines[int(deeper[1:])])
+
+    def _referred(self, name: str) -> Iterator[str]:
+        """Yield the rules that a rule names, in order."""
+        for branch in self._rules[name]:
+            for symbol in branch:
+                if rule := _RULE.match(symbol):
+                    yield rule[0]

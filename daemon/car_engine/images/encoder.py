@@ -1,0 +1,138 @@
+"""Images into rows, in a thread of their own because a projector takes seconds."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, NoReturn, Protocol
+
+from car_base.ipc.frames import Fault, ImageSlot
+from car_base.ipc.inbox import Inbox
+from car_engine.batching.sequences import ImageRows
+from car_engine.images.audio_file import AudioError
+from car_engine.images.image_file import ImageError
+from car_engine.images.piece_cache import Piece, PieceCache, TokensPiece
+
+
+@dataclass(slots=True)
+class Encode:
+    """The images of one request; the loop clears `wanted` when the request no longer needs them."""
+
+    key: int
+    owner: int  # the client's uid
+    images: list[ImageSlot]
+    wanted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A request's images as rows and the tokens around them, by position; or the fault."""
+
+    key: int
+    pictures: list[ImageRows]
+    tokens: list[tuple[int, list[int]]]
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A job, its images that are left, and what those before became."""
+
+    job: Encode
+    images: deque[ImageSlot]
+    encoded: Encoded
+
+
+class Projector(Protocol):
+    """Images and sounds into pieces of a prompt."""
+
+    def encode(self, pixels: Any) -> list[Piece]:
+        """Return the pieces of an image in order; raises ImageError, and RuntimeError where the projector fails."""
+        ...
+
+    def encode_audio(self, data: bytes) -> list[Piece]:
+        """Return the pieces of a sound file in order; raises AudioError, and RuntimeError as `encode` does."""
+        ...
+
+
+class Encoder:
+    """Decodes and encodes images for the loop, the same image of the same owner once."""
+
+    def __init__(
+        self,
+        decode: Callable[[bytes], Any],
+        projector: Projector,
+        inbox: Inbox[Encode],
+        report: Callable[[Encoded], None],
+    ) -> None:
+        self._decode = decode
+        self._projector = projector
+        self._cache = PieceCache()
+        self._inbox = inbox
+        self._report = report
+        self._begun: dict[int, deque[_Begun]] = {}  # by owner; the next to advance first
+
+    @property
+    def busy(self) -> bool:
+        """True while a job has images left."""
+        return bool(self._begun)
+
+    def run(self) -> NoReturn:
+        """Work as long as the process lives."""
+        while True:
+            self.turn(self._inbox.receive(wait=not self.busy))
+
+    def turn(self, jobs: list[Encode]) -> None:
+        """Add jobs, then encode one image: owners take turns, and so do the jobs of an owner.
+
+        Neither a job with many images nor a user with many jobs keeps the others waiting.
+        """
+        for job in jobs:
+            self._begun.setdefault(job.owner, deque()).append(_Begun(job, deque(job.images), Encoded(job.key, [], [])))
+        owner = next(iter(self._begun))
+        queue = self._begun.pop(owner)
+        begun = queue.popleft()
+        encoded = self._advance(begun) if begun.job.wanted else None
+        if begun.job.wanted and encoded is None:
+            queue.append(begun)
+        if queue:
+            self._begun[owner] = queue
+        if begun.job.wanted and encoded is not None:
+            self._report(encoded)
+
+    def _advance(self, begun: _Begun) -> Encoded | None:
+        """Encode one image of a job; return its result with the last one, or with the first that fails."""
+        job, encoded = begun.job, begun.encoded
+        try:
+            self._place(job.owner, begun.images.popleft(), encoded.pictures, encoded.tokens)
+        except AudioError:
+            return Encoded(job.key, [], [], "audio")
+        except ImageError:
+            return Encoded(job.key, [], [], "image")
+        except RuntimeError:
+            return Encoded(job.key, [], [], "projector")
+        return None if begun.images else encoded
+
+    def _place(
+        self, owner: int, image: ImageSlot, pictures: list[ImageRows], tokens: list[tuple[int, list[int]]]
+    ) -> None:
+        position = image.start
+        key = owner, sha256(image.data).digest()
+        pieces = self._cache.get(key)
+        if pieces is None:
+            pieces = self._encode(image)
+            self._cache.put(key, pieces)
+        for piece in pieces:
+            if isinstance(piece, TokensPiece):
+                tokens.append((position, piece.tokens))
+                position += len(piece.tokens)
+            else:
+                pictures.append(ImageRows(position, piece.rows))
+                position += len(piece.rows)
+        if position != image.start + image.count:
+            raise RuntimeError(f"an image takes {position - image.start} positions, {image.count} were counted")
+
+    def _encode(self, image: ImageSlot) -> list[Piece]:
+        if image.audio:
+            return self._projector.encode_audio(image.data)
+        return self._projector.encode(self._decode(image.data))

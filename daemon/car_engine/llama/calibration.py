@@ -1,0 +1,92 @@
+"""Calibration: a cost curve measured on a small context, before the real context is created."""
+
+import contextlib
+import os
+from collections.abc import Callable
+
+from car_base.capacity.curve import Curve
+from car_base.host.cores import CoresReading, CoresSource, foreign_cores, read_cores, usable_cpus
+from car_base.ipc.model_sizes import SequenceBytes
+from car_engine.llama.context import LlamaContext
+from car_engine.llama.model import LlamaModel
+
+# The most decisive sizes first, because time may end before the last.
+_PLAN = (
+    *(("decode", 1), ("decode", 8), ("prefill", 16), ("decode", 16), ("prefill", 64)),
+    *(("decode", 4), ("decode", 2), ("prefill", 8), ("decode", 32), ("prefill", 256)),
+)
+_CELLS = 256
+_REPEATS = 2
+_TOKEN = 0
+# A program without a core of its own takes about half of one from a thread of ours; much less is chance.
+_SHARED = 0.25
+
+
+class Calibration:
+    """Measures on a context of up to 32 sequences of 256 cells; times in seconds of `clock`."""
+
+    def __init__(
+        self,
+        model: LlamaModel,
+        need: SequenceBytes,
+        *,
+        threads: int,
+        memory_bytes: int,
+        clock: Callable[[], float],
+        read_cores: CoresSource = read_cores,
+    ) -> None:
+        affordable = memory_bytes // max(1, need.of(_CELLS))
+        most = max(size for kind, size in _PLAN if kind == "decode")
+        sequences = max(1, min(most, affordable, model.traits.most_sequences))
+        self._clock = clock
+        self._threads = threads
+        self._read_cores = read_cores
+        self._context = LlamaContext(model, sequences=sequences, context_tokens=_CELLS, threads=threads)
+
+    def measure(self, budget: float) -> Curve:
+        """Measure as many sizes as fit into about `budget` seconds, and free the context."""
+        decode: dict[int, float] = {}
+        prefill: dict[int, float] = {}
+        seconds = {"decode": decode, "prefill": prefill}
+        before, started = self._cores(), self._clock()
+        self._once("decode", 1)
+        for kind, size in _PLAN:
+            most = self._context.sequences if kind == "decode" else self._context.context_tokens
+            known = seconds[kind]
+            smaller = max((other for other in known if other <= size), default=None)
+            # An upper bound, because costs grow, and at most in proportion.
+            expected = known[smaller] * size / smaller if smaller else min(known.values(), default=0.0)
+            left = budget - (self._clock() - started)
+            if size <= most and expected * (_REPEATS + 1) <= left:
+                seconds[kind][size] = min(self._once(kind, size) for _ in range(_REPEATS + 1))
+        others = self._others(before, self._cores(), self._clock() - started)
+        self._context.close()
+        return Curve(decode, prefill, others)
+
+    def _cores(self) -> CoresReading | None:
+        """Return the processor times; None where they cannot be read."""
+        with contextlib.suppress(OSError):
+            return self._read_cores([os.getpid()])
+        return None
+
+    def _others(self, before: CoresReading | None, after: CoresReading | None, seconds: float) -> float:
+        """Return the cores that other programs used; 0 where they left one to each thread."""
+        if before is None or after is None or seconds <= 0:
+            return 0.0
+        cores = foreign_cores(before, after, seconds)
+        return round(cores, 2) if cores > len(usable_cpus()) - self._threads + _SHARED else 0.0
+
+    def _once(self, kind: str, size: int) -> float:
+        rows = range(size)
+        numbers = list(rows) if kind == "decode" else [0] * size
+        positions = [0] * size if kind == "decode" else list(rows)
+        outputs = [kind == "decode" or row == size - 1 for row in rows]
+        started = self._clock()
+        code = self._context.decode([_TOKEN] * size, positions, numbers, outputs)
+        self._context.synchronize()
+        seconds = self._clock() - started
+        if code != 0:
+            raise RuntimeError(f"llama_decode returned {code} in the calibration")
+        for number in set(numbers):
+            self._context.cut(number, 0)
+        return seconds

@@ -1,0 +1,147 @@
+"""The parts of one engine that its threads share: weights, capacity, context, vocabulary, projector."""
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from car_base.capacity.curve_file import DevicePartsFile, identity_of
+from car_base.capacity.placement import Placement
+from car_base.ipc.frames import FromEngine, Load, Warned
+from car_base.ipc.ranges import line
+from car_engine.backend import Backend
+from car_engine.batching.costs import StepCosts
+from car_engine.grammar.constraint import Constraints
+from car_engine.llama.context import LlamaContext
+from car_engine.llama.library import library_build
+from car_engine.llama.model import LlamaModel, ModelError
+from car_engine.llama.tokens import Vocabulary
+from car_engine.placed_model import PlacedModel
+from car_engine.prompt.job_progress import JobProgress
+from car_engine.prompt.template import ChatTemplate, InvalidTemplate
+from car_engine.runner.threads import ThreadCount
+from car_engine.senses import Senses
+from car_engine.sizing import Size, size_of
+
+
+class Allocated(NamedTuple):
+    """The memory of a model: its weights, and the context of as many sequences as there is room for."""
+
+    model: LlamaModel
+    size: Size
+    context: LlamaContext
+
+
+class LoadedModel:
+    """One model, each part loaded when it is first needed; raises ModelError."""
+
+    def __init__(
+        self,
+        load: Load,
+        job: JobProgress,
+        send: Callable[[FromEngine], None],
+        progress: Callable[[float], None],
+        backend: Backend,
+    ) -> None:
+        self._load = load
+        self._job = job
+        self._send = send
+        self._progress = progress
+        self._backend = backend
+        self.no_template: str | None = None  # why the model's template cannot be used
+
+    @cached_property
+    def placed(self) -> PlacedModel[Allocated]:
+        """The plan of the model on devices."""
+        load = self._load
+        identity = identity_of(
+            load.path, device=load.device, threads=0, packed=load.packed, library=library_build(), kv_type=load.kv_type
+        )
+        kept = DevicePartsFile(Path(load.curves) if load.curves else None, identity)
+        return PlacedModel(load, self._allocate, self._send, kept, read=self._backend.read_devices)
+
+    @cached_property
+    def _allocated(self) -> Allocated:
+        return self.placed.load()
+
+    def _allocate(self, placement: Placement | None) -> Allocated:
+        load, model = self._load, self._backend.open_model(self._load, self._progress, placement)
+        try:
+            size = size_of(load, model, self.placed, self._send)
+            sequences, context_tokens = size.declared.sequences, size.declared.context_tokens
+            context = self._backend.open_context(
+                model, sequences=sequences, context_tokens=context_tokens, threads=size.threads
+            )
+        except ModelError:
+            # A second try needs the memory.
+            model.close()
+            raise
+        return Allocated(model, size, context)
+
+    @property
+    def model(self) -> LlamaModel:
+        """The weights."""
+        return self._allocated.model
+
+    @property
+    def size(self) -> Size:
+        """The declared capacity, which warned where configured figures are too high."""
+        return self._allocated.size
+
+    @property
+    def context(self) -> LlamaContext:
+        """The context of all generations."""
+        return self._allocated.context
+
+    @cached_property
+    def cuts_tails(self) -> bool:
+        """Whether the model's memory can drop a tail; a first decode proves that the context works."""
+        return self.context.can_cut_tails()
+
+    @cached_property
+    def costs(self) -> StepCosts:
+        """The costs of steps, which start with the measured ones."""
+        return StepCosts(self.size.curve.decode, self.size.curve.prefill, self.size.threads)
+
+    @cached_property
+    def threads(self) -> ThreadCount:
+        """The number of threads of every context of this model."""
+        count = ThreadCount(self.costs)
+        count.add(self.context.set_threads)
+        return count
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The tokens of the model."""
+        return Vocabulary(self.model)
+
+    @cached_property
+    def constraints(self) -> Constraints:
+        """Grammars over the vocabulary."""
+        return Constraints(self.vocabulary.pieces, self.vocabulary.ends, self.vocabulary.control)
+
+    @cached_property
+    def template(self) -> ChatTemplate | None:
+        """The configured chat template, else the model's own; None, with a warning, where that is not valid."""
+        path = self._load.chat_template
+        try:
+            source = self.model.metadata.chat_template if path is None else Path(path).read_text(encoding="utf-8")
+            if source is None:
+                return None
+            with self._job.doing(len(source)):
+                template = ChatTemplate(source, self.vocabulary, self._load.tool_style, self._load.thinking_tags)
+                template.try_out()
+        except (OSError, UnicodeDecodeError):
+            raise ModelError("the chat template cannot be read") from None
+        except InvalidTemplate as error:
+            self.no_template = f"the chat template is not valid Jinja: {error}"
+            if path is not None:
+                raise ModelError(self.no_template) from None
+            self._send(Warned("model.template_invalid", {"why": line(str(error))}))
+            return None
+        return template
+
+    @cached_property
+    def senses(self) -> Senses:
+        """The projector of images and sounds, if there is one."""
+        return Senses(self._load, self.model, self._send, threads=self.size.threads)

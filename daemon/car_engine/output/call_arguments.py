@@ -1,0 +1,207 @@
+"""Arguments of a call as JSON, as they come: JSON, tagged parameters, Python's keywords, and Gemma's objects."""
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+from car_base.ipc.types import ParameterKind
+from car_engine.output.families import CDATA, Family, Parameter
+from car_engine.output.heads import take_slots
+from car_engine.output.json_object import copy_value, is_object, take_value, text_of
+from car_engine.output.literals import PYTHON, LiteralCopier, gemma_with, quoted
+from car_engine.output.parameters import as_value
+from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer
+
+_KEYWORD = re.compile(r"[^=,()\[\]{}'\"\n]*")
+# The beginning of a parameter: a word as long as the longest constant and a letter, or one character.
+_HEAD = re.compile(r"[ \t\r\n]{0,16}(?:[A-Za-z]{1,6}|\S)?")
+_CONSTANTS = frozenset({"true", "false", "null", "True", "False", "None"})
+_VALUES = frozenset('{["-0123456789(<]')  # first characters of values, and of markers
+_CDATA_END = Markers(["]]>"])
+# Types that a parameter's own tag has.
+_KINDS: dict[str, ParameterKind] = {"true": "text", "string": "text"}
+
+
+@lru_cache(maxsize=256)
+def _ends_of(parameter: Parameter, key: str) -> Markers:
+    close = parameter.close.format(key=key)
+    return Markers([parameter.pad + close, close])
+
+
+class ArgumentsReader:
+    """Reads the arguments of one family's calls from a buffer.
+
+    `ends` may follow arguments that are not JSON, if `counts` says so of the one that was taken; `after` may follow a
+    parameter.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        buffer: StreamBuffer,
+        ends: Markers,
+        after: Markers,
+        counts: Callable[[str], Steps[bool]],
+        write: Callable[[str], None],
+    ) -> None:
+        self._family = family
+        self._buffer = buffer
+        self._ends = ends
+        self._after = after
+        self._counts = counts
+        self._write = write
+
+    def read(self, kinds: Mapping[str, ParameterKind]) -> Steps[None]:
+        """Read the arguments after a head; `kinds` are those of the function's parameters."""
+        match self._family.notation:
+            case "parameters":
+                return self._parameters(kinds)
+            case "python":
+                return self._keywords()
+            case "gemma":
+                return self._gemma()
+        return self.json()
+
+    def json(self) -> Steps[None]:
+        """Read arguments that should be an object."""
+        yield from self._buffer.drop_spaces()
+        opening = yield from self._buffer.peek()
+        if opening == '"':
+            # Some models write the object as a text.
+            value = yield from take_value(self._buffer)
+            text = text_of(value)
+            taken = self._buffer.release()
+            self._write(text if text is not None and is_object(text) else taken)
+            yield from self._raw(value is not None)
+        elif opening == "{":
+            yield from self._raw((yield from copy_value(self._buffer, self._write)))
+        else:
+            yield from self._raw(complete=False)
+
+    def _raw(self, complete: bool) -> Steps[None]:
+        """Read arguments that did not turn out as an object as they are, up to a marker."""
+        if complete or not (yield from self._buffer.peek()):
+            return
+        while (marker := (yield from self._buffer.copy_until_any(self._ends, self._write))) is not None:
+            if (yield from self._counts(marker)):
+                self._buffer.put_back()
+                return
+            self._write(self._buffer.release())
+        self._write(self._buffer.release())
+
+    def _gemma(self) -> Steps[None]:
+        """Read an object of Gemma's."""
+        yield from self._raw(
+            (yield from LiteralCopier(gemma_with(self._family.quote), self._buffer, self._write).copy())
+        )
+
+    def _parameters(self, kinds: Mapping[str, ParameterKind]) -> Steps[None]:
+        """Read tagged parameters."""
+        parameter = self._parameter_syntax
+        separator = "{"
+        while True:
+            yield from self._buffer.drop_spaces()
+            slots = yield from take_slots(self._buffer, parameter.open)
+            if slots is None:
+                if not self._buffer.cut or (yield from self._buffer.peek()):
+                    self._buffer.put_back()
+                break
+            self._buffer.drop()
+            key = self._family.name_of(slots.key)
+            self._write(f'{separator}"{quoted(key)}": ')
+            separator = ", "
+            kind = _KINDS.get(slots.type, "value") if slots.type else kinds.get(key, "any")
+            if slots.closed:
+                self._write(as_value("", kind))
+            else:
+                yield from self._parameter(_ends_of(parameter, key), kind)
+        self._write_end("" if separator == "{" else "}")
+
+    @property
+    def _parameter_syntax(self) -> Parameter:
+        assert self._family.parameter is not None
+        return self._family.parameter
+
+    def _parameter(self, ends: Markers, kind: ParameterKind) -> Steps[None]:
+        """Read the value of a parameter, up to its end."""
+        parameter = self._parameter_syntax
+        if parameter.pad:
+            yield from self._buffer.take_literal(parameter.pad)
+            self._buffer.drop()
+        if kind == "any":
+            # Its first characters may show already that it is a text.
+            head = (yield from self._buffer.peek_match(_HEAD)).lstrip()
+            kind = "text" if head and head[0] not in _VALUES and head not in _CONSTANTS else kind
+        if kind == "text" and not parameter.cdata:
+            self._write('"')
+            if (yield from self._copy_parameter(ends, lambda text: self._write(quoted(text)))):
+                self._write('"')
+            self._buffer.drop()
+            return
+        value = yield from self._json_parameter(ends)
+        if value is None:
+            value = yield from self._other_parameter(ends)
+        self._buffer.drop()
+        if value is not None:
+            self._write(as_value(value, kind))
+
+    def _json_parameter(self, ends: Markers) -> Steps[str | None]:
+        """Take a JSON value and the end after it; None for other texts. Ends within the value's texts do not count."""
+        if (yield from self._buffer.peek()) in ("{", "[", '"'):
+            value = yield from take_value(self._buffer)
+            yield from self._buffer.take_spaces()
+            if value is not None and (yield from self._buffer.take_marker(ends)) is not None:
+                return value
+            self._buffer.put_back()
+        return None
+
+    def _other_parameter(self, ends: Markers) -> Steps[str | None]:
+        """Take any text, up to its end; None where the answer ended before."""
+        pieces = list[str]()
+        if self._parameter_syntax.cdata and (yield from self._buffer.take_literal(CDATA)):
+            pieces.append(self._buffer.release())
+            yield from self._buffer.copy_until_any(_CDATA_END, pieces.append, close=True)
+            pieces.append(self._buffer.release())
+        return "".join(pieces) if (yield from self._copy_parameter(ends, pieces.append)) else None
+
+    def _copy_parameter(self, ends: Markers, out: Callable[[str], None]) -> Steps[bool]:
+        """Release the text of a parameter up to its end; return whether it ended.
+
+        The text of an end counts if another parameter, the end of the call or nothing follows it; else it is a part of
+        the parameter, as in a file that has such texts.
+        """
+        buffer = self._buffer
+        while (yield from buffer.copy_until_any(ends, out, close=True)) is not None:
+            yield from buffer.take_spaces()
+            if (yield from buffer.sees(self._after)) or not (yield from buffer.peek()):
+                return True
+            out(buffer.release())
+        return False
+
+    def _keywords(self) -> Steps[None]:
+        """Read keyword arguments of Python, up to the bracket that closes them."""
+        buffer = self._buffer
+        copier = LiteralCopier(PYTHON, buffer, self._write)
+        separator = "{"
+        while True:
+            yield from buffer.drop_spaces()
+            if (yield from buffer.peek()) in (")", ""):
+                break
+            key = (yield from buffer.take_run(_KEYWORD)).strip()
+            if not key or not (yield from buffer.take_literal("=")):
+                yield from self._raw(complete=False)
+                return
+            buffer.drop()
+            self._write(f'{separator}"{quoted(key)}": ')
+            separator = ", "
+            if not (yield from copier.copy()):
+                yield from self._raw(complete=False)
+                return
+            yield from buffer.drop_spaces()
+            yield from buffer.take_literal(",")
+        self._write_end("" if separator == "{" else "}")
+
+    def _write_end(self, text: str) -> None:
+        """Write a closing text, except where the answer's bound cut the call off."""
+        if not self._buffer.cut:
+            self._write(text)

@@ -1,0 +1,88 @@
+"""The grammar of an answer: the client's own, its JSON schema's, or that of the tool call it requires."""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from car_base.ipc.frames import Chat, Prepare, Reading
+from car_base.ipc.refusal import Refusal
+from car_engine.grammar.constraint import ConstraintError
+from car_engine.grammar.gbnf import parse
+from car_engine.grammar.lark import as_lark
+from car_engine.grammar.schema import TOO_WIDE, is_too_wide
+from car_engine.grammar.schema import as_lark as schema_as_lark
+from car_engine.grammar.schema_places import left_out, normalized, place_of
+from car_engine.grammar.tree import GrammarError
+from car_engine.output.tool_call_grammar import tool_call_grammar
+from car_protocol.conversation import NamedTool
+
+# Bounded, because definitions that refer to each other in a chain are compiled by recursion on the stack.
+_MOST_CHARACTERS = 256 * 1024
+
+
+class OutputConstraints:
+    """Writes and checks grammars.
+
+    `compile_grammar` takes the client's uid and raises ConstraintError; `token_of` returns a control token by its text;
+    `warnings` returns the library's words about parts of a grammar that it leaves out.
+    """
+
+    def __init__(
+        self,
+        compile_grammar: Callable[[int, str], None],
+        token_of: Callable[[str], int | None],
+        warnings: Callable[[str], list[str]] = lambda _: [],
+    ) -> None:
+        self._compile = compile_grammar
+        self._token_of = token_of
+        self._warnings = warnings
+
+    def of(self, job: Prepare, reading: Reading) -> str:
+        """Return the grammar of an answer, empty for none. Raises Refusal naming the member at fault."""
+        param, grammar = self._written(job, reading)
+        if len(grammar) > _MOST_CHARACTERS and param != "grammar":
+            raise _too_large(param, f"its grammar has {len(grammar):,} characters, the limit is {_MOST_CHARACTERS:,}")
+        if grammar:
+            try:
+                self._compile(job.owner, grammar)
+            except ConstraintError as error:
+                place = place_of(error.error, job.json_schema) if param == "json_schema" and job.json_schema else None
+                where = {} if place is None else {"place": place}
+                raise Refusal("invalid_params", param=param, why=str(error), **where) from error
+        return grammar
+
+    def ignored(self, job: Prepare, grammar: str) -> list[str]:
+        """Return the places of the keywords that a lenient schema's grammar leaves out."""
+        if job.json_schema is None or not job.lenient:
+            return []
+        return left_out(self._warnings(grammar), job.json_schema)
+
+    def _written(self, job: Prepare, reading: Reading) -> tuple[str, str]:
+        if job.grammar is not None:
+            try:
+                return "grammar", as_lark(parse(job.grammar))
+            except GrammarError as error:
+                raise Refusal("invalid_params", param="grammar", why=error.problem, line=error.line) from error
+        if job.json_schema is not None:
+            if is_too_wide([job.json_schema]):
+                raise _too_large("json_schema", TOO_WIDE)
+            return "json_schema", schema_as_lark(normalized(job.json_schema), lenient=job.lenient)
+        if job.chat is not None and job.chat.tool_choice not in ("auto", "none"):
+            return "tools", self._tool_call(job.chat, reading)
+        return "", ""
+
+    def _tool_call(self, chat: Chat, reading: Reading) -> str:
+        if reading.tools is None:
+            raise Refusal("model_unavailable", lacks="tools")
+        choice = chat.tool_choice
+        functions = [replace(tool.function, parameters=normalized(tool.function.parameters)) for tool in chat.tools]
+        if isinstance(choice, NamedTool):
+            functions = [function for function in functions if function.name == choice.name]
+        if is_too_wide([function.parameters for function in functions]):
+            raise _too_large("tools", TOO_WIDE)
+        one = isinstance(choice, NamedTool) or not chat.parallel
+        return tool_call_grammar(reading.tools, functions, one=one, token_of=self._token_of)
+
+
+def _too_large(param: str, reason: str) -> Refusal:
+    return Refusal("invalid_params", param=param, why=f"the schema is too large: {reason}")

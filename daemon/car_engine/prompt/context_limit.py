@@ -1,0 +1,29 @@
+"""The context of a model as a bound on prompts."""
+
+from dataclasses import dataclass
+
+from car_base.ipc.refusal import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class ContextLimit:
+    """Tokens that prompt and answer may have together, and the bytes of the longest token."""
+
+    tokens: int
+    longest_piece: int
+
+    @property
+    def most_bytes(self) -> int:
+        """The bytes of the longest text that may fit."""
+        return self.tokens * self.longest_piece
+
+    def check_bytes(self, size: int, max_tokens: int | None = None) -> None:
+        """Refuse text that fits under no tokenization, because tokenizing megabytes takes stack and seconds."""
+        if size > self.most_bytes:
+            raise self.exceeded(None, max_tokens)
+
+    def exceeded(self, prompt_tokens: int | None, max_tokens: int | None) -> Refusal:
+        """Return the refusal of a prompt; `prompt_tokens` is None where they were not counted."""
+        return Refusal(
+            "context_exceeded", prompt_tokens=prompt_tokens, max_tokens=max_tokens, context_tokens=self.tokens
+        )

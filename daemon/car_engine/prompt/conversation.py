@@ -1,0 +1,132 @@
+"""Conversations into prompts: rendered by the model's chat template, with positions for their images."""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Rows
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from car_base.ipc.frames import Chat, ImageSlot, Reading
+from car_base.ipc.refusal import Refusal
+from car_engine.output.format import Format
+from car_engine.output.parameters import kinds_of
+from car_engine.prompt.context_limit import ContextLimit
+from car_engine.prompt.image_prompt import Counts, ImagePrompt, take_images
+from car_engine.prompt.template import Rendered
+from car_protocol.conversation import AudioPart, ImagePart
+
+_THOUGHTLESS = "the model has no thoughts that its chat template shows: leave `reasoning` out, or set `thinking_tags`"
+_UNREAD = "the syntax of its tool calls is not known: set `tool_style` in the model's entry"
+
+
+class Template(Protocol):
+    """A model's chat template."""
+
+    @property
+    def takes_tools(self) -> bool:
+        """True if it shows tools to the model."""
+        ...
+
+    @property
+    def abilities(self) -> list[str]:
+        """`tools` and `thinking`, as far as the model has them."""
+        ...
+
+    @property
+    def format(self) -> Format:
+        """The syntax of the model's thoughts and calls."""
+        ...
+
+    def render(self, chat: Chat, check: Callable[[int], None]) -> Rendered:
+        """Return the conversation's tokens; raises Refusal, and what `check` raises for the number of bytes."""
+        ...
+
+    def render_images(self, prompt: ImagePrompt, check: Callable[[int], None]) -> Rendered:
+        """Return the tokens of a conversation with images; raises as `render` does."""
+        ...
+
+
+class Prompt(NamedTuple):
+    """A prompt as tokens, how its answer is read, and its images."""
+
+    tokens: list[int]
+    reading: Reading = Reading()
+    images: Rows[ImageSlot] = ()
+
+
+class Conversations:
+    """Renders the conversations of one model.
+
+    `counts` count the positions of images and sounds; where the model takes no images, `no_images` is the reason if
+    there is more to say. `no_template` is why a model's template cannot be used.
+    """
+
+    def __init__(
+        self,
+        template: Template | None,
+        limit: ContextLimit,
+        counts: Counts = Counts(),  # noqa: B008 - immutable
+        no_images: str | None = None,
+        no_template: str | None = None,
+    ) -> None:
+        self._template = template
+        self._limit = limit
+        self._counts = counts
+        self._no_images = no_images
+        self._no_template = no_template
+
+    def prompt(self, chat: Chat, max_tokens: int | None) -> Prompt:
+        """Return a conversation's prompt; raises Refusal."""
+        template = self._template
+        if template is None:
+            raise _lacks("chat_template", self._no_template)
+        if chat.tools and not template.takes_tools:
+            raise _lacks("tools", "the chat template does not take tools")
+        if chat.tools and template.format.tools is None:
+            raise _lacks("tools", _UNREAD)
+        if chat.reasoning == "on" and "thinking" not in template.abilities:
+            raise _lacks("thinking", _THOUGHTLESS)
+        check = partial(self._limit.check_bytes, max_tokens=max_tokens)
+        # The texts that every template shows.
+        texts = [message.text for message in chat.messages] + [tool.function.description for tool in chat.tools]
+        check(sum(len(text.encode()) for text in texts))
+        if any(message.media for message in chat.messages):
+            rendered, images = self._with_images(chat, template, max_tokens)
+        else:
+            rendered, images = template.render(chat, check), []
+        if not rendered.tokens:
+            raise Refusal("invalid_params", param="messages")
+        return Prompt(rendered.tokens, _reading(template.format, chat, rendered), images)
+
+    def _with_images(self, chat: Chat, template: Template, max_tokens: int | None) -> tuple[Rendered, list[ImageSlot]]:
+        kinds = {type(part) for message in chat.messages for part in message.media}
+        if ImagePart in kinds and self._counts.image is None:
+            raise _lacks("images", self._no_images)
+        if AudioPart in kinds and self._counts.audio is None:
+            raise _lacks("audio", "the model has no projector for audio")
+        # Twice the context: what nearly fits is counted to its end, so that the refusal has the prompt's length.
+        prompt = take_images(chat, self._counts, 2 * self._limit.tokens)
+        if prompt is None:
+            raise self._limit.exceeded(None, max_tokens)
+        rendered = template.render_images(prompt, partial(self._limit.check_bytes, max_tokens=max_tokens))
+        places = zip(rendered.starts, map(len, prompt.placeholders), prompt.files, prompt.audio, strict=True)
+        images = [ImageSlot(*place) for place in places]
+        return rendered, sorted(images, key=lambda image: image.start)
+
+
+def _lacks(ability: str, why: str | None) -> Refusal:
+    return Refusal("model_unavailable", lacks=ability, **({} if why is None else {"why": why}))
+
+
+def _reading(form: Format, chat: Chat, rendered: Rendered) -> Reading:
+    """Return how the answer to a chat is read."""
+    family = form.family
+    return Reading(
+        form.thinking,
+        rendered.inside,
+        form.tools if family is not None and (chat.tools or family.frames_text) else None,
+        form.markers,
+        chat.reasoning == "keep",
+        kinds_of([tool.function for tool in chat.tools]) if chat.tools else None,
+        rendered.begun,
+        bool(chat.tools) and not chat.parallel,
+    )

@@ -1,0 +1,213 @@
+"""Requests prepared in the tokenizer thread: prompts become tokens and are refused before they wait for a lease."""
+
+import time
+from collections.abc import Callable, Collection
+from typing import NoReturn, Protocol
+
+from car_base.host.error_location import named
+from car_base.ipc.frames import (
+    Counted,
+    Detokenize,
+    Forget,
+    FromEngine,
+    PlainText,
+    Prepare,
+    Prepared,
+    PrepareTexts,
+    Refused,
+    TokenIds,
+    Tokenize,
+)
+from car_base.ipc.packed import packed_tokens
+from car_base.ipc.ranges import line
+from car_base.ipc.refusal import Refusal
+from car_engine.batching.reuse.expected import Expected, cells_of
+from car_engine.images.ahead import EncodeAhead
+from car_engine.prompt.constraints import OutputConstraints
+from car_engine.prompt.context_limit import ContextLimit
+from car_engine.prompt.conversation import Conversations, Prompt
+from car_engine.prompt.fill_prompt import FillTokens, Vocabulary, fill_prompt
+from car_engine.prompt.job_progress import JobProgress
+from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Turns
+from car_engine.prompt.text_inputs import TextInputs
+from car_protocol.sampling import Sampling
+
+
+class Tokenizer(Vocabulary, Protocol):
+    """The vocabulary of a model."""
+
+    @property
+    def fill(self) -> FillTokens | None:
+        """The tokens around a gap to fill; None for a model that fills none."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of tokens in the vocabulary."""
+        ...
+
+    def detokenize(self, tokens: list[int], *, special: bool) -> str:
+        """Write tokens out."""
+        ...
+
+
+class TokenizerThread:
+    """Answers jobs in turn by user, each user's in the order of their arrival; forgotten jobs are skipped."""
+
+    def __init__(
+        self,
+        answer: Callable[[Job], FromEngine],
+        inbox: Jobs,
+        progress: JobProgress,
+        send: Callable[[FromEngine], None],
+        command: Callable[[EncodeAhead | Forget], None],
+        expected: Expected,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._expected = expected
+        self._answer = answer
+        self._inbox = inbox
+        self._progress = progress
+        self._send = send
+        self._command = command  # the loop
+        self._clock = clock
+        self.turns = Turns()  # the jobs that it received
+
+    def run(self) -> NoReturn:
+        """Work as long as the process lives."""
+        while True:
+            self.turn()
+
+    def turn(self) -> None:
+        """Answer the job whose turn it is; block while there is none."""
+        for queued in self._inbox.receive(wait=self.turns.empty):
+            self.turns.add(queued)
+        queued = self.turns.take()
+        job = queued.job
+        if job is None:
+            return
+        begun = self._clock()
+        self._do(job, queued)
+        self._inbox.done(queued)
+        self.turns.charge(queued.owner, self._clock() - begun)
+
+    def _do(self, job: Job, queued: QueuedJob) -> None:
+        with self._progress.doing(queued.size, job.key):
+            answer = self._answer(job)
+        if not isinstance(job, Prepare) or not isinstance(answer, Prepared):
+            self._send(answer)
+            return
+        if job.namespace is not None:
+            self._expected.note(job.key, answer.tokens, cells_of(job.namespace, job.adapters))
+        if not answer.images:
+            self._send(answer)
+            return
+        self._command(EncodeAhead(job, answer))
+        if queued.job is None:
+            # It was forgotten meanwhile, and the loop may have received that first.
+            self._command(Forget(job.key))
+
+
+class Preparer:
+    """Answers each Job; `warm` builds the expensive parts of samplers before the loop needs them."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        conversations: Conversations,
+        constraints: OutputConstraints,
+        texts: TextInputs,
+        limit: ContextLimit,
+        warm: Callable[[int, Sampling], None],
+        adapters: Collection[str],
+        *,
+        generates: bool,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._conversations = conversations
+        self._constraints = constraints
+        self._text_inputs = texts
+        self._limit = limit
+        self._warm = warm
+        self._adapters = adapters
+        self._generates = generates
+
+    def answer(self, job: Job) -> FromEngine:
+        """Do one job; return Refused for a job that cannot be done."""
+        try:
+            match job:
+                case Prepare():
+                    return self._prepare(job)
+                case PrepareTexts():
+                    inputs = self._text_inputs.of(job)
+                    packed = packed_tokens(token for each in inputs for token in each)
+                    return Prepared(job.key, packed, 1, lengths=[len(each) for each in inputs])
+                case Tokenize():
+                    tokens = self._tokenize(job)
+                    return Counted(job.key, len(tokens)) if job.count_only else TokenIds(job.key, packed_tokens(tokens))
+                case Detokenize():
+                    self._check_vocabulary(job.tokens)
+                    return PlainText(job.key, self._tokenizer.detokenize(job.tokens, special=job.special))
+        except Refusal as refusal:
+            # A template may write a whole message into its own refusal.
+            data = {name: line(value) if isinstance(value, str) else value for name, value in refusal.data.items()}
+            return Refused(job.key, refusal.reason, data)
+        except Exception as error:  # noqa: BLE001 - one prompt must not end the engine under all others
+            return Refused(job.key, "internal_error", {}, fault=named(error))
+
+    def _prepare(self, job: Prepare) -> Prepared:
+        if not self._generates:
+            raise Refusal("model_unavailable", lacks="generate")
+        if any(int(token) >= self._tokenizer.size for token in job.sampling.logit_bias):
+            raise Refusal("invalid_params", param="logit_bias")
+        if any(name not in self._adapters for name, _ in job.adapters):
+            raise Refusal("model_unavailable", lacks="adapter")
+        tokens, reading, images = self._prompt(job)
+        room = self._limit.tokens - len(tokens)
+        if room < 1:
+            raise self._limit.exceeded(len(tokens), job.max_tokens)
+        max_tokens = min(job.max_tokens or room, room)
+        constraint = self._constraints.of(job, reading)
+        self._warm(job.owner, job.sampling)
+        ignored = self._constraints.ignored(job, constraint)
+        return Prepared(
+            job.key,
+            packed_tokens(tokens),
+            max_tokens,
+            constraint,
+            reading,
+            images=list(images),
+            owner=job.owner,
+            ignored=ignored,
+            open_ended=job.max_tokens is None or job.max_tokens > room,
+        )
+
+    def _prompt(self, job: Prepare) -> Prompt:
+        if job.tokens is not None:
+            self._check_vocabulary(job.tokens)
+            return Prompt(job.tokens)
+        if job.chat is not None:
+            return self._conversations.prompt(job.chat, job.max_tokens)
+        text = job.prompt or ""
+        self._limit.check_bytes(len(text.encode()) + len((job.suffix or "").encode()), job.max_tokens)
+        if job.suffix is not None:
+            if (fill := self._tokenizer.fill) is None:
+                raise Refusal("model_unavailable", lacks="fill")
+            return Prompt(fill_prompt(self._tokenizer, fill, text, job.suffix, parse_special=job.parse_special))
+        tokens = self._tokenizer.tokenize(text, add_special=True, parse_special=job.parse_special)
+        if not tokens and self._tokenizer.begin >= 0:
+            tokens = [self._tokenizer.begin]
+        if not tokens:
+            raise Refusal("invalid_params", param="prompt", why="the prompt is empty, and the model has no begin token")
+        return Prompt(tokens)
+
+    def _tokenize(self, job: Tokenize) -> list[int]:
+        if job.chat is not None:
+            return self._conversations.prompt(job.chat, None).tokens
+        text = job.text or ""
+        self._limit.check_bytes(len(text.encode()))
+        return self._tokenizer.tokenize(text, add_special=job.add_special, parse_special=job.parse_special)
+
+    def _check_vocabulary(self, tokens: list[int]) -> None:
+        if any(token >= self._tokenizer.size for token in tokens):
+            raise Refusal("invalid_params", param="tokens")

@@ -1,0 +1,98 @@
+"""A chat as the variables of a template, in the form of Hugging Face's templates."""
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from car_base.ipc.frames import Chat
+from car_engine.prompt.rendering.reasoning_switches import shown_thoughts, switches
+from car_engine.prompt.rendering.template_reads import Reads
+from car_engine.prompt.rendering.tool_variables import Functions, tool_variables
+from car_protocol.conversation import Message, ToolCall
+from car_protocol.free_form import check_depth
+
+# Applied to every value that contains a client's text.
+Escape = Callable[[Any], Any]
+_decode_arguments = msgspec.json.Decoder(dict[str, Any]).decode
+# The members in which templates read the thoughts of an earlier answer, beside `reasoning_content`.
+_THOUGHTS = ("reasoning", "thinking", "thought")
+
+
+class Form(NamedTuple):
+    """The form of a chat's variables: content as a list of parts; `complete` fills gaps that a template rejects."""
+
+    typed: bool = False
+    complete: bool = False
+
+
+class Arguments(dict[str, Any]):
+    """A call's arguments: an object to templates that read its members, JSON to templates that write it as text."""
+
+    def __str__(self) -> str:
+        return json.dumps(self, ensure_ascii=False)
+
+    def __add__(self, text: str) -> str:
+        return str(self) + text
+
+    def __radd__(self, text: str) -> str:
+        return text + str(self)
+
+
+def chat_variables(chat: Chat, escape: Escape, reads: Reads, form: Form) -> dict[str, Any]:
+    """Return the variables; raises ValueError for arguments that are not a JSON object."""
+    tools = escape(tool_variables(chat.tools, complete=form.complete))
+    given: dict[str, Any] = {
+        "messages": [_message(message, escape, reads, form) for message in chat.messages],
+        "tools": tools or ([] if form.complete else None),
+    }
+    if tools or form.complete:
+        given["functions"] = Functions(tool["function"] for tool in tools)
+    if not chat.parallel:
+        given["parallel_tool_calls"] = False
+    if any(message.reasoning for message in chat.messages):
+        given |= shown_thoughts(reads)
+    given |= switches(reads, chat.reasoning)
+    # Names of variables are not escaped: they never become text.
+    return given | {name: escape(value) for name, value in chat.template_args.items()}
+
+
+def dates(now: datetime) -> dict[str, str]:
+    """Return today in the variables of templates that have no clock, or a day of the past as their default."""
+    return {"date_string": now.strftime("%d %b %Y"), "datetime": now.strftime("%b %d %Y")}
+
+
+def _message(message: Message, escape: Escape, reads: Reads, form: Form) -> dict[str, Any]:
+    text, thought = message.text, message.reasoning
+    if form.complete and message.tool_calls and thought and text and "thinking" in reads.words:
+        # Some templates take either beside a call.
+        text, thought = "", f"{thought}\n\n{text}"
+    # A role is a plain name that templates compare with.
+    given: dict[str, Any] = {"role": message.role, "content": escape(text)}
+    if form.typed or (thought and reads.thought_parts and message.role == "assistant"):
+        given["content"] = _parts(escape(text), escape(thought) if reads.thought_parts else None)
+    elif message.tool_calls and not text and reads.null_content and not form.complete:
+        given["content"] = None
+    if thought is not None:
+        members = ("reasoning_content", *(name for name in _THOUGHTS if name in reads.words))
+        given |= dict.fromkeys(members, escape(thought))
+    if message.tool_calls:
+        given["tool_calls"] = [_call(call, escape) for call in message.tool_calls]
+    for member in ("tool_call_id", "name"):
+        if isinstance(value := getattr(message, member), str):
+            given[member] = escape(value)
+    return given
+
+
+def _parts(text: str, thought: str | None) -> list[dict[str, str]]:
+    thoughts = [{"type": "thinking", "thinking": thought}] if thought else []
+    return [*thoughts, {"type": "text", "text": text}] if text or not thoughts else thoughts
+
+
+def _call(call: ToolCall, escape: Escape) -> dict[str, Any]:
+    arguments = _decode_arguments(call.function.arguments)
+    check_depth("messages", arguments)
+    function = {"name": escape(call.function.name), "arguments": Arguments(escape(arguments))}
+    return {"id": escape(call.id), "type": call.type, "function": function}

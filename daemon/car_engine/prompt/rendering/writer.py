@@ -1,0 +1,136 @@
+"""A compiled chat template: chats into text, in a second form where the first one fails."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from jinja2 import nodes
+from msgspec.structs import replace
+
+from car_base.ipc.frames import Chat
+from car_engine.prompt.rendering.chat_variables import Escape, Form, chat_variables, dates
+from car_engine.prompt.rendering.single_calls import one_by_one
+from car_engine.prompt.rendering.system_messages import folded, folded_late, renamed
+from car_engine.prompt.rendering.template_reads import reads_of
+from car_engine.prompt.sandbox import TemplateRefusal, chat_environment
+from car_engine.prompt.template_memory import TooMuchMemory, size_of
+from car_protocol.conversation import FunctionCall, Message, ToolCall
+
+_MAX_BYTES = 64 * 1024 * 1024
+_SAID = "a message of a role"
+_USER = Message("user", "Hi")
+_CALLS = ("first_function", "second_function")
+
+
+class TemplateWriter:
+    """Renders chats as text; raises what jinja raises for a source that cannot be compiled.
+
+    `tokens` are the texts of the begin and the end token; `now` returns the local time.
+    """
+
+    def __init__(self, source: str, tokens: dict[str, str], now: Callable[[], datetime]) -> None:
+        environment = chat_environment(now)
+        tree = environment.parse(source)
+        self._memory = environment.memory
+        self._template = environment.from_string(source)
+        self._tokens = tokens
+        self._now = now
+        self.reads = reads_of(tree)
+        self.literals = [const.value for const in tree.find_all(nodes.Const) if isinstance(const.value, str)]
+
+    def text(self, chat: Chat, escape: Escape, *, typed: bool = False) -> str:
+        """Return a chat's text; raises what the template raises, its own refusal before others."""
+        taken = replace(chat, messages=self._taken(chat.messages))
+        return self._formed(taken, escape, typed=typed or self.needs_parts)
+
+    @cached_property
+    def needs_parts(self) -> bool:
+        """True if the template shows content only where it is a list of parts."""
+        said = [Message("user", _SAID)]
+        return _SAID not in (self._tried(said) or "") and _SAID in (self._tried(said, typed=True) or "")
+
+    @cached_property
+    def takes_system(self) -> bool:
+        """True if the template shows a system message."""
+        return self._shows("system")
+
+    @cached_property
+    def takes_late_system(self) -> bool:
+        """True if the template shows a system message after the user's."""
+        shown = self._tried([Message("system", "Hello"), _USER, Message("system", _SAID)], typed=self.needs_parts)
+        return shown is not None and _SAID in shown
+
+    @cached_property
+    def takes_developer(self) -> bool:
+        """True if the template has a place of its own for a developer's message."""
+        return "developer" in self.reads.words and self._shows("developer")
+
+    @cached_property
+    def takes_calls(self) -> bool:
+        """True if the template shows all calls of an answer; also where it shows none."""
+        made = (_called(_CALLS[:1]), _called(_CALLS))
+        one, several = (self._tried([_USER, *turns], typed=self.needs_parts) for turns in made)
+        return one is None or _CALLS[0] not in one or (several is not None and _CALLS[1] in several)
+
+    def _taken(self, messages: list[Message]) -> list[Message]:
+        """Return messages in roles that the template takes."""
+        roles = {message.role for message in messages}
+        if "developer" in roles and not self.takes_developer:
+            messages = renamed(messages)
+        if any(message.role == "system" for message in messages[1:]) and not self.takes_late_system:
+            messages = folded_late(messages)
+        if roles & {"system", "developer"} and not self.takes_system:
+            messages = folded(messages)
+        if any(len(message.tool_calls or ()) > 1 for message in messages) and not self.takes_calls:
+            messages = one_by_one(messages)
+        return messages
+
+    def _shows(self, role: str) -> bool:
+        """Return whether a message is shown; true where the template takes not even a short chat without it."""
+        shown, alone = (self._tried(said, typed=self.needs_parts) for said in ([Message(role, _SAID), _USER], [_USER]))
+        return _SAID in shown if shown is not None else alone is None
+
+    def _tried(self, messages: list[Message], *, typed: bool = False) -> str | None:
+        # A template is the model's code and may raise anything.
+        with suppress(Exception):
+            return self._formed(Chat(messages=messages), lambda value: value, typed=typed)
+        return None
+
+    def _formed(self, chat: Chat, escape: Escape, *, typed: bool) -> str:
+        try:
+            return self._written(chat, escape, Form(typed))
+        except TooMuchMemory:
+            raise
+        except TemplateRefusal as refusal:
+            with suppress(Exception):
+                return self._written(chat, escape, Form(typed, complete=True))
+            raise refusal from None
+        except Exception:  # noqa: BLE001 - the second form raises its own
+            return self._written(chat, escape, Form(typed, complete=True))
+
+    def _written(self, chat: Chat, escape: Escape, form: Form) -> str:
+        given = chat_variables(chat, escape, self.reads, form)
+        defaults: dict[str, Any] = {
+            "add_generation_prompt": not chat.continue_last,
+            **self._tokens,
+            **dates(self._now()),
+        }
+        self._memory.begin(sum(size_of(message.text) for message in chat.messages))
+        pieces, size = [], 0
+        for piece in self._template.generate(defaults | given):
+            # Raises for text that is not valid Unicode.
+            size += len(piece.encode())
+            if size > _MAX_BYTES:
+                raise TooMuchMemory(f"the template wrote {size:,} bytes, the limit is {_MAX_BYTES:,}")
+            pieces.append(piece)
+        return "".join(pieces)
+
+
+def _called(names: Iterable[str]) -> list[Message]:
+    """Return an answer with calls, and their results."""
+    # Some templates take ids of nine characters only.
+    calls = [ToolCall(f"call0000{number}", FunctionCall(name, "{}")) for number, name in enumerate(names)]
+    results = [Message("tool", "done", tool_call_id=call.id, name=call.function.name) for call in calls]
+    return [Message("assistant", "", tool_calls=calls), *results]

@@ -1,0 +1,132 @@
+"""One running request inside the engine: its sampler, its text and its end."""
+
+from collections import abc
+from collections.abc import Callable
+from typing import Protocol
+
+from car_base.ipc.frames import End, Extra, Fault, Reading, Run
+from car_engine.output.families import FAMILIES
+from car_engine.output.reader import Output, OutputReader
+from car_engine.output.reasoning import ReasoningSplit
+from car_engine.output.tool_calls import ToolCallReader
+from car_engine.runner.call_ids import call_ids
+from car_engine.runner.sampling_turns import Sampler
+from car_protocol.answer import FinishReason, Logprob, Usage
+
+
+class RequestSampler(Sampler, Protocol):
+    """A sampler as its request uses it."""
+
+    unconstrained: bool
+
+    @property
+    def complete(self) -> bool:
+        """Whether the grammar allows no further token."""
+        ...
+
+    def close(self) -> None:
+        """Free it; called once."""
+        ...
+
+
+class Vocabulary(Protocol):
+    """The tokens of the model."""
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """The tokens that end a generation."""
+        ...
+
+    def showing(self, markers: tuple[str, ...]) -> abc.Sequence[bytes]:
+        """Return the bytes of every token; control tokens are written out if their text is a marker."""
+        ...
+
+
+class Generation:
+    """Turn sampled tokens into text, up to a stop string, an end token, a grammar's end, `max_tokens` or a deadline."""
+
+    def __init__(
+        self, run: Run, sampler: RequestSampler, vocabulary: Vocabulary, prompt_tokens: int, now: float, room: int
+    ) -> None:
+        reading, options = run.prepared.reading, run.options
+        self.key = run.key
+        self.sampler = sampler
+        # An engine with a longer context may have prepared it.
+        self._max_tokens = min(run.prepared.max_tokens, room)
+        self._return_tokens = options.return_tokens
+        self._ends = vocabulary.ends
+        self._pieces = vocabulary.showing(reading.markers)
+        self.prompt_tokens = prompt_tokens
+        self.images = run.prepared.images
+        self.owner = run.prepared.owner
+        self.reproducible = options.reproducible
+        self._started = now
+        self._reader = _reader(reading, options.stop, call_ids(run))
+        self._plain = self._reader.plain and not sampler.bound  # only its length and an end token end it
+        self.history: list[int] = []  # Sampled tokens.
+        self.cached_tokens = 0  # Cells that did not have to be computed.
+        self._first_token: float | None = None  # Its time.
+        self.finish_reason: FinishReason | None = None
+        sampler.unconstrained = self._reader.thinking
+
+    def push(self, token: int, now: float) -> Output:
+        """Add a token that was sampled at `now` (seconds); return the output that it completes."""
+        if self._first_token is None:
+            self._first_token = now
+        self.history.append(token)
+        if token in self._ends:
+            return self.finish("stop")
+        output = self._reader.push(self._pieces[token])
+        if not self._plain:
+            self.sampler.unconstrained = self._reader.thinking
+            if self._reader.ended:
+                self.finish_reason = "stop"
+                return output
+            if self.sampler.complete:
+                return output.joined(self.finish("stop"))
+        if len(self.history) >= self._max_tokens:
+            output = output.joined(self.finish("length"))
+        return output
+
+    def finish(self, reason: FinishReason) -> Output:
+        """End the generation; return the text that waited for a possible stop string, which still counts."""
+        output = self._reader.finish(cut=reason != "stop")
+        self.finish_reason = "stop" if self._reader.stopped_by is not None else reason
+        return output
+
+    def extras(self, output: Output, token: int | None = None, logprob: Logprob | None = None) -> Extra | None:
+        """Return the results beside text, None if there are none."""
+        tokens = (token,) if self._return_tokens and token is not None else ()
+        if not (tokens or logprob or output.reasoning or output.calls):
+            return None
+        return Extra([*tokens], [logprob] if logprob else [], output.reasoning, output.calls)
+
+    def end(self, now: float, *, fault: Fault | None = None) -> End:
+        """Return the frame of its end; without a finish reason the request was cancelled or failed."""
+        first = self._first_token if self._first_token is not None else now
+        return End(
+            reason=self.finish_reason,
+            stop=self._reader.stopped_by,
+            usage=Usage(self.prompt_tokens, self.cached_tokens, len(self.history)),
+            prefill_ms=(first - self._started) * 1000,
+            decode_ms=(now - first) * 1000,
+            fault=fault,
+        )
+
+
+def _reader(reading: Reading, stops: list[str], call_id: Callable[[], str]) -> OutputReader:
+    thinking = None
+    if reading.thinking:
+        answer = FAMILIES[reading.tools].begins_answer if reading.tools is not None else ()
+        thinking = ReasoningSplit(reading.thinking, inside=reading.inside, answer=answer)
+    calls = None
+    if reading.tools is not None:
+        calls = ToolCallReader(
+            reading.tools,
+            call_id,
+            reading.functions,
+            calls=reading.functions is not None,
+            begun=reading.begun,
+            keep=reading.keep,
+        )
+    return OutputReader(stops, thinking, calls, keep=reading.keep, one_call=reading.one_call)

@@ -1,0 +1,215 @@
+"""Running requests: started, parked, resumed and halted by commands, advanced by the outcome of steps."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from car_base.ipc.frames import End, Fault, Forget, RequestUpdate, Run
+from car_base.ipc.packed import tokens_of
+from car_engine.batching.guesses import PromptLookup
+from car_engine.batching.prefix_cache import PrefixCache
+from car_engine.batching.sequences import Sequence
+from car_engine.grammar.constraint import ConstraintError
+from car_engine.images.ahead import EncodeAhead
+from car_engine.images.awaited_images import AwaitedImages
+from car_engine.images.encoder import Encoded
+from car_engine.output.reader import NOTHING, Output
+from car_engine.runner.generation import Generation, RequestSampler, Vocabulary
+from car_engine.runner.image_commands import ImageCommands
+from car_engine.runner.parking import ParkingLot
+from car_engine.runner.sampling_turns import SampledToken, SamplingTurns
+from car_engine.runner.seats import Seats, count_cached
+from car_engine.runner.stepper import Outcome
+from car_engine.runner.texts import NO_SEQUENCE
+from car_protocol.answer import Usage
+
+
+class Samplers(Protocol):
+    """Builds the sampler of one request."""
+
+    def build(self, run: Run, prompt: list[int]) -> RequestSampler:
+        """Return a sampler, which is closed once. Raises ConstraintError."""
+        ...
+
+
+class Abilities(NamedTuple):
+    """Abilities of one engine: to guess tokens, to compute the same results as all engines on this kind of CPU.
+
+    Results differ where a model did not load with packed weights, and where llama.cpp computes long prompts on a GPU.
+    """
+
+    speculates: bool
+    repeats: bool = True
+
+
+class RunningRequests:
+    """The requests that have sequences, and the parked ones, over their lives.
+
+    A request that binds no grammar and need not be reproducible may guess tokens if the engine `speculates`.
+    """
+
+    def __init__(
+        self,
+        *,
+        samplers: Samplers,
+        vocabulary: Vocabulary,
+        cache: PrefixCache,
+        sampling: SamplingTurns,
+        images: AwaitedImages,
+        parking: ParkingLot,
+        abilities: Abilities,
+        clock: Callable[[], float],
+    ) -> None:
+        self._samplers = samplers
+        self._vocabulary = vocabulary
+        self.cache = cache
+        self._images = images
+        self._parking = parking
+        self._abilities = abilities
+        self._clock = clock
+        self.ended = 0  # requests that ended by their last token since the loop last looked for commands
+        self.seats = Seats(cache, sampling, images)
+        self._image_commands = ImageCommands(self.seats, cache, images)
+
+    def __repr__(self) -> str:
+        generations = self.seats.generations.values()
+        tokens = sum(len(generation.history) for generation in generations)
+        return f"<RunningRequests running={len(generations)} tokens={tokens} {self._parking!r}>"
+
+    @property
+    def counters(self) -> dict[str, float]:
+        """Totals of the prefix cache and of parked requests so far."""
+        return {**self.cache.counters, **self._parking.counters}
+
+    def start(self, run: Run) -> list[RequestUpdate]:
+        """Start a request; returns its end if that is impossible."""
+        encoded = self._images.ahead.take(run.key)
+        self.cache.expected.drop(run.key)
+        prompt = tokens_of(run.prepared.tokens)
+        if run.options.reproducible and not self._abilities.repeats:
+            return [_unstarted(run.key, len(prompt), "unrepeatable")]
+        room = self.cache.context_tokens - len(prompt)
+        if room < 1:
+            # An engine with a longer context prepared it, and is gone.
+            return [_unstarted(run.key, len(prompt), "context")]
+        try:
+            sampler = self._samplers.build(run, prompt)
+        except ConstraintError:
+            # It compiled when the request was prepared, and has become too complex for the library since.
+            return [_unstarted(run.key, len(prompt), "constraint")]
+        generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock(), room)
+        sequence = self.seats.take(generation, prompt, run.options.namespace, run.options.adapters)
+        if sequence is None:
+            return [_refused(generation, self._clock())]
+        self._let_guess(sequence, generation, prompt)
+        if encoded is not None and encoded.fault is not None:
+            return [self._end(sequence, NOTHING, fault=encoded.fault)]
+        self._images.request(run.key, generation.owner, generation.images, sequence, encoded)
+        return []
+
+    def park(self, key: int) -> bool:
+        """Park a request and free its sequence; False if it does not run."""
+        sequence = self.seats.sequences.get(key)
+        if sequence is None:
+            return False
+        generation, _ = self.seats.leave(sequence)
+        self._parking.park(sequence, generation)
+        self.cache.discard(sequence)
+        return True
+
+    def resume(self, key: int) -> list[RequestUpdate]:
+        """Resume a parked request; returns its end if no sequence is idle."""
+        parked = self._parking.pop(key)
+        if parked is None:
+            return []
+        generation = parked.generation
+        sequence = self.seats.take(generation, list(parked.prompt), None, parked.adapters)
+        if sequence is None:
+            return [_refused(generation, self._clock())]
+        self._let_guess(sequence, generation, [*parked.prompt[: generation.prompt_tokens], *generation.history])
+        self._parking.restore(parked, sequence)
+        self._images.request(key, generation.owner, generation.images, sequence)
+        return []
+
+    def halt(self, key: int, *, deadline: bool) -> list[RequestUpdate]:
+        """End a running or parked request; empty if the key is unknown."""
+        sequence = self.seats.sequences.get(key)
+        if sequence is not None:
+            generation = self.seats.generations[sequence.number]
+            return [self._end(sequence, generation.finish("deadline") if deadline else NOTHING)]
+        parked = self._parking.pop(key)
+        if parked is None:
+            return []
+        generation = parked.generation
+        output = generation.finish("deadline") if deadline else NOTHING
+        generation.sampler.close()
+        end = generation.end(self._clock())
+        return [RequestUpdate(key, NO_SEQUENCE, output.text, 0, parked.cells, generation.extras(output), end)]
+
+    def handle_images(self, command: EncodeAhead | Encoded | Forget) -> list[RequestUpdate]:
+        """Apply what is new about the images of a request; returns its end if they could not be encoded."""
+        failed = self._image_commands.apply(command)
+        return [] if failed is None else [self._end(failed.sequence, NOTHING, fault=failed.fault)]
+
+    def advance(self, outcome: Outcome) -> list[RequestUpdate]:
+        """Apply the outcome of a step; return the updates of all requests in it."""
+        now = self._clock()
+        updates: list[RequestUpdate] = []
+        for chunk in outcome.prefilled:
+            if chunk.sequence.remaining:
+                generation = self.seats.generations[chunk.sequence.number]
+                done = min(chunk.sequence.cells, generation.prompt_tokens)
+                cached = count_cached(chunk.sequence, generation)
+                updates.append(RequestUpdate(generation.key, chunk.sequence.number, "", 0, done, cached=cached))
+        # A guess can bring several tokens, of which one may end the request.
+        generations = self.seats.generations
+        updates += [
+            self._push(found, token, now)
+            for token in outcome.sampled
+            if (found := generations.get(token.sequence.number)) is not None
+        ]
+        updates += [self._end(sequence, NOTHING, fault="decode") for sequence in outcome.lost]
+        updates += [self._end(sequence, NOTHING, fault="constraint") for sequence in outcome.refused]
+        return updates
+
+    def _let_guess(self, sequence: Sequence, generation: Generation, tokens: list[int]) -> None:
+        if self._abilities.speculates and not (generation.sampler.bound or generation.reproducible):
+            sequence.lookup = PromptLookup(tokens)
+
+    def _push(self, generation: Generation, sampled: SampledToken, now: float) -> RequestUpdate:
+        sequence = sampled.sequence
+        output = generation.push(sampled.token, now)
+        if generation.finish_reason is not None:
+            self.ended += 1
+            return self._end(sequence, output, sampled)
+        extra = generation.extras(output, sampled.token, sampled.logprob)
+        cached = count_cached(sequence, generation) if sequence.cached else 0
+        prompt_tokens = generation.prompt_tokens
+        return RequestUpdate(generation.key, sequence.number, output.text, 1, prompt_tokens, extra, cached=cached)
+
+    def _end(
+        self, sequence: Sequence, output: Output, sampled: SampledToken | None = None, *, fault: Fault | None = None
+    ) -> RequestUpdate:
+        """End a request with its last output and token; its cells stay for others, unless the decode failed."""
+        generation, cached = self.seats.leave(sequence)
+        end = generation.end(self._clock(), fault=fault)
+        done = min(sequence.cells, generation.prompt_tokens)
+        if fault == "decode":
+            self.cache.discard(sequence)
+        else:
+            self.cache.retire(sequence, generation.history)
+        generation.sampler.close()
+        count, token, logprob = (1, sampled.token, sampled.logprob) if sampled is not None else (0, None, None)
+        extra = generation.extras(output, token, logprob)
+        return RequestUpdate(generation.key, sequence.number, output.text, count, done, extra, end, cached)
+
+
+def _refused(generation: Generation, now: float) -> RequestUpdate:
+    """Return the end of a request without a sequence: the gate leased more than this engine declared."""
+    generation.sampler.close()
+    end = generation.end(now, fault="lease")
+    return RequestUpdate(generation.key, NO_SEQUENCE, "", 0, 0, end=end)
+
+
+def _unstarted(key: int, prompt_tokens: int, fault: Fault) -> RequestUpdate:
+    end = End(None, None, Usage(prompt_tokens, 0, 0), 0.0, 0.0, fault)
+    return RequestUpdate(key, NO_SEQUENCE, "", 0, 0, end=end)

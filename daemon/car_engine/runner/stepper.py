@@ -1,0 +1,244 @@
+"""Do one planned step: contribute rows, decode, sample, commit; before decode returned 0 nothing changes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from car_base.ipc.types import NO_ADAPTERS, AdapterSet
+from car_engine.batching.costs import StepCosts
+from car_engine.batching.decode import DecodeBatch
+from car_engine.batching.planner import Step
+from car_engine.batching.prefill import Chunk
+from car_engine.batching.sequences import Sequence, mean_cells
+from car_engine.runner.phase_timer import PhaseTimer
+from car_engine.runner.sampling_turns import SampledToken, SamplingTurns
+
+# The content of a padding row does not matter: it has no logits, and its cell is removed after the step.
+_PADDING_TOKEN = 0
+
+
+class Context(Protocol):
+    """The model context of the steps; llama.cpp in production, a ledger in tests."""
+
+    context_tokens: int
+
+    @property
+    def copying(self) -> bool:
+        """Whether the next decode also copies cells, so that its time says nothing about its rows."""
+        ...
+
+    def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
+        """Decode one batch of rows; return 0 on success, otherwise llama.cpp's code."""
+        ...
+
+    def decode_rows(self, rows: Any, start: int, number: int, *, output: bool) -> int:
+        """Decode rows of an image for one sequence from position `start` on."""
+        ...
+
+    def cut(self, number: int, start: int) -> None:
+        """Remove a sequence's cells from position `start` on."""
+        ...
+
+    def last_position(self, number: int) -> int:
+        """Return the last position in a sequence, -1 if it is empty."""
+        ...
+
+
+class DecodeFailed(Exception):
+    """A decode failed and no sequence explains it: the state of the context is unknown."""
+
+
+class _Rows:
+    """The rows of one decode as parallel columns."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.positions: list[int] = []
+        self.numbers: list[int] = []
+        self.outputs: list[bool] = []
+
+    def add(self, tokens: list[int], start: int, number: int, *, output: bool) -> None:
+        """Append consecutive tokens of one sequence; with `output` the last row has logits."""
+        count = len(tokens)
+        self.tokens += tokens
+        self.positions += range(start, start + count)
+        self.numbers += [number] * count
+        self.outputs += [False] * (count - 1)
+        self.outputs.append(output)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Results of a step: sampled tokens, committed chunks, and sequences that failed.
+
+    The cells of `lost` sequences are unknown; the grammar of `refused` ones failed.
+    """
+
+    sampled: list[SampledToken] = field(default_factory=list)
+    prefilled: list[Chunk] = field(default_factory=list)
+    lost: list[Sequence] = field(default_factory=list)
+    refused: list[Sequence] = field(default_factory=list)
+
+
+class Stepper:
+    """Execute steps on a context, and learn their costs."""
+
+    def __init__(
+        self,
+        context: Context,
+        costs: StepCosts,
+        sampling: SamplingTurns,
+        adapt: Callable[[AdapterSet], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._context = context
+        self._costs = costs
+        self._sampling = sampling
+        self._adapt = adapt
+        self._adapters = NO_ADAPTERS  # Of the context now.
+        self.phases = PhaseTimer(clock)
+        self.counters = {
+            "decode_steps": 0.0,
+            "decode_tokens": 0.0,
+            "prefill_tokens": 0.0,
+            "lookup_tried": 0.0,
+            "lookup_right": 0.0,
+        }  # Since the start.
+
+    def execute(self, step: Step) -> Outcome:
+        """Execute the decodes, then the prefill batch: fused they would be split into slower pieces."""
+        if step.adapters != self._adapters:
+            self._adapt(step.adapters)
+            self._adapters = step.adapters
+            self.phases.end("plan")
+        outcome = Outcome()
+        self.counters["decode_steps"] += bool(step.decode)
+        for batch in step.decode:
+            self._decode(batch, outcome)
+        if step.prefill:
+            self._prefill(step.prefill, outcome)
+        if self._sampling.waiting:
+            sampled, outcome.refused = self._sampling.sample_waiting()
+            outcome.sampled += sampled
+            self.phases.end("sample")
+        return outcome
+
+    def _decode(self, batch: DecodeBatch, outcome: Outcome) -> None:
+        started, sampled = self.phases.now, len(outcome.sampled)
+        rows, padding = self._fill(batch)
+        self.phases.end("fill")
+        copying = self._context.copying
+        code = self._context.decode(rows.tokens, rows.positions, rows.numbers, rows.outputs)
+        self.phases.end("decode")
+        for number, cells in padding:
+            # Also after a failed decode, which may have done a part of its rows.
+            self._context.cut(number, cells)
+        if code:
+            for member in batch.sequences:
+                member.guess = []
+            outcome.lost += self._lost(code, [(sequence, 1) for sequence in batch.sequences])
+            return
+        for place, (_, sequence) in enumerate(batch.members):
+            if sequence is not None:
+                sequence.commit(1)
+                self._sample(sequence, place * (1 + batch.guessed), outcome)
+                if batch.guessed:
+                    self._try(sequence, place * (1 + batch.guessed), outcome)
+        seconds = self.phases.end("sample") - started
+        # llama.cpp splits a decode with holes, so its time says nothing about one batch.
+        dense = rows.numbers[-1] - rows.numbers[0] == len(rows.numbers) - 1
+        if (dense or len(batch.sequences) == 1) and not copying:
+            self._costs.decoded(len(rows.numbers), seconds, mean_cells(batch.sequences))
+        self.counters["decode_tokens"] += max(len(batch.sequences), len(outcome.sampled) - sampled)
+
+    def _fill(self, batch: DecodeBatch) -> tuple[_Rows, list[tuple[int, int]]]:
+        """Return the rows of a batch, and the numbers of padded sequences with the cells to keep."""
+        rows, padding = _Rows(), []
+        for number, sequence in batch.members:
+            if sequence is None:
+                cells = self._context.last_position(number) + 1
+                rows.add([_PADDING_TOKEN], cells, number, output=False)
+                padding.append((number, cells))
+                continue
+            assert sequence.next_token is not None
+            # Without a call, because this runs for every token.
+            rows.tokens.append(sequence.next_token)
+            rows.positions.append(sequence.cells)
+            rows.numbers.append(number)
+            rows.outputs.append(True)
+            if batch.guessed:
+                useless = [_PADDING_TOKEN] * (batch.guessed - len(sequence.guess))
+                for place, token in enumerate(sequence.guess + useless, 1):
+                    rows.add([token], sequence.cells + place, number, output=True)
+        return rows, padding
+
+    def _try(self, sequence: Sequence, row: int, outcome: Outcome) -> None:
+        """Commit and sample the rows of a guess after a decoded row while it is right; the other cells are removed."""
+        guess, sequence.guess, right = sequence.guess, [], 0
+        while right < len(guess) and sequence.next_token == guess[right]:
+            right += 1
+            sequence.commit(1)
+            self._sample(sequence, row + right, outcome)
+        self._context.cut(sequence.number, sequence.cells)
+        if not guess:
+            return
+        self.counters["lookup_tried"] += right + (right < len(guess))
+        self.counters["lookup_right"] += right
+
+    def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:
+        started = self.phases.now
+        depth = mean_cells([chunk.sequence for chunk in chunks])
+        copying = self._context.copying
+        code = self._decode_chunks(chunks)
+        self.phases.end("prefill")
+        if code:
+            outcome.lost += self._lost(code, [(chunk.sequence, chunk.length) for chunk in chunks])
+            return
+        row = -1
+        for chunk in chunks:
+            row += chunk.length
+            completes = chunk.completes
+            chunk.sequence.commit(chunk.length)
+            if completes and chunk.sequence.known_token is not None:
+                chunk.sequence.accept(chunk.sequence.known_token)
+            elif completes:
+                self._sample(chunk.sequence, row, outcome)
+        seconds = self.phases.end("sample") - started
+        if not copying:
+            self._costs.prefilled(chunks[0].length, seconds, depth, len(chunks))
+        self.counters["prefill_tokens"] += sum(chunk.length for chunk in chunks)
+        outcome.prefilled += chunks
+
+    def _decode_chunks(self, chunks: list[Chunk]) -> int:
+        first = chunks[0].sequence
+        if (image := first.images.at(first.cells)) is not None:
+            start = first.cells - image.start
+            return self._context.decode_rows(
+                image.rows[start : start + chunks[0].length], first.cells, first.number, output=chunks[0].completes
+            )
+        rows = _Rows()
+        for chunk in chunks:
+            sequence = chunk.sequence
+            tokens = list(sequence.prompt[sequence.cells : sequence.cells + chunk.length])
+            rows.add(tokens, sequence.cells, sequence.number, output=chunk.completes)
+        self.phases.end("fill")
+        return self._context.decode(rows.tokens, rows.positions, rows.numbers, rows.outputs)
+
+    def _lost(self, code: int, rows: list[tuple[Sequence, int]]) -> list[Sequence]:
+        """Return the sequences that explain a failed decode: full ones, and ones whose cells disagree with ours."""
+        lost = [
+            sequence
+            for sequence, count in rows
+            if sequence.cells + count > self._context.context_tokens
+            or self._context.last_position(sequence.number) != sequence.cells - 1
+        ]
+        if not lost:
+            raise DecodeFailed(f"llama_decode returned {code} for {len(rows)} sequences")
+        return lost
+
+    def _sample(self, sequence: Sequence, row: int, outcome: Outcome) -> None:
+        sampled = self._sampling.sample(sequence, row)
+        if sampled is not None:
+            outcome.sampled.append(sampled)
+            if sequence.lookup is not None:
+                sequence.lookup.add(sampled.token)

@@ -1,0 +1,154 @@
+"""Requests that embed or rank texts, a batch a step beside the generations."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from car_base.ipc.frames import End, Extra, Fault, RequestUpdate, RunTexts
+from car_base.ipc.packed import packed_vector, tokens_of
+from car_protocol.answer import Usage
+
+NO_SEQUENCE = -1
+
+
+class Embedder(Protocol):
+    """Computes vectors of batches of token lists, or scores of pairs."""
+
+    ranks: bool
+
+    def batches(self, inputs: list[list[int]]) -> list[list[int]]:
+        """Return the indices of the inputs of each batch, in any order."""
+        ...
+
+    def embed(self, inputs: list[list[int]], *, normalize: bool) -> list[list[float]]:
+        """Return the vectors of one batch."""
+        ...
+
+    def score(self, pairs: list[list[int]]) -> list[float]:
+        """Return the scores of one batch."""
+        ...
+
+
+@dataclass(slots=True)
+class _Job:
+    """One request: its texts, the batches that are left, and the vectors so far."""
+
+    frame: RunTexts
+    inputs: list[list[int]]
+    batches: list[list[int]]
+    started: float
+    vectors: dict[int, list[float]] = field(default_factory=dict)  # By index of the text.
+    computed: int = 0  # The tokens of the texts whose vectors it has.
+
+    def add(self, batch: list[int], vectors: list[list[float]]) -> None:
+        """Add the vectors of a batch of texts."""
+        self.vectors.update(zip(batch, vectors, strict=True))
+        self.computed += sum(len(self.inputs[index]) for index in batch)
+
+
+class CannotEmbed(Exception):
+    """This model's embedder does not open."""
+
+
+class Texts:
+    """Requests about texts take turns by the batch; the embedder opens with the first request."""
+
+    def __init__(self, open_embedder: Callable[[], Embedder], clock: Callable[[], float]) -> None:
+        self._open = open_embedder
+        self._clock = clock
+        self._embedder: Embedder | None = None
+        self._jobs: dict[int, _Job] = {}  # By request key, the next turn first.
+        self._parked: dict[int, _Job] = {}
+        self._owed = 0.0  # Seconds of steps that go before the next batch.
+
+    @property
+    def busy(self) -> bool:
+        """Whether any request has work."""
+        return bool(self._jobs)
+
+    @property
+    def due(self) -> bool:
+        """Whether steps have run as long as the last batch: texts get half of the time beside generations."""
+        return self._owed <= 0
+
+    def yield_to(self, seconds: float) -> None:
+        """Count the seconds of a step."""
+        self._owed -= seconds
+
+    def start(self, frame: RunTexts) -> list[RequestUpdate]:
+        """Start a request; returns its end if the embedder does not open."""
+        inputs = split(frame.prepared.tokens, frame.prepared.lengths)
+        if self._embedder is None:
+            try:
+                self._embedder = self._open()
+            except CannotEmbed:
+                return [self._ended(_Job(frame, inputs, [], self._clock()), "embedder")]
+        self._jobs[frame.key] = _Job(frame, inputs, self._embedder.batches(inputs), self._clock())
+        return []
+
+    def park(self, key: int) -> bool:
+        """Park a request; False if the key is unknown."""
+        if key in self._jobs:
+            self._parked[key] = self._jobs.pop(key)
+        return key in self._parked
+
+    def resume(self, key: int) -> bool:
+        """Resume a parked request; False if the key is unknown."""
+        if key in self._parked:
+            self._jobs[key] = self._parked.pop(key)
+        return key in self._jobs
+
+    def halt(self, key: int) -> list[RequestUpdate]:
+        """End a request early; empty if the key is unknown."""
+        job = self._jobs.pop(key, None) or self._parked.pop(key, None)
+        return [] if job is None else [self._ended(job, None)]
+
+    def step(self) -> list[RequestUpdate]:
+        """Compute one batch of the next request; returns its progress, and its end after its last batch."""
+        key = next(iter(self._jobs))
+        job = self._jobs.pop(key)
+        started = self._clock()
+        try:
+            batch = job.batches.pop(0)
+            job.add(batch, self._compute(job, batch))
+        except RuntimeError:
+            return [self._ended(job, "embedder")]
+        finally:
+            self._owed = self._clock() - started
+        if job.batches:
+            self._jobs[key] = job
+            return [RequestUpdate(key, NO_SEQUENCE, "", 0, job.computed)]
+        return [self._ended(job, None)]
+
+    def _compute(self, job: _Job, batch: list[int]) -> list[list[float]]:
+        """Return the vectors of the texts of a batch, or their scores as vectors of one number."""
+        assert self._embedder is not None
+        inputs = [job.inputs[index] for index in batch]
+        if self._embedder.ranks:
+            return [[score] for score in self._embedder.score(inputs)]
+        return self._embedder.embed(inputs, normalize=job.frame.normalize)
+
+    def _ended(self, job: _Job, fault: Fault | None) -> RequestUpdate:
+        complete = len(job.vectors) == len(job.inputs)
+        tokens = sum(map(len, job.inputs))
+        end = End(
+            reason="stop" if complete else None,
+            stop=None,
+            usage=Usage(tokens, 0, 0),
+            prefill_ms=(self._clock() - job.started) * 1000,
+            decode_ms=0.0,
+            fault=fault,
+        )
+        vectors = [packed_vector(job.vectors[index]) for index in range(len(job.inputs))] if complete else []
+        extra = Extra(vectors=vectors) if complete else None
+        return RequestUpdate(job.frame.key, NO_SEQUENCE, "", 0, job.computed, extra, end)
+
+
+def split(tokens: bytes, lengths: list[int]) -> list[list[int]]:
+    """Return the token lists of several texts, which follow each other as int32 values."""
+    values = tokens_of(tokens)
+    texts, start = [], 0
+    for length in lengths:
+        texts.append(values[start : start + length])
+        start += length
+    return texts

@@ -1,0 +1,173 @@
+"""The relay of a seat: one TLS connection of the daemon on one side, an engine process on the other."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+from car_base.host.memory import MemorySource, read_memory
+from car_base.ipc.codec import FrameReader, FrameTooLong, encode_frame
+from car_base.ipc.placing import Ended, HostMemory
+from car_base.ipc.tls import HANDSHAKE_S
+
+_READ_BYTES = 1 << 18
+_LENGTH_BYTES = 4
+# In place of the status of an engine that could not be started: sysexits' for a lack of the system.
+_NOT_STARTED = 71
+
+
+class RelayLimits(Struct, frozen=True, kw_only=True):
+    """Seconds: until the daemon connects, until it acknowledges bytes, between readings, and for an engine's end.
+
+    An engine whose daemon is cut off is gone within 12 s: 9 s without an acknowledgement, then at most one to end.
+    """
+
+    connect_s: float = 15.0
+    cut_s: float = 9.0
+    memory_s: float = 1.0
+    end_s: float = 1.0
+
+
+class Process(Protocol):
+    """An engine process."""
+
+    async def wait(self) -> int:
+        """Return its exit status."""
+        ...
+
+    def kill(self) -> None:
+        """End it; raises ProcessLookupError where it is gone."""
+        ...
+
+
+# Starts an engine that has one end of a socket.
+Spawn = Callable[[socket.socket], Awaitable[Process]]
+
+
+class Relay:
+    """Serves the first client that shows the pair of `context`; starts the engine after its handshake, never before."""
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        spawn: Spawn,
+        *,
+        limits: RelayLimits | None = None,
+        memory: MemorySource = read_memory,
+    ) -> None:
+        self._context = context
+        self._spawn = spawn
+        self._limits = limits or RelayLimits()
+        self._memory = memory
+        self._client: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]] | None = None
+
+    async def serve(self, listener: socket.socket) -> int | None:
+        """Connect one daemon with one engine; return the engine's status once both are gone, None if none came."""
+        self._client = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_server(
+            self._accept, sock=listener, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_S
+        )
+        try:
+            reader, writer = await asyncio.wait_for(self._client, self._limits.connect_s)
+        except TimeoutError:
+            return None
+        finally:
+            server.close()
+        try:
+            return await self._connect(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take the first client; later ones are closed."""
+        assert self._client is not None
+        if self._client.done():
+            writer.transport.abort()
+            return
+        _limit_silence(writer, self._limits.cut_s)
+        self._client.set_result((reader, writer))
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                process = await self._spawn(theirs)
+            except OSError:
+                ours.close()
+                await self._report_end(writer, _NOT_STARTED)
+                return _NOT_STARTED
+        engine_reader, engine_writer = await asyncio.open_unix_connection(sock=ours)
+        down = asyncio.create_task(self._copy_down(reader, engine_writer))
+        up = asyncio.create_task(self._copy_up(engine_reader, writer))
+        memory = asyncio.create_task(self._report_memory(writer))
+        try:
+            await asyncio.wait((down, up, memory), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (down, up, memory):
+                task.cancel()
+            await asyncio.gather(down, up, memory, return_exceptions=True)
+            # An engine without a daemon ends by itself.
+            engine_writer.close()
+            status = await self._end(process)
+        await self._report_end(writer, status)
+        return status
+
+    async def _report_end(self, writer: asyncio.StreamWriter, status: int) -> None:
+        """Send the engine's status as the last frame."""
+        with contextlib.suppress(OSError, TimeoutError):
+            writer.write(encode_frame(Ended(status)))
+            # A connection of TLS that is closed twice cannot be aborted in Python 3.11.2.
+            if not writer.is_closing():
+                writer.close()
+            await asyncio.wait_for(writer.wait_closed(), self._limits.end_s)
+
+    async def _end(self, process: Process) -> int:
+        try:
+            return await asyncio.wait_for(process.wait(), self._limits.end_s)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            return await process.wait()
+
+    async def _copy_down(self, reader: asyncio.StreamReader, engine: asyncio.StreamWriter) -> None:
+        """Pass the daemon's bytes on until it closes."""
+        with contextlib.suppress(OSError):
+            while data := await reader.read(_READ_BYTES):
+                engine.write(data)
+                await engine.drain()
+
+    async def _copy_up(self, engine: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass whole frames of the engine on, so that the relay's own come between two of them."""
+        frames = FrameReader()
+        with contextlib.suppress(OSError, TimeoutError, FrameTooLong):
+            while data := await engine.read(_READ_BYTES):
+                for body in frames.feed(data):
+                    writer.write(len(body).to_bytes(_LENGTH_BYTES, "little") + body)
+                await self._drain(writer)
+
+    async def _drain(self, writer: asyncio.StreamWriter) -> None:
+        """Wait until the daemon took enough; raises TimeoutError."""
+        # Python 3.11's wait_for may swallow a cancellation, and the task would go on for ever.
+        async with asyncio.timeout(self._limits.cut_s):
+            await writer.drain()
+
+    async def _report_memory(self, writer: asyncio.StreamWriter) -> None:
+        """Send the machine's memory every second, which shows too that the daemon still acknowledges."""
+        with contextlib.suppress(OSError, TimeoutError):
+            while True:
+                reading = await asyncio.to_thread(self._memory)
+                memory = HostMemory(reading.total, reading.available, reading.some_percent, reading.full_percent)
+                writer.write(encode_frame(memory))
+                await self._drain(writer)
+                await asyncio.sleep(self._limits.memory_s)
+
+
+def _limit_silence(writer: asyncio.StreamWriter, seconds: float) -> None:
+    """Close a connection whose peer acknowledges nothing for so long (Linux)."""
+    sock = writer.get_extra_info("socket")
+    if sock is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))

@@ -1,0 +1,141 @@
+"""The placer process without Ray: the daemon's orders in, frames out, each order a task of its own."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from car_base.ipc.codec import FrameReader, encode_frame
+from car_base.ipc.placing import (
+    Apart,
+    End,
+    FromSeat,
+    Join,
+    Nodes,
+    Place,
+    Placed,
+    ToPlacer,
+    Unplaced,
+    Waiting,
+    decode_to_placer,
+)
+
+_READ_BYTES = 1 << 16
+
+
+class NotConnected(Exception):
+    """There is no connection to the cluster; the message says why and what to do."""
+
+
+class NoRoom(Exception):
+    """The cluster has no place; `node` is the one that refused the engine, None where none did."""
+
+    def __init__(self, why: str, node: str | None = None) -> None:
+        super().__init__(why)
+        self.node = node
+
+
+class Cluster(Protocol):
+    """A connected cluster."""
+
+    def nodes(self) -> Nodes:
+        """Return the nodes; may block."""
+        ...
+
+    async def open(self, order: Place, waits: Callable[[str], None]) -> Placed:
+        """Return an open seat; a cancelled call leaves none. Raises NoRoom."""
+        ...
+
+
+# Connects to a cluster; may block. Raises NotConnected.
+Connect = Callable[[Join], Cluster]
+
+
+class Service:
+    """Serves one daemon over a socket until that closes it; `nodes` are looked at every `nodes_s` seconds."""
+
+    def __init__(self, daemon: socket.socket, connect: Connect, *, nodes_s: float = 3.0) -> None:
+        self._daemon = daemon
+        self._connect = connect
+        self._nodes_s = nodes_s
+        self._orders: dict[int, asyncio.Task[None]] = {}
+
+    async def run(self) -> int:
+        """Return the exit status: 1 where there is no connection to the cluster."""
+        reader, writer = await asyncio.open_unix_connection(sock=self._daemon)
+        try:
+            return await self._serve(reader, writer)
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
+        frames = _frames(reader)
+        join = await anext(frames, None)
+        if join is None:
+            return 0
+        assert isinstance(join, Join)
+        try:
+            cluster = await asyncio.to_thread(self._connect, join)
+        except NotConnected as apart:
+            writer.write(encode_frame(Apart(str(apart))))
+            return 1
+        watch = asyncio.create_task(self._watch(cluster, writer), name="nodes")
+        try:
+            async for message in frames:
+                self._obey(message, cluster, writer)
+        finally:
+            await _cancelled([watch, *self._orders.values()])
+        return 0
+
+    def _obey(self, message: Struct, cluster: Cluster, writer: asyncio.StreamWriter) -> None:
+        match message:
+            case Place():
+                task = asyncio.create_task(self._place(message, cluster, writer), name=f"order {message.number}")
+                self._orders[message.number] = task
+                task.add_done_callback(lambda _: self._orders.pop(message.number, None))
+            case End():
+                if (order := self._orders.get(message.number)) is not None:
+                    order.cancel()
+
+    async def _place(self, order: Place, cluster: Cluster, writer: asyncio.StreamWriter) -> None:
+        def wait(why: str) -> None:
+            writer.write(encode_frame(Waiting(order.number, why)))
+
+        try:
+            answer: FromSeat = await cluster.open(order, wait)
+        except NoRoom as none:
+            answer = Unplaced(number=order.number, why=str(none), node=none.node)
+        except Exception as error:  # noqa: BLE001 - Ray raises many kinds, and the daemon would wait for an answer
+            answer = Unplaced(number=order.number, why=f"the placer failed: {type(error).__name__}: {error}")
+        writer.write(encode_frame(answer))
+
+    async def _watch(self, cluster: Cluster, writer: asyncio.StreamWriter) -> None:
+        """Send the nodes now, and again whenever they change."""
+        sent: Nodes | None = None
+        while True:
+            nodes = await asyncio.to_thread(cluster.nodes)
+            if nodes != sent:
+                writer.write(encode_frame(nodes))
+                sent = nodes
+            await asyncio.sleep(self._nodes_s)
+
+
+async def _frames(reader: asyncio.StreamReader) -> AsyncIterator[ToPlacer]:
+    """Yield the daemon's frames until it closes."""
+    frames = FrameReader()
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(_READ_BYTES):
+            for body in frames.feed(data):
+                yield decode_to_placer(body)
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks and return once they ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,352 @@
+"""Prefix reuse on the ledger, where wrong cells give a different answer."""
+
+import pytest
+
+from car_base.ipc.types import NO_ADAPTERS
+from car_engine.batching.prefix import prefix_of
+from car_engine.batching.reuse.expected import cells_of
+from tests.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command, solo
+
+CONTEXT = 512
+SYSTEM = [1 + place * 7 % 26 for place in range(200)]
+
+
+def question(number: int, words: int = 6) -> list[int]:
+    """Return a prompt that begins with the system prompt and continues differently."""
+    return SYSTEM + [1 + (number * 5 + place * 3) % 26 for place in range(words)]
+
+
+def short(number: int) -> list[int]:
+    """Return a prompt that begins with half of the system prompt."""
+    return SYSTEM[:100] + [1 + (number * 5 + place * 3) % 26 for place in range(6)]
+
+
+def engine_of(
+    sequences: int = 4, *, saved_bytes: int = 100_000, pads: bool = True, restores: bool = True
+) -> FakeEngine:
+    context = FakeContext(sequences, CONTEXT, batch_tokens=64, restores=restores)
+    return FakeEngine(context, pads=pads, saved_bytes=saved_bytes)
+
+
+def ask(engine: FakeEngine, key: int, prompt: list[int], namespace: str | None = "me", max_tokens: int = 5) -> int:
+    """Run a request to its end, check its answer, and return its cached tokens."""
+    engine.turn(run_command(key, prompt, max_tokens, namespace=namespace))
+    engine.finish()
+    return cached(engine, key, prompt, max_tokens)
+
+
+def cached(engine: FakeEngine, key: int, prompt: list[int], max_tokens: int = 5) -> int:
+    assert engine.tokens(key) == solo(prompt, max_tokens)
+    (end,) = engine.ends(key)
+    assert end.usage.cached_tokens == sum(update.cached for update in engine.updates[key])
+    return end.usage.cached_tokens
+
+
+def prefilled(engine: FakeEngine) -> int:
+    """Return how many prompt tokens were decoded in all."""
+    return int(engine.loop.counters["prefill_tokens"])
+
+
+def test_a_second_request_is_spared_what_it_shares_with_the_first() -> None:
+    engine = engine_of()
+    assert ask(engine, 1, question(1)) == 0
+    assert ask(engine, 2, question(2)) == len(SYSTEM)
+    assert prefilled(engine) == 206 + 6
+
+
+def test_the_same_prompt_again_computes_its_last_token_alone() -> None:
+    engine = engine_of()
+    ask(engine, 1, question(1))
+    assert ask(engine, 2, question(1)) == 205
+
+
+def test_an_answer_of_one_token_reports_its_cached_cells_too() -> None:
+    engine = engine_of()
+    ask(engine, 1, question(1))
+    assert ask(engine, 2, question(1), max_tokens=1) == 205
+
+
+def test_a_conversation_goes_on_from_its_own_answer() -> None:
+    engine = engine_of()
+    ask(engine, 1, question(1))
+    first = question(1) + solo(question(1), 5)
+    more = [*first, 3, 4]
+    assert ask(engine, 2, more) in (len(first) - 1, len(first))
+
+
+def test_a_conversation_stays_in_its_sequence() -> None:
+    engine = engine_of()
+    for key, turn in enumerate((question(1), question(1) + [9] * 20, question(1) + [9] * 40)):
+        ask(engine, key, turn)
+    assert [bool(cells) for cells in engine.context.cells] == [True, False, False, False]
+
+
+@pytest.mark.parametrize(("first", "second"), [("me", "you"), ("me", None), (None, "me"), (None, None)])
+def test_cells_are_not_reused_across_namespaces(first: str | None, second: str | None) -> None:
+    engine = engine_of(sequences=1)
+    ask(engine, 1, question(1), first)
+    assert ask(engine, 2, question(1), second) == 0
+
+
+def test_a_few_tokens_in_common_are_computed_again() -> None:
+    engine = engine_of()
+    ask(engine, 1, [1] * 15 + [2] * 9)
+    assert ask(engine, 2, [1] * 15 + [3] * 9) == 0
+
+
+def test_a_prefix_that_had_to_leave_its_sequence_comes_back_from_host_memory() -> None:
+    engine = engine_of(sequences=1)
+    ask(engine, 1, question(1))
+    ask(engine, 2, [5] * 180)
+    assert ask(engine, 3, question(3)) == len(SYSTEM)
+    assert ask(engine, 4, [5] * 190) == 180
+    assert engine.loop.counters["evicted_sequences"] == 3
+    assert engine.loop.counters["saved_bytes"] > 0
+
+
+def test_without_host_memory_it_is_computed_again() -> None:
+    engine = engine_of(sequences=1, saved_bytes=0)
+    ask(engine, 1, question(1))
+    ask(engine, 2, [5] * 180)
+    assert ask(engine, 3, question(3)) == 0
+    assert engine.loop.counters["saved_bytes"] == 0
+
+
+def test_requests_that_come_together_compute_what_they_share_once() -> None:
+    engine = engine_of(sequences=4)
+    engine.turn(*(run_command(key, question(key), 5, namespace="me") for key in range(4)))
+    engine.finish()
+    assert [cached(engine, key, question(key)) for key in range(4)] == [0] + [len(SYSTEM)] * 3
+    assert prefilled(engine) == len(SYSTEM) + 4 * 6
+
+
+def test_without_host_memory_they_still_do() -> None:
+    engine = engine_of(sequences=4, saved_bytes=0)
+    engine.turn(*(run_command(key, question(key), 5, namespace="me") for key in range(4)))
+    engine.finish()
+    assert [cached(engine, key, question(key)) for key in range(4)] == [0] + [len(SYSTEM)] * 3
+
+
+def test_a_request_that_joins_a_running_one_copies_its_cells() -> None:
+    engine = engine_of()
+    engine.turn(run_command(1, question(1), 40, namespace="me"))
+    while engine.number_of(1) is not None and not engine.tokens(1):
+        engine.turn()
+    assert ask(engine, 2, question(2)) == len(SYSTEM)
+    assert cached(engine, 1, question(1), 40) == 0
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+def test_a_follower_computes_the_rest_itself_when_its_leader_is_halted(turns: int) -> None:
+    engine = engine_of()
+    engine.turn(*(run_command(key, question(key), 5, namespace="me") for key in range(2)))
+    for _ in range(turns):
+        engine.turn()
+    engine.halt(0)
+    engine.finish()
+    done = max((update.prompt_done for update in engine.updates[0]), default=0)
+    assert cached(engine, 1, question(1)) == min(done, len(SYSTEM))
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+def test_a_follower_goes_on_when_its_leader_is_parked(turns: int) -> None:
+    engine = engine_of()
+    engine.turn(*(run_command(key, question(key), 5, namespace="me") for key in range(2)))
+    for _ in range(turns):
+        engine.turn()
+    engine.park(0)
+    engine.finish()
+    cached(engine, 1, question(1))
+    engine.resume(0)
+    engine.finish()
+    cached(engine, 0, question(0))
+
+
+def test_a_follower_that_is_halted_or_parked_leaves_its_leader_alone() -> None:
+    engine = engine_of()
+    engine.turn(*(run_command(key, question(key), 5, namespace="me") for key in range(3)))
+    engine.halt(1)
+    engine.park(2)
+    engine.resume(2)
+    engine.finish()
+    assert cached(engine, 0, question(0)) == 0
+    cached(engine, 2, question(2))
+
+
+def test_followers_may_follow_each_other() -> None:
+    engine = engine_of()
+    chain = [SYSTEM[: 50 * (key + 1)] + [1 + key] * 20 for key in range(4)]
+    engine.turn(*(run_command(key, prompt, 5, namespace="me") for key, prompt in enumerate(chain)))
+    engine.finish()
+    assert all(cached(engine, key, prompt) >= 50 * key for key, prompt in enumerate(chain))
+
+
+def test_where_cells_cannot_be_put_back_they_are_computed() -> None:
+    engine = engine_of(restores=False)
+    engine.turn(*(run_command(key, short(key), 5, namespace="me") for key in range(3)))
+    engine.finish()
+    assert [cached(engine, key, short(key)) for key in range(3)] == [0, 0, 0]
+
+
+def together(engine: FakeEngine, *prompts: list[int], max_tokens: int = 5) -> list[int]:
+    """Run requests that come at once to their end, and return the cached tokens of each."""
+    keys = range(100, 100 + len(prompts))
+    engine.turn(
+        *(run_command(key, prompt, max_tokens, namespace="me") for key, prompt in zip(keys, prompts, strict=True))
+    )
+    engine.finish()
+    return [cached(engine, key, prompt, max_tokens) for key, prompt in zip(keys, prompts, strict=True)]
+
+
+@pytest.mark.parametrize(("length", "copies"), [(CONTEXT // 4, 1), (CONTEXT // 4 - 8, 0)])
+def test_a_leader_of_a_quarter_of_a_context_is_copied_and_a_shorter_one_saved_and_put_back(
+    length: int, copies: int
+) -> None:
+    engine = engine_of()
+    leader, follower = SYSTEM[:length], [*SYSTEM[: length - 6], 9, 9]
+    assert together(engine, leader, follower) == [0, length - 6]
+    assert (engine.context.copies, engine.context.saves) == (copies, 1 - copies)
+
+
+def test_what_several_others_share_is_saved_once() -> None:
+    engine = engine_of()
+    assert together(engine, *(question(key) for key in range(4))) == [0] + [len(SYSTEM)] * 3
+    assert (engine.context.copies, engine.context.saves) == (0, 1)
+
+
+def test_without_host_memory_it_is_copied_for_each() -> None:
+    engine = engine_of(saved_bytes=0)
+    assert together(engine, *(question(key) for key in range(4))) == [0] + [len(SYSTEM)] * 3
+    assert (engine.context.copies, engine.context.saves) == (3, 0)
+
+
+def windowed(sequences: int, cell_s: float = 1e-7) -> FakeEngine:
+    """Return an engine of a model whose saved cells cannot be cut; it takes `cell_s` to move one."""
+    context = FakeContext(sequences, CONTEXT, batch_tokens=64, saves_all=False)
+    context.cell_s = {"save": cell_s, "restore": 0.3 * cell_s}
+    return FakeEngine(context, saved_bytes=100_000)
+
+
+def crowd(engine: FakeEngine) -> None:
+    """Let requests with nothing in common use every sequence."""
+    for key in range(200, 200 + 3 * len(engine.table.sequences)):
+        ask(engine, key, [key % 26 + 1] * 180)
+
+
+def test_where_saved_cells_cannot_be_cut_what_many_share_is_copied() -> None:
+    engine = windowed(4)
+    assert together(engine, *(question(key) for key in range(4))) == [0] + [len(SYSTEM)] * 3
+    assert (engine.context.copies, engine.context.saves) == (3, 0)
+
+
+def test_where_saved_cells_cannot_be_cut_what_costs_less_to_compute_is_computed_again() -> None:
+    engine = windowed(4)
+    assert together(engine, short(1), short(2)) == [0, 100]
+    assert (engine.context.copies, engine.context.saves) == (1, 0)
+    engine = windowed(4, cell_s=1.0)
+    assert together(engine, short(1), short(2)) == [0, 0]
+    assert (engine.context.copies, engine.context.saves) == (0, 0)
+
+
+def test_where_saved_cells_cannot_be_cut_they_go_on_at_their_end() -> None:
+    engine = windowed(1)
+    ask(engine, 1, question(1))
+    ask(engine, 2, [5] * 180)
+    assert ask(engine, 3, question(3)) == 0
+    assert engine.context.restored == 0
+    more = [*question(1), *solo(question(1), 5), 3, 4]
+    assert ask(engine, 4, more) >= len(more) - 3
+    assert engine.context.restored == 1
+
+
+def test_of_a_leader_that_has_begun_to_answer_more_cells_were_saved_than_its_prompt_has() -> None:
+    engine = windowed(4)
+    prompt = question(1)
+    engine.turn(run_command(1, prompt, 40, namespace="me"))
+    while engine.table.sequences[0].cells < len(prompt) + 1:
+        engine.turn()
+    assert together(engine, *([*prompt, key, 9] for key in (1, 2, 3))) == [len(prompt)] * 3
+    assert (engine.context.copies, engine.context.saves) == (0, 1)
+    crowd(engine)
+    assert ask(engine, 3, [*prompt[:-1], prompt[-1] % 26 + 1, 9]) == 0
+
+
+def test_a_conversation_that_was_restored_is_left_alone_by_a_prompt_that_shares_its_begin() -> None:
+    engine = windowed(2)
+    conversation = [1 + place * 11 % 26 for place in range(300)]
+    ask(engine, 1, conversation)
+    crowd(engine)
+    more = [*conversation, *solo(conversation, 5), 3, 4]
+    assert ask(engine, 4, more) > 0
+    assert ask(engine, 5, [*conversation[:250], 9, 9]) == 0
+    assert ask(engine, 6, [*more, *solo(more, 5), 3, 4]) >= len(more)
+
+
+def test_a_memory_that_cannot_drop_a_tail_is_served_without_reuse() -> None:
+    engine = engine_of(pads=False)
+    ask(engine, 1, question(1))
+    assert ask(engine, 2, question(2)) == 0
+    assert engine.context.cells == [[]] * 4
+
+
+def test_what_a_decode_failed_on_is_not_reused() -> None:
+    # The first four decodes read the prompt.
+    context = FakeContext(4, context_tokens=260, batch_tokens=64, codes={6: 2})
+    engine = FakeEngine(context)
+    engine.turn(run_command(1, question(1), 50, namespace="me"))
+    engine.finish()
+    assert engine.ends(1)[0].fault == "decode"
+    assert engine.context.cells == [[]] * 4
+
+
+def test_a_resumed_request_leaves_its_cells_to_others() -> None:
+    engine = engine_of()
+    engine.turn(run_command(1, question(1), 5, namespace="me"))
+    engine.park(1)
+    engine.resume(1)
+    engine.finish()
+    assert cached(engine, 1, question(1)) == 0
+    assert ask(engine, 2, question(2)) == len(SYSTEM)
+
+
+def test_hits_and_spared_tokens_are_counted() -> None:
+    engine = engine_of()
+    for key in range(3):
+        ask(engine, key, question(key))
+    assert engine.loop.counters["cache_hits"] == 2
+    assert engine.loop.counters["cached_tokens"] == 2 * len(SYSTEM)
+
+
+def test_the_prompts_here_are_answered_at_some_length() -> None:
+    assert all(END_TOKEN not in solo(question(key), 5)[:2] for key in range(4))
+
+
+def test_a_long_conversation_outlives_a_short_request_that_begins_like_it() -> None:
+    engine = engine_of(sequences=2)
+    conversation = SYSTEM[:30] + [1 + place * 11 % 26 for place in range(300)]
+    ask(engine, 1, conversation)
+    assert ask(engine, 2, [*SYSTEM[:30], 9, 9]) == 30
+    assert ask(engine, 3, [*conversation, 8, 8]) >= len(conversation)
+
+
+def test_a_conversation_whose_last_answer_was_changed_is_not_saved_each_time() -> None:
+    engine = engine_of(sequences=2)
+    conversation = [1 + place * 11 % 26 for place in range(400)]
+    ask(engine, 1, conversation)
+    assert ask(engine, 2, [*conversation[:250], 9, 9]) == 250
+    assert engine.saved.bytes == 0
+
+
+@pytest.mark.parametrize(("first", "second", "followed"), [(0, 150, 1), (150, 150, 0)])
+def test_of_equal_prefixes_the_one_with_most_computed_cells_is_followed(first: int, second: int, followed: int) -> None:
+    engine = engine_of()
+    for number, cells in enumerate((first, second)):
+        engine.table.sequences[number].start(question(1), number, prefix_of(question(1), cells_of("me", NO_ADAPTERS)))
+        engine.table.sequences[number].commit(cells)
+    follower = engine.cache.start(question(2), "me")
+    assert follower is not None
+    leader = engine.table.sequences[followed]
+    leader.commit(len(SYSTEM) - leader.cells)
+    engine.context.cells[followed] = list(SYSTEM)
+    engine.cache.supply_followers()
+    assert follower.cells == len(SYSTEM)

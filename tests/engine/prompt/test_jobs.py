@@ -1,0 +1,114 @@
+"""The order of the tokenizer thread's jobs: users take turns, and short jobs do not wait for all long ones."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from car_base.ipc.frames import FromEngine, TokenIds, Tokenize
+from car_base.ipc.packed import packed_tokens
+from car_engine.batching.reuse.expected import Expected
+from car_engine.prompt.job_progress import JobProgress
+from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Turns
+from car_engine.prompt.preparer import TokenizerThread
+
+HONEST, FIRST, SECOND = 1, 2, 3
+LONG_S, SHORT_S = 5.0, 0.001
+
+
+def queued(key: int, uid: int, text: str = "") -> QueuedJob:
+    return QueuedJob(Tokenize(key, text, False, False, owner=uid), 9, uid)
+
+
+def take(turns: Turns, seconds: dict[int, float]) -> int:
+    """Do the job whose turn it is; return its user."""
+    uid = turns.take().owner
+    turns.charge(uid, seconds[uid])
+    return uid
+
+
+def test_a_short_job_waits_for_the_one_that_runs_and_not_for_the_long_ones_before_it() -> None:
+    jobs, now, done = Jobs(), 0.0, list[tuple[int, float]]()
+    took = {"long": LONG_S, "short": SHORT_S}
+
+    def answer(job: Job) -> FromEngine:
+        nonlocal now
+        assert isinstance(job, Tokenize)
+        if len(done) == 2:
+            jobs.put(queued(99, HONEST, "short"))
+        now += took[job.text or ""]
+        done.append((job.owner, now))
+        return TokenIds(job.key, packed_tokens([]))
+
+    for key in range(20):
+        jobs.put(queued(key, (FIRST, SECOND)[key % 2], "long"))
+    thread = TokenizerThread(
+        answer, jobs, JobProgress(lambda _: None), lambda _: None, lambda _: None, Expected(), lambda: now
+    )
+    for _ in range(4):
+        thread.turn()
+    assert [uid for uid, _ in done] == [FIRST, SECOND, FIRST, HONEST]
+    assert done[-1][1] == 3 * LONG_S + SHORT_S
+
+
+def test_a_user_of_long_jobs_gets_its_turn_beside_short_ones_without_end() -> None:
+    turns = Turns()
+    for key in range(1000):
+        turns.add(queued(key, HONEST))
+    for key in range(1000, 1010):
+        turns.add(queued(key, FIRST))
+    order = [take(turns, {HONEST: SHORT_S, FIRST: 0.1}) for _ in range(1000)]
+    # It took 0.1 s in its first turn, and has more of them once the other took as much and the bound.
+    assert order.count(FIRST) >= 4
+
+
+def test_a_user_saves_no_turns_while_it_is_away() -> None:
+    turns = Turns()
+    turns.add(queued(0, FIRST))
+    take(turns, {FIRST: SHORT_S})
+    for key in range(20):
+        turns.add(queued(key, HONEST))
+    for _ in range(10):
+        take(turns, {HONEST: 1.0})
+    for key in range(20, 40):
+        turns.add(queued(key, FIRST))
+    assert [take(turns, {HONEST: 1.0, FIRST: 1.0}) for _ in range(6)].count(HONEST) >= 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 5)), max_size=60))
+def test_every_job_has_its_turn_once_in_the_order_of_its_user(jobs: list[tuple[int, float]]) -> None:
+    turns = Turns()
+    for key, (uid, _) in enumerate(jobs):
+        turns.add(queued(key, uid))
+    order = []
+    while not turns.empty:
+        order.append(turns.take())
+        assert order[-1].job is not None
+        turns.charge(order[-1].owner, jobs[order[-1].job.key][1])
+    by_user = {uid: [each.job.key for each in order if each.job and each.owner == uid] for uid in range(5)}
+    assert Counter(each.owner for each in order) == Counter(uid for uid, _ in jobs)
+    assert by_user == {uid: [key for key, job in enumerate(jobs) if job[0] == uid] for uid in range(5)}
+
+
+@given(st.lists(st.floats(0.3, 5), min_size=1, max_size=4), st.integers(1, 20))
+def test_between_two_short_jobs_of_a_user_each_other_user_has_one_long_job_at_most(
+    seconds: list[float], shorts: int
+) -> None:
+    turns = Turns()
+    took = {HONEST: SHORT_S} | dict(enumerate(seconds, 10))
+    for uid in took:
+        for key in range(50):
+            turns.add(queued(key, uid))
+    since = Counter[int]()
+    for _ in range(shorts):
+        while (uid := take(turns, took)) != HONEST:
+            since[uid] += 1
+            assert since[uid] == 1
+        since.clear()
+
+
+def test_the_text_of_a_forgotten_job_is_freed_while_it_waits() -> None:
+    jobs, job = Jobs(), queued(1, FIRST, "a" * 100)
+    jobs.put(job)
+    jobs.forget(1)
+    assert job.job is None
