@@ -13,7 +13,7 @@ from tools.guide import corpus
 from tools.guide.checks import REQUIRED, Case, Cases
 from tools.guide.decoding import Completion, Decoder
 
-MODEL = Path(__file__).parents[1] / "daemon" / "car_daemon" / "guide" / "guide.gguf"
+MODEL = Path(__file__).parents[1] / "daemon" / "car_base" / "guide" / "guide.gguf"
 CONTEXT = 4096
 WAYS = {"alone": (1, 512), "eight at once": (8, 16)}  # name: (sequences, prompt tokens a step)
 

@@ -11,7 +11,7 @@ from tools.guide import corpus, model_file, tokenizer, training
 from tools.guide.network import Parameters, Shape
 from tools.guide.samples import Sampler
 
-OUTPUT = Path(__file__).parents[1] / "daemon" / "car_daemon" / "guide" / "guide.gguf"
+OUTPUT = Path(__file__).parents[1] / "daemon" / "car_base" / "guide" / "guide.gguf"
 
 
 def main() -> None:

@@ -59,10 +59,10 @@ def test_sigusr1_dumps_the_stacks_of_daemon_and_engine_and_both_serve_on(folder:
         with contextlib.closing(RawClient(path)) as client:
             client.result("infer", {"prompt": "Hi", "max_tokens": 1})
             pid = client.result("daemon/status")["models"][0]["engines"][0]["pid"]
-            for number, file in ((process.pid, "command.py"), (pid, "engine/process.py")):
+            for number, file in ((process.pid, "car_daemon/command.py"), (pid, "car_engine/process.py")):
                 os.kill(number, signal.SIGUSR1)
                 named = "" if number == process.pid else f"engine {pid}: "
-                line = re.compile(rf'{named}  File ".*/car_daemon/{file}", line \d+ in \w+\n'.encode())
+                line = re.compile(rf'{named}  File ".*/{file}", line \d+ in \w+\n'.encode())
                 assert any(line.fullmatch(each) for each in process.stderr)
             assert client.result("infer", {"prompt": "Hi", "max_tokens": 1})["usage"]["completion_tokens"] == 1
             assert client.result("daemon/status")["models"][0]["engines"][0]["pid"] == pid

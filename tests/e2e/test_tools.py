@@ -16,7 +16,7 @@ from tests.e2e.support import CANARY, Json, RawClient, conversation
 from tests.e2e.test_thinking import END, WORDS, serving, token_of, told
 from tools.random_models.vocabulary import TEMPLATE
 
-TEMPLATES = Path(__file__).parents[1] / "daemon" / "engine" / "prompt" / "templates"
+TEMPLATES = Path(__file__).parents[1] / "engine" / "prompt" / "templates"
 QWEN = (TEMPLATES / "qwen3.jinja").read_text()
 NAMED = (
     "{% if tools %}{{ '[AVAILABLE_TOOLS]' ~ tools | tojson ~ '[/AVAILABLE_TOOLS]' }}{% endif %}"

@@ -49,7 +49,7 @@ except MemoryError:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds private memory")
 def test_an_allocation_beyond_the_margin_fails_and_one_within_it_succeeds() -> None:
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", LIMITED], cwd=root, capture_output=True, text=True, check=True)
     private, virtual = map(int, done.stdout.split())
     assert 256 << 20 < private < 400 << 20

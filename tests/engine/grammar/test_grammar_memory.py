@@ -11,7 +11,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is counted in KiB on Linux alone"),
 ]
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 # The most of nineteen that were tried took 114 MiB. Schemas beyond the bounds of `is_too_wide` are refused before.
 BOUND_MIB = 256
 MEASURE = """

@@ -37,7 +37,7 @@ from car_protocol.sampling import Sampling
 from tests.engine.fakes import FakeClock, FakeEmbedder
 from tests.engine.llama.conftest import MakeContext, chains_of
 
-QUESTIONS = Path(__file__).parents[4] / "tools" / "guide" / "questions.toml"
+QUESTIONS = Path(__file__).parents[3] / "tools" / "guide" / "questions.toml"
 SEQUENCES = 4
 MAX_TOKENS = 60
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tools.chat_templates import FOLDER
 
 MISSING = "llama.cpp's templates are missing: make templates"
-_SHARED = Path(__file__).parents[5] / "shared" / "vectors" / "templates"
+_SHARED = Path(__file__).parents[4] / "shared" / "vectors" / "templates"
 
 
 @cache
