@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -102,9 +103,11 @@ def _serve(
         what = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) else str(error)
         return _complain(EX_OSERR, f"the system lacks what the daemon needs: {type(error).__name__}: {what}")
     finally:
-        if not event_log.log.is_configured:
-            logs.configure(config.log_level, config.log_format)
-        logs.standard_error.attach()
+        # Without memory the log's renderer cannot be imported; what went wrong is written already.
+        with contextlib.suppress(MemoryError, ImportError, OSError, RuntimeError, SystemError):
+            if not event_log.log.is_configured:
+                logs.configure(config.log_level, config.log_format)
+            logs.standard_error.attach()
 
 
 async def _run(
