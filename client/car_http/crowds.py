@@ -64,7 +64,7 @@ class BodyMemory:
     def take(self, body: Body, size: int) -> None:
         """Count bytes of a body. While there are too many, the newest body of the owner with most gives way.
 
-        Raises Problem where that is this body.
+        Raises Problem if that is this body.
         """
         self._sizes[body] = self._sizes.get(body, 0) + size
         self._taken[body.owner] += size

@@ -108,7 +108,7 @@ def top_k_params(top_k: int | None) -> dict[str, Any]:
 
 
 def refuse_call(choice: Any, left_out: Sequence[str]) -> None:
-    """Raise Problem for a choice that requires a call, in a request without tools beside those that are left out."""
+    """Raise Problem for a choice that requires a call, if the request has no tool left."""
     if choice not in (None, "auto", "none"):
         if left_out:
             raise vendor_problem(left_out)

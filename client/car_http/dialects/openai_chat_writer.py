@@ -125,7 +125,7 @@ class ChatWriter:
             "object": "chat.completion.chunk",
             "created": self._created,
             "model": self._model,
-            "system_fingerprint": None,  # of the file, llama.cpp and the machine, of which the door knows none
+            "system_fingerprint": None,  # it names file, llama.cpp and machine: the door knows neither
             "choices": choices,
         }
         return shape | {"usage": None} if self._usage else shape

@@ -173,7 +173,7 @@ class CompletionWriter:
             "object": "text_completion",
             "created": self._created,
             "model": self._model,
-            "system_fingerprint": None,  # of the file, llama.cpp and the machine, of which the door knows none
+            "system_fingerprint": None,  # it names file, llama.cpp and machine: the door knows neither
             "choices": choices,
         }
         return shape | {"usage": None} if self._usage else shape

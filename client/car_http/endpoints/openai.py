@@ -75,7 +75,7 @@ async def props(door: DoorContext, exchange: Exchange, nothing: None) -> None:
 
 
 async def _named(door: DoorContext, name: str, *, anthropic: bool) -> Model:
-    """Return the model that answers to a name; to Anthropic's clients the default one does so for those of Claude."""
+    """Return the model that answers to a name; a name of Claude's is the default model to Anthropic's clients."""
     if anthropic and is_claude(name):
         return await door.catalogue.find(name) or await door.catalogue.default()
     return await door.model(name)
