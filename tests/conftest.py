@@ -5,8 +5,12 @@ import os
 import signal
 import sys
 import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # Every run draws the same examples, so what passed once passes again; `--hypothesis-profile default` draws others.
@@ -30,3 +34,20 @@ def pytest_collection_finish() -> None:
     """Have the garbage collector pass over thousands of tests that stay to the end: it takes a tenth of the time."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the files that took longest: what to look at first if the suite becomes slow."""
+    every: Iterable[object] = chain.from_iterable(terminalreporter.stats.values())
+    if files := slowest_files(report for report in every if isinstance(report, pytest.TestReport)):
+        terminalreporter.section("the slowest files")
+        for file, seconds in files:
+            terminalreporter.write_line(f"{seconds:6.1f} s  {file}")
+
+
+def slowest_files(reports: Iterable[pytest.TestReport], most: int = 10) -> list[tuple[str, float]]:
+    """Return the files with the most seconds of tests and fixtures, and those seconds."""
+    seconds: dict[str, float] = defaultdict(float)
+    for report in reports:
+        seconds[report.nodeid.partition("::")[0]] += report.duration
+    return sorted(seconds.items(), key=lambda entry: -entry[1])[:most]
