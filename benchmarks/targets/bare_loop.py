@@ -17,7 +17,7 @@ import msgspec
 
 from benchmarks.comparison import Case, Measure
 from car_base.capacity.batch_sizes import BATCH_SIZES
-from car_base.ipc.frames import GenerationOptions, Prepared, Run
+from car_base.ipc.frames import Prepared, Run
 from car_client.carctl.bench.figures import Figures, TimedAnswer, summary
 from car_client.carctl.bench.workload import Request, Workload
 from car_engine.grammar.constraint import Constraints
@@ -27,11 +27,10 @@ from car_engine.llama.model import LlamaModel
 from car_engine.llama.sampling.chains import SamplerChains
 from car_engine.llama.tokens import Vocabulary
 from car_engine.sizing import default_threads
-from car_protocol.sampling import Sampling
+from car_protocol.infer import GenerationOptions
 
 COMMAND = (sys.executable, "-m", "benchmarks.targets.bare_loop")
-_GREEDY = Sampling(temperature=0, ignore_eos=True)
-_RUN = Run(Prepared(0, b"", 1), GenerationOptions(sampling=_GREEDY, seed=1))
+_RUN = Run(Prepared(0, b"", 1), GenerationOptions(temperature=0, ignore_eos=True, seed=1))
 _REPEATS = 3
 
 

@@ -1,6 +1,6 @@
 """`infer`, `infer_stream` and `$/cancelRequest`: the request object."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
@@ -42,6 +42,19 @@ _TopP = Annotated[
         "model's entry has another"
     ),
 ]
+_Seed = Annotated[
+    Annotated[int, Meta(ge=0, le=SEEDS - 1)] | None,
+    note("the sampler's seed; random where absent, 0 with `reproducible`; the answer has it"),
+]
+_Reasoning = Annotated[
+    ReasoningMode | UnsetType,
+    note(
+        "the thoughts of models that think: `auto` (without another in the model's entry) returns them in "
+        "`reasoning`, of a model that is run as its makers do; `keep` leaves them in `text`; `on` has the model "
+        "think, where it does so only on request, and is refused (1004, `lacks: thinking`) where it has no "
+        "thoughts; `off` has it write none, or the fewest that its template allows"
+    ),
+]
 
 
 class Lora(Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,8 +64,42 @@ class Lora(Struct, frozen=True, forbid_unknown_fields=True):
     scale: Annotated[float, Meta(ge=-10, le=10)] = 1.0
 
 
-class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The params of `infer` and `infer_stream`: exactly one of prompt, tokens and messages, and options."""
+class GenerationOptions(Sampling, frozen=True, kw_only=True):
+    """The options of an answer, with which an engine runs a request."""
+
+    stop: Annotated[
+        list[Annotated[str, Meta(min_length=1)]],
+        Meta(
+            max_length=16,
+            description=f"texts of up to {MAX_STOP_BYTES} bytes that end the answer before them: the earliest match, "
+            "at equal start the longest",
+        ),
+    ] = field(default_factory=list)
+    seed: Annotated[int, Meta(ge=0, le=SEEDS - 1)] = 0
+    reproducible: Annotated[
+        bool,
+        note(
+            "the same request gives the same answer again, whatever else the daemon does, at a cost; 1004 "
+            "(`lacks: reproducible`) where that cannot be kept"
+        ),
+    ] = False
+    logprobs: Annotated[
+        Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None,
+        note("the number of likeliest tokens that come with each token, by the model alone, before any sampler"),
+    ] = None
+    return_tokens: Annotated[bool, note("return the answer's token ids too")] = False
+    lora: Annotated[
+        list[Lora], Meta(max_length=8, description="the model's adapters to apply, each with its scale")
+    ] = field(default_factory=list)
+
+    @property
+    def adapters(self) -> tuple[tuple[str, float], ...]:
+        """The adapters that change something, in the order that makes equal sets equal."""
+        return tuple(sorted((each.name, each.scale) for each in self.lora if each.scale))
+
+
+class PromptParams(GenerationOptions, frozen=True, kw_only=True):
+    """A prompt with all that an engine needs to prepare it: exactly one of prompt, tokens and messages, and options."""
 
     prompt: Annotated[str | None, note("special tokens in it count only with `parse_special`")] = None
     suffix: Annotated[
@@ -67,7 +114,6 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Messages | None,
         note("a conversation, rendered by the model's chat template; no text in it is ever parsed for special tokens"),
     ] = None
-    model: Annotated[str | None, note("a name of `models/list`; the default model where absent")] = None
     max_tokens: Annotated[
         Annotated[int, Meta(ge=1, le=2**31 - 1)] | None,
         note(
@@ -75,37 +121,9 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "`default_max_tokens`; a larger figure is cut to what fits"
         ),
     ] = None
-    stop: Annotated[
-        list[Annotated[str, Meta(min_length=1)]],
-        Meta(
-            max_length=16,
-            description=f"texts of up to {MAX_STOP_BYTES} bytes that end the answer before them: the earliest match, "
-            "at equal start the longest",
-        ),
-    ] = field(default_factory=list)
     parse_special: Annotated[
         bool, note("read special tokens that are written out in `prompt` and `suffix` as such")
     ] = False
-    seed: Annotated[
-        Annotated[int, Meta(ge=0, le=SEEDS - 1)] | None,
-        note("the sampler's seed; random where absent, 0 with `reproducible`; the answer has it"),
-    ] = None
-    reproducible: Annotated[
-        bool,
-        note(
-            "the same request gives the same answer again, whatever else the daemon does, at a cost; 1004 "
-            "(`lacks: reproducible`) where that cannot be kept"
-        ),
-    ] = False
-    n: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=MAX_ANSWERS,
-            description="the number of answers to this prompt, which is computed once: each takes a sequence and a "
-            "place in the queue, and answer i has the seed `seed` + i",
-        ),
-    ] = 1
     grammar: Annotated[
         str | None, note("a grammar in llama.cpp's GBNF, up to 256 KiB, that the whole answer follows")
     ] = None
@@ -126,39 +144,40 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "`ignored` names them"
         ),
     ] = False
-    logprobs: Annotated[
-        Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None,
-        note("the number of likeliest tokens that come with each token, by the model alone, before any sampler"),
-    ] = None
-    return_tokens: Annotated[bool, note("return the answer's token ids too")] = False
     tools: Annotated[Tools, note("functions that the model may call, for templates that show tools")] = field(
         default_factory=list
     )
     tool_choice: Annotated[ToolChoice, note("`required` and a named tool force a call by a grammar")] = "auto"
     parallel_tool_calls: Annotated[bool, note("false: the answer ends with its first call")] = True
-    reasoning: Annotated[
-        ReasoningMode | UnsetType,
-        note(
-            "the thoughts of models that think: `auto` (without another in the model's entry) returns them in "
-            "`reasoning`, of a model that is run as its makers do; `keep` leaves them in `text`; `on` has the model "
-            "think, where it does so only on request, and is refused (1004, `lacks: thinking`) where it has no "
-            "thoughts; `off` has it write none, or the fewest that its template allows"
-        ),
-    ] = UNSET
-    temperature: _Temperature = UNSET  # type: ignore[assignment]  # an absent one may stand in the model's entry
-    top_p: _TopP = UNSET  # type: ignore[assignment]  # likewise
+    reasoning: ReasoningMode = "auto"
     continue_last: Annotated[
         bool, note("go on in the last message, an assistant's text, and return only what follows it")
     ] = False
     template_args: Annotated[dict[str, Any], note("further variables for the chat template")] = field(
         default_factory=dict
     )
-    lora: Annotated[
-        list[Lora], Meta(max_length=8, description="the model's adapters to apply, each with its scale")
-    ] = field(default_factory=list)
     priority: Annotated[
         Priority, note("`throughput` gives way to the other class; after 30 s of waiting it counts as that class")
     ] = "latency_critical"
+
+
+class InferParams(PromptParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The params of `infer` and `infer_stream`: a prompt and its options, and how the daemon is to run it."""
+
+    reasoning: _Reasoning = UNSET  # type: ignore[assignment]  # the four are absent until `part_of` fills them in
+    temperature: _Temperature = UNSET  # type: ignore[assignment]  # likewise
+    top_p: _TopP = UNSET  # type: ignore[assignment]  # likewise
+    seed: _Seed = None  # type: ignore[assignment]  # likewise
+    model: Annotated[str | None, note("a name of `models/list`; the default model where absent")] = None
+    n: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MAX_ANSWERS,
+            description="the number of answers to this prompt, which is computed once: each takes a sequence and a "
+            "place in the queue, and answer i has the seed `seed` + i",
+        ),
+    ] = 1
     timeout_ms: Annotated[
         Milliseconds | None,
         note("deadline of the whole answer in ms, from arrival: 1002 before the first token, an early end after it"),
@@ -261,6 +280,16 @@ class InferParams(Sampling, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         check_free_form("json_schema", self.json_schema)
         check_free_form("template_args", self.template_args)
         check_tools(self.tools)
+
+
+Part = TypeVar("Part", bound=GenerationOptions)
+
+
+def part_of(params: GenerationOptions, kind: type[Part], seed: int) -> Part:
+    """Return the members of params that a class above theirs has; an absent member gets the default of that class."""
+    given = {name: getattr(params, name) for name in kind.__struct_fields__}
+    given["seed"] = seed
+    return kind(**{name: value for name, value in given.items() if value is not UNSET})
 
 
 class CancelParams(Params, frozen=True, kw_only=True):

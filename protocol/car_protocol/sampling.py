@@ -41,7 +41,7 @@ class Mirostat(Struct, frozen=True, forbid_unknown_fields=True):
     eta: Annotated[Fraction, note("learning rate of the correction")] = 0.1
 
 
-class Sampling(Struct, frozen=True, kw_only=True):
+class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Parameters of the choice of the next token; the defaults are llama.cpp's usual ones."""
 
     temperature: Annotated[Temperature, note("randomness of the draw; 0 is greedy")] = 0.8

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from car_base.ipc.frames import (
     End,
     FromEngine,
-    GenerationOptions,
     Halt,
     ImageSlot,
     Park,
@@ -41,7 +40,7 @@ from car_engine.runner.stepper import Stepper
 from car_engine.runner.texts import Texts
 from car_engine.runner.threads import ThreadCount
 from car_protocol.answer import Logprob, TokenChoice
-from car_protocol.sampling import Sampling
+from car_protocol.infer import GenerationOptions, Lora
 
 END_TOKEN = 0
 TOKENS = 27
@@ -379,18 +378,17 @@ def run_command(
 ) -> Run:
     """Return the frame that starts a request."""
     options = GenerationOptions(
-        sampling=Sampling(temperature=0.0),
+        temperature=0.0,
         seed=1,
         stop=stop or [],
         return_tokens=return_tokens,
         logprobs=logprobs,
-        namespace=namespace,
-        adapters=adapters,
+        lora=[Lora(name, scale) for name, scale in adapters],
         reproducible=reproducible,
     )
     tokens = array("i", prompt).tobytes()
     prepared = Prepared(key, tokens, max_tokens, constraint, reading or Reading(), images=images or [])
-    return Run(prepared, options)
+    return Run(prepared, options, namespace)
 
 
 class FakeEmbedder:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from car_protocol.answer import Answer, Chunk, Progress
 from car_protocol.capacity import Capacity
 from car_protocol.errors import REASONS
-from car_protocol.infer import InferParams
+from car_protocol.infer import GenerationOptions, InferParams, PromptParams
 from car_protocol.limits import Limits
 from car_protocol.methods import METHODS, Method
 from car_protocol.models import LoadProgress, Model, ModelDetails
@@ -49,8 +49,14 @@ def results() -> str:
 
 
 def request() -> str:
-    """Return the members of the request object: the question, how to run it, and then how tokens are chosen."""
-    rows = sorted(_request_rows(InferParams), key=lambda row: _top(row) in Sampling.__struct_fields__)
+    """Return the members of the request object: the prompt, its answer, how to run it, and how tokens are chosen."""
+    own = {
+        name: kind
+        for kind in (InferParams, PromptParams, GenerationOptions, Sampling)
+        for name in kind.__struct_fields__
+    }
+    order = (PromptParams, GenerationOptions, InferParams, Sampling)
+    rows = sorted(_request_rows(InferParams), key=lambda row: order.index(own[_top(row)]))
     return _table(("member", "range", "default", "meaning"), rows)
 
 

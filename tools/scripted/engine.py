@@ -228,12 +228,13 @@ def _ready(sequences: int) -> frames.Ready:
 
 def _prepared(prepare: frames.Prepare) -> frames.Prepared:
     """Return a prompt's bytes as its tokens."""
-    if prepare.chat is not None:
-        text = "\n".join(message.text for message in prepare.chat.messages).encode()
+    params = prepare.params
+    if params.messages is not None:
+        text = "\n".join(message.text for message in params.messages).encode()
     else:
-        text = (prepare.prompt or "").encode()
-    tokens = prepare.tokens if prepare.tokens is not None else list(text)
-    return frames.Prepared(prepare.key, array("i", tokens).tobytes(), prepare.max_tokens or _MAX_TOKENS)
+        text = (params.prompt or "").encode()
+    tokens = params.tokens if params.tokens is not None else list(text)
+    return frames.Prepared(prepare.key, array("i", tokens).tobytes(), params.max_tokens or _MAX_TOKENS)
 
 
 def _refused(texts: frames.PrepareTexts) -> frames.Refused:

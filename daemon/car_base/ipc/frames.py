@@ -27,13 +27,14 @@ from car_base.ipc.ranges import (
     Threads,
     TokenCount,
 )
-from car_base.ipc.types import AdapterSet, ParameterKind, Tags, ToolStyle
+from car_base.ipc.types import ParameterKind, Tags, ToolStyle
 from car_protocol.answer import FinishReason, Logprob, Usage
 from car_protocol.capacity import Policy
 from car_protocol.conversation import Invalid, Message, ReasoningMode, Tool, ToolChoice
 from car_protocol.embed import MAX_TEXTS
+from car_protocol.infer import GenerationOptions, PromptParams
 from car_protocol.limits import MAX_IMAGES
-from car_protocol.sampling import Sampling
+from car_protocol.text import TokenizeParams
 
 
 class DeviceMemory(Struct, frozen=True, array_like=True):
@@ -103,7 +104,23 @@ class Chat(Struct, frozen=True, kw_only=True):
     continue_last: bool = False
 
 
-class Prepare(Struct, frozen=True, tag=True, kw_only=True):
+def chat_of(params: PromptParams | TokenizeParams) -> Chat | None:
+    """Return the conversation of params; None where they have a text or tokens."""
+    if params.messages is None:
+        return None
+    choice: ToolChoice = params.tool_choice if isinstance(params, PromptParams) else "auto"
+    return Chat(
+        messages=params.messages,
+        tools=params.tools if choice != "none" else [],
+        tool_choice=choice,
+        parallel=params.parallel_tool_calls,
+        template_args=params.template_args,
+        reasoning=params.reasoning or "auto",
+        continue_last=params.continue_last,
+    )
+
+
+class Prepare(Struct, frozen=True, tag=True):
     """Turn a prompt into tokens, compile its grammar and check that all of it fits the model.
 
     Nothing that is built for `owner`, the client's uid, is used for another: saved time would tell one user of another.
@@ -111,19 +128,13 @@ class Prepare(Struct, frozen=True, tag=True, kw_only=True):
 
     key: int
     owner: int
-    prompt: str | None
-    suffix: str | None = None  # the text after the gap that the answer fills
-    tokens: list[int] | None
-    chat: Chat | None
-    parse_special: bool
-    max_tokens: int | None
-    sampling: Sampling
-    grammar: str | None
-    json_schema: dict[str, Any] | None
-    lenient: bool = False  # keywords of the schema that are not supported are left out
-    adapters: AdapterSet = ()
-    namespace: str | None = None  # as in GenerationOptions
-    urgent: bool = True  # its class is latency_critical
+    params: PromptParams
+    namespace: str | None = None  # as in Run
+
+    @property
+    def chat(self) -> Chat | None:
+        """The conversation; None where the prompt is a text or tokens."""
+        return chat_of(self.params)
 
 
 class PrepareTexts(Struct, frozen=True, tag=True):
@@ -181,24 +192,12 @@ class Prepared(Struct, frozen=True, tag=True):
     open_ended: bool = False  # `max_tokens` is what the longest context leaves, not a figure of the request
 
 
-class GenerationOptions(Struct, frozen=True, kw_only=True):
-    """A request's options for its answer; without a namespace it neither uses nor leaves cached cells."""
-
-    sampling: Sampling
-    seed: int
-    stop: list[str] = []
-    return_tokens: bool = False
-    logprobs: int | None = None
-    namespace: str | None = None
-    adapters: AdapterSet = ()
-    reproducible: bool = False
-
-
 class Run(Struct, frozen=True, tag=True):
-    """Run a prepared request, which has a lease."""
+    """Run a prepared request, which has a lease; without a namespace it neither uses nor leaves cached cells."""
 
     prepared: Prepared
     options: GenerationOptions
+    namespace: str | None = None
 
     @property
     def key(self) -> int:

@@ -3,21 +3,19 @@
 import os
 from collections.abc import Callable, Sequence
 
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from car_base.ipc import frames
 from car_base.ipc.packed import TOKEN_BYTES
 from car_base.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE, TOO_COMPLEX
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.requests.answer import Origin, Responder, Siblings
-from car_daemon.requests.chat import chat_of
 from car_daemon.scheduler.replicas import blocks_of
 from car_daemon.scheduler.request import Failure, Prompt, Request, RequestSpec
 from car_daemon.telemetry.latencies import Latencies, TokenClock
 from car_protocol.answer import Answer, Progress, Timings, Usage
 from car_protocol.errors import RpcError
-from car_protocol.infer import SEEDS, InferParams
-from car_protocol.sampling import Sampling
+from car_protocol.infer import SEEDS, GenerationOptions, InferParams, PromptParams, part_of
 
 _UNREPEATABLE = (
     "this engine did not load with weights packed for the CPU, or its llama.cpp computes long prompts on a GPU: either "
@@ -82,7 +80,8 @@ class GenerationAnswer:
         self._streams = streams
         self._latencies = latencies
         self._clock = clock
-        self._options = _options(params, origin, request.spec.group)
+        self._seed = seed_of(params)
+        self._namespace = _namespace(params, origin, request.spec.group)
         self._prepared = frames.Prepared(request.key, b"", 0)
         self._tokens = TokenClock(latencies, request.spec.arrived, clock)
         self._pieces = AnswerPieces()  # of an answer that does not stream
@@ -119,31 +118,15 @@ class GenerationAnswer:
 
     def as_prepare(self) -> frames.Prepare:
         """Return the frame that prepares the prompt."""
-        params = self._params
-        return frames.Prepare(
-            key=self.request.key,
-            owner=self.origin.uid,
-            prompt=params.prompt,
-            suffix=params.suffix,
-            tokens=params.tokens,
-            chat=chat_of(params),
-            parse_special=params.parse_special,
-            max_tokens=params.max_tokens,
-            sampling=self._options.sampling,
-            grammar=params.grammar,
-            json_schema=params.json_schema,
-            lenient=params.lenient,
-            adapters=tuple((each.name, each.scale) for each in params.lora),
-            namespace=self._options.namespace,
-            urgent=params.priority == "latency_critical",
-        )
+        prompt = part_of(self._params, PromptParams, self._seed)
+        return frames.Prepare(self.request.key, self.origin.uid, prompt, self._namespace)
 
     def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:
         """Keep the prepared form, which may be that of another answer to the prompt; return its figures."""
         key = self.request.key
         self._prepared = message if message.key == key else structs.replace(message, key=key)
         self.prompt_tokens = len(message.tokens) // TOKEN_BYTES
-        namespace = self._options.namespace
+        namespace = self._namespace
         blocks = blocks_of(message.tokens, namespace) if routed and namespace is not None else ()
         room = min(message.max_tokens, _OPEN_ENDED_ROOM) if message.open_ended else message.max_tokens
         return Prompt(self.prompt_tokens, room, blocks, bool(message.images))
@@ -157,7 +140,8 @@ class GenerationAnswer:
             self._tokens = TokenClock(self._latencies, request.spec.arrived, self._clock)
         assert request.leased_at is not None
         self._latencies.queued.observe(request.leased_at - request.spec.arrived)
-        return frames.Run(self._prepared, self._options)
+        options = part_of(self._params, GenerationOptions, self._seed)
+        return frames.Run(self._prepared, options, self._namespace)
 
     def add(self, update: frames.RequestUpdate) -> None:
         """Add the output of one step; a stream sends it at once."""
@@ -197,7 +181,7 @@ class GenerationAnswer:
             finish_reason=end.reason,
             stop=end.stop,
             model=request.model,
-            seed=self._options.seed,
+            seed=self._seed,
             usage=end.usage,
             ignored=self._prepared.ignored if self._params.lenient else None,
             timings=Timings(
@@ -243,21 +227,6 @@ def seed_of(params: InferParams, index: int = 0) -> int:
         # The same request has the same answer.
         seed = 0 if params.reproducible else int.from_bytes(os.urandom(8), "little")
     return (seed + index) % SEEDS
-
-
-def _options(params: InferParams, origin: Origin, group: int | None) -> frames.GenerationOptions:
-    sampling = {name: getattr(params, name) for name in Sampling.__struct_fields__}
-    return frames.GenerationOptions(
-        sampling=Sampling(**{name: value for name, value in sampling.items() if value is not UNSET}),
-        seed=seed_of(params),
-        stop=params.stop,
-        return_tokens=params.return_tokens,
-        logprobs=params.logprobs,
-        namespace=_namespace(params, origin, group),
-        # Adapters that change something, in the order that makes equal sets equal.
-        adapters=tuple(sorted((each.name, each.scale) for each in params.lora if each.scale)),
-        reproducible=params.reproducible,
-    )
 
 
 def _namespace(params: InferParams, origin: Origin, group: int | None) -> str | None:

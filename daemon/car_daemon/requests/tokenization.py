@@ -8,7 +8,6 @@ from car_base.ipc import frames
 from car_base.ipc.packed import tokens_of
 from car_daemon.engines.link import Engine
 from car_daemon.requests.answer import Responder
-from car_daemon.requests.chat import chat_of
 from car_daemon.requests.job_table import Job, JobTable
 from car_daemon.scheduler.admission import QUARANTINED
 from car_protocol.errors import RpcError
@@ -75,7 +74,7 @@ class Tokenization:
         """Tokenize a text or a conversation; return the key that cancels it. Raises RpcError `draining` or `limit`."""
         key = next(self._keys)
         message = frames.Tokenize(
-            key, params.text, params.add_special, params.parse_special, chat_of(params), params.count_only, uid
+            key, params.text, params.add_special, params.parse_special, frames.chat_of(params), params.count_only, uid
         )
         return self._submit(Job(model, message, uid, size, responder))
 

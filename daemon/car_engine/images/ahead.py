@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from car_base.ipc.frames import FromEngine, Prepare, Prepared
 from car_engine.images.encoder import Encode, Encoded
+from car_protocol.infer import Priority
 
 AHEAD_BYTES = 64 * 1024 * 1024
 
@@ -30,7 +31,7 @@ class _Ahead:
     """A request from the begin of its encoding to its lease."""
 
     prepared: Prepared
-    share: tuple[int, bool]
+    share: tuple[int, Priority]  # its user and class
     size: int  # bytes of its rows
     job: Encode | None = None  # None until the encoder has it
     rows: Encoded | None = None  # None until it is encoded
@@ -68,7 +69,7 @@ class RowsAhead:
             self._send(prepared)
             return
         size = sum(image.count for image in prepared.images) * self._row_bytes
-        self._requests[ahead.key] = _Ahead(prepared, (prepared.owner, prepare.urgent), size)
+        self._requests[ahead.key] = _Ahead(prepared, (prepared.owner, prepare.params.priority), size)
         self._begin()
 
     def deliver(self, encoded: Encoded) -> None:

@@ -46,27 +46,31 @@ class OutputConstraints:
             try:
                 self._compile(job.owner, grammar)
             except ConstraintError as error:
-                place = place_of(error.error, job.json_schema) if param == "json_schema" and job.json_schema else None
+                place = (
+                    place_of(error.error, job.params.json_schema)
+                    if param == "json_schema" and job.params.json_schema
+                    else None
+                )
                 where = {} if place is None else {"place": place}
                 raise Refusal("invalid_params", param=param, why=str(error), **where) from error
         return grammar
 
     def ignored(self, job: Prepare, grammar: str) -> list[str]:
         """Return the places of the keywords that a lenient schema's grammar leaves out."""
-        if job.json_schema is None or not job.lenient:
+        if job.params.json_schema is None or not job.params.lenient:
             return []
-        return left_out(self._warnings(grammar), job.json_schema)
+        return left_out(self._warnings(grammar), job.params.json_schema)
 
     def _written(self, job: Prepare, reading: Reading) -> tuple[str, str]:
-        if job.grammar is not None:
+        if job.params.grammar is not None:
             try:
-                return "grammar", as_lark(parse(job.grammar))
+                return "grammar", as_lark(parse(job.params.grammar))
             except GrammarError as error:
                 raise Refusal("invalid_params", param="grammar", why=error.problem, line=error.line) from error
-        if job.json_schema is not None:
-            if is_too_wide([job.json_schema]):
+        if job.params.json_schema is not None:
+            if is_too_wide([job.params.json_schema]):
                 raise _too_large("json_schema", TOO_WIDE)
-            return "json_schema", schema_as_lark(normalized(job.json_schema), lenient=job.lenient)
+            return "json_schema", schema_as_lark(normalized(job.params.json_schema), lenient=job.params.lenient)
         if job.chat is not None and job.chat.tool_choice not in ("auto", "none"):
             return "tools", self._tool_call(job.chat, reading)
         return "", ""

@@ -98,7 +98,7 @@ class TokenizerThread:
             self._send(answer)
             return
         if job.namespace is not None:
-            self._expected.note(job.key, answer.tokens, cells_of(job.namespace, job.adapters))
+            self._expected.note(job.key, answer.tokens, cells_of(job.namespace, job.params.adapters))
         if not answer.images:
             self._send(answer)
             return
@@ -156,19 +156,20 @@ class Preparer:
             return Refused(job.key, "internal_error", {}, fault=named(error))
 
     def _prepare(self, job: Prepare) -> Prepared:
+        params = job.params
         if not self._generates:
             raise Refusal("model_unavailable", lacks="generate")
-        if any(int(token) >= self._tokenizer.size for token in job.sampling.logit_bias):
+        if any(int(token) >= self._tokenizer.size for token in params.logit_bias):
             raise Refusal("invalid_params", param="logit_bias")
-        if any(name not in self._adapters for name, _ in job.adapters):
+        if any(lora.name not in self._adapters for lora in params.lora):
             raise Refusal("model_unavailable", lacks="adapter")
         tokens, reading, images = self._prompt(job)
         room = self._limit.tokens - len(tokens)
         if room < 1:
-            raise self._limit.exceeded(len(tokens), job.max_tokens)
-        max_tokens = min(job.max_tokens or room, room)
+            raise self._limit.exceeded(len(tokens), params.max_tokens)
+        max_tokens = min(params.max_tokens or room, room)
         constraint = self._constraints.of(job, reading)
-        self._warm(job.owner, job.sampling)
+        self._warm(job.owner, params)
         ignored = self._constraints.ignored(job, constraint)
         return Prepared(
             job.key,
@@ -179,22 +180,23 @@ class Preparer:
             images=list(images),
             owner=job.owner,
             ignored=ignored,
-            open_ended=job.max_tokens is None or job.max_tokens > room,
+            open_ended=params.max_tokens is None or params.max_tokens > room,
         )
 
     def _prompt(self, job: Prepare) -> Prompt:
-        if job.tokens is not None:
-            self._check_vocabulary(job.tokens)
-            return Prompt(job.tokens)
+        params = job.params
+        if params.tokens is not None:
+            self._check_vocabulary(params.tokens)
+            return Prompt(params.tokens)
         if job.chat is not None:
-            return self._conversations.prompt(job.chat, job.max_tokens)
-        text = job.prompt or ""
-        self._limit.check_bytes(len(text.encode()) + len((job.suffix or "").encode()), job.max_tokens)
-        if job.suffix is not None:
+            return self._conversations.prompt(job.chat, params.max_tokens)
+        text = params.prompt or ""
+        self._limit.check_bytes(len(text.encode()) + len((params.suffix or "").encode()), params.max_tokens)
+        if params.suffix is not None:
             if (fill := self._tokenizer.fill) is None:
                 raise Refusal("model_unavailable", lacks="fill")
-            return Prompt(fill_prompt(self._tokenizer, fill, text, job.suffix, parse_special=job.parse_special))
-        tokens = self._tokenizer.tokenize(text, add_special=True, parse_special=job.parse_special)
+            return Prompt(fill_prompt(self._tokenizer, fill, text, params.suffix, parse_special=params.parse_special))
+        tokens = self._tokenizer.tokenize(text, add_special=True, parse_special=params.parse_special)
         if not tokens and self._tokenizer.begin >= 0:
             tokens = [self._tokenizer.begin]
         if not tokens:

@@ -42,7 +42,7 @@ class ImageCommands:
         """Have images encoded for a request without a lease, unless all of them are in cells that it may reuse."""
         prepared, prepare = ahead.prepared, ahead.prepare
         prompt = tokens_of(prepared.tokens)
-        cells = self._cache.at_hand(prompt, prepare.namespace, prepare.adapters)
+        cells = self._cache.at_hand(prompt, prepare.namespace, prepare.params.adapters)
         self._images.ahead.add(ahead, cached=all(image.start + image.count <= cells for image in prepared.images))
 
     def _add(self, encoded: Encoded) -> FailedImages | None:

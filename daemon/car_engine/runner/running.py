@@ -97,7 +97,7 @@ class RunningRequests:
             # It compiled when the request was prepared, and has become too complex for the library since.
             return [_unstarted(run.key, len(prompt), "constraint")]
         generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock(), room)
-        sequence = self.seats.take(generation, prompt, run.options.namespace, run.options.adapters)
+        sequence = self.seats.take(generation, prompt, run.namespace, run.options.adapters)
         if sequence is None:
             return [_refused(generation, self._clock())]
         self._let_guess(sequence, generation, prompt)

@@ -47,41 +47,34 @@ from car_base.ipc.packed import packed_tokens
 from car_base.ipc.types import Tags
 from car_protocol.answer import Logprob, TokenChoice, Usage
 from car_protocol.conversation import Function, FunctionCall, Message, NamedTool, TextPart, Tool, ToolCall
-from car_protocol.sampling import Dry, Mirostat, Sampling, Xtc
+from car_protocol.infer import PromptParams
+from car_protocol.sampling import Dry, Mirostat, Xtc
 from tests.engine.fakes import run_command
 
 CALL = ToolCall("1", FunctionCall("f", "{}"))
 READING = Reading(Tags("<think>", "</think>"), inside=True, tools="hermes", markers=("<think>",))
 TO_ENGINE: list[ToEngine] = [
     Prepare(
-        key=1,
-        owner=1000,
-        prompt=None,
-        tokens=None,
-        chat=Chat(
+        1,
+        1000,
+        PromptParams(
             messages=[Message("user", "hi"), Message("user", [TextPart("€")]), Message("assistant", tool_calls=[CALL])],
             tools=[Tool("function", Function("f", parameters={"type": "object"}))],
             tool_choice=NamedTool("f"),
             template_args={"deep": [None, {"a": 1.5}]},
             reasoning="off",
+            dry=Dry(1.0),
+            xtc=Xtc(0.5, 0.1),
+            mirostat=Mirostat(2),
+            logit_bias={"1": -100.0},
+            json_schema={"enum": [1, None, "€"]},
         ),
-        parse_special=False,
-        max_tokens=None,
-        sampling=Sampling(dry=Dry(1.0), xtc=Xtc(0.5, 0.1), mirostat=Mirostat(2), logit_bias={"1": -100.0}),
-        grammar=None,
-        json_schema={"enum": [1, None, "€"]},
+        "1000:",
     ),
     Prepare(
-        key=2**53,
-        owner=1000,
-        prompt="\0",
-        tokens=None,
-        chat=None,
-        parse_special=True,
-        max_tokens=2**31 - 1,
-        sampling=Sampling(),
-        grammar='root ::= "a"',
-        json_schema=None,
+        2**53,
+        1000,
+        PromptParams(prompt="\0", parse_special=True, max_tokens=2**31 - 1, grammar='root ::= "a"'),
     ),
     run_command(3, [0, 2**31 - 1], stop=["END"], logprobs=0, constraint="start: A", reading=READING),
     Halt(4, deadline=True),

@@ -1,9 +1,11 @@
 """The pending answer of a request: its pieces, whole or as a stream, also where its engine ends before them."""
 
-from typing import cast
+from typing import Any, cast
 
+import msgspec
 import pytest
 
+from car_base.ipc.codec import FrameReader, decode_to_engine, encode_frame
 from car_base.ipc.frames import CallDelta, End, Extra, Prepared, RequestUpdate
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.requests.answer import Origin, Responder, Siblings
@@ -11,7 +13,7 @@ from car_daemon.requests.generation import GenerationAnswer, request_of
 from car_daemon.telemetry.latencies import Latencies
 from car_protocol.answer import Answer, Usage
 from car_protocol.conversation import FunctionCall, ToolCall
-from car_protocol.infer import InferParams
+from car_protocol.infer import GenerationOptions, InferParams, PromptParams
 
 ORIGIN = Origin(0, 1, 1, "a", None, None)
 NAME, END = CallDelta(0, id="a", name="f"), CallDelta(0, ended=True)
@@ -40,9 +42,9 @@ class Client:
         return self.pieces.calls or self.answers[-1].tool_calls or []
 
 
-def running(client: Client, *, streams: bool) -> GenerationAnswer:
+def running(client: Client, *, streams: bool, params: InferParams | None = None) -> GenerationAnswer:
     """Return the answer to a request that runs."""
-    params = InferParams(prompt="a")
+    params = params or InferParams(prompt="a")
     request = request_of(params, ORIGIN, [7], 0, "m", size=1, now=0.0)
     responder = cast(Responder, client)
     answer = GenerationAnswer(
@@ -64,6 +66,65 @@ def running(client: Client, *, streams: bool) -> GenerationAnswer:
 def add(answer: GenerationAnswer, *calls: CallDelta | str, end: End | None = None) -> None:
     """Add a step with pieces of a call."""
     answer.add(RequestUpdate(7, 0, "", 1, 1, Extra(calls=list(calls)), end))
+
+
+# A value for every member that an engine needs, which is not the default.
+OPTIONS: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Hi"}],
+    "max_tokens": 5,
+    "json_schema": {"type": "object"},
+    "lenient": True,
+    "tools": [{"type": "function", "function": {"name": "f"}}],
+    "parallel_tool_calls": False,
+    "reasoning": "keep",
+    "template_args": {"a": 1},
+    "priority": "throughput",
+    "stop": ["END"],
+    "seed": 7,
+    "reproducible": True,
+    "logprobs": 2,
+    "return_tokens": True,
+    "lora": [{"name": "b", "scale": 0.5}, {"name": "off", "scale": 0.0}, {"name": "a", "scale": 1.0}],
+    "temperature": 0.5,
+    "top_k": 3,
+    "top_p": 0.5,
+    "min_p": 0.25,
+    "typical_p": 0.5,
+    "top_n_sigma": 2.0,
+    "xtc": {"probability": 0.5, "threshold": 0.25},
+    "dry": {"multiplier": 1.0},
+    "mirostat": {"version": 2},
+    "repeat_penalty": 2.0,
+    "repeat_last_n": 3,
+    "presence_penalty": 1.0,
+    "frequency_penalty": 1.0,
+    "logit_bias": {"1": 1.0},
+    "ignore_eos": True,
+}
+# Members that exclude others of these.
+ELSEWHERE = {"prompt", "suffix", "tokens", "parse_special", "grammar", "tool_choice", "continue_last"}
+
+
+def test_an_engine_gets_every_member_that_it_needs_as_the_client_sent_it() -> None:
+    assert set(PromptParams.__struct_fields__) == OPTIONS.keys() | ELSEWHERE
+    answer = running(Client(), streams=False, params=msgspec.convert(OPTIONS, InferParams))
+    prepare, run = answer.as_prepare(), answer.as_run()
+    assert prepare.params == msgspec.convert(OPTIONS, PromptParams)
+    own = {name: value for name, value in OPTIONS.items() if name in GenerationOptions.__struct_fields__}
+    assert run.options == msgspec.convert(own, GenerationOptions)
+    for frame in (prepare, run):
+        assert decode_to_engine(FrameReader().feed(encode_frame(frame))[0]) == frame
+
+
+def test_adapters_that_change_nothing_are_left_out_and_others_are_sorted() -> None:
+    options = msgspec.convert({"lora": OPTIONS["lora"]}, GenerationOptions)
+    assert options.adapters == (("a", 1.0), ("b", 0.5))
+
+
+def test_members_that_the_client_left_out_cost_a_frame_nothing() -> None:
+    answer = running(Client(), streams=False, params=InferParams(prompt="a", seed=0))
+    assert msgspec.to_builtins(answer.as_prepare().params) == {"prompt": "a"}
+    assert msgspec.to_builtins(answer.as_run().options) == {}
 
 
 @pytest.mark.parametrize("streams", [True, False])

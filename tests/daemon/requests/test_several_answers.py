@@ -246,11 +246,11 @@ def test_answers_that_use_no_cache_share_the_prompt_of_their_own_only() -> None:
     for _ in range(2):
         world.infer(cache_prompt=False)
     world.infer(cache_prompt=False, n=1)
-    names = [run.options.namespace for run in world.sent(Run)]
+    names = [run.namespace for run in world.sent(Run)]
     assert names == ["answers 1"] * 3 + ["answers 4"]
     for key in (1, 2, 3, 4):
         world.end(key)
-    assert [run.options.namespace for run in world.sent(Run)][4:] == ["answers 4"] * 2 + [None]
+    assert [run.namespace for run in world.sent(Run)][4:] == ["answers 4"] * 2 + [None]
 
 
 @pytest.mark.parametrize("fault", ["decode", "constraint"])

@@ -10,7 +10,7 @@ from car_base.ipc.frames import Fault, Forget, FromEngine, ImageSlot, Prepare, P
 from car_engine.batching.sequences import ImageRows
 from car_engine.images.ahead import EncodeAhead, RowsAhead
 from car_engine.images.encoder import Encode, Encoded
-from car_protocol.sampling import Sampling
+from car_protocol.infer import PromptParams
 from tests.engine.fakes import FakeEngine, run_command, solo
 from tests.engine.images.test_encoder import PROMPT, SEEN, WORDS, encoded, engine_of, run
 
@@ -20,20 +20,7 @@ LIMIT = 100
 def ahead_of(key: int, size: int = 20, owner: int = 0, *, urgent: bool = True) -> EncodeAhead:
     """Return a request without a lease whose images take `size` positions."""
     prepared = run_command(key, PROMPT, images=[ImageSlot(4, size, b"file")]).prepared
-    prepare = Prepare(
-        key=key,
-        owner=owner,
-        prompt=None,
-        tokens=None,
-        chat=None,
-        parse_special=False,
-        max_tokens=None,
-        sampling=Sampling(),
-        grammar=None,
-        json_schema=None,
-        namespace="me",
-        urgent=urgent,
-    )
+    prepare = Prepare(key, owner, PromptParams(priority="latency_critical" if urgent else "throughput"), "me")
     return EncodeAhead(prepare, Prepared(key, prepared.tokens, 8, images=prepared.images, owner=owner))
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from gguf import GGUFReader
+from msgspec import structs
 
 from car_base.guide import PATH
-from car_base.ipc.frames import GenerationOptions, Prepared, Run
+from car_base.ipc.frames import Prepared, Run
 from car_base.ipc.types import KvType
 from car_engine.grammar.constraint import Constraints
 from car_engine.llama.context import LlamaContext
@@ -17,6 +18,7 @@ from car_engine.llama.library import silence
 from car_engine.llama.model import LlamaModel
 from car_engine.llama.sampling.chains import SamplerChains
 from car_engine.llama.tokens import Vocabulary
+from car_protocol.infer import GenerationOptions
 from car_protocol.sampling import Sampling
 
 
@@ -28,7 +30,8 @@ def chains_of(vocabulary: Vocabulary, context: LlamaContext) -> SamplerChains:
 
 def run_of(sampling: Sampling, seed: int = 1, constraint: str = "", **more: Any) -> Run:
     """Return the frame of a request that is sampled so."""
-    return Run(Prepared(1, b"", 8, constraint), GenerationOptions(sampling=sampling, seed=seed, **more))
+    options = GenerationOptions(**structs.asdict(sampling), seed=seed, **more)
+    return Run(Prepared(1, b"", 8, constraint), options)
 
 
 def prefill(context: LlamaContext, vocabulary: Vocabulary, prompt: str) -> None:

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from car_base.ipc.frames import GenerationOptions, Park, Prepared, Resume, Run, SetThreads
+from car_base.ipc.frames import Park, Prepared, Resume, Run, SetThreads
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.model import LlamaModel
 from car_engine.llama.tokens import Vocabulary
 from car_engine.runner.commands import Command
 from car_protocol.answer import Logprob
-from car_protocol.sampling import Sampling
+from car_protocol.infer import GenerationOptions
 from tests.engine.llama.conftest import loaded
 from tests.engine.llama.test_walk import RealEngine
 from tools.random_model import generate
@@ -56,16 +56,15 @@ def engine_of(context: LlamaContext, model: LlamaModel, *, tick: float, saved_by
 
 def run_command(key: int, prompt: list[int], *, reproducible: bool = True, namespace: str | None = None) -> Run:
     """Return the start of a request: greedy or seeded by the prompt's length."""
-    sampling = Sampling(temperature=len(prompt) % 2 * 1.5, ignore_eos=True)
     options = GenerationOptions(
-        sampling=sampling,
+        temperature=len(prompt) % 2 * 1.5,
+        ignore_eos=True,
         seed=7,
         return_tokens=True,
         logprobs=20,
-        namespace=namespace,
         reproducible=reproducible,
     )
-    return Run(Prepared(key, array("i", prompt).tobytes(), ANSWER), options)
+    return Run(Prepared(key, array("i", prompt).tobytes(), ANSWER), options, namespace)
 
 
 @pytest.fixture(scope="module")

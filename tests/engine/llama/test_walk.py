@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from car_base.ipc.frames import Chat, End, FromEngine, GenerationOptions, Halt, Park, Prepared, Resume, Run, StepDone
+from car_base.ipc.frames import Chat, End, FromEngine, Halt, Park, Prepared, Resume, Run, StepDone
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.planner import StepPlanner
 from car_engine.batching.prefix_cache import PrefixCache
@@ -33,7 +33,7 @@ from car_engine.runner.texts import Texts
 from car_engine.runner.threads import ThreadCount
 from car_protocol.answer import Logprob
 from car_protocol.conversation import Message
-from car_protocol.sampling import Sampling
+from car_protocol.infer import GenerationOptions
 from tests.engine.fakes import FakeClock, FakeEmbedder
 from tests.engine.llama.conftest import MakeContext, chains_of
 
@@ -118,8 +118,7 @@ class RealEngine:
 
 def run_command(key: int, prompt: list[int], namespace: str | None = None) -> Run:
     prepared = Prepared(key, array("i", prompt).tobytes(), MAX_TOKENS)
-    sampling = Sampling(temperature=0.0)
-    return Run(prepared, GenerationOptions(sampling=sampling, seed=1, return_tokens=True, namespace=namespace))
+    return Run(prepared, GenerationOptions(temperature=0.0, seed=1, return_tokens=True), namespace)
 
 
 @pytest.fixture(scope="module")

@@ -4,29 +4,19 @@ from typing import Any
 
 import pytest
 
-from car_base.ipc.frames import Chat, Prepare, Reading
+from car_base.ipc.frames import Prepare, Reading
 from car_base.ipc.refusal import Refusal
 from car_engine.prompt.constraints import OutputConstraints
 from car_protocol.conversation import Function, Message, Tool
-from car_protocol.sampling import Sampling
+from car_protocol.infer import PromptParams
 
 WIDE: dict[str, Any] = {"patternProperties": {f"^(a|b){{{number}}}c*$": {} for number in range(200)}}
 
 
 def job(*, json_schema: dict[str, Any] | None = None, tools: list[Tool] | None = None) -> Prepare:
-    chat = Chat(messages=[Message("user", "hi")], tools=tools or [], tool_choice="required") if tools else None
-    return Prepare(
-        key=1,
-        owner=1000,
-        prompt=None,
-        tokens=None,
-        chat=chat,
-        parse_special=False,
-        max_tokens=None,
-        sampling=Sampling(),
-        grammar=None,
-        json_schema=json_schema,
-    )
+    if tools is None:
+        return Prepare(1, 1000, PromptParams(prompt="", json_schema=json_schema))
+    return Prepare(1, 1000, PromptParams(messages=[Message("user", "hi")], tools=tools, tool_choice="required"))
 
 
 @pytest.mark.parametrize(

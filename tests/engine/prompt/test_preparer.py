@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from car_base.ipc.frames import (
     Chat,
@@ -49,6 +49,7 @@ from car_engine.prompt.preparer import Preparer, TokenizerThread
 from car_engine.prompt.template import Rendered
 from car_engine.prompt.text_inputs import TextInputs
 from car_protocol.conversation import Function, ImagePart, Message, NamedTool, TextPart, Tool, ToolChoice
+from car_protocol.infer import PromptParams
 from car_protocol.sampling import Dry, Sampling
 from tests.engine.images.pictures import png
 from tests.engine.prompt.chats import chat, user
@@ -120,28 +121,17 @@ class FakeGrammars:
 def prepare(
     prompt: str | None = None,
     *,
-    tokens: list[int] | None = None,
     chat: Chat | None = None,
-    max_tokens: int | None = None,
-    parse_special: bool = False,
-    suffix: str | None = None,
-    sampling: Sampling | None = None,
-    grammar: str | None = None,
-    json_schema: dict[str, Any] | None = None,
+    **members: Any,
 ) -> Prepare:
-    return Prepare(
-        key=1,
-        owner=OWNER,
-        prompt=prompt,
-        suffix=suffix,
-        tokens=tokens,
-        chat=chat,
-        parse_special=parse_special,
-        max_tokens=max_tokens,
-        sampling=sampling or Sampling(),
-        grammar=grammar,
-        json_schema=json_schema,
-    )
+    return Prepare(1, OWNER, PromptParams(prompt=prompt, **({} if chat is None else members_of(chat)), **members))
+
+
+def members_of(chat: Chat) -> dict[str, Any]:
+    """Return a conversation as members of params."""
+    members = asdict(chat)
+    members["parallel_tool_calls"] = members.pop("parallel")
+    return members
 
 
 def conversation(*texts: str, **more: Any) -> Chat:
@@ -566,16 +556,15 @@ def test_what_cannot_be_compiled_is_refused_by_name(member: str) -> None:
 
 
 def test_a_bias_for_a_token_outside_the_vocabulary_is_refused() -> None:
-    assert isinstance(preparer().answer(prepare("ab", sampling=Sampling(logit_bias={"255": 1.0}))), Prepared)
-    answer = preparer().answer(prepare("ab", sampling=Sampling(logit_bias={"256": 1.0})))
+    assert isinstance(preparer().answer(prepare("ab", logit_bias={"255": 1.0})), Prepared)
+    answer = preparer().answer(prepare("ab", logit_bias={"256": 1.0}))
     assert refused(answer) == ("invalid_params", {"param": "logit_bias"})
 
 
 def test_expensive_objects_are_built_before_the_request_may_wait() -> None:
     warmed: list[Sampling] = []
-    sampling = Sampling(dry=Dry(1.0))
-    preparer(warm=lambda _, each: warmed.append(each)).answer(prepare("ab", sampling=sampling))
-    assert warmed == [sampling]
+    preparer(warm=lambda _, each: warmed.append(each)).answer(prepare("ab", dry=Dry(1.0)))
+    assert [each.dry for each in warmed] == [Dry(1.0)]
 
 
 def test_grammars_and_samplers_are_built_for_the_owner_whom_the_prepared_request_names() -> None:

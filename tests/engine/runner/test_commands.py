@@ -9,7 +9,7 @@ from car_base.ipc.codec import encode_frame
 from car_base.ipc.frames import Halt, Prepare, Run
 from car_engine.process import EngineProcess
 from car_engine.runner.commands import Command, Commands
-from car_protocol.sampling import Sampling
+from car_protocol.infer import PromptParams
 from tests.engine.fakes import FakeContext, FakeEngine, run_command
 
 ROOM = 4
@@ -155,18 +155,7 @@ def patient(commands: Commands) -> Commands:
 
 
 def prepare(key: int) -> Prepare:
-    return Prepare(
-        key=key,
-        owner=1000,
-        prompt="Hi",
-        tokens=None,
-        chat=None,
-        parse_special=False,
-        max_tokens=None,
-        sampling=Sampling(),
-        grammar=None,
-        json_schema=None,
-    )
+    return Prepare(key, 1000, PromptParams(prompt="Hi"))
 
 
 def command(key: int) -> Run:

@@ -47,7 +47,6 @@ class SamplerChains:
     def build(self, run: Run, prompt: list[int]) -> Sampler:
         """Return a request's sampler, to be closed once; repetitions count from the prompt on."""
         options, constraint = run.options, run.prepared.constraint
-        sampling = options.sampling
         bound = None
         if constraint:
             thinking = None if run.prepared.reading.inside else run.prepared.reading.thinking
@@ -55,15 +54,15 @@ class SamplerChains:
             think_token = self._vocabulary.token_of(thinking.open) if thinking is not None else None
             bound = self._constraints.start(run.prepared.owner, constraint, think_token)
         chain = binding.llama_sampler_chain_init(binding.llama_sampler_chain_default_params())
-        for sampler in self._samplers(run.prepared.owner, sampling, options.seed):
+        for sampler in self._samplers(run.prepared.owner, options, options.seed):
             if not sampler:
                 raise ValueError("llama.cpp refused a sampler")
             binding.llama_sampler_chain_add(chain, sampler)
-        never, shortlist = self._never(sampling), self._shortlist(sampling)
+        never, shortlist = self._never(options), self._shortlist(options)
         sampler = Sampler(chain, self._candidates, bound, options.logprobs, never, shortlist)
         # The prompt tokens that count for repetitions.
-        dry = _effective_dry(sampling)
-        remembered = max(self._penalized(sampling), self._window(dry.penalty_last_n) if dry is not None else 0)
+        dry = _effective_dry(options)
+        remembered = max(self._penalized(options), self._window(dry.penalty_last_n) if dry is not None else 0)
         for token in prompt[-remembered:] if remembered else ():
             if token >= 0:  # not an image's placeholder
                 sampler.accept(token)
