@@ -38,7 +38,7 @@ async def stream(
     """Return one answer, on a connection of its own; `started` is set with the first piece."""
     target = await generator.connect(address, options)
     try:
-        return await target.stream(Request(prompt, max_tokens), started)
+        return await target.stream(Request(prompt, max_tokens).params, started)
     finally:
         await target.aclose()
 

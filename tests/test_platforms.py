@@ -36,14 +36,13 @@ for module, names in {lacking!r}.items():
     for name in names:
         if hasattr(sys.modules[module], name):
             delattr(sys.modules[module], name)
-sys.modules["matplotlib"] = None  # of the extra `plot`, imported where it is used
 cluster = ("car_placer.ray_cluster", "car_placer.ray_head")
 extra = () if importlib.util.find_spec("ray") else cluster
 for package in ("car_protocol", "car_client", "car_http", "car_daemon"):
     for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
         if found.name in extra:
             continue
-        if not found.name.endswith("__main__") and not found.name.startswith("car_client.carctl.bench.chart"):
+        if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
 """
 

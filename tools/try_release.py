@@ -24,7 +24,7 @@ BLOCK = re.compile(r"^```\n(.*?)^```", re.DOTALL | re.MULTILINE)
 WHEEL = re.compile(r"card_daemon-[\w.-]+?\.whl")
 BINDING = "llama-cpp-python"
 # What a user has not installed.
-UNWANTED = ("pytest", "ruff", "mypy", "matplotlib")
+UNWANTED = ("pytest", "ruff", "mypy")
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ OUTSIDERS = (
     "prompt_toolkit",
     "huggingface_hub",
     "shtab",
-    "matplotlib",
+    "PIL",
 )
 
 

@@ -1,21 +1,31 @@
 """`carctl bench`: tokens per second and latencies under load, of the daemon alone or beside another server."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Struct
 
 from car_client.carctl.failure import WrongUse
 from car_client.client import Client
 from car_client.paths import connect, usable_paths
 
+if TYPE_CHECKING:
+    from car_client.carctl.bench.bar_picture import Groups
+
 T = TypeVar("T")
+_STDOUT = "-"
+# Half a minute for each app alone, three minutes for all together.
+_MINUTES = 6
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     from car_client.carctl.bench.completions import parse_url
+    from car_client.carctl.bench.house_apps import APPS, parse_apps
     from car_client.carctl.bench.workload import Lengths, parse_lengths
 
     usual = Lengths(64, 64)
@@ -30,6 +40,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     load.add_argument(
         "--rate", type=several(float), default=[], metavar="R,...", help="requests a second, as Poisson arrivals"
     )
+    load.add_argument(
+        "--house", action="store_true", help="what each of several apps keeps of its speed when all are there"
+    )
+    parser.add_argument("--url", type=checked(parse_url), metavar="URL", help="a house on a server in place of card")
+    parser.add_argument("--apps", type=checked(parse_apps), metavar="NAME,...", help=f"of a house ({','.join(APPS)})")
+    parser.add_argument("--minutes", type=positive(float), metavar="M", help="of a house on one server (6)")
     parser.add_argument(
         "--requests", type=positive(int), metavar="N", help="requests in a round (4 for each at once; 20 for a rate)"
     )
@@ -50,49 +66,110 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--compare", type=checked(parse_url), metavar="URL", help="a completion server that gets the same load in turn"
     )
     parser.add_argument("--compare-model", metavar="NAME", help="the name of the model on that server")
-    parser.add_argument("--json", action="store_true", help="print a line of JSON for each round")
-    parser.add_argument("--png", metavar="FILE", help="draw throughput and times over the rounds")
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const=_STDOUT,
+        metavar="FILE",
+        help="print, or write to a file, a line of JSON for each round",
+    )
+    parser.add_argument("--png", metavar="FILE", help="draw the figures as bars")
 
 
 def run(client: Client, options: Namespace) -> None:
-    """Measure round by round, on new connections."""
+    """Measure a house, or round by round, on new connections."""
+    draw = _drawing() if options.png else None
+    if options.house:
+        groups, title = _house(options)
+    elif options.url or options.apps or options.minutes:
+        raise WrongUse("--url, --apps and --minutes go with --house")
+    else:
+        groups, title = _rounds(client, options)
+    if draw:
+        draw(title, groups, options.png)
+
+
+def _rounds(client: Client, options: Namespace) -> tuple["Groups", str]:
     import asyncio
 
     from car_client.carctl.bench.rounds import Peer, Round, rounds, tokens_per_word, workloads
-    from car_client.carctl.bench.table import footer, heading, lines
+    from car_client.carctl.bench.table import TITLE, bars, footer, heading, lines
 
-    draw = _chart() if options.png else None
     # Tokenizing loads the model, whose capacity is known only then.
     per_word = tokens_per_word(client, options.model)
     models = client.models()
     capacity = next(each.capacity for each in models if (each.name == options.model if options.model else each.default))
     plan = workloads(options, capacity, per_word)
-    with connect(usable_paths(options.socket)) as probe:
-        card: str = probe.getpeername()
     peer = Peer(options.compare, options.compare_model) if options.compare else None
 
     async def measure() -> list[Round]:
         found = []
-        async for each in rounds(card, peer, plan):
+        async for each in rounds(_socket(options), peer, plan):
             found.append(each)
-            shown = [msgspec.json.encode(each).decode()] if options.json else lines(each)
-            print("\n".join(shown), flush=True)
+            _show(options, lines(each), [each] if options.json == _STDOUT else [])
         return found
 
-    if not options.json:
-        print(heading(), flush=True)
+    _show(options, [heading()])
     found = asyncio.run(measure())
-    if not options.json:
-        print(footer(found))
-    if draw:
-        draw(found, options.png)
+    _show(options, [footer(found)])
+    _write(options, found)
+    return bars(found), TITLE
 
 
-def _chart() -> Callable[..., None]:
+def _house(options: Namespace) -> tuple["Groups", str]:
+    import asyncio
+
+    from car_client.carctl.bench.generator import connect as connect_to
+    from car_client.carctl.bench.house_apps import APPS
+    from car_client.carctl.bench.house_figures import house_figures
+    from car_client.carctl.bench.house_run import House, Server
+    from car_client.carctl.bench.house_table import TITLE, bars, table
+
+    def server(name: str, address: str, model: str | None) -> Server:
+        common = {"temperature": 0, "model": model} if model else {"temperature": 0}
+        return Server(name, lambda label: connect_to(address, {**common, "client": label}))
+
+    apps = options.apps or list(APPS.values())
+    address = options.url or _socket(options)
+    servers = [server(urlsplit(options.url).netloc if options.url else "card", address, options.model)]
+    if options.compare:
+        servers.append(server(urlsplit(options.compare).netloc, options.compare, options.compare_model))
+    house = House(servers, 60 * (options.minutes or _MINUTES), options.seed)
+    found = [house_figures(stay, apps) for stay in asyncio.run(house.run(apps))]
+    for each in found:
+        _show(options, table(each, house.left_out), [each] if options.json == _STDOUT else [])
+    _write(options, found)
+    return bars(found), TITLE
+
+
+def _socket(options: Namespace) -> str:
+    with connect(usable_paths(options.socket)) as probe:
+        return str(probe.getpeername())
+
+
+def _show(options: Namespace, lines: Iterable[str], objects: Sequence[Struct] = ()) -> None:
+    """Print lines, or objects where standard output is for JSON."""
+    for line in map(_json, objects) if options.json == _STDOUT else lines:
+        print(line, flush=True)
+
+
+def _write(options: Namespace, found: Sequence[Struct]) -> None:
+    if options.json and options.json != _STDOUT:
+        try:
+            Path(options.json).write_text("".join(f"{_json(each)}\n" for each in found), encoding="utf-8")
+        except OSError as error:
+            raise WrongUse(f"cannot write {options.json}: {(error.strerror or 'no reason given').lower()}") from error
+
+
+def _json(found: Struct) -> str:
+    return msgspec.json.encode(found).decode()
+
+
+def _drawing() -> Callable[[str, "Groups", str], None]:
     try:
-        from car_client.carctl.bench.chart import draw
+        from car_client.carctl.bench.bar_picture import draw
     except ModuleNotFoundError as error:
-        raise WrongUse("--png needs matplotlib: pip install 'card-daemon[plot]'") from error
+        raise WrongUse("--png needs Pillow: pip install 'card-daemon[images]'") from error
     return draw
 
 

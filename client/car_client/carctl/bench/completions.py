@@ -1,9 +1,10 @@
-"""Streams of completion servers over HTTP/1.1: OpenAI's completions, and llama-server's own form."""
+"""Completion servers over HTTP/1.1: OpenAI's chats, completions and embeddings, and llama-server's own form."""
 
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,14 +12,22 @@ import msgspec
 from msgspec import Struct
 
 from car_client.carctl.bench.figures import TimedAnswer
-from car_client.carctl.bench.workload import Request
 from car_client.errors import CardError
 
 COMPLETION = "/completion"
-COMPLETIONS = "/v1/completions"
+# The path of each kind of request, where the URL has none of its own.
+_PATHS = {
+    "messages": "/v1/chat/completions",
+    "prompt": "/v1/completions",
+    "tokens": "/v1/completions",
+    "input": "/v1/embeddings",
+}
+_SAME_NAME = ("messages", "prompt", "input", "model", "cache_prompt", "ignore_eos")
 # With its default samplers llama-server sorts the vocabulary before greedy sampling.
 _GREEDY = {"temperature": 0, "samplers": ["temperature"]}
 _HTTP = "http://"
+_EVENTS, _JSON = "text/event-stream", "application/json"
+_NAMES = {_EVENTS: "a stream of events", _JSON: "JSON"}
 _READ_BYTES = 64 * 1024
 _NO_HTTP = "the server does not speak HTTP/1: check the address"
 _CLOSED = "the connection was closed before the answer ended"
@@ -28,17 +37,33 @@ class LoadError(CardError):
     """The target refused, failed or broke its protocol."""
 
 
+class _PromptDetails(Struct, frozen=True):
+    cached_tokens: int | None = None
+
+
 class _Usage(Struct, frozen=True):
     completion_tokens: int | None = None
     prompt_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """The prompt tokens that were not computed again; None if the server does not count them."""
+        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
+
+
+class _Delta(Struct, frozen=True):
+    content: str | None = None
+    reasoning_content: str | None = None
 
 
 class _Choice(Struct, frozen=True):
     text: str = ""
+    delta: _Delta = _Delta()
 
 
 class _Event(Struct, frozen=True):
-    """The members of either dialect's events that a load reads."""
+    """The members of each dialect's events that a load reads."""
 
     content: str = ""
     tokens_predicted: int | None = None
@@ -49,9 +74,14 @@ class _Event(Struct, frozen=True):
     error: Any = None
 
     @property
-    def has_text(self) -> bool:
-        """The event has a piece of the answer."""
-        return bool(self.content) or any(choice.text for choice in self.choices)
+    def text(self) -> str:
+        """The piece of the answer, without thoughts."""
+        return self.content + "".join(choice.text + (choice.delta.content or "") for choice in self.choices)
+
+    @property
+    def has_piece(self) -> bool:
+        """The event has a piece of the answer or of the thoughts before it."""
+        return bool(self.text) or any(choice.delta.reasoning_content for choice in self.choices)
 
     @property
     def counts(self) -> _Usage | None:
@@ -59,42 +89,69 @@ class _Event(Struct, frozen=True):
         return self.usage or (_Usage(self.tokens_predicted, self.tokens_evaluated) if self.stop else None)
 
 
+class _Embeddings(Struct, frozen=True):
+    usage: _Usage = _Usage()
+
+
 _decode = msgspec.json.Decoder(_Event).decode
 
 
 class CompletionServer:
-    """A server at a URL, with a connection for each request; a URL without a path means OpenAI's completions."""
+    """A server at a URL, with a connection for each request; a URL without a path means OpenAI's endpoints.
+
+    Options and params have the names of `infer_stream`; `client` becomes the product of `User-Agent`.
+    """
 
     def __init__(self, address: str, options: dict[str, Any]) -> None:
         self._address = address
         self._url = urlsplit(address)
-        self._path = self._url.path.rstrip("/") or COMPLETIONS
+        self._path = self._url.path.rstrip("/")
         self._options = options
 
-    async def stream(self, request: Request, started: asyncio.Event | None = None) -> TimedAnswer:
+    async def stream(self, params: Mapping[str, Any], started: asyncio.Event | None = None) -> TimedAnswer:
         """Send a request and return its timed answer; `started` is set with the first piece. Raises LoadError."""
-        reader, writer = await self._connect()
-        try:
-            sent_at = time.perf_counter()
-            writer.write(self.encode(request))
-            piece_times, counts = [], _Usage()
+        piece_times, counts, pieces = [], _Usage(), []
+        async with self._answering(params) as (reader, sent_at):
             async for event in events(reader):
-                if event.has_text:
+                if event.has_piece:
                     piece_times.append(time.perf_counter())
+                    pieces.append(event.text)
                     if started is not None:
                         started.set()
                 counts = event.counts or counts
+        tokens = len(piece_times) if counts.completion_tokens is None else counts.completion_tokens
+        if not tokens and not piece_times:
+            raise LoadError(_CLOSED)
+        times = piece_times or [time.perf_counter()]
+        prompt = (counts.prompt_tokens, None, counts.cached_tokens)
+        return TimedAnswer(sent_at, times, tokens, *prompt, "".join(pieces))
+
+    async def embed(self, texts: list[str]) -> TimedAnswer:
+        """Have texts embedded; the answer has one piece and no tokens. Raises LoadError."""
+        async with self._answering({"input": texts}) as (reader, sent_at):
+            chunked = await _is_chunked(reader, _JSON)
+            body = b"".join([data async for data in _body(reader, chunked=chunked)])
+        try:
+            usage = msgspec.json.decode(body, type=_Embeddings).usage
+        except msgspec.DecodeError:
+            raise LoadError("the server's answer is not a list of embeddings: check the path") from None
+        return TimedAnswer(sent_at, [time.perf_counter()], 0, usage.prompt_tokens)
+
+    async def aclose(self) -> None:
+        """Return at once: connections end with their answers."""
+
+    @asynccontextmanager
+    async def _answering(self, params: Mapping[str, Any]) -> AsyncIterator[tuple[asyncio.StreamReader, float]]:
+        """Send a request on a new connection; yields its reader and the time of sending."""
+        reader, writer = await self._connect()
+        try:
+            sent_at = time.perf_counter()
+            writer.write(self.encode(params))
+            yield reader, sent_at
         except (OSError, asyncio.IncompleteReadError):
             raise LoadError(_CLOSED) from None
         finally:
             writer.close()
-        tokens = len(piece_times) if counts.completion_tokens is None else counts.completion_tokens
-        if not tokens and not piece_times:
-            raise LoadError(_CLOSED)
-        return TimedAnswer(sent_at, piece_times or [time.perf_counter()], tokens, counts.prompt_tokens)
-
-    async def aclose(self) -> None:
-        """Return at once: connections end with their answers."""
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
@@ -104,20 +161,28 @@ class CompletionServer:
             reason = os.strerror(error.errno).lower() if error.errno else "connection refused"
             raise LoadError(f"cannot connect to {self._address}: {reason}; is it running?") from error
 
-    def encode(self, request: Request) -> bytes:
-        """Return a POST request with the `options` that these servers have."""
-        body: dict[str, Any] = {"prompt": request.prompt, "stream": True, "ignore_eos": True}
-        body |= {name: value for name, value in self._options.items() if name in ("model", "cache_prompt")}
-        if self._options.get("temperature") == 0:
-            body |= _GREEDY
-        if self._path.endswith(COMPLETION):
-            body |= {"n_predict": request.max_tokens}
-        else:
-            body |= {"max_tokens": request.max_tokens, "stream_options": {"include_usage": True}}
+    def encode(self, params: Mapping[str, Any]) -> bytes:
+        """Return a POST request with the members that these servers have."""
+        kind = next(name for name in _PATHS if name in params)
+        path = _PATHS[kind] if self._path in ("", "/v1") else self._path
+        wanted = {**self._options, **params}
+        body = {name: wanted[name] for name in _SAME_NAME if name in wanted}
+        if kind != "input":
+            body |= {"stream": True} | (_GREEDY if wanted.get("temperature") == 0 else {})
+        if kind == "tokens":
+            body["prompt"] = wanted["tokens"]
+        if path.endswith(COMPLETION):
+            body["n_predict"] = wanted["max_tokens"]
+        elif kind != "input":
+            body |= {"max_tokens": wanted["max_tokens"], "stream_options": {"include_usage": True}}
+        if "json_schema" in wanted:
+            form = {"name": "form", "schema": wanted["json_schema"], "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
         content = msgspec.json.encode(body)
         head = (
-            f"POST {self._path} HTTP/1.1\r\nhost: {self._url.netloc}\r\naccept: text/event-stream\r\n"
-            f"connection: close\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+            f"POST {path} HTTP/1.1\r\nhost: {self._url.netloc}\r\nuser-agent: {wanted.get('client', 'carctl')}\r\n"
+            f"accept: {_JSON if kind == 'input' else _EVENTS}\r\nconnection: close\r\ncontent-type: {_JSON}\r\n"
+            f"content-length: {len(content)}\r\n\r\n"
         )
         return head.encode() + content
 
@@ -125,7 +190,7 @@ class CompletionServer:
 async def events(reader: asyncio.StreamReader) -> AsyncIterator[_Event]:
     """Yield the events of a response; raises LoadError unless it is a stream of completions."""
     rest = b""
-    async for data in _body(reader, chunked=await _is_chunked(reader)):
+    async for data in _body(reader, chunked=await _is_chunked(reader, _EVENTS)):
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             field, _, value = line.partition(b":")
@@ -133,8 +198,8 @@ async def events(reader: asyncio.StreamReader) -> AsyncIterator[_Event]:
                 yield _event(value)
 
 
-async def _is_chunked(reader: asyncio.StreamReader) -> bool:
-    """Read the head of a response; raises LoadError unless a stream of events follows."""
+async def _is_chunked(reader: asyncio.StreamReader, expected: str) -> bool:
+    """Read the head of a response; raises LoadError unless a body of the expected type follows."""
     try:
         status = (await reader.readline()).decode("latin-1")
         headers = {}
@@ -152,8 +217,8 @@ async def _is_chunked(reader: asyncio.StreamReader) -> bool:
     if not code.startswith("200"):
         raise LoadError(f"the server answered {code}: check the address and its path")
     content_type = headers.get("content-type", "")
-    if not content_type.startswith("text/event-stream"):
-        raise LoadError(f"the server answered with {content_type or 'no type'} instead of a stream of events")
+    if not content_type.startswith(expected):
+        raise LoadError(f"the server answered with {content_type or 'no type'} instead of {_NAMES[expected]}")
     return headers.get("transfer-encoding", "").lower() == "chunked"
 
 

@@ -14,6 +14,8 @@ class TimedAnswer(Struct, frozen=True):
     tokens: int
     prompt_tokens: int | None = None
     queue_ms: float | None = None
+    cached_tokens: int | None = None
+    text: str = ""
 
     @property
     def first_ms(self) -> float:
@@ -66,7 +68,8 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     place = (len(ordered) - 1) * percent / 100
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+    part = place - below
+    return ordered[below] + (ordered[above] - ordered[below]) * part if part else ordered[below]
 
 
 def spread(values: Sequence[float]) -> Spread:

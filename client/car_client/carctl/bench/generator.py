@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from car_client.async_client import AsyncClient
 from car_client.carctl.bench.completions import CompletionServer, LoadError, is_url
@@ -11,8 +11,24 @@ from car_client.carctl.bench.figures import Figures, TimedAnswer, summary
 from car_client.carctl.bench.workload import Request, Workload
 
 
+class Target(Protocol):
+    """A connection to the daemon, or another server: it answers requests."""
+
+    async def stream(self, params: Mapping[str, Any], started: asyncio.Event | None = None) -> TimedAnswer:
+        """Send params of `infer_stream` and return the timed answer; `started` is set with its first piece."""
+        ...
+
+    async def embed(self, texts: list[str]) -> TimedAnswer:
+        """Have texts embedded; the answer has one piece and no tokens."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        ...
+
+
 class Daemon:
-    """A connection to the daemon, for one answer at a time; `options` are members of every request."""
+    """A connection to the daemon; `options` are members of every request for an answer."""
 
     def __init__(self, path: str, options: dict[str, Any]) -> None:
         self._client = AsyncClient(path, max_retries=0)
@@ -22,13 +38,11 @@ class Daemon:
         """Connect; raises DaemonUnavailable."""
         await self._client.connect()
 
-    async def stream(self, request: Request, started: asyncio.Event | None = None) -> TimedAnswer:
+    async def stream(self, params: Mapping[str, Any], started: asyncio.Event | None = None) -> TimedAnswer:
         """Send a request and return its timed answer; `started` is set with the first piece. Raises CardError."""
-        kind = "prompt" if isinstance(request.prompt, str) else "tokens"
-        options = {kind: request.prompt, "max_tokens": request.max_tokens, **self._options}
         piece_times: list[float] = []
         sent_at = time.perf_counter()
-        stream = self._client.infer_stream(**options)
+        stream = self._client.infer_stream(**{**self._options, **params})
         async for _ in stream:
             piece_times.append(time.perf_counter())
             if started is not None:
@@ -37,14 +51,21 @@ class Daemon:
         assert answer is not None
         times = piece_times or [time.perf_counter()]
         usage = answer.usage
-        return TimedAnswer(sent_at, times, usage.completion_tokens, usage.prompt_tokens, answer.timings.queue_ms)
+        counts = (usage.completion_tokens, usage.prompt_tokens, answer.timings.queue_ms, usage.cached_tokens)
+        return TimedAnswer(sent_at, times, *counts, answer.text)
+
+    async def embed(self, texts: list[str]) -> TimedAnswer:
+        """Have texts embedded; the answer has one piece and no tokens. Raises CardError."""
+        sent_at = time.perf_counter()
+        found = await self._client.embed(texts, model=self._options.get("model"))
+        return TimedAnswer(sent_at, [time.perf_counter()], 0, found.usage.prompt_tokens)
 
     async def aclose(self) -> None:
         """Close the connection."""
         await self._client.aclose()
 
 
-async def connect(address: str, options: dict[str, Any]) -> Daemon | CompletionServer:
+async def connect(address: str, options: dict[str, Any]) -> Target:
     """Return a target that adds options to every request: an `http://` URL, or a daemon's socket."""
     if is_url(address):
         return CompletionServer(address, options)
@@ -66,8 +87,8 @@ class Generator:
         self._workload = workload
         self._tick = tick
         self._requests = workload.all_requests()
-        self._daemons: list[Daemon | CompletionServer] = []  # all that were connected
-        self._idle: list[Daemon | CompletionServer] = []  # without a request
+        self._daemons: list[Target] = []  # all that were connected
+        self._idle: list[Target] = []  # without a request
         self._answers: list[TimedAnswer] = []
 
     async def run(self) -> Figures:
@@ -114,7 +135,7 @@ class Generator:
         else:
             target = await connect(self._address, self._workload.options)
             self._daemons.append(target)
-        self._answers.append(await target.stream(request))
+        self._answers.append(await target.stream(request.params))
         self._idle.append(target)
         if self._tick is not None:
             self._tick()

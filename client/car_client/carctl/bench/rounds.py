@@ -1,9 +1,7 @@
 """The rounds of `carctl bench`: one measurement or, beside another server, three of each in turn."""
 
-import sys
 from argparse import Namespace
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -12,13 +10,12 @@ from msgspec.structs import replace
 
 from car_client.carctl.bench.figures import Figures, Spread
 from car_client.carctl.bench.generator import generate
+from car_client.carctl.bench.progress import progress
 from car_client.carctl.bench.workload import WORDS, Workload
-from car_client.carctl.terminal.text import is_terminal
 from car_client.client import Client
 
 # Odd, so that a median turn exists.
 _TURNS = 3
-_UPDATES_PER_S = 4
 _REQUESTS_EACH = 4
 _ARRIVALS = 20
 
@@ -98,30 +95,8 @@ async def rounds(card: str, peer: Peer | None, plan: Sequence[Workload]) -> Asyn
 
 
 async def _measured(address: str, workload: Workload, name: str) -> Figures:
-    with _progress(name, workload.requests) as tick:
+    with progress(name, workload.requests) as tick:
         return await generate(address, workload, tick)
-
-
-@contextmanager
-def _progress(label: str, total: int | None) -> Iterator[Callable[[], None]]:
-    """Yield a callback for every answer; without rich or a terminal it does nothing. The bar is removed at the end."""
-    if not is_terminal(sys.stderr):
-        yield _nothing
-        return
-    try:
-        from rich.console import Console
-        from rich.progress import Progress
-    except ModuleNotFoundError:
-        yield _nothing
-        return
-    console = Console(stderr=True, markup=False, highlight=False)
-    with Progress(console=console, transient=True, refresh_per_second=_UPDATES_PER_S) as bar:
-        task = bar.add_task(label, total=total)
-        yield lambda: bar.advance(task)
-
-
-def _nothing() -> None:
-    """Advance no bar."""
 
 
 def median_turn(turns: Sequence[Figures]) -> Figures:

@@ -1,10 +1,16 @@
 """The rounds of `carctl bench` as lines of a table."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from car_client.carctl.bench.figures import Figures, Spread
 from car_client.carctl.bench.rounds import Round
 from car_client.carctl.terminal.units import duration, rate
+
+if TYPE_CHECKING:
+    from car_client.carctl.bench.bar_picture import Bar
+
+TITLE = "Tokens per second of all answers together; medians of the times to the first token and between tokens"
 
 
 def heading() -> str:
@@ -28,6 +34,29 @@ def footer(found: Sequence[Round]) -> str:
     measured = [figures for each in found for figures in (each.card, each.other) if figures is not None]
     most = max(figures.own_cpu for figures in measured)
     return f"the load generator took {most:.0%} of one core at most"
+
+
+def bars(found: Sequence[Round]) -> list[tuple[str, list["Bar"]]]:
+    """Return the bars of each round, one a server: its throughput, by the most of all."""
+    from car_client.carctl.bench.bar_picture import Bar
+
+    most = max(figures.tokens_per_s for each in found for figures in (each.card, each.other) if figures) or 1.0
+    return [
+        (
+            f"{each.rate:g} a second" if each.rate is not None else f"{each.at_once} at once",
+            [
+                Bar(server, figures.tokens_per_s / most, _in_words(figures))
+                for server, figures in (("card", each.card), ("other", each.other))
+                if figures is not None
+            ],
+        )
+        for each in found
+    ]
+
+
+def _in_words(figures: Figures) -> str:
+    first, gap = (duration(spread.p50 / 1000) for spread in (figures.ttft_ms, figures.itl_ms))
+    return f"{rate(figures.tokens_per_s)}/s, first {first}, between {gap}"
 
 
 def _figures(name: str, server: str, figures: Figures) -> str:

@@ -51,6 +51,11 @@ class Request(Struct, frozen=True):
     prompt: str | list[int]
     max_tokens: int
 
+    @property
+    def params(self) -> dict[str, Any]:
+        """The members of `infer_stream`."""
+        return {"prompt" if isinstance(self.prompt, str) else "tokens": self.prompt, "max_tokens": self.max_tokens}
+
 
 class Workload(Struct, frozen=True, kw_only=True):
     """Clients in a closed loop or, with a `rate`, Poisson arrivals.

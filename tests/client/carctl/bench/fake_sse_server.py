@@ -14,19 +14,21 @@ EVENTS = [
     {"choices": [{"text": "lo"}]},
     {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}},
 ]
+EMBEDDINGS = b'{"data":[{"embedding":[0.0]}],"usage":{"prompt_tokens":7}}'
 
 
 class FakeSseServer:
     """Answers every POST."""
 
     def __init__(self) -> None:
-        # The knobs: the status, the type, what the events say, and whether the body comes in chunks.
+        # The knobs: the status, the type, the events, and whether the body comes in chunks; embeddings are JSON.
         self.status = 200
         self.content_type = "text/event-stream"
         self.events: list[Any] = [*EVENTS, "[DONE]"]
         self.chunked = True
         # Mutable state: the paths and bodies that came, guarded by the interpreter: appending is one step.
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.agents: list[str] = []  # the User-Agent of each request
         self.url = ""
 
     def body(self) -> list[bytes]:
@@ -46,12 +48,14 @@ def fake_sse_server() -> Iterator[FakeSseServer]:
         def do_POST(self) -> None:
             content = self.rfile.read(int(self.headers["content-length"]))
             knobs.asked.append((self.path, json.loads(content)))
+            knobs.agents.append(self.headers["user-agent"])
+            embeds = self.path.endswith("/embeddings")
             self.send_response(knobs.status)
-            self.send_header("Content-Type", knobs.content_type)
+            self.send_header("Content-Type", "application/json" if embeds else knobs.content_type)
             if knobs.chunked:
                 self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            for piece in knobs.body():
+            for piece in [EMBEDDINGS] if embeds else knobs.body():
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if knobs.chunked else piece)
             if knobs.chunked:
                 self.wfile.write(b"0\r\n\r\n")

@@ -1,8 +1,5 @@
 """`carctl bench`: its rounds, its table, and what it says of what cannot be measured."""
 
-import os
-import subprocess
-import sys
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -11,6 +8,7 @@ import msgspec
 import pytest
 
 from car_client.carctl.bench.figures import Figures, Spread
+from car_client.carctl.bench.house_figures import HouseFigures
 from car_client.carctl.bench.rounds import Ratios, Round, doubling, median_turn, ratios, workloads
 from car_client.carctl.bench.table import footer, heading, lines
 from car_client.carctl.bench.workload import Lengths
@@ -23,14 +21,6 @@ def figures(tokens_per_s: float, first_ms: float = 10.0, own_cpu: float = 0.02) 
     return Figures(
         8, tokens_per_s, Spread(first_ms, 1500, 2500, 3000), Spread(8, 9.5, 99, 120), prompt_tokens=64, own_cpu=own_cpu
     )
-
-
-@pytest.fixture(scope="session")
-def drawing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a command that draws: matplotlib was read from the disk already and has listed its fonts."""
-    environment = {"MPLCONFIGDIR": str(tmp_path_factory.mktemp("matplotlib"))}
-    subprocess.run([sys.executable, "-c", "import matplotlib.figure"], env=os.environ | environment, check=True)
-    return environment
 
 
 def options(**given: Any) -> Namespace:
@@ -238,31 +228,80 @@ def test_without_rich_or_on_a_dumb_terminal_there_is_no_bar(
     assert b"the load generator took" in shown
 
 
-def test_a_picture_is_drawn_over_the_rounds(daemon: FakeDaemon, tmp_path: Path, drawing: dict[str, str]) -> None:
+def test_a_picture_is_drawn_over_the_rounds(daemon: FakeDaemon, tmp_path: Path) -> None:
     picture = tmp_path / "bench.png"
     with fake_sse_server() as server:
         done = carctl(
             *("--socket", daemon.path, "bench", "--at-once", "1,2", "--requests", "2"),
             *("--compare", server.url, "--png", picture),
-            env=drawing,
         )
     assert (done.returncode, done.stderr) == (0, b"")
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_picture_that_cannot_be_written_is_an_error_after_the_figures(
-    daemon: FakeDaemon, tmp_path: Path, drawing: dict[str, str]
-) -> None:
+def test_a_picture_that_cannot_be_written_is_an_error_after_the_figures(daemon: FakeDaemon, tmp_path: Path) -> None:
     done = carctl(
         *("--socket", daemon.path, "bench", "--at-once", "1", "--requests", "1", "--png", tmp_path / "no" / "x.png"),
-        env=drawing,
     )
     assert done.returncode == 2
     assert b"the load generator took" in done.stdout
     assert b"no such file or directory" in done.stderr
 
 
-def test_a_picture_needs_matplotlib_and_says_so_before_anything_is_measured(daemon: FakeDaemon) -> None:
-    with carctl_on_terminal("--socket", daemon.path, "bench", "--png", "x.png", without=("matplotlib",)) as terminal:
-        assert b"pip install 'card-daemon[plot]'" in terminal.end()
+def test_a_picture_needs_pillow_and_says_so_before_anything_is_measured(daemon: FakeDaemon) -> None:
+    with carctl_on_terminal("--socket", daemon.path, "bench", "--png", "x.png", without=("PIL",)) as terminal:
+        assert b"pip install 'card-daemon[images]'" in terminal.end()
     assert not daemon.calls
+
+
+def test_json_goes_into_a_file_beside_the_table(daemon: FakeDaemon, tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    done = carctl("--socket", daemon.path, "bench", "--at-once", "1,2", "--requests", "2", "--json", file)
+    assert (done.returncode, done.stdout.decode().splitlines()[0]) == (0, heading())
+    assert [msgspec.json.decode(line, type=Round).at_once for line in file.read_bytes().splitlines()] == [1, 2]
+
+
+HOUSE = ("bench", "--house", "--minutes", "0.01", "--apps")
+
+
+def test_a_house_is_measured_by_the_socket_each_app_with_its_label(daemon: FakeDaemon, tmp_path: Path) -> None:
+    picture, file = tmp_path / "house.png", tmp_path / "house.json"
+    done = carctl("--socket", daemon.path, *HOUSE, "editor,embedder", "--png", picture, "--json", file)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [line.split()[0] for line in done.stdout.decode().splitlines()] == [
+        "card",
+        "editor",
+        "embedder",
+        "together:",
+    ]
+    found = msgspec.json.decode(file.read_bytes(), type=HouseFigures)
+    assert [(each.app, each.together.failed) for each in found.apps] == [("editor", 0), ("embedder", 0)]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert {daemon.params("infer_stream")[name] for name in ("client", "max_tokens")} == {"editor", 24}
+    assert len(daemon.params("embed")["input"]) == 8
+
+
+def test_a_house_is_measured_by_a_url_without_any_daemon(tmp_path: Path) -> None:
+    with fake_sse_server() as server:
+        arguments = (*HOUSE, "editor", "--url", server.url, "--compare", server.url, "--compare-model", "theirs")
+        done = carctl("--socket", tmp_path / "none", *arguments)
+        assert (done.returncode, done.stderr) == (0, b"")
+        name = server.url.removeprefix("http://")
+        assert [line.split()[0] for line in done.stdout.decode().splitlines()] == [name, "editor", "together:"] * 2
+        assert {body.get("model") for _, body in server.asked} == {None, "theirs"}
+        assert set(server.agents) == {"editor"}
+
+
+def test_a_house_without_its_server_is_an_error_with_the_address(tmp_path: Path) -> None:
+    with fake_sse_server() as server:
+        url = server.url
+    done = carctl(*HOUSE, "editor", "--url", url)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.decode() == f"carctl: cannot connect to {url}: connection refused; is it running?\n"
+    assert carctl("--socket", tmp_path / "none", *HOUSE, "editor").returncode == 69
+
+
+@pytest.mark.parametrize("wrong", ["--apps=person", "--url=http://127.0.0.1:1", "--minutes=1"])
+def test_options_of_a_house_need_a_house(wrong: str) -> None:
+    done = carctl("bench", wrong)
+    assert (done.returncode, done.stderr) == (2, b"carctl: --url, --apps and --minutes go with --house\n")

@@ -12,7 +12,7 @@ from tests.client.carctl.bench.fake_sse_server import fake_sse_server
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 PLAIN_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n\r\n"
-REQUEST = Request([1, 2, 3], 64)
+REQUEST = Request([1, 2, 3], 64).params
 OPENAI_USAGE = {"choices": [], "usage": {"completion_tokens": 5, "prompt_tokens": 3}}
 LLAMA_USAGE = {"content": "", "stop": True, "tokens_predicted": 9, "tokens_evaluated": 4}
 
@@ -124,6 +124,42 @@ async def test_an_answer_without_any_token_is_an_error() -> None:
         server.events = []
         with pytest.raises(LoadError, match="closed before the answer ended"):
             await CompletionServer(server.url, {}).stream(REQUEST)
+
+
+async def test_a_chat_is_sent_in_openai_s_words_with_the_label_as_the_program() -> None:
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9, "json_schema": {"type": "object"}}
+    usage = {"completion_tokens": 2, "prompt_tokens": 7, "prompt_tokens_details": {"cached_tokens": 4}}
+    with fake_sse_server() as server:
+        server.events = [
+            {"choices": [{"delta": {"role": "assistant", "content": None}}]},
+            {"choices": [{"delta": {"reasoning_content": "Well"}}]},
+            {"choices": [{"delta": {"content": "Hello"}}]},
+            {"choices": [], "usage": usage},
+            "[DONE]",
+        ]
+        answer = await CompletionServer(f"{server.url}/v1", {"client": "home", "temperature": 0}).stream(chat)
+        ((path, body),) = server.asked
+    assert (path, server.agents) == ("/v1/chat/completions", ["home"])
+    assert (body["messages"], body["max_tokens"], body["temperature"]) == (chat["messages"], 9, 0)
+    assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
+    assert (answer.text, len(answer.piece_times), answer.tokens) == ("Hello", 2, 2)
+    assert (answer.prompt_tokens, answer.cached_tokens) == (7, 4)
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_texts_are_embedded_by_openai_s_endpoint(chunked: bool) -> None:
+    with fake_sse_server() as server:
+        server.chunked = chunked
+        answer = await CompletionServer(server.url, {"client": "embedder"}).embed(["one", "two"])
+        assert server.asked == [("/v1/embeddings", {"input": ["one", "two"]})]
+    assert (len(answer.piece_times), answer.tokens, answer.prompt_tokens) == (1, 0, 7)
+
+
+async def test_a_server_without_embeddings_is_named() -> None:
+    with fake_sse_server() as server:
+        server.status = 501
+        with pytest.raises(LoadError, match="501"):
+            await CompletionServer(server.url, {}).embed(["one"])
 
 
 @pytest.mark.parametrize(

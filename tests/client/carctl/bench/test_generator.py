@@ -87,7 +87,7 @@ async def test_a_request_has_its_prompt_its_length_and_the_options_of_the_load(d
 async def test_chunks_are_timed_and_the_answer_has_the_tokens(daemon: FakeDaemon) -> None:
     daemon.pieces = ["a", "b", "c"]
     target, started = await connect(str(daemon.path), {}), asyncio.Event()
-    answer = await target.stream(Request("Hi", 2), started)
+    answer = await target.stream(Request("Hi", 2).params, started)
     await target.aclose()
     assert started.is_set()
     assert len(answer.piece_times) == 3

@@ -1,0 +1,182 @@
+"""A house in time: each app alone, then all apps together, on one server or on several in turn."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Literal
+
+from msgspec import Struct
+
+from car_client.carctl.bench.completions import LoadError
+from car_client.carctl.bench.figures import TimedAnswer
+from car_client.carctl.bench.generator import Target
+from car_client.carctl.bench.house_apps import App, Call, Lane
+from car_client.carctl.bench.progress import progress
+from car_client.carctl.failure import explain
+from car_client.errors import CardError, RequestError
+
+Clock = Callable[[], float]
+# An app whose request failed sends the next one no sooner: otherwise a server that refuses would be flooded.
+_RETRY_S = 1.0
+# A request that was sent in a phase may be answered this long after its end; then the app gives up.
+GRACE_S = 30.0
+# A model of tens of gigabytes is read from a disk within this.
+_LOAD_S = 300.0
+
+Outcome = Literal["answered", "superseded", "refused", "lost"]
+
+
+class Server(Struct, frozen=True):
+    """A server by its name in tables; `connect` returns a connection with the label of an app."""
+
+    name: str
+    connect: Callable[[str], Awaitable[Target]]
+
+
+class Sent(Struct, frozen=True):
+    """A request and its outcome after `seconds`: `refused` is an error before the first piece, `lost` one after it."""
+
+    app: str
+    text: str
+    sent_at: float
+    seconds: float
+    outcome: Outcome
+    answer: TimedAnswer | None = None
+
+
+class Phase(Struct):
+    """The requests that were sent within `seconds` from `begin`; `own_cpu` is the generator's, of one core."""
+
+    begin: float
+    seconds: float
+    sent: list[Sent] = []
+    own_cpu: float = 0.0
+
+
+class Stay(Struct, frozen=True):
+    """The phases of one server: each app alone, by name, and all together."""
+
+    server: str
+    alone: dict[str, Phase]
+    together: Phase
+
+
+class House:
+    """Runs apps on servers; `seconds` are those of all phases of one server, half of them together."""
+
+    def __init__(
+        self, servers: Sequence[Server], seconds: float, seed: int = 1, clock: Clock = time.perf_counter
+    ) -> None:
+        self._servers = servers
+        self._seconds = seconds
+        self._seed = seed
+        self._clock = clock
+        self.left_out: dict[str, str] = {}  # apps that one of the servers refuses, with its reason
+
+    async def run(self, apps: Sequence[App]) -> list[Stay]:
+        """Return the phases of each server, which take turns; raises CardError if no app is answered."""
+        apps = [app for app in apps if await self._is_served(app)]
+        if not apps:
+            raise LoadError(next(iter(self.left_out.values()), "no app was named"))
+        alone: list[dict[str, Phase]] = [{} for _ in self._servers]
+        for app in apps:
+            for phases, server in zip(alone, self._servers, strict=True):
+                phases[app.name] = await self._phase(server, [app], self._seconds / 2 / len(apps))
+        return [
+            Stay(server.name, phases, await self._phase(server, apps, self._seconds / 2))
+            for phases, server in zip(alone, self._servers, strict=True)
+        ]
+
+    async def _is_served(self, app: App) -> bool:
+        """Send the first request of an app to each server, which loads its model."""
+        for server in self._servers:
+            call = next(app.lanes[0](Random(self._seed), f"{self._seed}-first"))
+            try:
+                async with asyncio.timeout(_LOAD_S), _connected(server, app) as target:
+                    await _answer(target, call)
+            except (LoadError, RequestError) as error:
+                self.left_out[app.name] = explain(error)
+                return False
+            except TimeoutError:
+                raise LoadError(
+                    f"{server.name} did not answer within {_LOAD_S:.0f} s: is its model too large?"
+                ) from None
+        return True
+
+    async def _phase(self, server: Server, apps: Sequence[App], seconds: float) -> Phase:
+        """Run apps until the time is over, and wait for the answers that are due then."""
+        name = f"{apps[0].name} alone" if len(apps) == 1 else "together"
+        phase, cpu = Phase(self._clock(), seconds), time.process_time()
+        async with _shown(f"{server.name}: {name}", seconds), asyncio.TaskGroup() as tasks:
+            for app in apps:
+                for number, lane in enumerate(app.lanes):
+                    # The same requests in each phase, but for the name of the session.
+                    chance = Random(f"{self._seed} {app.name} {number}")
+                    session = f"{self._seed}-{name}".replace(" ", "-")
+                    tasks.create_task(self._live(server, app, lane(chance, session), chance.random(), phase))
+        phase.own_cpu = (time.process_time() - cpu) / (self._clock() - phase.begin)
+        return phase
+
+    async def _live(self, server: Server, app: App, lane: Lane, start: float, phase: Phase) -> None:
+        """Send the requests of a lane, from a part of its first pause on."""
+        end = phase.begin + phase.seconds
+        call = next(lane)
+        due = phase.begin + start * (app.every_s or call.pause_s)
+        async with _connected(server, app) as target:
+            while due < end:
+                await asyncio.sleep(due - self._clock())
+                sent = await self._send(target, app, call, end)
+                phase.sent.append(sent)
+                call = lane.send(sent.answer.text if sent.answer else None)
+                failed = sent.outcome in ("refused", "lost")
+                ended = sent.sent_at + sent.seconds
+                pause = max(call.pause_s, _RETRY_S if failed else 0.0)
+                due = ended + pause if app.every_s is None else sent.sent_at + app.every_s
+
+    async def _send(self, target: Target, app: App, call: Call, end: float) -> Sent:
+        sent_at, started = self._clock(), asyncio.Event()
+        answer: TimedAnswer | None = None
+        outcome: Outcome
+        try:
+            async with asyncio.timeout(app.every_s or end + GRACE_S - sent_at):
+                answer = await _answer(target, call, started)
+            outcome = "answered"
+        except CardError:
+            outcome = "lost" if started.is_set() else "refused"
+        except TimeoutError:
+            outcome = "superseded" if app.every_s else "lost"
+        return Sent(app.name, call.text, sent_at, self._clock() - sent_at, outcome, answer)
+
+
+async def _answer(target: Target, call: Call, started: asyncio.Event | None = None) -> TimedAnswer:
+    if "input" in call.params:
+        return await target.embed(call.params["input"])
+    return await target.stream(call.params, started)
+
+
+@asynccontextmanager
+async def _connected(server: Server, app: App) -> AsyncIterator[Target]:
+    target = await server.connect(app.name)
+    try:
+        yield target
+    finally:
+        await target.aclose()
+
+
+@asynccontextmanager
+async def _shown(title: str, seconds: float) -> AsyncIterator[None]:
+    """Show a bar that is full after `seconds`."""
+
+    async def count() -> None:
+        for _ in range(int(seconds)):
+            await asyncio.sleep(1)
+            tick()
+
+    with progress(title, int(seconds)) as tick:
+        counting = asyncio.create_task(count())
+        try:
+            yield
+        finally:
+            counting.cancel()
