@@ -77,8 +77,7 @@ real-model: .venv/engineless ## fetch SmolLM2-135M-Instruct (98 MB, Apache-2.0) 
 	$(BIN)/python -m tools.real_model
 
 test: install ## the whole suite
-	$(BIN)/python -m pytest $(TWO) -m "not slow and not alone"
-	$(BIN)/python -m pytest $(TWO) -m "slow and not alone"
+	$(BIN)/python -m pytest $(TWO) -m "not alone"
 	$(BIN)/python -m pytest -m alone
 
 fast: .venv/engineless ## tests without llama.cpp and without a daemon, in seconds

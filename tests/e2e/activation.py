@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from tests.e2e.support import BIN, CANARY, PATIENCE_S, RawClient
+from tests.e2e.support import BIN, CANARY, PATIENCE_S, RawClient, environment_of
 
 # LISTEN_PID is the daemon's own process id, and the sockets begin at descriptor 3.
 _SCRIPT = 'LISTEN_PID=$$; export LISTEN_PID; exec "$@"'
@@ -70,9 +70,7 @@ def activated(
     # Copies far above: else placing one of them could close another.
     copies = [os.dup2(each.fileno(), 100 + number) for number, each in enumerate(sockets)]
     places = "".join(f"exec {3 + number}<&{copy} {copy}<&-; " for number, copy in enumerate(copies))
-    env = {name: value for name, value in os.environ.items() if not name.startswith("CAR_")}
-    env |= {"XDG_CACHE_HOME": f"{tempfile.gettempdir()}/card-tests-{os.getuid()}", "XDG_CONFIG_HOME": str(folder)}
-    env |= {"LISTEN_FDS": str(len(sockets)), "LISTEN_FDNAMES": "rpc", **environment}
+    env = environment_of(folder) | {"LISTEN_FDS": str(len(sockets)), "LISTEN_FDNAMES": "rpc", **environment}
     try:
         return subprocess.Popen(
             ["bash", "-c", places + _SCRIPT, "bash", BIN / "card", *arguments],

@@ -66,6 +66,16 @@ def configured(folder: Path, text: str) -> tuple[str, str]:
     return "--config", str(file)
 
 
+def environment_of(folder: Path) -> dict[str, str]:
+    """Return the environment of a daemon whose configuration is in a folder.
+
+    Cost curves are measured once for all daemons of this user's tests.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CAR_")}
+    cache = Path(tempfile.gettempdir()) / f"card-tests-{os.getuid()}"
+    return {**kept, "XDG_CACHE_HOME": str(cache), "XDG_CONFIG_HOME": str(folder)}
+
+
 class RawClient:
     """A connection without any client library: lines out, lines in."""
 
@@ -192,13 +202,10 @@ class Daemon:
     ) -> None:
         self.path = folder / "card.sock"
         self.log = folder / "log"
-        env = {name: value for name, value in os.environ.items() if not name.startswith("CAR_")}
-        # Cost curves are measured once for all daemons of this user's tests.
-        env["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir()) / f"card-tests-{os.getuid()}")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*under, *program, "--socket", str(self.path), *arguments],
-                env={**env, "XDG_CONFIG_HOME": str(folder), **environment},
+                env={**environment_of(folder), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.support import BIN, PATIENCE_S, RawClient
+from tests.e2e.support import BIN, PATIENCE_S, RawClient, environment_of
 
 
 def reloaded(process: subprocess.Popen[bytes], client: RawClient, times: int) -> None:
@@ -26,8 +26,9 @@ def reloaded(process: subprocess.Popen[bytes], client: RawClient, times: int) ->
 def test_a_log_that_is_not_read_blocks_nothing(folder: Path, reader: str) -> None:
     reading, writing = os.pipe()
     path = folder / "card.sock"
-    environment = {**os.environ, "XDG_CONFIG_HOME": str(folder)}
-    process = subprocess.Popen([BIN / "card", "--socket", path, "--capacity", "1"], stderr=writing, env=environment)
+    process = subprocess.Popen(
+        [BIN / "card", "--socket", path, "--capacity", "1"], stderr=writing, env=environment_of(folder)
+    )
     os.close(writing)
     with os.fdopen(reading, "rb") as log, process, contextlib.ExitStack() as at_the_end:
         at_the_end.callback(process.kill)
@@ -48,9 +49,8 @@ def test_a_log_that_is_not_read_blocks_nothing(folder: Path, reader: str) -> Non
 
 def test_sigusr1_dumps_the_stacks_of_daemon_and_engine_and_both_serve_on(folder: Path) -> None:
     path = folder / "card.sock"
-    environment = {**os.environ, "XDG_CONFIG_HOME": str(folder)}
     process = subprocess.Popen(
-        [BIN / "card", "--socket", path, "--capacity", "1"], stderr=subprocess.PIPE, env=environment
+        [BIN / "card", "--socket", path, "--capacity", "1"], stderr=subprocess.PIPE, env=environment_of(folder)
     )
     with process, contextlib.ExitStack() as at_the_end:
         at_the_end.callback(process.kill)
@@ -85,7 +85,6 @@ def connected(path: Path, process: "subprocess.Popen[bytes]") -> RawClient:
 @pytest.mark.parametrize("output", ["a terminal", "a file"])
 def test_an_engine_has_neither_the_terminal_nor_the_log_of_its_daemon(folder: Path, output: str) -> None:
     path = folder / "card.sock"
-    environment = {**os.environ, "XDG_CONFIG_HOME": str(folder)}
     with contextlib.ExitStack() as at_the_end:
         if output == "a terminal":
             ours, theirs = os.openpty()
@@ -93,7 +92,7 @@ def test_an_engine_has_neither_the_terminal_nor_the_log_of_its_daemon(folder: Pa
         else:
             theirs = os.open(folder / "log", os.O_RDWR | os.O_CREAT)
         command = [str(BIN / "card"), "--socket", str(path), "--capacity", "1"]
-        process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+        process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment_of(folder))
         at_the_end.callback(process.wait)
         at_the_end.callback(process.kill)
         os.close(theirs)

@@ -22,7 +22,7 @@ from tests.e2e.test_tools import ARGUMENTS, MESSAGES, QWEN, TAGS, TOOLS, called,
 from tools.random_model import generate
 
 # The only text that a forced call can have, some hundred tokens long.
-TEXT = 'He said "no" <b> {é}\n\\n' * 16
+TEXT = 'He said "no" <b> {é}\n\\n' * 8
 NOTE: Json = {
     "type": "object",
     "properties": {"text": {"enum": [TEXT]}, "times": {"enum": [3]}},
@@ -127,7 +127,7 @@ def test_the_pieces_of_a_forced_call_are_the_call_of_the_whole_answer(client: Ra
 
 def test_a_cut_call_has_come_as_far_as_it_was_written(client: RawClient) -> None:
     whole = client.result("infer", note())["tool_calls"][0]["function"]["arguments"]
-    for most in (20, 60, 200):
+    for most in (20, 60, 120):
         chunks, response = client.stream(note(max_tokens=most))
         assert response["result"]["finish_reason"] == "length"
         calls = client.result("infer", note(max_tokens=most)).get("tool_calls", [])

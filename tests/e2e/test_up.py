@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import BIN, PATIENCE_S
+from tests.e2e.support import BIN, PATIENCE_S, environment_of
 
 
 class Home:
@@ -19,9 +19,8 @@ class Home:
         tools.mkdir()
         (tools / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {self.notes}\n')
         (tools / "systemctl").chmod(0o755)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("CAR_", "XDG_"))}
-        self.env = kept | {"PATH": f"{tools}:{kept['PATH']}", "XDG_RUNTIME_DIR": str(folder)}
-        self.env |= {"XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
+        self.env = environment_of(folder) | {"PATH": f"{tools}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": str(folder)}
+        self.env |= {"XDG_STATE_HOME": str(folder / "state"), "XDG_DATA_HOME": str(folder / "data")}
         self.log = folder / "state" / "car" / "card.log"
 
     def carctl(self, *words: str) -> tuple[int, str, str]:

@@ -93,8 +93,8 @@ def test_hostile_answers_are_read_alike_in_all_pieces(style: ToolStyle) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_mebibyte_of_arguments_is_read(style: ToolStyle) -> None:
-    arguments = {"t": 'a "b" {c} <d>\n' * 80_000}
+def test_arguments_of_a_hundred_kilobytes_are_read(style: ToolStyle) -> None:
+    arguments = {"t": 'a "b" {c} <d>\n' * 8_000}
     text, _, calls = said(parts_of(style, answer_of(style, [Call(TEXT, arguments)]), 4096))
     assert (text, [json.loads(call.function.arguments) for call in calls]) == ("", [arguments])
 

@@ -1,5 +1,6 @@
 """Every template of llama.cpp's folder shows each turn, tool, call and result of a conversation."""
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -93,6 +94,7 @@ WORDS = {
 }
 
 
+@cache
 def template_of(name: str) -> ChatTemplate:
     return ChatTemplate(SOURCES[name], VOCABULARY, now=lambda: TODAY)
 
