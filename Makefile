@@ -23,7 +23,7 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 # Tests without llama.cpp and without a daemon.
 FAST := tests/test_*.py tests/protocol tests/base tests/daemon tests/engine tests/placer tests/tools --ignore tests/engine/llama --hypothesis-profile quick
 
-.PHONY: help install clients rebuild demo real-model templates gpu ray dev test fast cover check fmt shape trace docs pictures build pins sbom release bench bench-full clean
+.PHONY: help install clients rebuild demo real-model templates gpu ray dev test fast cover check fmt shape trace docs pictures build pins sbom release bench house bench-full clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -151,6 +151,11 @@ release: install .venv/release/installed ## wheel, sdist and SBOM in dist/, trie
 bench: install real-model ## card beside llama-server: one table, a verdict a line
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks.verdicts
+
+# A round takes 6 minutes a server; ARGS: `--rounds 5`, ...
+house: install real-model ## what each app keeps when all are there, beside llama-server as in `bench`; README's picture
+	$(BIN)/python -m pip install --quiet --group bench
+	$(BIN)/python -m benchmarks.house --rounds 1 --png docs/pictures/house.png $(ARGS)
 
 # Everything, more than an hour with llama-server.
 bench-full: install ## all benchmarks

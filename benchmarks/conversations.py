@@ -8,13 +8,10 @@ llama.cpp's llama-server in LLAMA_SERVER each case runs on it in turn, with as m
 
 import argparse
 import asyncio
-import json
 import statistics
 import time
-import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
@@ -25,9 +22,9 @@ from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import LlamaServer, found_llama_servers
-from car_client import AsyncClient
 from car_client.carctl.bench.completions import COMPLETION
 from car_client.carctl.bench.figures import percentile
+from car_client.carctl.bench.generator import connect
 
 TURNS, ANSWER_TOKENS, CONTEXT_TOKENS = 4, 48, 1024
 SYSTEM = "You are the assistant of a small library. Answer briefly, name a shelf, and be kind to children."
@@ -67,20 +64,6 @@ class Run(NamedTuple):
     turns: list[Turn]
 
 
-class Answer(NamedTuple):
-    """The text of an answer, the prompt tokens computed for it, its time to the first token."""
-
-    text: str
-    computed: int
-    first_ms: float
-
-
-# Returns the answer to a user's conversation.
-Chat = Callable[[str, list[dict[str, Any]]], Awaitable[Answer]]
-# A daemon or a server for a case, which answers for the length of a block.
-Serving = Callable[[Case], AbstractContextManager[Callable[[], AbstractAsyncContextManager[Chat]]]]
-
-
 COMPUTED, SECONDS, LATE_P95 = "prompt tokens computed", "seconds", "later turns' first token, p95 ms"
 CASES = (Case(12, 4), Case(12, 8), Case(12, 12), Case(40, 8, think=2.0))
 
@@ -108,13 +91,13 @@ def main() -> None:
 
 def measured(model: str, case: Case, servers: Sequence[LlamaServer], turns: int) -> dict[str, list[Run]]:
     """Return the runs of card and of each server, in turn, each on a fresh process."""
-    starts: dict[str, Serving] = {"card": partial(_card, model)}
+    starts: dict[str, Callable[[Case], AbstractContextManager[str]]] = {"card": partial(_card, model)}
     starts |= {server.name: partial(_llama_server, server, model) for server in servers}
     runs: dict[str, list[Run]] = {name: [] for name in starts}
     for _ in range(turns):
         for name, start in starts.items():
-            with start(case) as connected:
-                runs[name].append(uvloop.run(_conversations(connected, case)))
+            with start(case) as address:
+                runs[name].append(uvloop.run(_conversations(address, case)))
     return runs
 
 
@@ -129,96 +112,45 @@ def figures(runs: Sequence[Run]) -> dict[str, list[float]]:
     }
 
 
-async def _conversations(connected: Callable[[], AbstractAsyncContextManager[Chat]], case: Case) -> Run:
-    async with connected() as chat:
-        begin = time.perf_counter()
-        turns = await asyncio.gather(*(_conversation(chat, user, case.think) for user in range(case.users)))
-        return Run(time.perf_counter() - begin, [turn for each in turns for turn in each])
+async def _conversations(address: str, case: Case) -> Run:
+    begin = time.perf_counter()
+    turns = await asyncio.gather(*(_conversation(address, user, case.think) for user in range(case.users)))
+    return Run(time.perf_counter() - begin, [turn for each in turns for turn in each])
 
 
-async def _conversation(chat: Chat, user: int, think: float) -> list[Turn]:
-    random = Random(user)
+async def _conversation(address: str, user: int, think: float) -> list[Turn]:
+    random, name = Random(user), f"user {user}"
     messages: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}]
     turns: list[Turn] = []
-    for number in range(TURNS):
-        if number and think:
-            await asyncio.sleep(random.expovariate(1 / think))
-        question = QUESTIONS[number].format(topic=f"{TOPICS[user % len(TOPICS)]} of {1900 + user}", age=4 + user % 8)
-        messages.append({"role": "user", "content": question})
-        answer = await chat(f"user {user}", messages)
-        messages.append({"role": "assistant", "content": answer.text})
-        turns.append(Turn(number, answer.computed, answer.first_ms))
+    target = await connect(address, {"temperature": 0, "ignore_eos": True, "client": name, "session": name})
+    try:
+        for number in range(TURNS):
+            if number and think:
+                await asyncio.sleep(random.expovariate(1 / think))
+            question = QUESTIONS[number].format(
+                topic=f"{TOPICS[user % len(TOPICS)]} of {1900 + user}", age=4 + user % 8
+            )
+            messages.append({"role": "user", "content": question})
+            answer = await target.stream({"messages": messages, "max_tokens": ANSWER_TOKENS})
+            if answer.prompt_tokens is None or answer.cached_tokens is None:
+                raise RuntimeError(f"{address} does not count cached tokens")
+            messages.append({"role": "assistant", "content": answer.text})
+            turns.append(Turn(number, answer.prompt_tokens - answer.cached_tokens, answer.first_ms))
+    finally:
+        await target.aclose()
     return turns
 
 
 @contextmanager
-def _card(model: str, case: Case) -> Iterator[Callable[[], AbstractAsyncContextManager[Chat]]]:
-    """Run a daemon for the length of a block."""
-
-    @asynccontextmanager
-    async def connected() -> AsyncIterator[Chat]:
-        async with AsyncClient(socket) as client:
-            yield partial(_card_answer, client)
-
+def _card(model: str, case: Case) -> Iterator[str]:
     with serving(model, "--capacity", str(case.sequences), "--context-tokens", str(CONTEXT_TOKENS)) as socket:
-        yield connected
-
-
-async def _card_answer(client: AsyncClient, user: str, messages: list[dict[str, Any]]) -> Answer:
-    sent, first = time.perf_counter(), None
-    stream = client.infer_stream(
-        messages=messages,
-        max_tokens=ANSWER_TOKENS,
-        temperature=0,
-        ignore_eos=True,
-        client=user,
-        session=user,
-    )
-    async for _ in stream:
-        first = first or time.perf_counter()
-    assert first is not None
-    assert stream.answer is not None
-    usage = stream.answer.usage
-    return Answer(stream.answer.text, usage.prompt_tokens - usage.cached_tokens, (first - sent) * 1000)
+        yield str(socket)
 
 
 @contextmanager
-def _llama_server(
-    server: LlamaServer, model: str, case: Case
-) -> Iterator[Callable[[], AbstractAsyncContextManager[Chat]]]:
-    """Run llama-server for the length of a block."""
-
-    @asynccontextmanager
-    async def connected() -> AsyncIterator[Chat]:
-        # Each user's request has a thread.
-        with ThreadPoolExecutor(case.users) as threads:
-
-            async def answer(_: str, messages: list[dict[str, Any]]) -> Answer:
-                return await asyncio.get_running_loop().run_in_executor(threads, _llama_answer, address, messages)
-
-            yield answer
-
+def _llama_server(server: LlamaServer, model: str, case: Case) -> Iterator[str]:
     with server.serving(model, case.sequences, CONTEXT_TOKENS) as completions:
-        address = completions.removesuffix(COMPLETION) + "/v1/chat/completions"
-        yield connected
-
-
-def _llama_answer(address: str, messages: list[dict[str, Any]]) -> Answer:
-    body = {"messages": messages, "max_tokens": ANSWER_TOKENS, "temperature": 0, "ignore_eos": True, "stream": True}
-    request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    sent, first, text, computed = time.perf_counter(), 0.0, "", None
-    with urllib.request.urlopen(request) as events:
-        for line in events:
-            if not line.startswith(b"data: {"):
-                continue
-            event = json.loads(line.removeprefix(b"data: "))
-            piece = "".join(choice["delta"].get("content") or "" for choice in event["choices"])
-            first = first or (time.perf_counter() if piece else 0.0)
-            text += piece
-            computed = event.get("timings", {}).get("prompt_n", computed)
-    if computed is None:
-        raise RuntimeError("llama-server reported no timings")
-    return Answer(text, computed, (first - sent) * 1000)
+        yield completions.removesuffix(COMPLETION)
 
 
 if __name__ == "__main__":

@@ -102,8 +102,9 @@ class CompletionServer:
     Options and params have the names of `infer_stream`; `client` becomes the product of `User-Agent`.
     """
 
-    def __init__(self, address: str, options: dict[str, Any]) -> None:
+    def __init__(self, address: str, options: dict[str, Any], key: str | None = None) -> None:
         self._address = address
+        self._key = key
         self._url = urlsplit(address)
         self._path = self._url.path.rstrip("/")
         self._options = options
@@ -179,10 +180,11 @@ class CompletionServer:
             form = {"name": "form", "schema": wanted["json_schema"], "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": form}
         content = msgspec.json.encode(body)
+        authorization = f"authorization: Bearer {self._key}\r\n" if self._key else ""
         head = (
             f"POST {path} HTTP/1.1\r\nhost: {self._url.netloc}\r\nuser-agent: {wanted.get('client', 'carctl')}\r\n"
             f"accept: {_JSON if kind == 'input' else _EVENTS}\r\nconnection: close\r\ncontent-type: {_JSON}\r\n"
-            f"content-length: {len(content)}\r\n\r\n"
+            f"{authorization}content-length: {len(content)}\r\n\r\n"
         )
         return head.encode() + content
 

@@ -1,6 +1,7 @@
 """Runs a workload against the daemon or a completion server and measures it."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from car_client.async_client import AsyncClient
 from car_client.carctl.bench.completions import CompletionServer, LoadError, is_url
 from car_client.carctl.bench.figures import Figures, TimedAnswer, summary
 from car_client.carctl.bench.workload import Request, Workload
+from car_client.carctl.launch.apps import KEY_VARIABLE
 
 
 class Target(Protocol):
@@ -66,9 +68,11 @@ class Daemon:
 
 
 async def connect(address: str, options: dict[str, Any]) -> Target:
-    """Return a target that adds options to every request: an `http://` URL, or a daemon's socket."""
+    """Return a target that adds options to every request: a daemon's socket, or an `http://` URL, its key from the
+    environment.
+    """
     if is_url(address):
-        return CompletionServer(address, options)
+        return CompletionServer(address, options, os.environ.get(KEY_VARIABLE))
     daemon = Daemon(address, options)
     await daemon.connect()
     return daemon

@@ -82,17 +82,17 @@ class House:
             raise LoadError(next(iter(self.left_out.values()), "no app was named"))
         alone: list[dict[str, Phase]] = [{} for _ in self._servers]
         for app in apps:
-            for phases, server in zip(alone, self._servers, strict=True):
-                phases[app.name] = await self._phase(server, [app], self._seconds / 2 / len(apps))
+            for number, phases in enumerate(alone):
+                phases[app.name] = await self._phase(number, [app], self._seconds / 2 / len(apps))
         return [
-            Stay(server.name, phases, await self._phase(server, apps, self._seconds / 2))
-            for phases, server in zip(alone, self._servers, strict=True)
+            Stay(self._servers[number].name, phases, await self._phase(number, apps, self._seconds / 2))
+            for number, phases in enumerate(alone)
         ]
 
     async def _is_served(self, app: App) -> bool:
         """Send the first request of an app to each server, which loads its model."""
-        for server in self._servers:
-            call = next(app.lanes[0](Random(self._seed), f"{self._seed}-first"))
+        for number, server in enumerate(self._servers):
+            call = next(app.lanes[0](Random(self._seed), f"{self._seed}-{number}-first"))
             try:
                 async with asyncio.timeout(_LOAD_S), _connected(server, app) as target:
                     await _answer(target, call)
@@ -105,16 +105,17 @@ class House:
                 ) from None
         return True
 
-    async def _phase(self, server: Server, apps: Sequence[App], seconds: float) -> Phase:
-        """Run apps until the time is over, and wait for the answers that are due then."""
-        name = f"{apps[0].name} alone" if len(apps) == 1 else "together"
+    async def _phase(self, number: int, apps: Sequence[App], seconds: float) -> Phase:
+        """Run apps on a server until the time is over, and wait for the answers that are due then."""
+        server, name = self._servers[number], f"{apps[0].name} alone" if len(apps) == 1 else "together"
+        # Two of the servers may be doors to the same one, with its cache.
+        session = f"{self._seed}-{number}-{name}".replace(" ", "-")
         phase, cpu = Phase(self._clock(), seconds), time.process_time()
         async with _shown(f"{server.name}: {name}", seconds), asyncio.TaskGroup() as tasks:
             for app in apps:
-                for number, lane in enumerate(app.lanes):
+                for place, lane in enumerate(app.lanes):
                     # The same requests in each phase, but for the name of the session.
-                    chance = Random(f"{self._seed} {app.name} {number}")
-                    session = f"{self._seed}-{name}".replace(" ", "-")
+                    chance = Random(f"{self._seed} {app.name} {place}")
                     tasks.create_task(self._live(server, app, lane(chance, session), chance.random(), phase))
         phase.own_cpu = (time.process_time() - cpu) / (self._clock() - phase.begin)
         return phase

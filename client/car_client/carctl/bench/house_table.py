@@ -14,12 +14,17 @@ TITLE = "What each app keeps of its speed when all are there: the bar is the med
 
 def table(found: HouseFigures, left_out: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of a server."""
-    yield _line(found.server, "waits for", "alone p50", "p95", "together", "p95", "keeps", "p95", "silence", "lost")
+    column = max(12, len(found.server) + 2)
+    yield _line(
+        column, found.server, "waits for", "alone p50", "p95", "together", "p95", "keeps", "p95", "silence", "lost"
+    )
     for each in found.apps:
         alone, together = each.alone.waits, each.together.waits
         waits = [_in_ms(ms) for ms in (alone.p50, alone.p95, together.p50, together.p95)]
         parts = [f"{part:.0%}" for part in (each.p50, each.p95)]
-        yield _line(each.app, each.waits_for, *waits, *parts, _in_ms(each.together.silences.p95), f"{_failed(each)}")
+        yield _line(
+            column, each.app, each.waits_for, *waits, *parts, _in_ms(each.together.silences.p95), f"{_failed(each)}"
+        )
     for app, reason in left_out.items():
         yield f"{app} is left out: {reason}"
     for each in found.apps:
@@ -53,9 +58,9 @@ def _in_ms(milliseconds: float | None) -> str:
     return "never" if milliseconds is None else duration(milliseconds / 1000)
 
 
-def _line(*cells: str) -> str:
+def _line(column: int, *cells: str) -> str:
     app, waits_for, alone, *more = cells
     widths = (8, 10, 8, 7, 6, 9, 5)
-    return f"{app:<16}{waits_for:<12}{alone:>9}" + "".join(
+    return f"{app:<{column}}{waits_for:<12}{alone:>9}" + "".join(
         f"{cell:>{width}}" for cell, width in zip(more, widths, strict=True)
     )

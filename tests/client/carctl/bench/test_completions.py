@@ -155,6 +155,12 @@ async def test_texts_are_embedded_by_openai_s_endpoint(chunked: bool) -> None:
     assert (len(answer.piece_times), answer.tokens, answer.prompt_tokens) == (1, 0, 7)
 
 
+def test_a_key_goes_into_the_head_of_each_request() -> None:
+    request = {"input": ["one"]}
+    assert b"\r\nauthorization: Bearer secret\r\n" in CompletionServer("http://host", {}, "secret").encode(request)
+    assert b"authorization" not in CompletionServer("http://host", {}).encode(request)
+
+
 async def test_a_server_without_embeddings_is_named() -> None:
     with fake_sse_server() as server:
         server.status = 501

@@ -55,12 +55,12 @@ def test_each_app_is_alone_for_its_part_of_the_first_half_and_together_for_the_s
     assert stay.together.seconds == 60
     for phase in (*stay.alone.values(), stay.together):
         assert all(phase.begin <= each.sent_at < phase.begin + phase.seconds for each in phase.sent)
-    assert [label for label, _, params in server.asked if params["prompt"] == "1-first"] == ["chat", "code"]
+    assert [label for label, _, params in server.asked if params["prompt"] == "1-0-first"] == ["chat", "code"]
     assert {params["prompt"] for _, _, params in server.asked} == {
-        "1-first",
-        "1-chat-alone",
-        "1-code-alone",
-        "1-together",
+        "1-0-first",
+        "1-0-chat-alone",
+        "1-0-code-alone",
+        "1-0-together",
     }
     assert server.open == 0
 
