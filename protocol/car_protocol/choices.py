@@ -4,14 +4,23 @@ import re
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 _ENUM = "Invalid enum value"
+_TAG = "Invalid value"
 _PLACES = re.compile(r"\[[^\]]*\]")
 
 
 def with_choices(why: str, kind: Any, path: str) -> str:
     """Return a message about the member of a struct at a path (`messages[0].role`), with the values of an enum."""
-    if why.startswith(_ENUM) and (choices := _choices(_type_at(kind, path))):
-        return f"{why}: write {' or '.join(choices)}"
-    return why
+    choices: list[str] = []
+    if why.startswith(_ENUM):
+        choices = _choices(_type_at(kind, path))
+    elif why.startswith(_TAG):
+        choices = _tags(_type_at(kind, path.rpartition(".")[0]))
+    return f"{why}: write {' or '.join(choices)}" if choices else why
+
+
+def _tags(kind: Any) -> list[str]:
+    """Return the kinds of a union of tagged structs."""
+    return [str(each.__struct_config__.tag) for each in _structs(kind) if each.__struct_config__.tag is not None]
 
 
 def _type_at(kind: Any, path: str) -> Any:
@@ -21,7 +30,7 @@ def _type_at(kind: Any, path: str) -> Any:
     return kind
 
 
-def _structs(kind: Any) -> list[type]:
+def _structs(kind: Any) -> list[Any]:
     """Return the structs within a type, a list's or a union's too."""
     if hasattr(kind, "__struct_fields__"):
         return [kind]

@@ -15,14 +15,17 @@ T = TypeVar("T", bound=msgspec.Struct)
 # The messages of our own checks begin with the member.
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.((\w+)[^`]*)`$")
 # Around the reason: the member, which `param` has, the path, and a value that the client sent.
-_AROUND = re.compile(r"^`\w+`: |(?<=value) '.*'(?= - at |$)| - at (?:`key` in )?`\$[^`]*`$", re.DOTALL)
+_AROUND = re.compile(r"^`[\w.\[\]]+`: |(?<=value) '.*'(?= - at |$)| - at (?:`key` in )?`\$[^`]*`$", re.DOTALL)
 _NAMED = re.compile(r"(?:unknown field|required field|^) ?`([^`]*)`")
 _MAX_NAME = 128
 _MAX_WHY = 256
 
 
 def decode_params(kind: type[T], text: bytes) -> T:
-    """Decode and check params; raises RpcError `invalid_params` with `param`, `limit` or `parse_error`."""
+    """Decode and check params; raises RpcError `invalid_params` with `param`, `limit` or `parse_error`.
+
+    `param` is the member at fault; of a kind that `names_paths` the path within it (`questions[3].options`).
+    """
     text = text or b"{}"
     if len(text) > MAX_MEMBERS:
         require_few_members(text)
@@ -48,7 +51,8 @@ def _fault(kind: type, text: bytes, error: Exception) -> RpcError:
     message = str(error)
     place, member = _place(message)
     why = with_choices(_AROUND.sub("", message), kind, place)[:_MAX_WHY]
-    return RpcError("invalid_params", param=member[:_MAX_NAME], why=why)
+    param = place if place and getattr(kind, "names_paths", False) else member
+    return RpcError("invalid_params", param=param[:_MAX_NAME], why=why)
 
 
 def _place(message: str) -> tuple[str, str]:

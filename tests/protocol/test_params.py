@@ -109,7 +109,10 @@ def test_text_that_is_no_utf8_or_nests_too_deep_is_a_parse_error(text: bytes) ->
         (b'{"prompt":"a","priority":"SECRET"}', 'Invalid enum value: write "latency_critical" or "throughput"'),
         (b'{"prompt":"a","tool_choice":"SECRET"}', 'Invalid enum value: write "auto" or "none" or "required"'),
         (b'{"prompt":"a","tools":[{"type":"SECRET"}]}', 'Invalid enum value: write "function"'),
-        (b'{"messages":[{"role":"user","content":[{"type":"SECRET - at `$.x`"}]}]}', "Invalid value"),
+        (
+            b'{"messages":[{"role":"user","content":[{"type":"SECRET - at `$.x`"}]}]}',
+            "Invalid value: write text or image or audio",
+        ),
         (b"{}", "give exactly one of prompt, tokens, messages"),
         (b'{"prompt":"a","json_schema":{"minimum":1e999}}', "Number out of range"),
     ],
