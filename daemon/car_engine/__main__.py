@@ -1,4 +1,7 @@
-"""Entry of the engine process: `python -m car_engine FD` with a connected socket to the daemon."""
+"""Entry of the engine process: `python -m car_engine FD [FD]` with connected sockets to the daemon.
+
+The first is for frames, the second for files of cells.
+"""
 
 import os
 import signal
@@ -18,6 +21,7 @@ if __name__ == "__main__":
         # Under a limit on memory libraries cannot be mapped, and Python's own imports fail without an exception.
         sys.exit(f"card engine: cannot start: {type(error).__name__}: {error}")
     yield_to_others()
-    code = EngineProcess(socket.socket(fileno=int(sys.argv[1]))).serve()
+    daemon, *files = (socket.socket(fileno=int(each)) for each in sys.argv[1:])
+    code = EngineProcess(daemon, files=files[0] if files else None).serve()
     # At once, because the loop thread may be inside llama_decode and its results are not read any more.
     os._exit(code)

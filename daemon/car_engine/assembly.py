@@ -1,5 +1,6 @@
 """Assemble one engine: the objects of its threads, on a loaded model."""
 
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,8 +99,10 @@ class Assembly:
         send: Callable[[FromEngine], None],
         progress: Callable[[float], None],
         backend: Backend,
+        files: socket.socket | None,
     ) -> None:
         self._load = load
+        self._stored_files = files
         self._jobs = jobs
         self._job = job
         self._commands = commands
@@ -222,7 +225,7 @@ class Assembly:
 
     @cached_property
     def _store(self) -> CellStore | None:
-        return open_store(self._load, self._loaded, self._commands.put, self._send)
+        return open_store(self._load, self._loaded, self._commands.put, self._send, self._stored_files)
 
     def _open_embedder(self) -> Embedder:
         loaded, threads = self._loaded, self._loaded.size.threads

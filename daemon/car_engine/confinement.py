@@ -3,7 +3,6 @@
 The kernel's sandboxes are optional: an engine is confined as far as its kernel supports it, and reports how far.
 """
 
-import contextlib
 import os
 import re
 import resource
@@ -15,13 +14,12 @@ from pathlib import Path
 from car_base.capacity.kept_file import KeptFile
 from car_base.host import kernel_sandbox
 from car_base.host.devices import CPU
-from car_base.host.kernel_sandbox import MAKE_FILES, READ, REWRITE, USE_DEVICE, WRITE, Access, Allowed, PathRule
-from car_base.host.private_folder import PrivateFolder
+from car_base.host.kernel_sandbox import READ, REWRITE, USE_DEVICE, WRITE, Access, Allowed, PathRule
 from car_base.host.process_limits import lower_limit
 from car_base.host.regular_file import MOST_BYTES
 from car_base.ipc.frames import Load
 
-# The caches of a GPU driver may have files of this size. Files of cells may be larger.
+# The caches of a GPU driver may have files of this size.
 _DRIVER_FILE_BYTES = 1 << 30
 # As many as systems give a process by default, beside those of a model in parts, which are open together.
 _DESCRIPTORS = 1024
@@ -46,7 +44,7 @@ _DRIVER_CACHES = (".nv", ".cache/mesa_shader_cache", ".cache/nvidia", ".cache/AM
 def limit_resources(load: Load) -> None:
     """Bound the size of files, and the numbers of descriptors and threads."""
     driver = _uses_gpu(load)
-    lower_limit(resource.RLIMIT_FSIZE, max(_DRIVER_FILE_BYTES if driver else MOST_BYTES, load.cells_bytes))
+    lower_limit(resource.RLIMIT_FSIZE, _DRIVER_FILE_BYTES if driver else MOST_BYTES)
     if not driver:
         # Pipes of more descriptors would be memory that no limit counts.
         lower_limit(resource.RLIMIT_NOFILE, _DESCRIPTORS + len(list(files_of(load))))
@@ -77,10 +75,6 @@ def confine(load: Load, env: Mapping[str, str]) -> list[str]:
     if (measured := _measurements_of(load)) is not None:
         # A rule needs a file that exists; what it keeps is measured later.
         measured.make()
-    if load.cells is not None:
-        # One that cannot be used is reported once the model is loaded.
-        with contextlib.suppress(OSError), PrivateFolder(Path(load.cells)):
-            pass
     if abi := kernel_sandbox.restrict_files(rules_of(load, env)):
         found.append(f"landlock {abi}")
     if kernel_sandbox.filter_system_calls(_always_allowed(load, env) | _allowed_to_start(load, env)):
@@ -135,7 +129,7 @@ def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
         yield PathRule(load.curves, Access.READ_DIR)
         yield PathRule(str(measured.path), REWRITE)
     if load.cells is not None:
-        yield PathRule(load.cells, MAKE_FILES)
+        yield PathRule(load.cells, READ)
     if _uses_gpu(load):
         yield PathRule("/dev", USE_DEVICE)
         yield PathRule("/proc/self", READ | Access.WRITE_FILE)

@@ -107,10 +107,18 @@ class FrameSender:
 class EngineProcess:
     """Load one model, then pass commands to the threads until the daemon quits or is gone."""
 
-    def __init__(self, daemon: socket.socket, backend: Callable[[], Backend] = ggml_backend) -> None:
-        # The launch passed it on, and it is for no other program.
-        daemon.set_inheritable(False)
+    def __init__(
+        self,
+        daemon: socket.socket,
+        backend: Callable[[], Backend] = ggml_backend,
+        files: socket.socket | None = None,
+    ) -> None:
+        # The launch passed them on, and they are for no other program.
+        for each in (daemon, files):
+            if each is not None:
+                each.set_inheritable(False)
         self._daemon = daemon
+        self._files = files  # to the daemon, which writes the files of cells
         self._backend = backend
         self._sender = FrameSender(daemon)
         self._reader = FrameReader()
@@ -201,7 +209,7 @@ class EngineProcess:
         return_blocks(_RETURNED_BYTES)
         try:
             engine = Assembly(
-                load, self._jobs, self._job, self._commands, send, in_steps(send), self._backend()
+                load, self._jobs, self._job, self._commands, send, in_steps(send), self._backend(), self._files
             ).assembled()
         except ModelError as error:
             send(LoadFailed(line(str(error))))

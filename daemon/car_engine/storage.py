@@ -1,7 +1,7 @@
 """The store of one engine: its folder, and the digest of all that the values of its cells depend on."""
 
 import hashlib
-import time
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from car_engine.loaded import LoadedModel
 from car_engine.sizing import layers_of
 from car_engine.stored.cell_folder import CellFolder
 from car_engine.stored.cell_store import CellStore
+from car_engine.stored.cell_writer import CellWriter
 
 
 class Maker(Struct, frozen=True):
@@ -44,15 +45,18 @@ def open_store(
     loaded: LoadedModel,
     put: Callable[[CellsRead | CellsStored], None],
     send: Callable[[FromEngine], None],
+    files: socket.socket | None,
 ) -> CellStore | None:
     """Open the folder of a load's cells; None without one, and where the model's prefixes cannot be reused.
 
+    `files` is the socket to the daemon's keeper of the folder.
+
     A folder or a file that cannot be used is a warning, and nothing is stored.
     """
-    if load.cells is None or not loaded.cuts_tails:
+    if load.cells is None or files is None or not loaded.cuts_tails:
         return None
     try:
-        folder = CellFolder(Path(load.cells), load.cells_bytes, _maker(load, loaded).digest, time.time)
+        folder = CellFolder(Path(load.cells), load.cells_bytes, _maker(load, loaded).digest, CellWriter(files))
         found = folder.found()
     except OSError as error:
         send(Warned("cells.no_folder", {"folder": load.cells, "why": error.strerror, "do": "change cache_dir"}))

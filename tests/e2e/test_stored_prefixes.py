@@ -33,7 +33,8 @@ def restart(folder: Path, cells: Path, start: Callable[..., Daemon]) -> Iterator
     def again(text: str = "", **environment: str) -> Daemon:
         if daemons:
             daemons.pop().stop()
-        text = f'[scheduler]\ncache_dir = "{cells}"\n[models.guide]\ncontext_tokens = 4096\n{text}'
+        # The sequences are stated, because llama.cpp reads cells only into a context with as many as their own had.
+        text = f'[scheduler]\ncache_dir = "{cells}"\n[models.guide]\nsequences = 4\ncontext_tokens = 4096\n{text}'
         daemons.append(start(*configured(folder, text), **environment).ready())
         return daemons[-1]
 
@@ -219,7 +220,7 @@ def test_a_full_disk_is_a_warning(folder: Path, cells: Path, restart: Callable[.
 
 
 def test_a_stored_prefix_is_its_user_s_alone(folder: Path, cells: Path) -> None:
-    config = f'[scheduler]\ncache_dir = "{cells}"\n[models.guide]\ncontext_tokens = 4096\n'
+    config = f'[scheduler]\ncache_dir = "{cells}"\n[models.guide]\nsequences = 4\ncontext_tokens = 4096\n'
     with shared_daemon(folder, config) as daemon, connect_as(ALICE, daemon.path) as alice:
         alice.result("infer", greedy())
     assert [file.name.split("-")[0] for file in files(cells)] == [str(ALICE)]

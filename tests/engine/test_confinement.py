@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from car_base.capacity.kept_file import KeptFile
-from car_base.host.kernel_sandbox import MAKE_FILES, READ, REWRITE, WRITE, Access, landlock_abi
+from car_base.host.kernel_sandbox import READ, REWRITE, WRITE, Access, landlock_abi
 from car_base.ipc.codec import FrameReader, decode_from_engine, encode_frame
 from car_base.ipc.frames import Load, Quit, Ready
 from car_base.ipc.spawning import passed_on
@@ -81,10 +81,14 @@ attempts = {
     "owner": lambda: os.chown(secret, -1, -1),
     "time": lambda: os.utime(secret),
     "attribute": lambda: os.setxattr(secret, "user.a", b"a"),
-    "curve of another": lambda: open(another, "ab").close(),
+    "change of another": lambda: open(another, "ab").close(),
     "read of another": lambda: open(another, "rb").close(),
     "removal of another": lambda: os.unlink(another),
     "new file": lambda: open(another + "-new", "wb").close(),
+    "unnamed file": lambda: os.close(os.open(Path(another).parent, os.O_TMPFILE | os.O_RDWR)),
+    "link": lambda: os.link(another, another + "-link"),
+    "rename": lambda: os.rename(another, another + "-renamed"),
+    "length": lambda: os.truncate(another, 1 << 20),
     "new folder": lambda: os.mkdir(another + "-folder"),
     "fork": fork,
     "execute": lambda: os.execv("/bin/true", ["true"]),
@@ -166,13 +170,23 @@ NUMBERS = {
     },
 }  # fmt: skip
 SOCKETS = ("socket", "tcp", "udp", "netlink", "vsock", "datagrams", "socket by its path")
+CHANGES = (
+    "change of another",
+    "removal of another",
+    "new file",
+    "new folder",
+    "unnamed file",
+    "link",
+    "rename",
+    "length",
+)
 THREADS = ("loader", "intake", "tokenizer", "loop")
 
 
 class Probed:
     """A real engine that tried what is forbidden, or only some of it."""
 
-    def __init__(self, folder: Path, load: Load, *attempts: str) -> None:
+    def __init__(self, folder: Path, load: Load, *attempts: str, another: Path | None = None) -> None:
         secret = folder / "secret"
         secret.write_text("secret")
         numbers = json.dumps(NUMBERS.get(platform.machine(), {}))
@@ -180,7 +194,7 @@ class Probed:
         arguments = (str(secret), str(folder / "written"), str(os.getpid()), numbers, json.dumps(attempts))
         with (
             socket.socket(socket.AF_UNIX) as listener,
-            started("-c", PROBE, arguments=(*arguments, str(listening), str(folder / "curves" / "b.json"))) as probe,
+            started("-c", PROBE, arguments=(*arguments, str(listening), str(another or folder))) as probe,
         ):
             ours, engine = probe
             listener.bind(str(listening))
@@ -218,14 +232,27 @@ def test_an_engine_writes_its_own_curve_and_neither_that_of_another_model_nor_ot
     curves.mkdir(0o700)
     another = curves / "b.json"
     another.write_text("{}")
-    tried = ("curve of another", "read of another", "removal of another", "new file", "new folder")
-    probed = Probed(tmp_path, structs.replace(LOAD, curves=str(curves)), *tried)
+    tried = ("read of another", *CHANGES)
+    probed = Probed(tmp_path, structs.replace(LOAD, curves=str(curves)), *tried, another=another)
     assert [name for name in tried if not probed.refused(name)] == []
     own = KeptFile(curves, LOAD.path, "cpu").path
     assert own is not None
     assert sorted(curves.iterdir()) == sorted([another, own])
     assert another.read_text() == "{}"
     assert b"decode" in own.read_bytes()
+
+
+@needs_landlock
+def test_an_engine_reads_its_stored_cells_and_changes_nothing_in_their_folder(tmp_path: Path) -> None:
+    cells = tmp_path / "cells"
+    cells.mkdir(0o700)
+    file = cells / "1000-a-b.cells"
+    file.write_bytes(b"cells")
+    load = structs.replace(LOAD, cells=str(cells), cells_bytes=1 << 30)
+    probed = Probed(tmp_path, load, "read of another", *CHANGES, another=file)
+    assert [name for name in CHANGES if not probed.refused(name)] == []
+    assert {probed.results[thread]["read of another"] for thread in THREADS} == {0}
+    assert [(each.name, each.read_bytes()) for each in cells.iterdir()] == [(file.name, b"cells")]
 
 
 @pytest.mark.skipif(landlock_abi() < _SIGNAL_ABI, reason="this kernel's Landlock does not bound signals (Linux 6.12)")
@@ -388,7 +415,7 @@ def test_an_engine_gets_no_key_or_token_of_the_environment() -> None:
     assert passed_on(kept | secrets) == kept
 
 
-def test_an_engine_reads_all_files_of_its_model_and_writes_its_curves_and_cells_alone(tmp_path: Path) -> None:
+def test_an_engine_reads_all_files_of_its_model_and_writes_its_curves_alone(tmp_path: Path) -> None:
     load = structs.replace(
         LOAD,
         path=str(tmp_path / "m-00001-of-00003.gguf"),
@@ -401,7 +428,7 @@ def test_an_engine_reads_all_files_of_its_model_and_writes_its_curves_and_cells_
     rules = {rule.path: rule.access for rule in rules_of(load, {"HOME": "/home/me", "LD_LIBRARY_PATH": "/cuda:"})}
     parts = [str(tmp_path / f"m-0000{number}-of-00003.gguf") for number in (1, 2, 3)]
     assert {rules[path] for path in (*parts, "/adapters/a.gguf", "/p.gguf", "/t.jinja", "/cuda")} == {READ}
-    assert [path for path, access in rules.items() if access == MAKE_FILES] == ["/cache/cells/mine/cpu"]
+    assert rules["/cache/cells/mine/cpu"] == READ, "the daemon writes the files of cells"
     assert WRITE not in rules.values(), "no engine on a CPU makes folders"
     curves = [str(KeptFile(Path("/cache/curves"), load.path, "cpu").path)]
     assert [path for path, access in rules.items() if access == REWRITE] == curves

@@ -12,6 +12,7 @@ from msgspec import Struct
 from car_base.ipc import frames
 from car_base.ipc.codec import FrameReader, decode_to_engine, encode_frame
 from car_base.ipc.packed import packed_tokens
+from car_daemon.engines.cell_keeper import CellKeeper
 from car_daemon.engines.link import EngineLink
 from car_protocol.answer import FinishReason, Usage
 
@@ -205,8 +206,11 @@ class ScriptedChild:
         await self._link.closed.wait()
 
 
-async def launch_scripted(hear: Callable[[frames.FromEngine], None], pace: Pace) -> ScriptedChild:
-    """Connect a scripted engine over a socket pair, as a launcher of the daemon does."""
+async def launch_scripted(
+    hear: Callable[[frames.FromEngine], None], keeper: CellKeeper | None, pace: Pace
+) -> ScriptedChild:
+    """Connect a scripted engine over a socket pair, as a launcher of the daemon does; it stores nothing."""
+    assert keeper is None
     loop = asyncio.get_running_loop()
     ours, theirs = socket.socketpair()
     _, engine = await loop.create_unix_connection(lambda: ScriptedEngine(pace), sock=theirs)

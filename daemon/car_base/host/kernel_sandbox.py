@@ -54,8 +54,7 @@ class Access(IntFlag):
 READ = Access.READ_FILE | Access.READ_DIR
 USE_DEVICE = READ | Access.WRITE_FILE | Access.IOCTL_DEV
 REWRITE = Access.READ_FILE | Access.WRITE_FILE | Access.TRUNCATE
-MAKE_FILES = REWRITE | Access.READ_DIR | Access.MAKE_REG | Access.REMOVE_FILE
-WRITE = MAKE_FILES | Access.MAKE_DIR | Access.REMOVE_DIR
+WRITE = REWRITE | Access.READ_DIR | Access.MAKE_REG | Access.REMOVE_FILE | Access.MAKE_DIR | Access.REMOVE_DIR
 # The rights that a path which is not a folder may have.
 _OF_FILES = Access.EXECUTE | Access.WRITE_FILE | Access.READ_FILE | Access.TRUNCATE | Access.IOCTL_DEV
 # The number of rights that each version of Landlock has, from the first on.

@@ -4,6 +4,8 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +16,8 @@ from car_base.host.regular_file import read_bounded
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+_OVERWRITE = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Entry(NamedTuple):
@@ -88,19 +92,30 @@ class PrivateFolder:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=self._descriptor)
 
-    def write(self, name: str, *parts: bytes | memoryview) -> None:
-        """Replace a file in one step; raises OSError."""
-        draft = f"{name}.{os.getpid()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    def discard(self, name: str) -> None:
+        """Remove a file, if it is there, and free its room also while a process has it open; raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            facts = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
+            if stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1:
+                os.close(os.open(name, _OVERWRITE, dir_fd=self._descriptor))
+            os.unlink(name, dir_fd=self._descriptor)
+
+    @contextmanager
+    def draft(self, name: str, size: int) -> Iterator[int]:
+        """Make a file that counts as `size` bytes at once, and yield its descriptor; an error discards it."""
+        descriptor = os.open(name, _MAKE, _FILE_MODE, dir_fd=self._descriptor)
         try:
-            with open(os.open(draft, flags, _FILE_MODE, dir_fd=self._descriptor), "wb") as file:
-                for part in parts:
-                    file.write(part)
-            os.replace(draft, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(draft, dir_fd=self._descriptor)
+            os.ftruncate(descriptor, size)
+            yield descriptor
+        except BaseException:
+            self.discard(name)
             raise
+        finally:
+            os.close(descriptor)
+
+    def rename(self, name: str, new: str) -> None:
+        """Put a file in place of another in one step; raises OSError."""
+        os.replace(name, new, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
     def make(self, name: str) -> None:
         """Make an empty file where there is none of this user's that others cannot write to; raises OSError."""
@@ -108,13 +123,11 @@ class PrivateFolder:
             self.open(name).close()
         except OSError:
             self.remove(name)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            os.close(os.open(name, flags, _FILE_MODE, dir_fd=self._descriptor))
+            os.close(os.open(name, _MAKE, _FILE_MODE, dir_fd=self._descriptor))
 
     def overwrite(self, name: str, data: bytes) -> None:
         """Write to a file that is there, in place of its content; raises OSError."""
-        flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
-        with open(os.open(name, flags, dir_fd=self._descriptor), "wb") as file:
+        with open(os.open(name, _OVERWRITE, dir_fd=self._descriptor), "wb") as file:
             file.write(data)
 
 

@@ -41,9 +41,12 @@ def _write(text: str) -> None:
 
 
 async def spawn_engine(
-    theirs: socket.socket, write: Callable[[str], object] = _write, module: str = ENGINE
+    theirs: socket.socket,
+    write: Callable[[str], object] = _write,
+    module: str = ENGINE,
+    files: socket.socket | None = None,
 ) -> asyncio.subprocess.Process:
-    """Spawn an engine process that has one end of a socket, and no other descriptor of this process.
+    """Spawn an engine process with one end of a socket, that of its files of cells, and no other descriptor of ours.
 
     Lines of its standard error are passed to `write`, bounded and printable, by default to that of this process. Raises
     OSError.
@@ -51,7 +54,8 @@ async def spawn_engine(
     environment = _ENVIRONMENT | passed_on(os.environ)
     reading, writing = os.pipe()
     try:
-        process = await spawn((sys.executable, "-m", module), theirs, environment, stderr=writing)
+        sockets = [theirs] if files is None else [theirs, files]
+        process = await spawn((sys.executable, "-m", module), sockets, environment, stderr=writing)
     except BaseException:
         os.close(reading)
         raise
@@ -67,16 +71,17 @@ async def spawn_engine(
 
 async def spawn(
     command: Sequence[str],
-    theirs: socket.socket,
+    sockets: Sequence[socket.socket],
     env: Mapping[str, str],
     *,
     stderr: int | None = None,
 ) -> asyncio.subprocess.Process:
-    """Spawn a process; its last argument is the descriptor of one end of a socket. Raises OSError."""
+    """Spawn a process; its last arguments are the descriptors of its ends of sockets. Raises OSError."""
+    descriptors = [each.fileno() for each in sockets]
     return await asyncio.create_subprocess_exec(
         *command,
-        str(theirs.fileno()),
-        pass_fds=(theirs.fileno(),),
+        *map(str, descriptors),
+        pass_fds=descriptors,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=stderr,

@@ -12,6 +12,7 @@ from car_base.ipc.frames import FromEngine
 from car_base.ipc.placing import BUILT_IN, HostMemory, Place
 from car_daemon.cluster.placer import Placer
 from car_daemon.cluster.remote import CONNECT_ERRORS, RemoteEngine
+from car_daemon.engines.cell_keeper import CellKeeper
 from car_daemon.engines.link import Engine, NoPlace
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
@@ -50,8 +51,8 @@ class ClusterLauncher:
         self._clock = clock
         self._pauses = pauses or Pauses()
 
-    async def __call__(self, receive: Callable[[FromEngine], None]) -> Engine:
-        """Return a connected engine once a machine of the cluster has a place for it."""
+    async def __call__(self, receive: Callable[[FromEngine], None], _: CellKeeper | None) -> Engine:
+        """Return a connected engine, which stores nothing, once a machine of the cluster has a place for it."""
         since, pause_s = self._clock(), self._pauses.first_s
         while True:
             try:

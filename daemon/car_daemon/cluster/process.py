@@ -11,7 +11,7 @@ from car_daemon.engines.link import ChildProcess, EngineLink, linked
 async def start_placer(command: Sequence[str], receive: Callable[[FromPlacer], None]) -> ChildProcess:
     """Return the process of `command` with the descriptor of its link; raises OSError."""
     return await linked(
-        lambda theirs: spawn(command, theirs, _environment()),
+        lambda theirs: spawn(command, [theirs], _environment()),
         lambda: EngineLink(receive, decode_from_placer, long=()),
     )
 

@@ -62,7 +62,7 @@ class AutoDevice:
                 reply.set_result(message.found)
 
         try:
-            engine = await self._launch(receive)
+            engine = await self._launch(receive, None)
         except OSError as error:
             log.warning("devices.unknown", why=f"the process that finds GPUs did not start: {type(error).__name__}")
             return []

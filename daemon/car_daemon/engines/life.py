@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from car_base.host.event_log import log
@@ -20,6 +21,7 @@ from car_base.ipc.frames import (
     Warned,
 )
 from car_base.ipc.types import ENGINE_FAILED
+from car_daemon.engines.cell_keeper import CellKeeper
 from car_daemon.engines.health_check import Hang, HealthCheck, HealthLimits
 from car_daemon.engines.link import Engine, Launcher, WrongFrame
 from car_daemon.models.entry import ModelEntry
@@ -102,7 +104,8 @@ class EngineLife:
 
     async def run(self, launch: Launcher, load: Load) -> int:
         """Launch the process, have it load the model, and return its exit status once its loss was reported."""
-        self._engine = engine = await launch(self._receive)
+        keeper = None if load.cells is None else CellKeeper(Path(load.cells), load.cells_bytes)
+        self._engine = engine = await launch(self._receive, keeper)
         self._loss_due = True
         self._health = HealthCheck(self._limits, self._clock())
         self._replica.launched(self.number, engine.pid, engine.host)

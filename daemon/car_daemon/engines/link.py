@@ -18,6 +18,7 @@ from car_base.ipc.codec import LONG_KINDS, FrameReader, FrameTooLong, decode_fro
 from car_base.ipc.frames import FromEngine
 from car_base.ipc.spawning import ENGINE, spawn_engine
 from car_base.ipc.unsent_frames import UnsentFrames
+from car_daemon.engines.cell_keeper import CellKeeper
 from car_daemon.telemetry.logs import standard_error
 
 _KILL_AFTER_S = 1.0
@@ -75,8 +76,8 @@ class Engine(Protocol):
         ...
 
 
-# Starts an engine that passes its frames to a function.
-Launcher = Callable[[Callable[[FromEngine], None]], Awaitable[Engine]]
+# Starts an engine that passes its frames to a function, and whose files of cells are kept, if it stores any.
+Launcher = Callable[[Callable[[FromEngine], None], CellKeeper | None], Awaitable[Engine]]
 # Starts a process that has one end of a socket.
 Spawn = Callable[[socket.socket], Awaitable[asyncio.subprocess.Process]]
 
@@ -260,15 +261,19 @@ class ChildProcess:
 
 async def launch(
     receive: Callable[[FromEngine], None],
+    keeper: CellKeeper | None,
     write: Callable[[str], object] = standard_error.write,
     module: str = ENGINE,
 ) -> ChildProcess:
-    """Spawn an engine process (never a fork of this one) and connect to it.
+    """Spawn an engine process (never a fork of this one) and connect to it, and to the keeper of its files of cells.
 
     Lines of its standard error are passed to `write`, those of the daemon by default; `module` is its program. Raises
     OSError.
     """
-    return await linked(partial(spawn_engine, write=write, module=module), lambda: EngineLink(receive))
+    files = None if keeper is None else await asyncio.to_thread(keeper.connect)
+    with files or contextlib.nullcontext():
+        spawn = partial(spawn_engine, write=write, module=module, files=files)
+        return await linked(spawn, lambda: EngineLink(receive))
 
 
 async def linked(spawn: Spawn, link: Callable[[], EngineLink]) -> ChildProcess:

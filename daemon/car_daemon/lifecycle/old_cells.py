@@ -70,6 +70,6 @@ def _remove_old_of(place: Path, now: float) -> int:
     with contextlib.suppress(OSError), PrivateFolder(place) as private:
         for name, _, modified_s in private.entries:
             if STORED_SUFFIX in name and now - modified_s > STORED_AGE_S:
-                private.remove(name)
+                private.discard(name)
                 removed += 1
     return removed

@@ -18,6 +18,12 @@ def no_umask() -> Iterator[None]:
     os.umask(before)
 
 
+def made(folder: PrivateFolder, name: str, data: bytes) -> None:
+    with folder.draft(f"{name}.draft", len(data)) as file:
+        os.write(file, data)
+    folder.rename(f"{name}.draft", name)
+
+
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -25,7 +31,7 @@ def mode(path: Path) -> int:
 @pytest.mark.usefixtures("no_umask")
 def test_folders_and_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
     with PrivateFolder(tmp_path / "car" / "curves") as folder:
-        folder.write("a", b"data")
+        made(folder, "a", b"data")
         assert folder.read("a") == b"data"
     paths = [tmp_path / "car", tmp_path / "car" / "curves", tmp_path / "car" / "curves" / "a"]
     assert [mode(path) for path in paths] == [0o700, 0o700, 0o600]
@@ -48,7 +54,7 @@ def test_a_folder_or_file_of_another_user_is_not_used(tmp_path: Path) -> None:
     with pytest.raises(PermissionError), PrivateFolder(tmp_path / "theirs"):
         pass
     with PrivateFolder(tmp_path / "ours") as folder:
-        folder.write("a", b"data")
+        made(folder, "a", b"data")
         os.chown(tmp_path / "ours" / "a", 12345, 12345)
         with pytest.raises(PermissionError):
             folder.read("a")
@@ -64,6 +70,6 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
         (tmp_path / "real" / "a").symlink_to(tmp_path / "real" / "target")
         with pytest.raises(OSError, match="Too many levels"):
             folder.read("a")
-        folder.write("a", b"new")
+        made(folder, "a", b"new")
         assert not (tmp_path / "real" / "a").is_symlink()
         assert (tmp_path / "real" / "target").read_bytes() == b"data"

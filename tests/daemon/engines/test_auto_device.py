@@ -10,6 +10,7 @@ from msgspec import Struct
 from car_base.host.devices import may_have_gpus
 from car_base.ipc.frames import DeviceMemory, Devices, FindDevices, FromEngine
 from car_daemon.engines.auto_device import AutoDevice
+from car_daemon.engines.cell_keeper import CellKeeper
 from car_daemon.engines.link import Engine, launch
 from tests.daemon.captured_log import capture_logs
 
@@ -33,7 +34,7 @@ class Finder:
     pid = 1
     fault: str | None = None
 
-    async def launch(self, receive: Callable[[FromEngine], None]) -> Engine:
+    async def launch(self, receive: Callable[[FromEngine], None], _: CellKeeper | None) -> Engine:
         self.launched += 1
         self._receive = receive
         self.ended.clear()

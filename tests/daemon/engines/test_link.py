@@ -60,13 +60,13 @@ async def test_a_process_that_cannot_be_connected_to_is_ended(
     monkeypatch.setattr(link, "EngineLink", fail)
     before = os.listdir("/dev/fd")
     with pytest.raises(OSError, match="no descriptor"):
-        await link.launch(print)
+        await link.launch(print, None)
     assert started.alive == []
     assert len(os.listdir("/dev/fd")) <= len(before) + 1, "an event loop may keep a descriptor for its children"
 
 
 async def test_a_launch_that_is_cancelled_leaves_no_process(started: Started) -> None:
-    launching = asyncio.create_task(link.launch(print))
+    launching = asyncio.create_task(link.launch(print, None))
     await started.one.wait()
     launching.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -80,7 +80,7 @@ async def test_where_no_process_can_be_started_nothing_stays_open(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "missing"))
     before = os.listdir("/dev/fd")
     with pytest.raises(FileNotFoundError):
-        await link.launch(print)
+        await link.launch(print, None)
     assert os.listdir("/dev/fd") == before
 
 
@@ -89,7 +89,7 @@ async def test_where_descriptors_are_short_none_is_lost(started: Started) -> Non
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(before) + 6, hard))
     try:
         with pytest.raises(OSError, match="Too many open files"):
-            await link.launch(print)
+            await link.launch(print, None)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (os.listdir("/dev/fd"), started.pids) == (before, [])
@@ -121,7 +121,7 @@ async def test_an_engine_that_sends_a_frame_that_is_not_one_is_killed(
     engine_file.write_text(HOSTILE.format(python=sys.executable, data=data))
     engine_file.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(engine_file))
-    engine = await link.launch(refuse)
+    engine = await link.launch(refuse, None)
     status = await asyncio.wait_for(engine.wait(), HANG_S)
     assert status == -signal.SIGKILL
     assert (engine.fault or "").startswith(fault)

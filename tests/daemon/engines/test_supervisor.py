@@ -22,6 +22,7 @@ from car_base.ipc.frames import (
     RunningJob,
     Warned,
 )
+from car_daemon.engines.cell_keeper import CellKeeper
 from car_daemon.engines.circuit_breaker import CircuitLimits
 from car_daemon.engines.health_check import HealthLimits
 from car_daemon.engines.link import Engine
@@ -113,7 +114,7 @@ class World:
             check=check,
         )
 
-    async def launch(self, receive: Callable[[FromEngine], None]) -> Engine:
+    async def launch(self, receive: Callable[[FromEngine], None], _: CellKeeper | None) -> Engine:
         if self._refuse_launch:
             raise OSError("no process")
         return FakeEngine(receive, self.engines.put_nowait)

@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -13,6 +14,8 @@ from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, in_f
 from car_engine.batching.saved_cells import SavedPrefix
 from car_engine.stored.cell_folder import CellFolder, Written
 from car_engine.stored.cell_store import CellStore
+from car_engine.stored.cell_writer import CellWriter
+from tests.engine.stored.keepers import keepers
 from tests.pace import HANG_S
 
 PATIENCE_S = HANG_S
@@ -33,8 +36,8 @@ class FullFolder(CellFolder):
 class Store:
     """A store whose thread runs, its outcomes and its warnings."""
 
-    def __init__(self, path: Path) -> None:
-        self.folder = FullFolder(path, 1 << 20, b"m" * 16, lambda: 0.0)
+    def __init__(self, path: Path, writer: CellWriter) -> None:
+        self.folder = FullFolder(path, 1 << 20, b"m" * 16, writer)
         self.outcomes: SimpleQueue[CellsRead | CellsStored] = SimpleQueue()
         self.warnings: list[tuple[str, dict[str, Any]]] = []
         self.store = CellStore(self.folder, [], self.outcomes.put, lambda *warning: self.warnings.append(warning))
@@ -54,8 +57,9 @@ class Store:
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Store:
-    return Store(tmp_path)
+def running(tmp_path: Path) -> Iterator[Store]:
+    with keepers() as connections:
+        yield Store(tmp_path / "cells", connections.writer(tmp_path / "cells", 1 << 20))
 
 
 def test_cells_come_back_as_they_were_written(running: Store) -> None:
@@ -97,8 +101,8 @@ def test_a_full_disk_is_one_warning_until_a_write_succeeds(running: Store) -> No
     assert len(running.warnings) == 2
 
 
-def test_a_folder_that_is_gone_for_good_is_a_warning_and_a_miss(tmp_path: Path) -> None:
-    store = Store(tmp_path / "cells")
+def test_a_folder_that_is_gone_for_good_is_a_warning_and_a_miss(running: Store, tmp_path: Path) -> None:
+    store = running
     stored = store.stored().stored
     assert stored is not None
     shutil.rmtree(tmp_path / "cells")
@@ -117,7 +121,7 @@ def test_what_is_removed_is_gone_before_the_next_outcome(running: Store, tmp_pat
     assert stored is not None
     running.store.remove(stored)
     running.stored(2)
-    assert stored.name not in {file.name for file in tmp_path.iterdir()}
+    assert stored.name not in {file.name for file in (tmp_path / "cells").iterdir()}
 
 
 @pytest.mark.parametrize(("size", "fits"), [(1000, True), (1 << 20, False)])
@@ -126,6 +130,7 @@ def test_cells_have_to_fit_the_folder_with_their_head(
     size: int,
     fits: bool,
 ) -> None:
-    folder = CellFolder(tmp_path, (1 << 20) + 2000, b"m" * 16, lambda: 0.0)
-    store = CellStore(folder, [], lambda _: None, lambda *_: None)
-    assert store.fits(size) is fits
+    with keepers() as connections:
+        folder = CellFolder(tmp_path, (1 << 20) + 2000, b"m" * 16, connections.writer(tmp_path, 1 << 20))
+        store = CellStore(folder, [], lambda _: None, lambda *_: None)
+        assert store.fits(size) is fits

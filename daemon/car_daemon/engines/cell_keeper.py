@@ -1,0 +1,138 @@
+"""The daemon's side of stored cells: engines only read their folder, and the daemon alone writes and removes files."""
+
+import contextlib
+import errno
+import os
+import secrets
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+from threading import Thread
+
+from msgspec import DecodeError
+
+from car_base.host.private_folder import Entry, PrivateFolder, check_owner
+from car_base.ipc.cell_requests import MAX_LINE_BYTES, CellRequest, CellsKept, WriteCells, decode_request, line_of
+from car_base.ipc.types import STORED_SUFFIX
+
+# An engine has the index of these in memory.
+_MOST_FILES = 1000
+_BLOCK_BYTES = 1 << 18
+
+
+class CellKeeper:
+    """Keeps the files of cells in a folder within `limit` bytes, whatever an engine requests.
+
+    The least recently used file of the user that takes most is removed first. Files with other names stay, because
+    `cache_dir` may be a folder of other things too. Several engines, also of several daemons, may use one folder.
+    """
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self._path = path
+        self._limit = limit
+
+    def __repr__(self) -> str:
+        return f"<CellKeeper {self._path} limit={self._limit}>"
+
+    def connect(self) -> socket.socket:
+        """Make the folder and keep its limit; return the engine's end of a socket, which a thread serves until its end.
+
+        A folder that cannot be used is reported by the engine, once its model is loaded.
+        """
+        with contextlib.suppress(OSError), PrivateFolder(self._path):
+            pass
+        with contextlib.suppress(OSError), self._opened() as folder:
+            self._make_room(folder)  # because the limit may be lower than it was
+        ours, theirs = socket.socketpair()
+        Thread(target=self._serve, args=(ours,), name="cells", daemon=True).start()
+        return theirs
+
+    def _serve(self, ours: socket.socket) -> None:
+        """Carry out requests in order; one out of range, or longer than a line, ends the connection."""
+        # An engine may end at any time, also within a file.
+        with ours, ours.makefile("rb") as source, contextlib.suppress(OSError, DecodeError):
+            while line := source.readline(MAX_LINE_BYTES):
+                ours.sendall(line_of(self._carry_out(decode_request(line), source)))
+
+    def _carry_out(self, request: CellRequest, source: BufferedReader) -> CellsKept:
+        sent = _Sent(source, request.size if isinstance(request, WriteCells) else 0)
+        try:
+            with self._opened() as folder:
+                folder.discard(request.name)
+                return CellsKept(self._write(folder, request, sent) if isinstance(request, WriteCells) else [])
+        except OSError as error:
+            sent.skip()
+            return CellsKept([], error.errno or errno.EIO)
+
+    def _write(self, folder: PrivateFolder, request: WriteCells, sent: "_Sent") -> list[str]:
+        """Write a file; return the names of the files that made room for it. Raises OSError."""
+        if request.size > self._limit:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        draft = f"{request.name}.{secrets.token_hex(8)}"
+        with folder.draft(draft, request.size) as file:
+            # After the reservation, so that of two engines at least one counts both files.
+            removed = self._make_room(folder, draft)
+            # A draft that another engine removed is written no further, because its bytes would count nowhere.
+            while (block := sent.next()) and os.fstat(file).st_nlink:
+                while block:
+                    block = block[os.write(file, block) :]
+            folder.rename(draft, request.name)
+        return removed
+
+    @contextmanager
+    def _opened(self) -> Iterator[PrivateFolder]:
+        """Open the folder; raises OSError where it is gone, or another user could replace it by a link."""
+        check_owner(os.lstat(self._path.parent))
+        os.lstat(self._path)
+        with PrivateFolder(self._path) as folder:
+            yield folder
+
+    def _make_room(self, folder: PrivateFolder, new: str = "") -> list[str]:
+        """Remove other files than a new one until all are within the limit; return their names."""
+        files = [entry for entry in folder.entries if STORED_SUFFIX in entry.name]
+        removed = []
+        while leaving := self._leaving(files, new):
+            folder.discard(leaving.name)
+            files.remove(leaving)
+            removed.append(leaving.name)
+        return removed
+
+    def _leaving(self, files: list[Entry], new: str) -> Entry | None:
+        """Return the file that goes next, None where all are within the limit."""
+        others = [each for each in files if each.name != new]
+        too_large = sum(each.size for each in files) > self._limit
+        if not others or not (too_large or len(files) > _MOST_FILES):
+            return None
+        taken = Counter[str]()
+        for each in files:
+            taken[_user_of(each)] += each.size if too_large else 1
+        heaviest = max(map(_user_of, others), key=taken.__getitem__)
+        return next(each for each in others if _user_of(each) == heaviest)
+
+
+class _Sent:
+    """The bytes of a file that an engine sends; raises OSError where the engine ends before."""
+
+    def __init__(self, source: BufferedReader, size: int) -> None:
+        self._source = source
+        self._left = size
+
+    def next(self) -> bytes:
+        """Return the next block; empty at the end."""
+        block = self._source.read1(min(self._left, _BLOCK_BYTES)) if self._left else b""
+        if self._left and not block:
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        self._left -= len(block)
+        return block
+
+    def skip(self) -> None:
+        """Read what is left, so that the next request can be read."""
+        while self.next():
+            pass
+
+
+def _user_of(entry: Entry) -> str:
+    return entry.name.partition("-")[0]
