@@ -291,6 +291,19 @@ def house() -> list[App]:
     return [*agents, App("person", chat, thinks(2.0)), App("summarizer", texts, thinks(0.3))]
 
 
+def desk() -> list[App]:
+    """Return the apps of `carctl bench --house`, of one user."""
+    return [
+        App("person", works(35, 250, 72, 0.33), lambda random: random.uniform(3, 7)),
+        App("editor", works(12, 120, 24, 0.0), thinks(1.2)),
+        App("home", works(25, 60, 20), lambda _: 10.0),
+        App("agent", works(115, 900, 64, 0.0), lambda random: random.uniform(0.3, 2.0)),
+        App("sub-agent", works(70, 900, 48, 0.0), lambda random: random.uniform(0.2, 1.0), loops=2),
+        App("summarizer", works(800, 0, 120, 0.3), lambda random: random.uniform(0.5, 1)),
+        App("embedder", works(500, 0, 1, 0.1), lambda _: 5.0),
+    ]
+
+
 def conversations() -> list[App]:
     """Return 12 people who send short turns without a pause."""
     return [App(f"person {number}", works(20, 200, 48), thinks(0.01)) for number in range(12)]
@@ -355,6 +368,7 @@ def starving() -> list[App]:
 
 CASES: dict[str, tuple[Callable[[], list[App]], int]] = {
     "house": (house, 4),
+    "desk": (desk, 4),
     "conversations": (conversations, 4),
     "equal": (equal, 4),
     "singles": (singles, 4),

@@ -44,7 +44,6 @@ class Account:
         "parent",
         "refs",
         "served",
-        "several",
         "waiting",
         "weight",
     )
@@ -59,7 +58,6 @@ class Account:
         self.offset: float = 0.0 if parent is None else parent.clock  # from `served` to the time over all queues
         self.waiting = 0  # requests in queues
         self.leases = 0  # requests with a lease, and those for which a running one is being parked
-        self.several = 0  # children with two or more leases
         self.refs = 0  # branches of queues, and requests that were charged to it and did not end
         self.branches: list[Branch] = []
         self.children: dict[Name, Account] = _NO_ACCOUNTS if leaf else {}
@@ -144,11 +142,8 @@ class Account:
         """Count a lease that begins (1) or ended (-1)."""
         account = self
         while account.parent is not None:
-            parent = account.parent
-            had_several = account.leases > 1
             account.leases += change
-            parent.several += (account.leases > 1) - had_several
-            account = parent
+            account = account.parent
 
     def hold(self, former: "Account | None") -> "Account":
         """Keep the account and all above it, for a request that was charged to a `former` one; return the account."""
@@ -222,6 +217,14 @@ class Branch:
 
     def __repr__(self) -> str:
         return f"<Branch {self.name} at {self.time:.1f}: {self.waiting} waiting, {self.leases} leases>"
+
+    @property
+    def root(self) -> "Branch":
+        """The branch above all others of its queue."""
+        branch = self
+        while branch.parent is not None:
+            branch = branch.parent
+        return branch
 
     @property
     def time(self) -> float:

@@ -52,11 +52,7 @@ class Lane:
 
     def first(self) -> int:
         """Return the key of the request that is served next; the lane is not empty."""
-        return self._oldest(self.root.turns.first().turns.first().turns.first().turns.first())
-
-    def oldest_beside(self, key: int) -> int:
-        """Return the key of the oldest request of a request's label."""
-        return self._oldest(self.leaves[key])
+        return self.oldest(self.root.turns.first().turns.first().turns.first().turns.first())
 
     def take(self, key: int, *, in_turn: bool = True) -> Branch:
         """Remove a request that gets a lease and return its leaf, for `Branch.returned`.
@@ -82,7 +78,8 @@ class Lane:
         leaf.account.remove_waiting()
         leaf.leave()
 
-    def _oldest(self, leaf: Branch) -> int:
+    def oldest(self, leaf: Branch) -> int:
+        """Return the key of the oldest request of a label, which waits."""
         while self.leaves.get(leaf.keys[0]) is not leaf:
             heappop(leaf.keys)
         return leaf.keys[0]

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
 
 from car_daemon.scheduler.fair_tree import ADVANCE, Account, Branch
 from car_daemon.scheduler.gate import Gate
@@ -70,7 +69,8 @@ class Charging:
 
 # A request is passed by this many others at most, so it gets its lease at most so many leases later than by fairness.
 MOST_PASSED = 4
-# Requests of a lane that are looked at, and those of an engine with resident prompts: an engine reports no more.
+# Requests of a lane that are looked at, those of an engine with resident prompts, which reports no more, and labels
+# without a lease for which one plan parks.
 _LOOKED_AT = 16
 
 
@@ -130,13 +130,6 @@ def _siblings(one: Branch, other: Branch) -> tuple[Branch, Branch]:
 _UNKNOWN: tuple[float, ...] = (-1.0,)
 
 
-class Reservation(NamedTuple):
-    """A lease that running work was parked for: of a waiter, before other work of the account that gave it up."""
-
-    waiter: int  # key
-    giver: Account
-
-
 class WaitingRequests:
     """Prepared and parked requests: one lane for each class and target.
 
@@ -149,6 +142,8 @@ class WaitingRequests:
         self.age_after = age_after
         self.requests: dict[int, Request] = {}  # by key
         self.newcomers: list[Request] = []  # since the last plan of parkings
+        self._seeking: dict[Branch, Lane] = {}  # labels that may have no lease, with requests that never had one
+        self._seeking_anew: dict[Branch, Lane] = {}  # of them, those since the last plan of parkings
         self.touched: dict[Lane, None] = {}  # lanes that changed since the last plan
         self.watchers: Counter[LaneTarget] = Counter()  # requests whose client follows their places
         self.cached = CacheOrder(charging)
@@ -209,42 +204,64 @@ class WaitingRequests:
         lane.remove(request.key)
         self._forget(request, lane)
 
-    def leases(self, gate: Gate, now: float, reservations: Iterable[Reservation] = ()) -> Iterator[tuple[Request, int]]:
-        """Remove and yield each request that gets a lease, with its engine; a full target does not block the others."""
+    def leases(self, gate: Gate, now: float, handed: Iterable[Request] = ()) -> Iterator[tuple[Request, int]]:
+        """Remove and yield each request that gets a lease, with its engine; a full target does not block the others.
+
+        Requests to which a sequence was `handed` go first.
+        """
         self.age(now)
-        reservations = list(reservations)
+        for request in handed:
+            if request in self and (engine := gate.try_lease(request)) is not None:
+                self._leased(request, in_turn=False)
+                self.cached.leased(engine)
+                yield request, engine
         while not gate.exhausted and (lane := self._next_lane()) is not None:
             request, passed = self.requests[lane.first()], list[Request]()
-            reservation = next((each for each in reservations if self._goes_before(each, request, lane)), None)
-            if reservation is not None:
-                reservations.remove(reservation)
-                request = self._reserved(reservation)
-            elif self.cached.resident:
+            if self.cached.resident:
                 *passed, request = self.cached.first(lane, self.requests)
             engine = gate.try_lease(request)
             if engine is not None:
                 for each in passed:
                     each.passed += 1
-                self._leased(request, in_turn=reservation is None and not passed)
+                self._leased(request, in_turn=not passed)
                 self.cached.leased(engine)
                 yield request, engine
             elif passed:
                 self.cached.resident.clear()
-            elif reservation is None:
+            else:
                 self._open.discard(lane.root.number)
 
     def planned(self) -> None:
         """Forget what changed: parkings and positions were planned."""
         self.newcomers.clear()
+        self._seeking_anew.clear()
         self.touched.clear()
 
     def returned(self, request: Request) -> None:
         """Count the end of a request's lease, or of a part of it before a parking."""
         if request.leaf is not None:
-            root, request.leaf = request.leaf.returned(counted=not request.parking.requested), None
-            lane = self._numbers[root.number]
+            leaf, request.leaf = request.leaf, None
+            lane = self._numbers[leaf.returned(counted=not request.parking.requested).number]
+            self.seek(leaf.account)
             if lane.target.engine is not None:
                 self._prune(lane)
+
+    def seek(self, account: Account) -> None:
+        """Note a label that may have no lease while requests wait that never had one."""
+        if not account.leases:
+            for leaf in account.branches:
+                if leaf.waiting and (lane := self._numbers[leaf.root.number]).target.engine is None:
+                    self._seeking[leaf] = self._seeking_anew[leaf] = lane
+
+    def seekers(self, *, new: bool) -> Iterator[Request]:
+        """Yield the oldest request of one label without a lease for each tenant: of all, or since the last plan."""
+        tenants: Counter[Branch | None] = Counter()
+        for leaf, lane in list((self._seeking_anew if new else self._seeking).items()):
+            if not leaf.waiting or leaf.account.leases:
+                self._seeking.pop(leaf, None)
+            elif not tenants[leaf.parent] and len(tenants) < _LOOKED_AT:
+                tenants[leaf.parent] += 1
+                yield self.requests[lane.oldest(leaf)]
 
     def freed(self, model: str, engines: Collection[int] | None) -> None:
         """Let the lanes of a model look for a free sequence: of some engines, or of any."""
@@ -280,21 +297,6 @@ class WaitingRequests:
         """Return True if a request has waited long enough to rank as latency_critical."""
         return now - request.waits_since >= self.age_after
 
-    def _goes_before(self, reservation: Reservation, first: Request, lane: Lane) -> bool:
-        waiter = self.requests.get(reservation.waiter)
-        if waiter is None or waiter.lane is None or waiter.lane.rank > lane.rank:
-            return False
-        return _is_below(lane.leaves[first.key].account, reservation.giver)
-
-    def _reserved(self, reservation: Reservation) -> Request:
-        """Return the request that gets a lease which was given up: of the waiter's label the oldest.
-
-        A label that sends one request after the other would else pass its own that came before, again and again.
-        """
-        waiter = self.requests[reservation.waiter]
-        assert waiter.lane is not None
-        return self.requests[waiter.lane.oldest_beside(waiter.key)]
-
     def _leased(self, request: Request, *, in_turn: bool) -> None:
         lane = request.lane
         assert lane is not None
@@ -305,6 +307,7 @@ class WaitingRequests:
     def _enter(self, request: Request, rank: int) -> None:
         lane = request.lane = self._lane(rank, request.target)
         lane.add(request.key, request.path, self._charging.weight(request.path[0]))
+        self.seek(lane.leaves[request.key].account)
         if request.spec.progress:
             self.watchers[lane.target] += 1
         self._look(lane)
@@ -390,10 +393,3 @@ class WaitingRequests:
             self._unwatch(request, lane)
             self._emptied(lane)
             self._enter(request, 0)
-
-
-def _is_below(account: Account | None, other: Account) -> bool:
-    """Return True for the other account itself and all below it."""
-    while account is not None and account is not other:
-        account = account.parent
-    return account is other

@@ -1,283 +1,103 @@
-"""Parking: the running work that makes room for waiters, and the pause of work whose client does not read."""
+"""Parking: the running work that gives way to waiters without a lease, and the pause of work whose client is slow."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
+from itertools import islice
 
-from msgspec import Struct
-
+from car_base.ipc.engine_settings import STEP_TARGET_MS
 from car_daemon.scheduler.fair_tree import ADVANCE, Account
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.lane import Lane
-from car_daemon.scheduler.lazy_heap import LazyHeap
-from car_daemon.scheduler.order import Reservation, WaitingRequests
+from car_daemon.scheduler.order import WaitingRequests
 from car_daemon.scheduler.request import RANKS, Decisions, Park, Remind, Request, State
 
-# A request that was parked this often runs for a while before it is parked again, because every parking delays it.
-_FREE_PARKINGS = 2
-_REST_S = 1.0
-# Running requests that are looked at for one that a waiter may replace.
+# A lease that is over at once would move cells for nothing: it lasts for a step, and for so long that moving its cells
+# there and back takes at most 3% of it, at 1 µs for each cell.
+_STEP_S = STEP_TARGET_MS / 1000
+_S_PER_CELL = 2e-6 / 0.03
+# Running requests of a model that one waiter looks at.
 _MOST_TRIES = 64
 
 
-class Replaceable:
-    """Running requests that may be parked, found by class and model with the fewest tokens first."""
-
-    def __init__(self) -> None:
-        self._unranked: dict[int, Request] = {}  # by key, in no heap before a waiter needs one
-        self._heaps: dict[
-            tuple[int, str | None], LazyHeap[int, int]
-        ] = {}  # the others by class and model, or any model
-
-    def add(self, request: Request) -> None:
-        """Add a request."""
-        self._unranked[request.key] = request
-
-    def discard(self, request: Request) -> None:
-        """Remove a request if it is there."""
-        if self._unranked.pop(request.key, None) is None:
-            for heap in self._heaps_of(request):
-                heap.discard(request.key)
-
-    def least(
-        self, rank: int, model: str | None, running: dict[int, Request], accepts: Callable[[Request], bool]
-    ) -> Request | None:
-        """Return the accepted request with the fewest tokens; of very many the first that is found."""
-        for unranked in self._unranked.values():
-            for each in self._heaps_of(unranked):
-                each.set(unranked.key, 0)
-        self._unranked.clear()
-        heap = self._heaps.get((rank, model))
-        if heap is None:
-            return None
-        refused: list[tuple[int, int]] = []
-        found = None
-        while found is None and len(refused) < _MOST_TRIES and (key := heap.first()) is not None:
-            request = running[key]
-            tokens = request.prompt_done + request.produced
-            if tokens != heap.least():
-                heap.set(key, tokens)
-            elif accepts(request):
-                found = request
-            else:
-                refused.append((key, tokens))
-                heap.discard(key)
-        for key, tokens in refused:
-            heap.set(key, tokens)
-        return found
-
-    def _heaps_of(self, request: Request) -> list[LazyHeap[int, int]]:
-        rank = RANKS[request.spec.priority]
-        return [self._heaps.setdefault((rank, model), LazyHeap()) for model in (request.model, None)]
-
-
-class _Preemption(Struct):
-    """A running request that is being parked for a waiter."""
-
-    victim: Request
-    account: Account  # of the waiter, which counts the lease to come
-    giver: Account | None  # the user, process, ... that gives up one of its leases; None for work of a lower class
-    crosses: tuple[str, str | None] | None  # the waiter's model and device where the victim frees none of its sequences
-
-
-class Preemptions:
-    """The requests that are being parked, each for one waiter or, as a spare, for the next that it suits."""
-
-    def __init__(self) -> None:
-        self._spare: dict[str, dict[int, Request]] = {}  # requests that are being parked for no waiter, by model
-        self._preemptions: dict[int, _Preemption] = {}  # by the key of the waiter
-        self._waiters: dict[int, int] = {}  # keys of waiters by the key of the request that is being parked
-        self._crossing: Counter[tuple[str, str | None]] = Counter()  # those across models, by model and device
-
-    def __len__(self) -> int:
-        return len(self._preemptions)
-
-    def __contains__(self, waiter: Request) -> bool:
-        return waiter.key in self._preemptions
-
-    @property
-    def has_spares(self) -> bool:
-        """True if requests are being parked for no waiter."""
-        return any(self._spare.values())
-
-    def crossing(self, waiter: Request) -> int:
-        """Return the preemptions for a waiter's model and device that free sequences of other models."""
-        return self._crossing[waiter.model, waiter.spec.device]
-
-    def begin(self, waiter: Request, victim: Request, giver: Account | None, *, crosses: bool) -> None:
-        """Note that a request is being parked for a waiter, whose account counts the lease to come."""
-        account = _account(waiter)
-        account.count_lease(1)
-        crossed = (waiter.model, waiter.spec.device) if crosses else None
-        if crossed is not None:
-            self._crossing[crossed] += 1
-        self._preemptions[waiter.key] = _Preemption(victim, account, giver, crossed)
-        self._waiters[victim.key] = waiter.key
-
-    def parked(self, victim: Request) -> Reservation | None:
-        """Forget a request that is parked by now, or has ended; return the lease that was given up for a waiter."""
-        self._spare.get(victim.model, {}).pop(victim.key, None)
-        waiter = self._waiters.get(victim.key)
-        if waiter is None:
-            return None
-        giver = self._end(waiter).giver
-        return None if giver is None else Reservation(waiter, giver)
-
-    def left(self, waiter: Request) -> None:
-        """Let what is being parked for a request help another, because it waits no more."""
-        if waiter.key in self._preemptions:
-            self.spare(self._end(waiter.key).victim)
-
-    def spare(self, victim: Request) -> None:
-        """Keep a request that is being parked for the next waiter that it suits."""
-        self._spare.setdefault(victim.model, {})[victim.key] = victim
-
-    def take_spare(
-        self, waiter: Request, suits: Callable[[Request], bool], frees: Callable[[Request], bool] | None
-    ) -> Request | None:
-        """Return and take a spare of the waiter's model that suits it, else of any model one that `frees` a lease."""
-        own = self._spare.get(waiter.model, {})
-        found = next((each for each in own.values() if suits(each)), None)
-        if found is None and frees is not None:
-            found = next((each for spares in self._spare.values() for each in spares.values() if frees(each)), None)
-        if found is not None:
-            del self._spare[found.model][found.key]
-        return found
-
-    def _end(self, waiter: int) -> _Preemption:
-        preemption = self._preemptions.pop(waiter)
-        preemption.account.count_lease(-1)
-        if preemption.crosses is not None:
-            self._crossing[preemption.crosses] -= 1
-        del self._waiters[preemption.victim.key]
-        return preemption
-
-
-class Victims:
-    """Chooses the running request that a waiter replaces."""
-
-    def __init__(self, gate: Gate, replaceable: Replaceable, running: dict[int, Request]) -> None:
-        self._gate = gate
-        self._replaceable = replaceable
-        self._running = running
-
-    def best(self, waiter: Request, now: float, *, any_model: bool) -> tuple[Request | None, Account | None]:
-        """Return the replaceable request of the lowest class with the fewest tokens in its cells.
-
-        If it is of the waiter's class, the account that gives up the lease is returned too.
-        """
-        rank, model = RANKS[waiter.spec.priority], None if any_model else waiter.model
-        least = partial(self._replaceable.least, model=model, running=self._running)
-
-        def may_leave(request: Request) -> bool:
-            if _rested_at(request) > now:
-                return False
-            return (any_model and self.frees_machine(request)) or self.frees_sequence(request, waiter)
-
-        for lower in range(max(RANKS.values()), rank, -1):
-            if (victim := least(lower, accepts=may_leave)) is not None:
-                return victim, None
-        accounts = _chain(_account(waiter))
-        lacking = next((each for each in accounts if not each.leases), None)
-        if lacking is None or lacking.parent is None or not lacking.parent.several:
-            return None, None
-        victim = least(rank, accepts=lambda each: may_leave(each) and _giver(_account(each), lacking) is not None)
-        return victim, None if victim is None else _giver(_account(victim), lacking)
-
-    def frees_sequence(self, request: Request, waiter: Request) -> bool:
-        """Return True if the sequence of a running request suits a waiter."""
-        assert request.engine is not None
-        return request.model == waiter.model and self._gate.suits(waiter, request.engine)
-
-    def frees_machine(self, request: Request) -> bool:
-        """Return True if a running request counts under the limit of this machine."""
-        assert request.engine is not None
-        return self._gate.is_here(request.engine)
-
-
 class Parkings:
-    """The running requests, and the parkings of those that make room for waiters or whose clients do not read.
+    """The running requests by the age of their leases, and those that are parked for waiters or for slow clients.
 
-    A waiter replaces work of a lower class; or work of its own class: if its user has no lease, of a user that has
-    several; within a user likewise by process, then by tenant, then by label. What such a lease was charged in advance
-    counts as not yet served, and the account that gives it up does not get it back before the waiter. Parked requests
-    wait for a lease too, but nothing is parked for them. Where all that could be parked was parked often and has just
-    gone on, `plan` is due again at `next_look`.
+    A waiter that never had a lease takes one: of a lower class at once; else, at the first level (user, process, label)
+    at which its account has no lease, of a sibling that is not behind it. A sibling with several leases gives way
+    first; then an answer that has had its turn, which is its first 64 tokens; then a prompt that has no token yet. The
+    last lease of an account also ran for as long as it was set aside. Of equal leases the youngest goes. The waiter
+    gets the sequence; a parked request takes none and returns by the tree, so there are at most as many parkings as
+    requests. While a waiter found nothing, `plan` is due again at `next_look`.
     """
 
     def __init__(self, waiting: WaitingRequests, gate: Gate, decisions: Decisions) -> None:
         self._waiting = waiting
         self._gate = gate
         self._decisions = decisions
-        self._running: dict[int, Request] = {}  # by key
-        self._often_parked: dict[int, Request] = {}  # of them, those that rest between parkings
-        self._replaceable = Replaceable()
-        self._victims = Victims(gate, self._replaceable, self._running)
-        self._preemptions = Preemptions()
-        self.reservations: list[Reservation] = []  # of requests that are parked since the last leases
+        self._running: dict[tuple[int, str], dict[int, Request]] = {}  # by rank and model, then by key, youngest last
+        self._for: dict[int, Request] = {}  # waiters, by the key of the request that is being parked for each
+        self._taking: dict[int, tuple[Request, Account]] = {}  # the same, by the waiter's key, with its account
+        self.handed: list[Request] = []  # waiters whose sequences became free since the last leases
         self.next_look: float | None = None
-        self._looked_at_again: dict[Lane, None] = {}  # lanes whose waiters are looked at then
 
     def __repr__(self) -> str:
-        return f"<Parkings {len(self._running)} running, {len(self._preemptions)} preempted for waiters>"
+        return f"<Parkings {sum(map(len, self._running.values()))} running, {len(self._for)} parked for waiters>"
 
     def started(self, request: Request, now: float) -> None:
         """Add a request that got a lease, which its accounts count already."""
-        self._preemptions.left(request)
-        self._running[request.key] = request
-        request.parking.since = now
-        if request.parking.count >= _FREE_PARKINGS:
-            self._often_parked[request.key] = request
-        self._replaceable.add(request)
+        self.left(request)
+        parking = request.parking
+        parking.rest = now - request.waits_since if parking.count else 0.0
+        parking.since = now
+        parking.rank = 0 if self._waiting.aged(request, now) else RANKS[request.spec.priority]
+        self._running.setdefault((parking.rank, request.model), {})[request.key] = request
 
     def stopped(self, request: Request) -> None:
         """Remove a request that runs no more, whose lease its accounts count until it is returned."""
-        if self._running.pop(request.key, None) is None:
-            return
-        self._often_parked.pop(request.key, None)
-        if request.parking.requested:
-            if (reservation := self._preemptions.parked(request)) is not None:
-                self.reservations.append(reservation)
-        else:
-            self._replaceable.discard(request)
+        self._remove(request)
+        if (waiter := self._for.get(request.key)) is not None:
+            self.left(waiter)
+            self.handed.append(waiter)
 
     def left(self, waiter: Request) -> None:
-        """Let what is being parked for a request help another, because it waits no more."""
-        self._preemptions.left(waiter)
+        """Forget for whom a request is being parked, because it waits no more."""
+        if (taking := self._taking.pop(waiter.key, None)) is not None:
+            victim, account = taking
+            del self._for[victim.key]
+            account.count_lease(-1)
+            self._waiting.seek(account)
 
     def plan(self, now: float) -> Iterator[Park | Remind]:
-        """Yield the parkings for new waiters, and for the first waiters of the lanes that changed or are due."""
-        waiting, lanes = self._waiting, self._waiting.touched
-        if self.next_look is not None and self.next_look <= now:
-            lanes = lanes | self._looked_at_again
-            self.none_waits()
-        for lane in lanes:
-            if lane.leaves:
-                yield from self._parking_for(waiting.requests[lane.first()], now)
-        for request in waiting.newcomers:
-            if request.lane is not None:
-                yield from self._parking_for(request, now)
+        """Yield the parkings for new waiters, and for all labels without a lease when a look is due."""
+        for waiter in self._waiting.newcomers:
+            if self._may_take(waiter) and (victim := self._of_lower_class(waiter)) is not None:
+                yield self._take(victim, waiter)
+        due = self.next_look is not None and self.next_look <= now
+        if due:
+            self.next_look = None
+        for waiter in self._waiting.seekers(new=not due):
+            if not self._may_take(waiter):
+                continue
+            if (victim := self._of_siblings(waiter, now)) is not None:
+                yield self._take(victim, waiter)
+            elif self.next_look is None:
+                self.next_look = now + _STEP_S
+                yield Remind(self.next_look)
 
     def none_waits(self) -> None:
         """Forget the waiters that nothing could be parked for."""
-        self._looked_at_again.clear()
         self.next_look = None
 
     def pause(self, request: Request) -> list[Park]:
-        """Park a started request until `unpause`; a pause is not one of the parkings it can bear."""
+        """Park a started request until `unpause`; a pause is not one of its parkings for others."""
         if request.state is State.PARKED and not request.parking.paused:
             self._waiting.remove(request)
         elif request.state is not State.RUNNING:
             return []
         request.parking.paused = True
-        request.parking.to_peer = True
         if request.parking.requested or request.state is State.PARKED:
             return []
         if self._decisions.sink is not None:
             self._decisions.sink("park", request, "paused: its client does not read")
-        park = self._park(request)
-        self._preemptions.spare(request)
-        return [park]
+        return [self._park(request)]
 
     def unpause(self, request: Request, now: float) -> None:
         """Let a paused request get a lease again."""
@@ -285,54 +105,82 @@ class Parkings:
             self._waiting.add(request, now)
         request.parking.paused = False
 
-    def _parking_for(self, waiter: Request, now: float) -> Iterator[Park | Remind]:
-        """Yield the parking for one waiter, if one is needed and possible; else when to look again, if ever."""
-        preemptions = self._preemptions
-        if waiter.state is not State.WAITING or waiter in preemptions or not (self._running or preemptions.has_spares):
-            return
-        # A parking of any model helps where a sequence of the waiter's model is free and only the machine's limit is
-        # reached.
-        any_model = self._gate.kept_free(waiter) > preemptions.crossing(waiter)
-        frees = partial(self._victims.frees_sequence, waiter=waiter)
-        giver = None
-        victim = preemptions.take_spare(waiter, frees, self._victims.frees_machine if any_model else None)
-        if victim is None:
-            victim, giver = self._victims.best(waiter, now, any_model=any_model)
-            if victim is None:
-                yield from self._look_again(waiter, now)
-                return
-            victim.parking.count += 1
-            victim.parking.to_peer = victim.spec.priority == waiter.spec.priority
-            if self._decisions.sink is not None:
-                why = "its client has several leases" if victim.parking.to_peer else "a higher class"
-                self._decisions.sink("park", victim, f"for request {waiter.key}: {why}")
-            yield self._park(victim)
-        preemptions.begin(waiter, victim, giver, crosses=not frees(victim))
+    def _may_take(self, waiter: Request) -> bool:
+        return waiter.lane is not None and waiter.state is State.WAITING and not waiter.parking.took
 
-    def _look_again(self, waiter: Request, now: float) -> Iterator[Remind]:
-        """Look at a waiter again when the next running request may be parked that may not be now; yield a reminder."""
-        if self.next_look is None:
-            times = (time for request in self._often_parked.values() if (time := _rested_at(request)) > now)
-            self.next_look = min(times, default=None)
-            if self.next_look is None:
-                return
-            yield Remind(self.next_look)
-        if waiter.lane is not None:
-            self._looked_at_again[waiter.lane] = None
+    def _take(self, victim: Request, waiter: Request) -> Park:
+        victim.parking.count += 1
+        waiter.parking.took = True
+        if self._decisions.sink is not None:
+            why = "its turn is over" if victim.parking.rank == RANKS[waiter.spec.priority] else "a higher class"
+            self._decisions.sink("park", victim, f"for request {waiter.key}: {why}")
+        account = _account(waiter)
+        account.count_lease(1)
+        self._for[victim.key] = waiter
+        self._taking[waiter.key] = victim, account
+        return self._park(victim)
 
     def _park(self, request: Request) -> Park:
         assert request.engine is not None
         assert request.account is not None
         request.account.count_lease(-1)
-        self._replaceable.discard(request)
+        self._waiting.seek(request.account)
+        self._remove(request)
         request.parking.requested = True
         return Park(request.key, request.engine)
 
+    def _remove(self, request: Request) -> None:
+        self._running.get((request.parking.rank, request.model), {}).pop(request.key, None)
 
-def _rested_at(request: Request) -> float:
-    """Return the time from which on a running request may be parked for another."""
-    parking = request.parking
-    return parking.since + _REST_S if parking.count >= _FREE_PARKINGS else parking.since
+    def _of_lower_class(self, waiter: Request) -> Request | None:
+        """Return the request of the lowest class below a waiter's that gives way to it, if there is one."""
+        ranks = range(max(RANKS.values()), RANKS[waiter.spec.priority], -1)
+        return next((each for rank in ranks for each in self._youngest(rank, waiter)), None)
+
+    def _of_siblings(self, waiter: Request, now: float) -> Request | None:
+        """Return the request of a waiter's class that gives way to it now, if there is one."""
+        assert waiter.lane is not None
+        lacking = next((each for each in _chain(_account(waiter)) if not each.leases), None)
+        if lacking is None:
+            return None
+        spoke = silent = None
+        for each in self._youngest(waiter.lane.rank, waiter):
+            giver = next((above for above in _chain(_account(each)) if above.parent is lacking.parent), None)
+            if giver is None or lacking.time > giver.time + ADVANCE * giver.leases / giver.weight:
+                continue
+            several = giver.leases > 1
+            if now - each.parking.since < max(_shortest(each), 0.0 if several else each.parking.rest):
+                continue
+            if several:
+                return each
+            if each.produced >= ADVANCE:
+                spoke = spoke or each
+            elif not each.produced:
+                silent = silent or each
+        return spoke or silent
+
+    def _youngest(self, rank: int, waiter: Request) -> Iterator[Request]:
+        """Yield running requests of a class whose lease would help a waiter, of each model the youngest first."""
+        gate, models = self._gate, [waiter.model]
+        if gate.kept_free(waiter) > self._crossing(waiter):
+            # Only the limit of the machine keeps a sequence from it: any model's lease helps.
+            models += [model for _, model in self._running if model != waiter.model]
+        for model in dict.fromkeys(models):
+            for each in islice(reversed(self._running.get((rank, model), {}).values()), _MOST_TRIES):
+                assert each.engine is not None
+                if gate.suits(waiter, each.engine) if model == waiter.model else gate.is_here(each.engine):
+                    yield each
+
+    def _crossing(self, waiter: Request) -> int:
+        """Return the requests of other models that are being parked for a waiter's model and device."""
+        own = waiter.model, waiter.spec.device
+        helped = [each.key for each in self._for.values() if (each.model, each.spec.device) == own]
+        return sum(self._taking[key][0].model != waiter.model for key in helped)
+
+
+def _shortest(request: Request) -> float:
+    """Return the seconds for which a request keeps a lease against its class at least."""
+    return max(_STEP_S, (request.prompt_done + request.produced) * _S_PER_CELL)
 
 
 def _account(request: Request) -> Account:
@@ -350,14 +198,3 @@ def _chain(account: Account) -> list[Account]:
         chain.append(each)
         each = each.parent
     return chain[::-1]
-
-
-def _giver(account: Account, lacking: Account) -> Account | None:
-    """Return the sibling of `lacking` that has a request's account below it and may give up a lease, if it may.
-
-    It has several leases, and was not served less than `lacking` where the advance for its leases counts as not served.
-    """
-    giver = next((each for each in _chain(account) if each.parent is lacking.parent), None)
-    if giver is None or giver.leases < 2:
-        return None
-    return giver if lacking.time <= giver.time + ADVANCE * giver.leases / giver.weight else None

@@ -106,7 +106,9 @@ class Parking(Struct):
     requested: bool = False  # its engine was sent `Park` and has not confirmed it
     count: int = 0  # parkings for other requests; a pause is not counted
     since: float = 0.0  # when it got its lease last
-    to_peer: bool = False  # it gave way within its own class, or was paused: it resumes in the order of its class
+    rest: float = 0.0  # the seconds for which it was set aside before
+    rank: int = 0  # of the class that it runs in
+    took: bool = False  # another request was parked for it
     paused: bool = False  # it gets no lease until its client reads
 
 

@@ -128,11 +128,10 @@ class Allocator:
             else:
                 shared.table.assign(prepared, None)
                 waiting.add(prepared, now)
-        reservations = shared.parkings.reservations
+        handed = shared.parkings.handed
         if waiting.requests:
-            actions += [self._start(*lease, now) for lease in waiting.leases(shared.gate, now, reservations)]
-        if reservations:
-            reservations.clear()
+            actions += [self._start(*lease, now) for lease in waiting.leases(shared.gate, now, handed)]
+        handed.clear()
         if shared.backlog.held_back:
             actions += self._admission.let_in(now)
         if waiting.touched or self._is_due(now):

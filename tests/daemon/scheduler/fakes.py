@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from car_base.ipc.engine_settings import STEP_TARGET_MS
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.replicas import EngineOffer
@@ -328,6 +329,10 @@ class World:
         """Let the clock and the deadlines run."""
         self.now += seconds
         self.do(self.scheduler.expire(self.now))
+
+    def pass_step(self) -> None:
+        """Let so much time pass that leases have lasted for a step."""
+        self.pass_time(STEP_TARGET_MS / 1000)
 
     def do(self, actions: Iterable[Action]) -> None:
         """Carry out what the scheduler decided; every action must be possible."""

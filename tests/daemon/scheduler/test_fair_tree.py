@@ -65,7 +65,7 @@ class Replay:
 
 def _accounts(account: Account) -> object:
     children = {name: _accounts(child) for name, child in account.children.items()}
-    facts = account.served, account.clock, account.offset, account.waiting, account.leases, account.several
+    facts = account.served, account.clock, account.offset, account.waiting, account.leases
     return (*facts, account.refs, children)
 
 

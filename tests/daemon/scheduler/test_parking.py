@@ -1,6 +1,7 @@
 """Running throughput work makes room for urgent requests, and resumes afterwards."""
 
-from car_daemon.scheduler.request import State
+from car_daemon.scheduler.fair_tree import ADVANCE
+from car_daemon.scheduler.request import Request, State
 from tests.daemon.scheduler.fakes import FakeEngine, World, shapes
 
 
@@ -10,16 +11,6 @@ def busy_world(sequences: int = 1, running: int | None = None) -> tuple[World, F
     engine = world.start_engine(sequences=sequences)
     for _ in range(sequences if running is None else running):
         world.run_one(engine, priority="throughput")
-    return world, engine
-
-
-def world_parked_twice() -> tuple[World, FakeEngine]:
-    """Return a world whose one sequence has throughput work that was parked twice for others."""
-    world, engine = busy_world()
-    for _ in range(2):
-        urgent = world.run_one(engine)
-        world.set_aside(engine, 1)
-        world.end(engine, urgent.key)
     return world, engine
 
 
@@ -52,12 +43,10 @@ def test_a_parked_request_goes_before_waiting_throughput() -> None:
     assert engine.running == {1}
 
 
-def test_the_one_with_the_least_to_lose_is_parked() -> None:
+def test_of_a_lower_class_the_youngest_lease_is_parked() -> None:
     world, engine = busy_world(3)
-    for key, tokens in ((1, 9), (2, 3), (3, 6)):
-        world.advance(key, tokens)
     world.run_one(engine)
-    assert engine.to_park == {2}
+    assert engine.to_park == {3}
 
 
 def test_one_request_is_parked_for_each_that_cannot_wait() -> None:
@@ -89,40 +78,6 @@ def test_work_of_another_model_is_not_parked() -> None:
     full = world.start_engine("other", sequences=0)
     world.run_one(full)
     assert not engine.to_park
-
-
-def test_a_request_that_was_parked_twice_runs_for_a_second_before_it_is_parked_again() -> None:
-    world, engine = world_parked_twice()
-    assert world.requests[1].state is State.RUNNING
-    world.run_one(engine)
-    assert world.scheduler.next_deadline() == world.now + 1
-    world.pass_time(0.9)
-    assert not engine.to_park
-    world.pass_time(0.1)
-    assert engine.to_park == {1}
-    assert world.scheduler.next_deadline() is None
-
-
-def test_nothing_is_looked_at_again_for_a_waiter_that_has_left() -> None:
-    world, engine = world_parked_twice()
-    world.cancel(world.run_one(engine).key)
-    assert world.scheduler.next_deadline() is None
-
-
-def test_a_client_whose_requests_were_parked_often_does_not_keep_all_sequences_from_others() -> None:
-    world = World()
-    engine = world.start_engine(sequences=2)
-    for _ in range(2):
-        world.run_one(engine, client=ONE)
-    for _ in range(8):
-        world.pass_time(0.6)
-        other = world.run_one(engine, client=OTHER)
-        world.pass_time(1.0)
-        for key in list(engine.to_park):
-            world.set_aside(engine, key)
-        assert other.state is State.RUNNING
-        world.end(engine, other.key)
-    assert engine.running == {1, 2}
 
 
 def test_a_request_that_ends_before_it_is_set_aside_gives_up_its_lease() -> None:
@@ -190,19 +145,11 @@ def test_a_client_with_several_leases_yields_one_to_a_client_with_none() -> None
     engine = world.start_engine(sequences=2)
     for client in (ONE, ONE, OTHER):
         world.run_one(engine, client=client)
-    assert len(engine.to_park) == 1
-    (yielded_to_peer,) = engine.to_park
-    world.set_aside(engine, yielded_to_peer)
-    assert 3 in engine.running
-    assert world.requests[yielded_to_peer].parking.to_peer
-
-
-def test_a_client_with_one_lease_yields_nothing() -> None:
-    world = World()
-    engine = world.start_engine(sequences=2)
-    for client in (ONE, OTHER, (0, "third")):
-        world.run_one(engine, client=client)
-    assert not engine.to_park
+    assert not engine.to_park, "no lease is over before a step"
+    world.pass_step()
+    assert engine.to_park == {2}, "the youngest"
+    world.set_aside(engine, 2)
+    assert engine.running == {1, 3}
 
 
 def test_a_client_that_holds_a_lease_gets_no_second_by_parking() -> None:
@@ -213,31 +160,12 @@ def test_a_client_that_holds_a_lease_gets_no_second_by_parking() -> None:
     assert not engine.to_park
 
 
-def test_a_lease_that_is_given_up_for_a_newer_request_goes_to_the_oldest_of_its_client() -> None:
-    world = World()
-    engine = world.start_engine(sequences=3)
-    for client in (ONE, ONE, ONE, ONE, OTHER):
-        world.run_one(engine, client=client)
-    (first,) = engine.to_park
-    world.set_aside(engine, first)
-    assert 5 in engine.running
-    # It waits while its client has a lease, and the sequence that is free then goes to the client with less service.
-    world.run_one(engine, client=OTHER)
-    world.advance(5, 100)
-    world.end(engine, 5)
-    assert 6 not in engine.running
-    world.run_one(engine, client=OTHER)
-    (second,) = engine.to_park
-    world.set_aside(engine, second)
-    assert 6 in engine.running
-    assert 7 not in engine.running
-
-
 def test_a_request_that_yielded_waits_for_its_turn_by_fairness() -> None:
     world = World()
     engine = world.start_engine(sequences=2)
     for client in (ONE, ONE, OTHER, OTHER):
         world.run_one(engine, client=client)
+    world.pass_step()
     (yielded_to_peer,) = engine.to_park
     world.advance(yielded_to_peer, 500)
     world.set_aside(engine, yielded_to_peer)
@@ -279,6 +207,7 @@ def test_a_client_without_a_lease_has_its_turn_whatever_model_another_ones_lease
     for _ in range(2):
         world.run_one(one, client=(0, "has several"))
     world.run_one(two, client=(0, "has none"))
+    world.pass_step()
     assert len(one.to_park) == 1
 
 
@@ -348,6 +277,7 @@ def test_of_a_clients_leases_one_more_than_the_others_have_is_left_whenever_park
         world.run_one(engine, client=(0, "first"))
     for _ in range(4):
         world.run_one(engine, client=(0, "second"))
+    world.pass_step()
     assert len(engine.to_park) == 1
 
 
@@ -360,3 +290,91 @@ def test_waiters_for_different_devices_of_one_model_are_helped_together() -> Non
         key = world.submit("two", device=device).key
         world.prepare(next(engine for engine in world.engines.values() if key in engine.preparing), key)
     assert one.to_park == {1, 2}
+
+
+def labels(world: World, engine: FakeEngine, count: int) -> list[Request]:
+    """Let so many labels send a request each."""
+    return [world.run_one(engine, client=(0, f"label {number}")) for number in range(count)]
+
+
+def test_an_answer_of_64_tokens_is_not_interrupted_for_a_label_without_a_lease() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    labels(world, engine, 2)
+    for _ in range(ADVANCE - 1):
+        world.advance(1)
+        world.pass_step()
+        assert not engine.to_park
+    world.advance(1)
+    world.pass_step()
+    assert engine.to_park == {1}
+
+
+def test_a_prompt_without_a_token_gives_way_only_if_no_answer_has_had_its_turn() -> None:
+    world = World()
+    engine = world.start_engine(sequences=2)
+    labels(world, engine, 2)
+    world.advance(1, ADVANCE)
+    first = world.run_one(engine, client=(0, "first"))
+    world.pass_step()
+    assert engine.to_park == {1}
+    world.set_aside(engine, 1)
+    world.advance(first.key)
+    world.run_one(engine, client=(0, "second"))
+    world.pass_step()
+    assert engine.to_park == {2}
+
+
+def test_the_sequence_goes_to_the_request_that_it_was_freed_for() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    (first,) = labels(world, engine, 1)
+    world.advance(first.key, ADVANCE)
+    world.pass_step()
+    waiter = world.run_one(engine, client=(0, "waiter"))
+    (victim,) = engine.to_park
+    world.run_one(engine, client=(1, "of another user"))
+    world.set_aside(engine, victim)
+    assert engine.running == {waiter.key}
+
+
+def test_what_was_set_aside_runs_for_as_long_before_it_gives_way_again() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    (long,) = labels(world, engine, 1)
+    world.advance(long.key, ADVANCE)
+    world.pass_step()
+    other = world.run_one(engine, client=(0, "other"))
+    world.set_aside(engine, long.key)
+    world.pass_time(5.0)
+    world.end(engine, other.key)
+    assert engine.running == {long.key}
+    world.run_one(engine, client=(0, "third"))
+    world.pass_time(4.9)
+    assert not engine.to_park
+    world.pass_time(0.2)
+    assert engine.to_park == {long.key}
+
+
+def test_a_parked_request_takes_no_lease_from_another() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    (long,) = labels(world, engine, 1)
+    world.advance(long.key, ADVANCE)
+    world.pass_step()
+    other = world.run_one(engine, client=(0, "other"))
+    world.set_aside(engine, long.key)
+    world.advance(other.key, 10 * ADVANCE)
+    for _ in range(100):
+        world.pass_step()
+    assert engine.running == {other.key}
+    assert not engine.to_park
+
+
+def test_a_waiter_that_has_left_is_parked_for_once_and_the_tree_has_the_sequence() -> None:
+    world, engine = busy_world()
+    waiter = world.run_one(engine)
+    world.cancel(waiter.key)
+    world.set_aside(engine, 1)
+    assert engine.running == {1}
+    assert world.scheduler.next_deadline() is None

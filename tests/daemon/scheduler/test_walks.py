@@ -76,7 +76,7 @@ def check(machine: Interleavings) -> None:
     machine.the_accounts_count_what_waits_and_runs()
     machine.a_lease_is_counted_once_below_every_level()
     machine.running_work_is_never_dropped()
-    machine.nothing_is_parked_more_often_than_twice_and_once_a_second()
+    machine.there_are_at_most_as_many_parkings_as_requests_that_took_a_lease()
 
 
 @pytest.mark.parametrize("seed", range(40))
