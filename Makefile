@@ -161,7 +161,6 @@ house: install real-model ## what each app keeps when all are there, beside llam
 bench-full: install ## all benchmarks
 	$(BIN)/python -m pip install --quiet --group bench
 	$(BIN)/python -m benchmarks.verdicts --full --turns 5
-	$(BIN)/python -m benchmarks.throughput --full
 	$(BIN)/python -m benchmarks.overhead --full
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.confinement

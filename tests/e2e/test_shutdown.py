@@ -73,19 +73,14 @@ def test_an_interrupt_at_the_start_leaves_no_traceback(start: Start, after_ms: i
     assert "Traceback" not in daemon.log.read_text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO])
-def test_signals_without_a_meaning_end_nothing(start: Start, number: signal.Signals) -> None:
+def test_signals_without_a_meaning_end_nothing(start: Start) -> None:
     daemon = start()
-    daemon.ready()
-    with daemon.connect() as client:
-        (model,) = client.result("daemon/status")["models"]
-        engine = model["engines"][0]["pid"]
-        for pid in (daemon.process.pid, engine):
+    engine = daemon.ready().engine()
+    for number in (signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO):
+        for pid in (daemon.process.pid, engine.pid):
             os.kill(pid, number)
-        os.kill(engine, signal.SIGQUIT)
-        client.result("infer", {"prompt": "a", "max_tokens": 1})
-        (model,) = client.result("daemon/status")["models"]
-        assert model["engines"][0]["pid"] == engine
+        os.kill(engine.pid, signal.SIGQUIT)
+        assert daemon.ready().engine() == engine, number
     assert daemon.stop() == 0
 
 
