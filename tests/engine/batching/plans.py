@@ -7,6 +7,7 @@ from car_engine.batching.sequences import Demand, SequenceTable
 from tests.engine.fakes import begin
 
 CONTEXT = 4096
+STEP_TARGET_S, IDLE_TARGET_S = 0.05, 0.2
 
 
 def costs_of(decode: dict[int, float] | None = None, prefill: float = 0.001) -> StepCosts:
@@ -18,15 +19,14 @@ def planner_of(
     costs: StepCosts | None = None,
     *,
     batch_tokens: int = 512,
-    step_target: float = 0.05,
     pads: bool = True,
     batches_prompts: bool = True,
 ) -> StepPlanner:
     return StepPlanner(
         costs or costs_of(),
         batch_tokens,
-        step_target=step_target,
-        idle_target=0.2,
+        step_target=STEP_TARGET_S,
+        idle_target=IDLE_TARGET_S,
         pads=pads,
         batches_prompts=batches_prompts,
     )
