@@ -43,10 +43,8 @@ from car_engine.prompt.jobs import Jobs
 from car_engine.prompt.preparer import Preparer, TokenizerThread
 from car_engine.prompt.rerank_prompt import RerankPrompt
 from car_engine.prompt.text_inputs import TextInputs
-from car_engine.runner.commands import Commands
-from car_engine.runner.loop import EngineLoop
+from car_engine.runner.loop import CheckedResults, Commands, EngineLoop
 from car_engine.runner.parking import ParkingLot
-from car_engine.runner.results import CheckedResults
 from car_engine.runner.running import Abilities, RunningRequests
 from car_engine.runner.sampling_turns import SamplingTurns
 from car_engine.runner.stepper import Stepper

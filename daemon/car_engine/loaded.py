@@ -19,7 +19,7 @@ from car_engine.llama.tokens import Vocabulary
 from car_engine.placed_model import PlacedModel
 from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.template import ChatTemplate, InvalidTemplate
-from car_engine.runner.threads import ThreadCount
+from car_engine.runner.loop import ThreadCount
 from car_engine.senses import Senses
 from car_engine.sizing import Size, size_of
 

@@ -51,8 +51,8 @@ from car_engine.confinement import confine, confine_loaded
 from car_engine.memory_limits import STACK_BYTES
 from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Jobs, QueuedJob
-from car_engine.runner.commands import Commands
 from car_engine.runner.idle_storing import StoreAll
+from car_engine.runner.loop import Commands
 
 if TYPE_CHECKING:
     from car_engine.assembly import Assembled

@@ -31,14 +31,12 @@ from car_engine.grammar.constraint import ConstraintError
 from car_engine.images.ahead import RowsAhead
 from car_engine.images.awaited_images import AwaitedImages
 from car_engine.images.encoder import Encode
-from car_engine.runner.commands import Command, Commands
-from car_engine.runner.loop import EngineLoop
+from car_engine.runner.loop import Command, Commands, EngineLoop, ThreadCount
 from car_engine.runner.parking import ParkingLot
 from car_engine.runner.running import Abilities, RunningRequests
 from car_engine.runner.sampling_turns import SamplingTurns
 from car_engine.runner.stepper import Stepper
 from car_engine.runner.texts import Texts
-from car_engine.runner.threads import ThreadCount
 from car_protocol.answer import Logprob, TokenChoice
 from car_protocol.infer import GenerationOptions, Lora
 

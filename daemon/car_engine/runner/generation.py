@@ -1,7 +1,10 @@
-"""One running request inside the engine: its sampler, its text and its end."""
+"""One running request inside the engine: its sampler, its text, the ids of its tool calls, and its end."""
 
 from collections import abc
 from collections.abc import Callable
+from hashlib import blake2b
+from itertools import count
+from secrets import token_hex
 from typing import Protocol
 
 from car_base.ipc.frames import End, Extra, Fault, Reading, Run
@@ -9,9 +12,24 @@ from car_engine.output.families import FAMILIES
 from car_engine.output.reader import Output, OutputReader
 from car_engine.output.reasoning import ReasoningSplit
 from car_engine.output.tool_calls import ToolCallReader
-from car_engine.runner.call_ids import call_ids
 from car_engine.runner.sampling_turns import Sampler
 from car_protocol.answer import FinishReason, Logprob, Usage
+
+_BYTES = 12
+_SEED_BITS = 32
+
+
+def call_ids(run: Run) -> Callable[[], str]:
+    """Return a source of ids: random ones, for a reproducible request derived from its prompt and seed."""
+    if not run.options.reproducible:
+        return lambda: f"call_{token_hex(_BYTES)}"
+    numbers = count(run.options.seed << _SEED_BITS)
+
+    def derived() -> str:
+        number = next(numbers).to_bytes(_BYTES, "little")
+        return f"call_{blake2b(run.prepared.tokens, digest_size=_BYTES, person=number).hexdigest()}"
+
+    return derived
 
 
 class RequestSampler(Sampler, Protocol):

@@ -1,12 +1,15 @@
 """The loop thread: commands in, plan → decode → sample, one frame out a step."""
 
+import time
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
+from car_base.host.file_identity import WeightsOverwritten
 from car_base.ipc.frames import (
     Forget,
     FromEngine,
     Halt,
+    Overwritten,
     Park,
     Parked,
     RequestUpdate,
@@ -16,16 +19,132 @@ from car_base.ipc.frames import (
     SetThreads,
     StepDone,
 )
+from car_base.ipc.inbox import Inbox
 from car_base.ipc.ranges import MAX_UPDATES
+from car_engine.batching.costs import StepCosts
 from car_engine.batching.planner import StepPlanner
+from car_engine.batching.reuse.expected import Expected
 from car_engine.batching.sequences import SequenceTable
 from car_engine.images.ahead import EncodeAhead
 from car_engine.images.encoder import Encoded
-from car_engine.runner.commands import Command, Commands
-from car_engine.runner.idle_storing import IdleStoring
+from car_engine.runner.idle_storing import IdleStoring, Storage
 from car_engine.runner.running import RunningRequests
 from car_engine.runner.stepper import Stepper
 from car_engine.runner.texts import Texts
+
+Command = Run | RunTexts | EncodeAhead | Encoded | Forget | Park | Resume | Halt | SetThreads | Storage
+# Requests that are sent together arrive within a millisecond; a first token takes some tens of them.
+_TIMEOUT_S = 0.003
+
+
+class Commands(Inbox[Command]):
+    """Commands in order; prompts that come together start together where the engine is idle."""
+
+    def __init__(self, timeout: float = _TIMEOUT_S, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._timeout = timeout
+        self.clock = clock
+        self._announced = 0  # Key of the newest request in preparation; written by the intake thread.
+        self.expected = Expected()  # Prompts that were prepared and wait.
+        self._absent = 0  # Key of the newest announced request that did not come in time: it is not awaited again.
+
+    def follow(self, ended: int, patience: float) -> list[Command]:
+        """Return all commands that came after so many requests ended, while others still run.
+
+        A request that waits for a sequence gets the free one, and clients often send the next request at once: when it
+        comes before the next decode, it need not wait for that. So wait for as many requests as ended, at most
+        `patience` seconds.
+        """
+        commands = self.receive(wait=False)
+        deadline = self.clock() + min(patience, self._timeout)
+        while _runs(commands) < ended and (left := deadline - self.clock()) > 0:
+            commands += self.receive(wait=True, timeout=left)
+        return commands
+
+    def announce(self, key: int) -> None:
+        """Note that a prompt is being prepared; younger requests have higher keys."""
+        self._announced = key
+
+    def gather(self, room: int, idle: Callable[[], float | None] = lambda: None) -> list[Command]:
+        """Block for a command, and below `room` requests shortly for announced ones; return all that came.
+
+        The first chunk of one prompt delays all others, so reading them together takes less time. Each announced
+        request is awaited once. Meanwhile `idle` is called, and again after the seconds that it returns.
+        """
+        commands: list[Command] = []
+        while not commands:
+            commands = self.receive(wait=True, timeout=idle())
+        deadline = self.clock() + self._timeout
+        while True:
+            keys = [command.key for command in commands if isinstance(command, Run)]
+            announced = self._announced
+            if not 0 < len(keys) < room or announced <= max(*keys, self._absent):
+                return commands
+            left = deadline - self.clock()
+            if left <= 0:
+                self._absent = announced
+                return commands
+            commands += self.receive(wait=True, timeout=left)
+
+
+def _runs(commands: list[Command]) -> int:
+    return sum(isinstance(command, Run) for command in commands)
+
+
+class ThreadCount:
+    """Report every change to the contexts; costs of steps are learned for each number of threads.
+
+    llama.cpp's attention over more than 256 cells sums up by threads, so that their number changes results: while it is
+    fixed, the engine computes with the number that it was loaded with.
+    """
+
+    def __init__(self, costs: StepCosts) -> None:
+        self._costs = costs
+        self._loaded = self._divided = costs.threads
+        self._fixed = False
+        self._contexts: list[Callable[[int], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<ThreadCount {self._costs.threads} of {self._loaded}{' fixed' if self._fixed else ''}>"
+
+    def add(self, set_threads: Callable[[int], None]) -> None:
+        """Set the threads of a context now and with every change."""
+        self._contexts.append(set_threads)
+        set_threads(self._costs.threads)
+
+    def set(self, threads: int) -> None:
+        """Compute with this number of threads from the next step on, or once it is not fixed any more."""
+        self._divided = threads
+        self._apply()
+
+    def fix(self, fixed: bool) -> None:
+        """Fix the number of threads, or not."""
+        if fixed != self._fixed:
+            self._fixed = fixed
+            self._apply()
+
+    def _apply(self) -> None:
+        threads = self._loaded if self._fixed else self._divided
+        self._costs.set_threads(threads)
+        for set_threads in self._contexts:
+            set_threads(threads)
+
+
+class CheckedResults:
+    """Sends frames, but none that ends an answer once the model's file was overwritten."""
+
+    def __init__(self, send: Callable[[FromEngine], None], is_overwritten: Callable[[], bool]) -> None:
+        self._send = send
+        self._is_overwritten = is_overwritten
+
+    def send(self, message: FromEngine) -> None:
+        """Send a frame; raises WeightsOverwritten in place of the end of an answer, once the daemon was notified."""
+        if isinstance(message, StepDone):
+            for update in message.updates:
+                if update.end is not None and self._is_overwritten():
+                    self._send(Overwritten())
+                    raise WeightsOverwritten
+        self._send(message)
 
 
 class Threads(Protocol):

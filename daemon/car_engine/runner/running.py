@@ -1,26 +1,109 @@
-"""Running requests: started, parked, resumed and halted by commands, advanced by the outcome of steps."""
+"""Running requests: their sequences and images, from the command that starts each to its end."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from car_base.ipc.frames import End, Fault, Forget, RequestUpdate, Run
 from car_base.ipc.packed import tokens_of
+from car_base.ipc.types import AdapterSet
 from car_engine.batching.guesses import PromptLookup
 from car_engine.batching.prefix_cache import PrefixCache
-from car_engine.batching.sequences import Sequence
+from car_engine.batching.sequences import Grid, Sequence
 from car_engine.grammar.constraint import ConstraintError
 from car_engine.images.ahead import EncodeAhead
 from car_engine.images.awaited_images import AwaitedImages
 from car_engine.images.encoder import Encoded
 from car_engine.output.reader import NOTHING, Output
 from car_engine.runner.generation import Generation, RequestSampler, Vocabulary
-from car_engine.runner.image_commands import ImageCommands
 from car_engine.runner.parking import ParkingLot
 from car_engine.runner.sampling_turns import SampledToken, SamplingTurns
-from car_engine.runner.seats import Seats, count_cached
 from car_engine.runner.stepper import Outcome
 from car_engine.runner.texts import NO_SEQUENCE
 from car_protocol.answer import Usage
+
+
+class Seats:
+    """The generation of every busy sequence, and the sequence of every running request."""
+
+    def __init__(self, cache: PrefixCache, sampling: SamplingTurns, images: AwaitedImages) -> None:
+        self._cache = cache
+        self._sampling = sampling
+        self._images = images
+        self.generations: dict[int, Generation] = {}  # by sequence number
+        self.sequences: dict[int, Sequence] = {}  # by request key
+
+    def take(
+        self, generation: Generation, prompt: list[int], namespace: str | None, adapters: AdapterSet
+    ) -> Sequence | None:
+        """Start a prompt in an idle sequence; None if there is none."""
+        grid = Grid(generation.prompt_tokens) if generation.reproducible else None
+        sequence = self._cache.start(prompt, namespace, adapters, grid)
+        if sequence is not None:
+            self.generations[sequence.number] = generation
+            self.sequences[generation.key] = sequence
+            self._sampling.join(sequence, generation.sampler)
+        return sequence
+
+    def leave(self, sequence: Sequence) -> tuple[Generation, int]:
+        """Separate a request from its sequence; return it, and its cached cells that were not reported yet."""
+        generation = self.generations.pop(sequence.number)
+        del self.sequences[generation.key]
+        self._images.cancel(generation.key)
+        self._sampling.leave(sequence)
+        return generation, count_cached(sequence, generation)
+
+
+def count_cached(sequence: Sequence, generation: Generation) -> int:
+    """Return the cells that the request did not have to compute since the last call."""
+    cached, sequence.cached = sequence.cached, 0
+    generation.cached_tokens += cached
+    return cached
+
+
+class FailedImages(NamedTuple):
+    """A running request whose images could not be encoded."""
+
+    sequence: Sequence
+    fault: Fault
+
+
+class ImageCommands:
+    """Applies what is new about the images of requests."""
+
+    def __init__(self, seats: Seats, cache: PrefixCache, images: AwaitedImages) -> None:
+        self._seats = seats
+        self._cache = cache
+        self._images = images
+
+    def apply(self, command: EncodeAhead | Encoded | Forget) -> FailedImages | None:
+        """Apply a command; return the request that has to end by it."""
+        match command:
+            case EncodeAhead():
+                self._encode_ahead(command)
+            case Encoded():
+                return self._add(command)
+            case Forget(key):
+                self._images.ahead.take(key)
+        return None
+
+    def _encode_ahead(self, ahead: EncodeAhead) -> None:
+        """Have images encoded for a request without a lease, unless all of them are in cells that it may reuse."""
+        prepared, prepare = ahead.prepared, ahead.prepare
+        prompt = tokens_of(prepared.tokens)
+        cells = self._cache.at_hand(prompt, prepare.namespace, prepare.params.adapters)
+        self._images.ahead.add(ahead, cached=all(image.start + image.count <= cells for image in prepared.images))
+
+    def _add(self, encoded: Encoded) -> FailedImages | None:
+        """Give a running request its encoded images; keep them for a request without a lease."""
+        sequence = self._seats.sequences.get(encoded.key)
+        if sequence is None:
+            self._images.ahead.deliver(encoded)
+        if sequence is None or not sequence.images.awaited:
+            return None
+        if encoded.fault is not None:
+            return FailedImages(sequence, encoded.fault)
+        self._images.deliver(encoded, sequence)
+        return None
 
 
 class Samplers(Protocol):

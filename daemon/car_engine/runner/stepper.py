@@ -1,17 +1,37 @@
-"""Do one planned step: contribute rows, decode, sample, commit; before decode returned 0 nothing changes."""
+"""One planned step: rows are filled, decoded, sampled and committed; nothing changes before decode returned 0."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from car_base.ipc.types import NO_ADAPTERS, AdapterSet
+from car_base.ipc.types import NO_ADAPTERS, PHASES, AdapterSet, Phase
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.decode import DecodeBatch
 from car_engine.batching.planner import Step
 from car_engine.batching.prefill import Chunk
 from car_engine.batching.sequences import Sequence, mean_cells
-from car_engine.runner.phase_timer import PhaseTimer
 from car_engine.runner.sampling_turns import SampledToken, SamplingTurns
+
+
+class PhaseTimer:
+    """Count the time between two calls for a phase; `clock` in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.seconds: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)  # Since the start.
+        self.now = clock()  # Time of the last call.
+
+    def begin(self) -> None:
+        """Skip the time since the last call."""
+        self.now = self._clock()
+
+    def end(self, phase: Phase) -> float:
+        """Count the time since the last call for a phase; return the current time."""
+        now = self._clock()
+        self.seconds[phase] += now - self.now
+        self.now = now
+        return now
+
 
 # The content of a padding row does not matter: it has no logits, and its cell is removed after the step.
 _PADDING_TOKEN = 0

@@ -12,7 +12,7 @@ from car_base.ipc.frames import Park, Prepared, Resume, Run, SetThreads
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.model import LlamaModel
 from car_engine.llama.tokens import Vocabulary
-from car_engine.runner.commands import Command
+from car_engine.runner.loop import Command
 from car_protocol.answer import Logprob
 from car_protocol.infer import GenerationOptions
 from tests.engine.llama.conftest import loaded

@@ -23,14 +23,12 @@ from car_engine.llama.model import LlamaModel
 from car_engine.llama.sampling.logprobs import Logprobs
 from car_engine.llama.tokens import Vocabulary
 from car_engine.prompt.template import ChatTemplate
-from car_engine.runner.commands import Command, Commands
-from car_engine.runner.loop import EngineLoop
+from car_engine.runner.loop import Command, Commands, EngineLoop, ThreadCount
 from car_engine.runner.parking import ParkingLot
 from car_engine.runner.running import Abilities, RunningRequests
 from car_engine.runner.sampling_turns import SamplingTurns
 from car_engine.runner.stepper import Stepper
 from car_engine.runner.texts import Texts
-from car_engine.runner.threads import ThreadCount
 from car_protocol.answer import Logprob
 from car_protocol.conversation import Message
 from car_protocol.infer import GenerationOptions

@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from car_engine.runner.call_ids import call_ids
+from car_engine.runner.generation import call_ids
 from tests.engine.fakes import run_command
 
 

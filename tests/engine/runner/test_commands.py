@@ -8,7 +8,7 @@ import pytest
 from car_base.ipc.codec import encode_frame
 from car_base.ipc.frames import Halt, Prepare, Run
 from car_engine.process import EngineProcess
-from car_engine.runner.commands import Command, Commands
+from car_engine.runner.loop import Command, Commands
 from car_protocol.infer import PromptParams
 from tests.engine.fakes import FakeContext, FakeEngine, run_command
 

@@ -1,6 +1,6 @@
 """Seconds of an engine by phase."""
 
-from car_engine.runner.phase_timer import PhaseTimer
+from car_engine.runner.stepper import PhaseTimer
 from tests.engine.fakes import FakeClock, FakeContext, FakeEngine, run_command
 
 

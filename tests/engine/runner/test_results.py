@@ -4,7 +4,7 @@ import pytest
 
 from car_base.host.file_identity import WeightsOverwritten
 from car_base.ipc.frames import End, FromEngine, Overwritten, Parked, RequestUpdate, StepDone
-from car_engine.runner.results import CheckedResults
+from car_engine.runner.loop import CheckedResults
 from car_protocol.answer import Usage
 
 PIECE = RequestUpdate(1, 0, "a", 1, 5)
