@@ -20,6 +20,7 @@ from car_engine.batching.prefix_cache import PrefixCache
 from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import SequenceTable
+from car_engine.confinement import STACK_BYTES, limit_memory
 from car_engine.images.ahead import AHEAD_BYTES, RowsAhead
 from car_engine.images.awaited_images import AwaitedImages
 from car_engine.images.encoder import Encode, Encoder
@@ -27,13 +28,11 @@ from car_engine.images.image_file import ImageError
 from car_engine.images.piece_cache import CACHE_BYTES as PIECE_CACHE_BYTES
 from car_engine.llama.embedder import Embedder
 from car_engine.llama.library import finds_gpus, silence
-from car_engine.llama.model import ModelError
-from car_engine.llama.sampling.adapters import Adapters
-from car_engine.llama.sampling.chains import SamplerChains
-from car_engine.llama.sampling.logprobs import Logprobs
+from car_engine.llama.model import Adapters, ModelError
+from car_engine.llama.sampler import Logprobs
+from car_engine.llama.sampler_chains import SamplerChains
 from car_engine.llama.vision import Vision
 from car_engine.loaded import Allocated, LoadedModel
-from car_engine.memory_limits import STACK_BYTES, limit_memory
 from car_engine.placed_model import PlacedModel
 from car_engine.prompt.constraints import OutputConstraints
 from car_engine.prompt.context_limit import ContextLimit

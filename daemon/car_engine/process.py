@@ -47,8 +47,7 @@ from car_base.ipc.frames import (
 from car_base.ipc.ranges import line
 from car_base.ipc.types import ENGINE_FAILED
 from car_engine.backend import Backend, ggml_backend
-from car_engine.confinement import confine, confine_loaded
-from car_engine.memory_limits import STACK_BYTES
+from car_engine.confinement import STACK_BYTES, confine, confine_loaded
 from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Jobs, QueuedJob
 from car_engine.runner.idle_storing import StoreAll

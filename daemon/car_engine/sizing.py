@@ -17,10 +17,9 @@ from car_base.host.memory import read_memory
 from car_base.ipc.frames import FromEngine, Load, Warned
 from car_base.ipc.model_sizes import SequenceBytes
 from car_base.ipc.types import COST_CORES
-from car_engine.llama.calibration import Calibration
+from car_engine.llama.calibration import Calibration, sequence_bytes
 from car_engine.llama.library import library_build
 from car_engine.llama.model import LlamaModel
-from car_engine.llama.sequence_bytes import sequence_bytes
 from car_engine.placed_model import PlacedModel
 
 _TINY_WEIGHTS = 32 * 1024 * 1024

@@ -7,11 +7,10 @@ one for each GPU that it finds.
 import sys
 import time
 
-from car_engine.llama.calibration import Calibration
+from car_engine.llama.calibration import Calibration, sequence_bytes
 from car_engine.llama.devices import read_devices
 from car_engine.llama.library import library_build, silence
 from car_engine.llama.model import LlamaModel
-from car_engine.llama.sequence_bytes import sequence_bytes
 
 _MEMORY_BYTES = 256 << 20
 _SECONDS = 2.0  # far more than the plan takes on an idle machine

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from car_engine.memory_limits import Used, limit_memory, limits_of
+from car_engine.confinement import Used, limit_memory, limits_of
 from tests.engine.real_process import LOAD
 
 GIB = 1 << 30
@@ -36,7 +36,7 @@ def test_memory_is_not_limited_without_a_sandbox_or_a_margin_nor_with_a_gpu(chan
 LIMITED = """
 import sys
 from msgspec import structs
-from car_engine.memory_limits import limit_memory
+from car_engine.confinement import limit_memory
 from tests.engine.real_process import LOAD
 limits = limit_memory(structs.replace(LOAD, margin_bytes=1 << 28), later=0, threads=1)
 kept = bytearray(200 << 20)

@@ -2,18 +2,87 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal
 from functools import cached_property, partial
-from typing import Any
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from numpy.typing import NDArray
 
 from car_base.ipc.types import TOO_COMPLEX
-from car_engine.grammar.build_cache import BuildCache
-from car_engine.grammar.error_texts import explain
+
+_UNKNOWN = "it cannot be compiled"
+_SCHEMA = re.compile(r"failed to compile JSON schema: (.*)")
+# Start of the library's error, and its meaning for the author of the schema.
+_MEANINGS = {
+    "Unsatisfiable schema": "no value is valid under it",
+    "oneOf constraints": "oneOf is supported only where at most one of its schemas can match: use anyOf",
+    "min/maxProperties": "minProperties and maxProperties are supported only where all properties are required",
+    "Pointer": "a $ref names a schema that does not exist",
+    "Resource": "a $ref points outside the schema",
+    "regex parse error": "a pattern is not a regular expression, or has look-around or backreferences",
+    "Invalid type": "a type is not one of JSON's",
+    "Unknown format": "a format is not supported",
+}
+_KEYS = "Unimplemented keys"
+# Keywords of JSON schemas that the library lacks; other entries of its list are names chosen by the author.
+_KEYWORDS = (
+    *("not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems", "propertyNames"),
+    *("dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems", "unevaluatedProperties"),
+    *("contentEncoding", "contentMediaType", "contentSchema", "$dynamicRef", "$recursiveRef"),
+)
+
+
+def explain(error: str) -> str:
+    """Return the text for an error of the library."""
+    found = _SCHEMA.search(error)
+    if found is None:
+        return _UNKNOWN
+    message = found[1]
+    if message.startswith(_KEYS):
+        named = [keyword for keyword in _KEYWORDS if f'"{keyword}"' in message]
+        return f"not supported: {', '.join(named)}" if named else _UNKNOWN
+    return next((meaning for begin, meaning in _MEANINGS.items() if message.startswith(begin)), _UNKNOWN)
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class BuildCache(Generic[K, V]):
+    """The `limit` prototypes used last; thread-safe, though two threads may build the same one."""
+
+    def __init__(self, build: Callable[[K], V], limit: int) -> None:
+        self._build = build
+        self._limit = limit
+        self._lock = Lock()
+        self._built: OrderedDict[K, V] = OrderedDict()  # least recently used first
+
+    def __repr__(self) -> str:
+        return f"<BuildCache {len(self._built)} of {self._limit}>"
+
+    def get(self, key: K) -> V:
+        """Return a prototype, built now where it is missing; raises what `build` raises."""
+        with self._lock:
+            if key in self._built:
+                self._built.move_to_end(key)
+                return self._built[key]
+        built = self._build(key)
+        with self._lock:
+            self._built[key] = built
+            while len(self._built) > self._limit:
+                self._built.popitem(last=False)
+        return built
+
+    def forget(self, key: K) -> None:
+        """Remove a prototype: the next `get` builds it anew."""
+        with self._lock:
+            self._built.pop(key, None)
+
 
 # Bounds on hostile grammars: states of the parser, and work on one token's mask.
 _LIMITS = LLParserLimits(

@@ -2,7 +2,7 @@
 
 import re
 
-from car_engine.grammar.recursion import refuse_left_recursion
+from car_engine.grammar.lark import refuse_left_recursion
 from car_engine.grammar.tree import (
     CHARACTERS,
     ITEMS_MAX,

@@ -1,18 +1,21 @@
 """Write a grammar in llguidance's dialect of Lark, with exactly the same meaning.
 
 The library first cuts text into terminals, each as long as possible, and parses the terminals. Here every terminal is
-one character, so that all have the same length; where several match a character the library tries all of them.
+one character, so that all have the same length; where several match a character the library tries all of them. Left
+recursion is refused, and tail recursion is written as repetition.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 
-from car_engine.grammar.tail_recursion import without_tail_recursion
 from car_engine.grammar.tree import (
     DEPTH_MAX,
     SYMBOLS_MAX,
     TERMINALS_MAX,
+    Alternatives,
     Characters,
     Grammar,
     GrammarError,
@@ -25,6 +28,144 @@ from car_engine.grammar.tree import (
     Sequence,
     merged,
 )
+
+
+def refuse_left_recursion(grammar: Grammar) -> None:
+    """Raise GrammarError where a rule reaches itself without a character in between."""
+    empty = _rules_that_may_be_empty(grammar)
+    reached = {
+        name: dict.fromkeys(target for sequence in rule.sequences for target in _leftmost(sequence, empty))
+        for name, rule in grammar.rules.items()
+    }
+    try:
+        TopologicalSorter(reached).prepare()
+    except CycleError as error:
+        line = min(grammar.rules[name].line for name in error.args[1])
+        raise GrammarError(Problem.LEFT_RECURSION, line) from None
+
+
+def _leftmost(sequence: Sequence, empty: set[str]) -> Iterator[str]:
+    """Yield the rules that a sequence may begin with."""
+    for item in sequence:
+        target = _repeated(item)
+        if isinstance(target, Reference):
+            yield target.name
+        if not _may_be_empty(item, empty):
+            return
+
+
+def _repeated(item: Item) -> Characters | Literal | Reference:
+    """Return the item, of a repetition the repeated item."""
+    return item.item if isinstance(item, Repetition) else item
+
+
+def _may_be_empty(item: Item, empty: set[str]) -> bool:
+    if isinstance(item, Repetition) and item.least == 0:
+        return True
+    match _repeated(item):
+        case Literal(text):
+            return not text
+        case Reference(name):
+            return name in empty
+        case _:
+            return False
+
+
+def _rules_that_may_be_empty(grammar: Grammar) -> set[str]:
+    """Return the rules that match the empty text, in linear time.
+
+    Each sequence counts down the rules that it needs; at 0 its own rule is found.
+    """
+    countdowns: list[list[str]] = []
+    for name, rule in grammar.rules.items():
+        for sequence in rule.sequences:
+            targets = [_repeated(item) for item in sequence if not _may_be_empty(item, set())]
+            needed = [target.name for target in targets if isinstance(target, Reference)]
+            if len(needed) == len(targets):
+                # The rule itself comes first, then one entry for each rule that its sequence needs.
+                countdowns.append([name, *needed])
+    waiting: dict[str, list[list[str]]] = defaultdict(list)
+    for countdown in countdowns:
+        for target in countdown[1:]:
+            waiting[target].append(countdown)
+    found = [countdown[0] for countdown in countdowns if len(countdown) == 1]
+    empty: set[str] = set()
+    while found:
+        name = found.pop()
+        for countdown in waiting.pop(name, ()):
+            countdown.pop()
+            if len(countdown) == 1:
+                found.append(countdown[0])
+        empty.add(name)
+    return empty
+
+
+# A rule at the end of another is inlined to find the recursion only if it has at most so many alternatives.
+OPENED_MAX = 4
+# Grammars written by hand need some hundred.
+COPIED_MAX = 60_000
+
+
+def without_tail_recursion(grammar: Grammar) -> Grammar:
+    """Return the same grammar where no rule ends in itself, directly or through one other rule."""
+    rewriter = _Rewriter(grammar)
+    rules: dict[str, Alternatives] = {}
+    for name, rule in grammar.rules.items():
+        rules |= rewriter.rewritten(name, rule)
+    return Grammar(rules)
+
+
+class _Rewriter:
+    """Rewrites the rules of one grammar, of which it copies at most COPIED_MAX items."""
+
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar = grammar
+        self._left = COPIED_MAX  # items that may still be copied
+
+    def rewritten(self, name: str, rule: Alternatives) -> dict[str, Alternatives]:
+        """Return `name` as a repetition of its recursive alternatives, followed by another alternative."""
+        opened = [variant for sequence in rule.sequences for variant in self._opened(sequence, name)]
+        again = tuple(sequence[:-1] for sequence in opened if _ends_in(sequence, name))
+        last = tuple(sequence for sequence in opened if not _ends_in(sequence, name))
+        if not again or not last:
+            return {name: rule}
+        repeated, end = f"{name} again", f"{name} last"
+        both = (Repetition(Reference(repeated), 0, None), Reference(end))
+        return {
+            name: Alternatives((both,), rule.line),
+            repeated: Alternatives(again, rule.line),
+            end: Alternatives(last, rule.line),
+        }
+
+    def _opened(self, sequence: Sequence, name: str) -> Iterator[Sequence]:
+        """Yield the variants of a sequence: without and with its optional end, inlined if it leads to `name`."""
+        if not sequence:
+            yield sequence
+            return
+        head, tail = sequence[:-1], sequence[-1]
+        if isinstance(tail, Repetition) and (tail.least, tail.most) == (0, 1) and self._leads_to(name, tail.item):
+            yield head
+            tail = tail.item
+        if isinstance(tail, Reference) and tail.name != name and self._leads_to(name, tail):
+            variants = self._grammar.rules[tail.name].sequences
+            items = sum(len(head) + len(inner) for inner in variants)
+            # Copies of long rules behind many heads would take all memory.
+            if items <= self._left:
+                self._left -= items
+                yield from ((*head, *inner) for inner in variants)
+                return
+        yield (*head, tail)
+
+    def _leads_to(self, name: str, item: object) -> bool:
+        if not isinstance(item, Reference):
+            return False
+        sequences = self._grammar.rules[item.name].sequences
+        return item.name == name or (len(sequences) <= OPENED_MAX and any(_ends_in(inner, name) for inner in sequences))
+
+
+def _ends_in(sequence: Sequence, name: str) -> bool:
+    return bool(sequence) and sequence[-1] == Reference(name)
+
 
 _START = "start"
 _RULE = re.compile("r[0-9]+")

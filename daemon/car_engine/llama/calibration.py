@@ -1,8 +1,9 @@
-"""Calibration: a cost curve measured on a small context, before the real context is created."""
+"""Costs and memory of a model, measured on a small context before the real context is created."""
 
 import contextlib
 import os
 from collections.abc import Callable
+from contextlib import closing
 
 from car_base.capacity.curve import Curve
 from car_base.host.cores import CoresReading, CoresSource, foreign_cores, read_cores, usable_cpus
@@ -10,14 +11,34 @@ from car_base.ipc.model_sizes import SequenceBytes
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.model import LlamaModel
 
+_CELLS = 256
+_STEP = 8
+_TOKEN = 0
+
+
+def sequence_bytes(model: LlamaModel, threads: int) -> SequenceBytes:
+    """Return the bytes of one sequence; measured on a small context where layers differ or keep states."""
+    if model.metadata.layers_alike and not model.keeps_states:
+        return model.sequence_bytes()
+    with closing(LlamaContext(model, sequences=1, context_tokens=_CELLS, threads=threads)) as context:
+        if not context.generates or context.context_tokens < 2 * _STEP:
+            return model.sequence_bytes()
+        sizes = []  # of the saved sequence, after each of two steps
+        for start in (0, _STEP):
+            code = context.decode([_TOKEN] * _STEP, list(range(start, start + _STEP)), [0] * _STEP, [False] * _STEP)
+            if code != 0:
+                raise RuntimeError(f"llama_decode returned {code} where memory is measured")
+            sizes.append(context.saved_size(0))
+    per_token = (sizes[1] - sizes[0]) // _STEP
+    return SequenceBytes(per_token, sizes[0] - _STEP * per_token, model.masks)
+
+
 # The most decisive sizes first, because time may end before the last.
 _PLAN = (
     *(("decode", 1), ("decode", 8), ("prefill", 16), ("decode", 16), ("prefill", 64)),
     *(("decode", 4), ("decode", 2), ("prefill", 8), ("decode", 32), ("prefill", 256)),
 )
-_CELLS = 256
 _REPEATS = 2
-_TOKEN = 0
 # A program without a core of its own takes about half of one from a thread of ours; much less is chance.
 _SHARED = 0.25
 

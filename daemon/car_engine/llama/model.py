@@ -1,21 +1,56 @@
-"""A loaded model: its weights, its metadata and facts that follow from them."""
+"""A loaded model: its weights, its metadata, its adapters, and the traits of its architecture."""
 
 import contextlib
 import ctypes
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from llama_cpp import llama_cpp as binding
 
 from car_base.capacity.batch_sizes import DeviceKind
 from car_base.capacity.placement import Placement
 from car_base.ipc.model_sizes import SequenceBytes
-from car_base.ipc.types import KvType
+from car_base.ipc.ranges import MAX_SEQUENCES
+from car_base.ipc.types import AdapterSet, KvType
 from car_engine.llama.devices import host_overrides, tensor_split
 from car_engine.llama.library import errors, finds_gpus, is_about
-from car_engine.llama.traits import Traits, traits_of
+
+
+class Traits(NamedTuple):
+    """Bounds on the use of an architecture.
+
+    `shares_prefill`: one batch may prefill several sequences. `most_sequences`: the bound on sequences.
+    `position_table`: a position beyond the trained context crashes llama.cpp, where other models only get worse.
+    """
+
+    shares_prefill: bool = True
+    most_sequences: int = MAX_SEQUENCES
+    position_table: bool = False
+
+
+_ORDINARY = Traits()
+# For these two llama.cpp stores the state of the first sequence alone where a batch has more than one token of several.
+_STORES_ONE = Traits(shares_prefill=False)
+# Learned positions are rows of a table; MPT may have one, without it attention only gets worse.
+_TABLE = Traits(position_table=True)
+_TRAITS = {
+    "arwkv7": _STORES_ONE,
+    "rwkv6qwen2": _STORES_ONE,
+    # llama.cpp mixes up tokens of different sequences, and stores states beside their tensors.
+    "plamo2": Traits(most_sequences=1),
+    "bert": _TABLE,
+    "gpt2": _TABLE,
+    "mpt": _TABLE,
+    "starcoder": _TABLE,
+}
+
+
+def traits_of(architecture: str) -> Traits:
+    """Return the traits of an architecture by llama.cpp's name for it."""
+    return _TRAITS.get(architecture, _ORDINARY)
+
 
 _TEXT_BYTES = 1 << 20
 _UNKNOWN = re.compile("unknown model architecture: '([^']*)'")
@@ -196,3 +231,19 @@ def _progress_callback(progress: Callable[[float], None], failures: list[Excepti
         return not failures
 
     return binding.llama_progress_callback(report)
+
+
+class Adapters:
+    """The adapters of one model by name; raises ModelError for a file that is not an adapter of this model."""
+
+    def __init__(self, model: LlamaModel, paths: Mapping[str, str]) -> None:
+        self._handles: dict[str, Any] = {}
+        for name, path in paths.items():
+            handle = binding.llama_adapter_lora_init(model.handle, path.encode())
+            if not handle:
+                raise ModelError("an adapter's file is not one that llama.cpp can load for this model")
+            self._handles[name] = handle
+
+    def handles(self, chosen: AdapterSet) -> list[tuple[Any, float]]:
+        """Return the handle and scale of each adapter of a set."""
+        return [(self._handles[name], scale) for name, scale in chosen]

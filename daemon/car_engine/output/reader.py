@@ -1,14 +1,137 @@
 """Sampled tokens into reasoning, text up to a stop string, and tool calls."""
 
 import codecs
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from car_base.ipc.frames import CallDelta
-from car_engine.output.reasoning import ReasoningSplit
-from car_engine.output.stop_search import StopSearch
+from car_base.ipc.types import Tags
+from car_engine.output.stream_buffer import Steps, StreamBuffer
 from car_engine.output.tool_calls import Part, Thought, ToolCallReader
+
+
+class StopSearch:
+    """Keep back text that may become a stop string; the earliest wins, of several at one place the longest."""
+
+    def __init__(self, stops: list[str]) -> None:
+        longest_first = sorted(stops, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if stops else None
+        self._starts = {stop[:end] for stop in stops for end in range(1, len(stop))}
+        self._longest = max(map(len, stops), default=0)
+        self._undecided = ""
+        self.stopped_by: str | None = None
+
+    def push(self, text: str) -> str:
+        """Read a piece of text; return the text that it releases."""
+        if self._pattern is None:
+            return text
+        if self.stopped_by is not None:
+            return ""
+        self._undecided += text
+        length = len(self._undecided)
+        places = range(max(0, length - self._longest + 1), length)
+        decided = next((place for place in places if self._undecided[place:] in self._starts), length)
+        return self._release(self._search(decided))
+
+    def finish(self) -> str:
+        """Return the undecided text, after the last piece."""
+        return self._release(self._search(len(self._undecided)))
+
+    def _search(self, end: int) -> int:
+        """Return the end of the text that may be released: a stop string that begins before `end`, or `end`."""
+        found = self._pattern.search(self._undecided) if self._pattern else None
+        if found is None or found.start() >= end:
+            return end
+        self.stopped_by = found[0]
+        return found.start()
+
+    def _release(self, end: int) -> str:
+        released = self._undecided[:end]
+        self._undecided = "" if self.stopped_by is not None else self._undecided[end:]
+        return released
+
+
+class Split(NamedTuple):
+    """The text that one piece released."""
+
+    reasoning: str
+    text: str
+
+
+class ReasoningSplit:
+    """Split a text that begins with an opening tag, or `inside` one; drops the tags and whitespace around them.
+
+    A text of `answer` in the place of a thought begins the answer: the model did not think.
+    """
+
+    def __init__(self, tags: Tags, *, inside: bool, answer: Iterable[str] = ()) -> None:
+        self._tags = tags
+        self._answer = [text.strip() for text in answer]
+        self._buffer = StreamBuffer()
+        self._reasoning: list[str] = []  # released by this piece
+        self._text: list[str] = []  # released by this piece
+        self._thinking = inside
+        self._decided = False  # whether all further text is the answer
+        self._steps = self._read()
+
+    @property
+    def thinking(self) -> bool:
+        """True from the end of the opening tag to the end of the closing tag."""
+        return self._thinking
+
+    def push(self, text: str) -> Split:
+        """Read a piece of output."""
+        if self._decided:
+            return Split("", text)
+        self._buffer.feed(text)
+        return self._advance()
+
+    def finish(self, *, cut: bool = False) -> Split:
+        """Return the undecided rest, after the last piece; if the answer was `cut`, without the beginning of a tag."""
+        self._buffer.end(cut=cut)
+        return self._advance()
+
+    def _advance(self) -> Split:
+        next(self._steps, None)
+        split = Split("".join(self._reasoning), "".join(self._text))
+        self._reasoning.clear()
+        self._text.clear()
+        return split
+
+    def _read(self) -> Steps[None]:
+        if not self._thinking:
+            yield from self._buffer.take_spaces()
+            self._thinking = yield from self._buffer.take_literal(self._tags.open)
+            self._drop_cut()
+        if self._thinking:
+            yield from self._buffer.drop_spaces()
+            if (yield from self._begins_answer()):
+                self._thinking = False
+            elif (yield from self._buffer.copy_until(self._tags.close, self._reasoning.append)):
+                self._thinking = False
+                yield from self._buffer.drop_spaces()
+            else:
+                self._drop_cut()
+                self._reasoning.append(self._buffer.release())
+        self._decided = True
+        yield from self._buffer.copy_rest(self._text.append)
+
+    def _begins_answer(self) -> Steps[bool]:
+        """Return whether the answer begins here, without taking any of it."""
+        for text in self._answer:
+            if (yield from self._buffer.take_literal(text)):
+                self._buffer.put_back()
+                return True
+        return False
+
+    def _drop_cut(self) -> None:
+        """Drop the beginning of a tag that the answer's bound cut off."""
+        if self._buffer.cut:
+            self._buffer.drop()
 
 
 class Output(Struct, frozen=True, gc=False):

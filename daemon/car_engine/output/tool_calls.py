@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 from car_base.ipc.frames import CallDelta
 from car_base.ipc.types import ToolStyle
-from car_engine.output.call_arguments import ArgumentsReader
+from car_engine.output.call_arguments import ArgumentsReader, take_slots
 from car_engine.output.families import FAMILIES, Family, Header
-from car_engine.output.heads import take_slots
 from car_engine.output.json_object import is_object, take_value, text_of
-from car_engine.output.parameters import Kinds
+from car_engine.output.literals import Kinds
 from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer
 from car_protocol.conversation import Invalid
 

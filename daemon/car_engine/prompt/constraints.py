@@ -9,9 +9,8 @@ from car_base.ipc.refusal import Refusal
 from car_engine.grammar.constraint import ConstraintError
 from car_engine.grammar.gbnf import parse
 from car_engine.grammar.lark import as_lark
-from car_engine.grammar.schema import TOO_WIDE, is_too_wide
+from car_engine.grammar.schema import TOO_WIDE, is_too_wide, left_out, normalized, place_of
 from car_engine.grammar.schema import as_lark as schema_as_lark
-from car_engine.grammar.schema_places import left_out, normalized, place_of
 from car_engine.grammar.tree import GrammarError
 from car_engine.output.tool_call_grammar import tool_call_grammar
 from car_protocol.conversation import NamedTool

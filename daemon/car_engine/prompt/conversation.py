@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from car_base.ipc.frames import Chat, ImageSlot, Reading
 from car_base.ipc.refusal import Refusal
 from car_engine.output.format import Format
-from car_engine.output.parameters import kinds_of
+from car_engine.output.literals import kinds_of
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.image_prompt import Counts, ImagePrompt, take_images
 from car_engine.prompt.template import Rendered

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from car_base.ipc.frames import End, Extra, Fault, Reading, Run
 from car_engine.output.families import FAMILIES
-from car_engine.output.reader import Output, OutputReader
-from car_engine.output.reasoning import ReasoningSplit
+from car_engine.output.reader import Output, OutputReader, ReasoningSplit
 from car_engine.output.tool_calls import ToolCallReader
 from car_engine.runner.sampling_turns import Sampler
 from car_protocol.answer import FinishReason, Logprob, Usage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from car_engine.grammar.build_cache import BuildCache
+from car_engine.grammar.constraint import BuildCache
 
 
 class Builder:

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from car_engine.grammar.constraint import ConstraintError
-from car_engine.grammar.error_texts import explain
+from car_engine.grammar.constraint import ConstraintError, explain
 from car_engine.grammar.schema import as_lark
 from tests.engine.grammar.schemas import constraints
 

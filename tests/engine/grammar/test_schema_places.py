@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from car_engine.grammar.schema_places import left_out, normalized, place_of
+from car_engine.grammar.schema import left_out, normalized, place_of
 
 NESTED: dict[str, Any] = {
     "type": "object",

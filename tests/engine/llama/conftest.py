@@ -16,7 +16,7 @@ from car_engine.grammar.constraint import Constraints
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.library import silence
 from car_engine.llama.model import LlamaModel
-from car_engine.llama.sampling.chains import SamplerChains
+from car_engine.llama.sampler_chains import SamplerChains
 from car_engine.llama.tokens import Vocabulary
 from car_protocol.infer import GenerationOptions
 from car_protocol.sampling import Sampling

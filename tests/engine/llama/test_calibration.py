@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from car_base.host.cores import CoresReading, usable_cpus
-from car_engine.llama.calibration import Calibration
+from car_engine.llama.calibration import Calibration, sequence_bytes
 from car_engine.llama.model import LlamaModel
-from car_engine.llama.sequence_bytes import sequence_bytes
 from tests.engine.fakes import FakeClock
 from tests.engine.llama.conftest import loaded
 from tools.random_models.positions import generate_positions

@@ -8,7 +8,7 @@ import pytest
 
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.model import LlamaModel, ModelError
-from car_engine.llama.sampling.sampler import Sampler
+from car_engine.llama.sampler import Sampler
 from car_engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Sampling
 from tests.engine.llama.conftest import MakeContext, chains_of, fill_weights, run_of

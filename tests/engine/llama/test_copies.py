@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from car_engine.llama.context import LlamaContext
-from car_engine.llama.sampling.shortlist import Logits
+from car_engine.llama.sampler import Logits
 from tests.engine.llama.conftest import MakeContext
 
 PROMPT = [5, 6, 7]

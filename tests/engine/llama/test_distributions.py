@@ -10,9 +10,8 @@ from car_engine.grammar.constraint import ConstraintError
 from car_engine.grammar.gbnf import parse
 from car_engine.grammar.lark import as_lark
 from car_engine.llama.context import LlamaContext
-from car_engine.llama.sampling.chains import SamplerChains
-from car_engine.llama.sampling.logprobs import Logprobs
-from car_engine.llama.sampling.shortlist import Logits
+from car_engine.llama.sampler import Logits, Logprobs
+from car_engine.llama.sampler_chains import SamplerChains
 from car_engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Mirostat, Sampling, Xtc
 from tests.engine.llama.conftest import MakeContext, chains_of, last_row, prefill, run_of

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from car_base.capacity.batch_sizes import BATCH_SIZES
 from car_engine.llama.context import LlamaContext
-from car_engine.llama.embedder import PACKED_TEXTS, Embedder, pack
+from car_engine.llama.embedder import PACKED_TEXTS, POOLINGS, Embedder, RowsContext, TextContext, pack
 from car_engine.llama.model import LlamaModel, ModelError
-from car_engine.llama.text_context import POOLINGS, RowsContext, TextContext
 from car_engine.llama.tokens import Vocabulary
 from car_engine.prompt.rerank_prompt import RerankPrompt
 from tests.engine.llama.conftest import MakeContext, fill_weights, loaded

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from car_engine.llama.context import LlamaContext
-from car_engine.llama.sampling.shortlist import Logits
+from car_engine.llama.sampler import Logits
 from car_engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Dry, Sampling, Xtc
 from tests.engine.llama import filters

@@ -3,7 +3,7 @@
 import pytest
 
 from car_base.ipc.refusal import Refusal
-from car_engine.llama.long_runs import LONGEST_RUN, LONGEST_SLOW_RUN, check_runs
+from car_engine.llama.tokens import LONGEST_RUN, LONGEST_SLOW_RUN, check_runs
 from tests.pace import cpu_time
 
 KINDS = ["a", "A", " ", "\n", "7", "!", "\U0001f600", "\u6f22", "a ", "\u00e9 ", "a\x1c", "a\u0301 ", " \n\t", "a!7"]

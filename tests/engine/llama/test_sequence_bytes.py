@@ -5,9 +5,9 @@ from pathlib import Path
 
 from car_base.ipc.model_sizes import SequenceBytes
 from car_daemon.gguf.validation import check
+from car_engine.llama.calibration import sequence_bytes
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.model import LlamaModel
-from car_engine.llama.sequence_bytes import sequence_bytes
 from tests.engine.llama.conftest import loaded
 from tools.random_models.by_layer import KV_HEADS, generate_by_layer
 from tools.random_models.recurrent import INNER, KERNEL, STATE, generate_recurrent

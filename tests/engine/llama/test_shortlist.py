@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from car_engine.grammar.constraint import Constraints
-from car_engine.llama.sampling.candidates import Candidates
-from car_engine.llama.sampling.chains import SamplerChains
-from car_engine.llama.sampling.sampler import Sampler
-from car_engine.llama.sampling.shortlist import MOST, Logits, Shortlist, likeliest
+from car_engine.llama.sampler import MOST, Candidates, Logits, Sampler, Shortlist, likeliest
+from car_engine.llama.sampler_chains import SamplerChains
 from car_engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Dry, Mirostat, Sampling, Xtc
 from tests.engine.llama.conftest import run_of

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from car_engine.images.decoder import decode
 from car_engine.images.image_file import Size
 from car_engine.images.piece_cache import ImagePiece
-from car_engine.llama.embedding_batch import EmbeddingBatch
+from car_engine.llama.context import EmbeddingBatch
 from car_engine.llama.model import LlamaModel, ModelError
 from car_engine.llama.vision import Vision
 from tests.engine.images.pictures import gif, jpeg, png

@@ -20,7 +20,7 @@ from car_engine.images.ahead import RowsAhead
 from car_engine.images.awaited_images import AwaitedImages
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.model import LlamaModel
-from car_engine.llama.sampling.logprobs import Logprobs
+from car_engine.llama.sampler import Logprobs
 from car_engine.llama.tokens import Vocabulary
 from car_engine.prompt.template import ChatTemplate
 from car_engine.runner.loop import Command, Commands, EngineLoop, ThreadCount

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from car_base.ipc.frames import CallDelta
 from car_base.ipc.types import Tags, ToolStyle
 from car_engine.output.families import FAMILIES
-from car_engine.output.parameters import kinds_of
-from car_engine.output.reader import Output, OutputReader
-from car_engine.output.reasoning import ReasoningSplit
+from car_engine.output.literals import kinds_of
+from car_engine.output.reader import Output, OutputReader, ReasoningSplit
 from car_engine.output.tool_calls import Part, ToolCallReader
 from car_protocol.conversation import Function, ToolCall
 from car_protocol.tool_calls import joined_calls

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from car_base.ipc.types import ToolStyle
 from car_engine.output.families import FAMILIES, Family
-from car_engine.output.parameters import kinds_of
+from car_engine.output.literals import kinds_of
 from car_engine.output.tool_call_grammar import tool_call_grammar
 from car_engine.output.tool_calls import ToolCallReader
 from car_protocol.conversation import Function

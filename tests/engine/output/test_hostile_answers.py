@@ -9,7 +9,7 @@ import pytest
 
 from car_base.ipc.types import ToolStyle
 from car_engine.output.families import FAMILIES, Family
-from car_engine.output.parameters import kinds_of
+from car_engine.output.literals import kinds_of
 from car_engine.output.tool_calls import Part, ToolCallReader
 from car_protocol.conversation import Function
 from tests.engine.output.calls import said

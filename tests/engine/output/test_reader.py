@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from car_base.ipc.frames import CallDelta
 from car_base.ipc.types import Tags
-from car_engine.output.reader import NOTHING, Output, OutputReader
-from car_engine.output.reasoning import ReasoningSplit
+from car_engine.output.reader import NOTHING, Output, OutputReader, ReasoningSplit
 from car_protocol.conversation import ToolCall
 from car_protocol.tool_calls import joined_calls
 from tests.engine.output.calls import call, reader

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_base.ipc.types import Tags
-from car_engine.output.reasoning import ReasoningSplit, Split
+from car_engine.output.reader import ReasoningSplit, Split
 from tests.engine.output.pieces import PLACES, cut, every
 
 THINK = Tags("<think>", "</think>")

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_engine.output.stop_search import StopSearch
+from car_engine.output.reader import StopSearch
 from tests.engine.output.pieces import PLACES, cut, every
 
 

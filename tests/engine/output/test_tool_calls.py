@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from car_base.ipc.frames import CallDelta
 from car_base.ipc.types import ToolStyle
-from car_engine.output.parameters import as_value
+from car_engine.output.literals import as_value
 from car_protocol.conversation import ToolCall
 from tests.engine.output.calls import call, in_order, push_all, read, reader
 from tests.engine.output.pieces import PLACES, cut, every

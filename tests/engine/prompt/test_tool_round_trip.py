@@ -10,7 +10,7 @@ from car_base.ipc.frames import CallDelta
 from car_base.ipc.template_syntax import abilities_of
 from car_base.ipc.types import ToolStyle
 from car_engine.output.families import FAMILIES
-from car_engine.output.parameters import kinds_of
+from car_engine.output.literals import kinds_of
 from car_engine.output.tool_calls import ToolCallReader
 from car_engine.prompt.template import ChatTemplate
 from car_protocol.conversation import Message, Tool

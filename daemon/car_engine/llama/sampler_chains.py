@@ -7,11 +7,8 @@ import msgspec
 from llama_cpp import llama_cpp as binding
 
 from car_base.ipc.frames import Run
-from car_engine.grammar.build_cache import BuildCache
-from car_engine.grammar.constraint import Constraints
-from car_engine.llama.sampling.candidates import Candidates
-from car_engine.llama.sampling.sampler import Sampler
-from car_engine.llama.sampling.shortlist import MOST, Shortlist
+from car_engine.grammar.constraint import BuildCache, Constraints
+from car_engine.llama.sampler import MOST, Candidates, Sampler, Shortlist
 from car_engine.llama.tokens import Vocabulary
 from car_protocol.sampling import Dry, Sampling
 

@@ -1,1 +1,0 @@
-"""Sampling through llama.cpp: chains, candidates, adapters, log-probabilities."""
