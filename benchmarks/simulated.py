@@ -6,7 +6,7 @@
 from benchmarks.machines import MACHINES, TWO_CORES
 from benchmarks.report import figure, markdown
 from benchmarks.simulation import Machine, Planner, Simulation
-from car_base.capacity.batch_sizes import BATCH_SIZES
+from car_base.capacity.curve import BATCH_SIZES
 from car_base.ipc.engine_settings import STEP_TARGET_MS
 from car_base.ipc.types import NO_ADAPTERS
 from car_client.carctl.bench.figures import Figures

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import uvloop
 
-from car_base.host.file_identity import content_of
+from car_base.host.files import content_of
 from car_base.ipc.codec import FrameReader, encode_frame
-from car_base.ipc.placing import Join, Place, Placed, Unplaced, decode_to_placer
+from car_base.ipc.placing import Join, Place, Placed, Unplaced, context_of, decode_to_placer
 from car_base.ipc.spawning import spawn_engine
-from car_base.ipc.tls import context_of
 from car_daemon.config.settings import Flags, load_config
 from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon

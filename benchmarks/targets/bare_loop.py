@@ -16,7 +16,7 @@ from itertools import groupby
 import msgspec
 
 from benchmarks.comparison import Case, Measure
-from car_base.capacity.batch_sizes import BATCH_SIZES
+from car_base.capacity.curve import BATCH_SIZES
 from car_base.ipc.frames import Prepared, Run
 from car_client.carctl.bench.figures import Figures, TimedAnswer, summary
 from car_client.carctl.bench.workload import Request, Workload

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
-from car_base.capacity.curve_file import CurveCheck
+from car_base.capacity.kept_file import CurveCheck
 from car_base.host.cores import usable_cpus
-from car_base.host.file_identity import OpenedFiles
+from car_base.host.files import OpenedFiles
 from car_base.ipc.frames import FromEngine, Heartbeat, Load, Ready, RunningJob, Warned
 from car_base.ipc.inbox import Inbox
 from car_base.ipc.types import DAMAGED_IMAGE

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from car_base.capacity.kept_file import KeptFile
 from car_base.host import kernel_sandbox
 from car_base.host.devices import CPU
+from car_base.host.files import MOST_BYTES
 from car_base.host.kernel_sandbox import READ, REWRITE, USE_DEVICE, WRITE, Access, Allowed, PathRule
-from car_base.host.process_limits import lower_limit
-from car_base.host.regular_file import MOST_BYTES
+from car_base.host.memory import lower_limit
 from car_base.ipc.frames import Load
 
 # Of a thread of Python, virtual until it is used: regular expressions of some pre-tokenizers recurse with the text, and

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from car_base.capacity.curve_file import DevicePartsFile, identity_of
+from car_base.capacity.kept_file import DevicePartsFile, identity_of
 from car_base.capacity.placement import Placement
 from car_base.ipc.frames import FromEngine, Load, Warned
 from car_base.ipc.ranges import line

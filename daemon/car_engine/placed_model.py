@@ -5,7 +5,7 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import structs
 
-from car_base.capacity.device_part import DeviceParts
+from car_base.capacity.kept_file import DeviceParts
 from car_base.capacity.placement import (
     FreeMemory,
     NoRoom,

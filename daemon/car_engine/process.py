@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from car_base.host.defects import dump_stacks_on_signal
-from car_base.host.error_location import named
-from car_base.host.file_identity import WeightsOverwritten
-from car_base.host.process_limits import return_blocks
+from car_base.host.event_log import named
+from car_base.host.files import WeightsOverwritten
+from car_base.host.memory import return_blocks
 from car_base.ipc.codec import FrameReader, decode_to_engine, encode_frame
 from car_base.ipc.frames import (
     Detokenize,

@@ -10,7 +10,7 @@ import psutil
 
 from car_base.capacity.capacity import HOST_PART, CapacityInputs, Declared, declare
 from car_base.capacity.curve import Curve
-from car_base.capacity.curve_file import CurveFile, identity_of
+from car_base.capacity.kept_file import CurveFile, identity_of
 from car_base.capacity.placement import cells_room
 from car_base.host.cores import usable_cpus
 from car_base.host.memory import read_memory

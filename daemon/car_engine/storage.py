@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from car_base.host.file_identity import identify
+from car_base.host.files import identify
 from car_base.ipc.frames import FromEngine, Load, Warned
 from car_base.ipc.types import KvType
 from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored

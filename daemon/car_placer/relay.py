@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from car_base.host.memory import MemorySource, read_memory
 from car_base.ipc.codec import FrameReader, FrameTooLong, encode_frame
-from car_base.ipc.placing import Ended, HostMemory
-from car_base.ipc.tls import HANDSHAKE_S
+from car_base.ipc.placing import HANDSHAKE_S, Ended, HostMemory
 
 _READ_BYTES = 1 << 18
 _LENGTH_BYTES = 4

@@ -17,11 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from car_base import guide
-from car_base.host.cache_folder import cache_folder
-from car_base.host.file_identity import NotReadable, content_of, with_parts
-from car_base.ipc.placing import BUILT_IN, FromSeat, Place, Placed, Unplaced, Waiting, schema_hash
+from car_base.host.files import NotReadable, content_of, with_parts
+from car_base.host.private_folder import cache_folder
+from car_base.ipc.placing import BUILT_IN, FromSeat, Place, Placed, Unplaced, Waiting, context_of, schema_hash
 from car_base.ipc.spawning import passed_on, spawn_engine
-from car_base.ipc.tls import context_of
 from car_placer.relay import Relay, Spawn
 from car_protocol import __version__
 from car_protocol.hub import HubFile, hub_file, models_folder

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from car_base.capacity.device_part import DeviceParts, LoadOutcome
+from car_base.capacity.kept_file import DeviceParts, LoadOutcome
 from car_base.capacity.placement import Placement, cells_room, reserve_of, weights_of
 from car_base.ipc.frames import FromEngine, Load, Warned
 from car_base.ipc.model_sizes import LayerSizes, ModelSizes, SequenceBytes

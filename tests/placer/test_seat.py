@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from car_base import guide
-from car_base.host.file_identity import content_of
+from car_base.host.files import content_of
 from car_base.ipc.placing import BUILT_IN, FromSeat, HostMemory, Place, Placed, Unplaced, Waiting, decode_from_seat
 from car_daemon.cluster.remote import RemoteEngine
 from tests.pace import HANG_S

@@ -10,8 +10,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from car_base.ipc import frames
-from car_base.ipc.codec import FrameReader, decode_to_engine, encode_frame
-from car_base.ipc.packed import packed_tokens
+from car_base.ipc.codec import FrameReader, decode_to_engine, encode_frame, packed_tokens
 from car_daemon.engines.cell_keeper import CellKeeper
 from car_daemon.engines.link import EngineLink
 from car_protocol.answer import FinishReason, Usage

@@ -7,8 +7,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from car_base.host.error_location import place_of
-from car_base.host.event_log import log
+from car_base.host.event_log import log, place_of
 
 _STANDARD_ERROR = 2
 

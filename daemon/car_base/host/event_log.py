@@ -1,9 +1,10 @@
-"""The events of the daemon's log on their way to structlog, which renders them.
+"""The events of the daemon's log on their way to structlog, and what of a text or an exception may be logged.
 
 structlog is imported while the daemon already serves: with rich, which it imports where that is installed, it would
 take the most time of every start. Events before that are kept and rendered then.
 """
 
+import traceback
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -73,3 +74,23 @@ log = EventLog()
 def timestamp() -> str:
     """Return the time in UTC (ISO 8601)."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters: each becomes its escape, so that no line is forged."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def place_of(error: BaseException) -> str:
+    """Return the module and line that raised an exception; `unknown` if it was never raised."""
+    last = None
+    for last in traceback.walk_tb(error.__traceback__):  # noqa: B007 - only the last frame is used
+        pass
+    return "unknown" if last is None else f"{last[0].f_globals.get('__name__')}:{last[1]}"
+
+
+def named(error: BaseException) -> str:
+    """Return the type of an exception and its place."""
+    return f"{type(error).__name__} at {place_of(error)}"

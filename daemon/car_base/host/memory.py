@@ -1,10 +1,16 @@
-"""Memory of the machine and of its control groups, stalls on it, and the resident memory of a process."""
+"""Memory of the machine, of its control groups and of a process; its pressure; and the limits of this process."""
 
-from collections.abc import Callable
+import os
+import resource
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct, structs
+
+from car_protocol.capacity import Pressure
+from car_protocol.limits import Limits
 
 _UNLIMITED = 1 << 62
 _ASSUMED = 16 * 1024**3
@@ -104,3 +110,93 @@ def _stalls(file: Path) -> tuple[float, float]:
     except (OSError, ValueError, IndexError):
         return 0.0, 0.0
     return percents.get("some", 0.0), percents.get("full", 0.0)
+
+
+_LEVELS: tuple[Pressure, ...] = ("none", "some", "critical")
+Percent = Annotated[float, Meta(gt=0, le=100)]
+
+
+def highest(levels: Iterable[Pressure]) -> Pressure:
+    """Return the highest of some levels; `none` without any."""
+    return max(levels, key=_LEVELS.index, default="none")
+
+
+class PressureLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The thresholds of the levels in percent, and the calm interval before a level is lowered in seconds."""
+
+    some_available: Percent = 10.0
+    critical_available: Percent = 5.0
+    some_stalled: Percent = 10.0
+    critical_stalled: Percent = 10.0
+    calm_s: Annotated[float, Meta(ge=0, le=3600)] = 10.0
+
+
+class PressureGauge:
+    """Derives a level from readings; `now` is the caller's clock in seconds."""
+
+    def __init__(self, limits: PressureLimits) -> None:
+        self.limits = limits
+        self.level: Pressure = "none"
+        self._calm_since: float | None = None  # readings have been below the level since then
+
+    def update(self, available_percent: float, some_percent: float, full_percent: float, now: float) -> bool:
+        """Apply a reading; return True if the level changed."""
+        limits = self.limits
+        reading: Pressure = "none"
+        if available_percent < limits.critical_available or full_percent > limits.critical_stalled:
+            reading = "critical"
+        elif available_percent < limits.some_available or some_percent > limits.some_stalled:
+            reading = "some"
+        if _LEVELS.index(reading) >= _LEVELS.index(self.level):
+            self._calm_since = None
+            return self._become(reading)
+        if self._calm_since is None:
+            self._calm_since = now
+        if now - self._calm_since < self.limits.calm_s:
+            return False
+        self._calm_since = None
+        return self._become(reading)
+
+    def _become(self, level: Pressure) -> bool:
+        changed = level != self.level
+        self.level = level
+        return changed
+
+
+# Descriptors kept free for engines and their start, for files that are read, and for clients that are refused with
+# a reason. Where the limit is low a quarter of it is kept.
+_RESERVED = 64
+_LEAST_RESERVED = 16
+# glibc's M_MMAP_THRESHOLD. By default it grows with the largest block that was freed, and smaller blocks stay with the
+# process: after a storm of long frames that memory is lost to all other programs.
+_MMAP_THRESHOLD = -3
+
+
+def within_descriptors(limits: Limits) -> Limits:
+    """Raise the descriptor limit as far as it may be; return the limits with no more connections than it allows."""
+    used = len(os.listdir("/dev/fd")) - 1
+    allowed = needed = limits.max_connections + used + _RESERVED
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY:
+        reachable = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        if soft < reachable:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
+        allowed = max(soft, reachable)
+    reserved = min(_RESERVED, max(_LEAST_RESERVED, allowed // 4))
+    return structs.replace(limits, max_connections=max(1, min(limits.max_connections, allowed - used - reserved)))
+
+
+def return_blocks(smallest: int) -> bool:
+    """Make the C library return blocks of so many bytes to the system once they are free; False where it cannot."""
+    import ctypes  # 1.5 ms, which the first answers need not wait for
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and mallopt(_MMAP_THRESHOLD, smallest) == 1
+
+
+def lower_limit(limit: int, value: int) -> int:
+    """Lower a limit of this process for good; one that is lower already stays. Return the one in force."""
+    soft, hard = resource.getrlimit(limit)
+    known = [each for each in (soft, hard, value) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(limit, (min(known), hard if hard != resource.RLIM_INFINITY and hard < value else value))
+    return min(known)

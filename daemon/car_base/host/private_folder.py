@@ -1,17 +1,28 @@
-"""A folder that only this user can write to, whatever the umask, and its files."""
+"""Folders: one that only this user can write to, whatever the umask, and the folder of what may be computed again."""
 
 import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from car_base.host.regular_file import read_bounded
+from car_base.host.files import read_bounded
+
+
+def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of measurements: the service manager's, else the user's."""
+    if given := env.get("CACHE_DIRECTORY"):
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "car"
+    return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "car"
+
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER_MODE = 0o700

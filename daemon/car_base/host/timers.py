@@ -1,8 +1,9 @@
-"""Timers of the event loop: one call, periodic calls, the next deadline, the end of an idle time, the loop's lag."""
+"""Timers of the event loop, a deadline, the end of an idle time, the loop's lag, and readings cached for 200 ms."""
 
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Generic, TypeVar, TypeVarTuple
 
 # A deadline's callback that raised is retried after a pause, because its work is still due.
 _RETRY_S = 0.1
@@ -140,3 +141,29 @@ class LoopLag:
     def _measure(self) -> None:
         self.milliseconds = round(max(0.0, asyncio.get_running_loop().time() - self._due) * 1000, 1)
         self.start()
+
+
+P = TypeVarTuple("P")
+T = TypeVar("T")
+# Short enough for figures that people watch, and long enough that a client in a loop costs next to nothing.
+_TTL_S = 0.2
+
+
+class TtlCache(Generic[*P, T]):
+    """Calls `read` at most once in 200 ms with the same arguments; `clock` is in seconds."""
+
+    def __init__(self, read: Callable[[*P], T], clock: Callable[[], float]) -> None:
+        self._read = read
+        self._clock = clock
+        self._kept: dict[object, tuple[float, T]] = {}  # time and value of each reading, by its arguments
+
+    def __call__(self, *args: *P) -> T:
+        """Return the cached value, or read it."""
+        now = self._clock()
+        kept = self._kept.get(args)
+        if kept is not None and now - kept[0] < _TTL_S:
+            return kept[1]
+        value = self._read(*args)
+        self._kept = {key: (read_at, old) for key, (read_at, old) in self._kept.items() if now - read_at < _TTL_S}
+        self._kept[args] = now, value
+        return value

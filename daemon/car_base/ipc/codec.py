@@ -1,11 +1,50 @@
-"""Encoding of frames: a 4-byte length, then one msgpack Struct."""
+"""Encoding of frames: a 4-byte length, then one msgpack Struct, in which tokens and vectors are packed bytes."""
 
-from collections.abc import Sequence
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from itertools import count
 
 import msgspec
 from msgspec import Struct
 
-from car_base.ipc.frames import FromEngine, PlainText, Prepared, StepDone, ToEngine, TokenIds
+from car_base.ipc.frames import (
+    Forget,
+    FromEngine,
+    PlainText,
+    Prepare,
+    Prepared,
+    PrepareTexts,
+    StepDone,
+    ToEngine,
+    TokenIds,
+)
+
+TOKEN_BYTES = 4
+_NUMBER_BYTES = 8
+
+
+def packed_tokens(tokens: Iterable[int]) -> bytes:
+    """Return tokens as int32 values."""
+    return array("i", tokens).tobytes()
+
+
+def tokens_of(packed: bytes) -> list[int]:
+    """Return packed tokens; bytes after the last whole one count for nothing."""
+    return memoryview(packed)[: len(packed) // TOKEN_BYTES * TOKEN_BYTES].cast("i").tolist()
+
+
+def packed_vector(vector: Iterable[float]) -> bytes:
+    """Return a vector as 64-bit floats."""
+    return array("d", vector).tobytes()
+
+
+def vector_of(packed: bytes) -> list[float]:
+    """Return a packed vector; bytes after the last whole number count for nothing."""
+    numbers = array("d")
+    numbers.frombytes(memoryview(packed)[: len(packed) // _NUMBER_BYTES * _NUMBER_BYTES])
+    return numbers.tolist()
+
 
 # Because a length is a claim of the other process: the longest frames in use have 40 MiB, the tokens of 8 MiB of text.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
@@ -76,3 +115,34 @@ class FrameReader:
             start = end
         del buffer[:start]
         return bodies
+
+
+class UnsentFrames:
+    """Encoded frames in their order; a prompt leaves once its request is to be forgotten.
+
+    So the prompts are those of live requests, whose bytes the queue bounds.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._frames: OrderedDict[int, bytes] = OrderedDict()  # by number
+        self._prompts: dict[int, int] = {}  # numbers of prompts, by the key of their request
+
+    def __repr__(self) -> str:
+        return f"<UnsentFrames {len(self._frames)}>"
+
+    def add(self, message: Struct, frame: bytes) -> None:
+        """Append the frame of a message."""
+        number = next(self._numbers)
+        if isinstance(message, Forget):
+            self._frames.pop(self._prompts.pop(message.key, -1), None)
+        elif isinstance(message, Prepare | PrepareTexts):
+            self._prompts[message.key] = number
+        self._frames[number] = frame
+
+    def take(self) -> bytes | None:
+        """Remove and return the oldest frame; None without any."""
+        if not self._frames:
+            self._prompts.clear()
+            return None
+        return self._frames.popitem(last=False)[1]

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from car_base import guide
 from car_base.host.event_log import log
-from car_base.host.file_identity import NotReadable, content_of, with_parts
+from car_base.host.files import NotReadable, content_of, with_parts
 from car_base.ipc.frames import FromEngine
 from car_base.ipc.placing import BUILT_IN, HostMemory, Place
 from car_daemon.cluster.placer import Placer

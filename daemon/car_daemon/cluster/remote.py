@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from car_base.ipc.frames import FromEngine, Load
-from car_base.ipc.placing import Ended, FromRelay, HostMemory, Placed
-from car_base.ipc.tls import HANDSHAKE_S, context_of
+from car_base.ipc.placing import HANDSHAKE_S, Ended, FromRelay, HostMemory, Placed, context_of
 from car_daemon.engines.link import EngineLink
 
 # An engine sends a heartbeat, and its relay a reading, each second.

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from car_base.host.pressure import PressureLimits
-from car_base.host.regular_file import read_regular
+from car_base.host.files import read_regular
+from car_base.host.memory import PressureLimits
 from car_daemon.config.explanations import explained
 from car_daemon.config.tables import (
     CapacityTable,

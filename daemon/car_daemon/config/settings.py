@@ -8,9 +8,9 @@ from msgspec import Struct, structs
 
 from car_base import guide
 from car_base.host import event_log
-from car_base.host.cache_folder import cache_folder
 from car_base.host.devices import AUTO, CPU
-from car_base.host.pressure import PressureLimits
+from car_base.host.memory import PressureLimits
+from car_base.host.private_folder import cache_folder
 from car_base.ipc.engine_settings import EngineKeys, members_of
 from car_base.ipc.types import Sandbox
 from car_daemon.config.model_paths import NotLocated, expanded, given_table, located

@@ -6,7 +6,7 @@ from msgspec import Meta, Struct, field
 
 from car_base.host import event_log
 from car_base.host.devices import AUTO, PATTERN, PATTERN_OR_AUTO
-from car_base.host.pressure import PressureLimits
+from car_base.host.memory import PressureLimits
 from car_base.ipc.engine_settings import MARGIN_BYTES, MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS, EngineKeys
 from car_base.ipc.types import Sandbox
 from car_daemon.models.settings import CACHE_BYTES, Needs, Place, Spread

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from car_base.host.event_log import log
-from car_base.host.printable import printable
+from car_base.host.event_log import log, printable
 from car_base.host.timers import Timer
 from car_base.ipc.frames import (
     FromEngine,

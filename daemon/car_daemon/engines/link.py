@@ -13,11 +13,10 @@ from typing import Any, Protocol, cast
 from msgspec import DecodeError, Struct, ValidationError
 
 from car_base.host import defects
-from car_base.host.error_location import named
-from car_base.ipc.codec import LONG_KINDS, FrameReader, FrameTooLong, decode_from_engine, encode_frame
+from car_base.host.event_log import named
+from car_base.ipc.codec import LONG_KINDS, FrameReader, FrameTooLong, UnsentFrames, decode_from_engine, encode_frame
 from car_base.ipc.frames import FromEngine
 from car_base.ipc.spawning import ENGINE, spawn_engine
-from car_base.ipc.unsent_frames import UnsentFrames
 from car_daemon.engines.cell_keeper import CellKeeper
 from car_daemon.telemetry.logs import standard_error
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from car_base.host.regular_file import NotRegular, open_regular
+from car_base.host.files import NotRegular, open_regular
 from car_daemon.gguf.bounded_reader import BoundedReader
 from car_daemon.gguf.header import Header, read_header
 from car_daemon.gguf.hyperparameters import Attention, Hyperparameters

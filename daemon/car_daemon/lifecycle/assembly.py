@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from car_base.host.cores import read_cores, usable_cpus
 from car_base.host.devices import may_have_gpus
 from car_base.host.event_log import log
-from car_base.host.memory import MemorySource, read_memory
-from car_base.host.pressure import highest
-from car_base.host.process_limits import within_descriptors
-from car_base.host.timers import Idleness, LoopLag
-from car_base.host.ttl_cache import TtlCache
+from car_base.host.memory import MemorySource, highest, read_memory, within_descriptors
+from car_base.host.timers import Idleness, LoopLag, TtlCache
 from car_daemon.config.settings import Config
 from car_daemon.connections.fair_queue import FairQueue
 from car_daemon.connections.server import Server

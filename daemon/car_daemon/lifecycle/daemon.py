@@ -10,7 +10,7 @@ from typing import Protocol
 
 from car_base.host import defects
 from car_base.host.event_log import log
-from car_base.host.process_limits import return_blocks
+from car_base.host.memory import return_blocks
 from car_base.host.signals import handle_in_loop
 from car_daemon.config.settings import Config
 from car_daemon.config.tables import ConfigError

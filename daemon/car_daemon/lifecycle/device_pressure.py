@@ -7,7 +7,7 @@ from msgspec import structs
 from car_base.capacity.placement import reserve_of
 from car_base.host.devices import Device
 from car_base.host.event_log import log
-from car_base.host.pressure import PressureGauge, PressureLimits, highest
+from car_base.host.memory import PressureGauge, PressureLimits, highest
 from car_base.ipc.frames import DeviceMemory
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica

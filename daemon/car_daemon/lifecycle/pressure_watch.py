@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from car_base.host.event_log import log
-from car_base.host.memory import MemorySource
-from car_base.host.pressure import PressureGauge, PressureLimits
+from car_base.host.memory import MemorySource, PressureGauge, PressureLimits
 from car_base.host.timers import Periodic
 from car_daemon.lifecycle.device_pressure import DevicePressure
 from car_daemon.scheduler.gate import Gate

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from car_base.host.pressure import highest
+from car_base.host.memory import highest
 from car_base.ipc.frames import DeviceUse
 from car_daemon.connections.call import RpcCall
 from car_daemon.connections.connection import Connection

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from car_base.host.memory import MemorySource, ProcessMemory, read_process_memory
-from car_base.host.ttl_cache import TtlCache
+from car_base.host.timers import TtlCache
 from car_base.ipc.frames import Ready
 from car_base.ipc.types import PHASES
 from car_daemon.connections.connection import Connection

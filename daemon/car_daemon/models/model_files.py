@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from car_base.host.event_log import log
-from car_base.host.file_identity import Weights, identify, with_parts
+from car_base.host.files import Weights, identify, with_parts
 from car_daemon.gguf.invalid import InvalidModel, Reason
 
 if TYPE_CHECKING:

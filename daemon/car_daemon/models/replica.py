@@ -6,8 +6,8 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from car_base.host.file_identity import Weights
-from car_base.host.pressure import highest
+from car_base.host.files import Weights
+from car_base.host.memory import highest
 from car_base.ipc.frames import DeviceMemory, Ready
 from car_protocol.capacity import Pressure
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from car_base.host import defects
 from car_base.host.event_log import log
-from car_base.host.file_identity import Weights
+from car_base.host.files import Weights
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.manager import ModelManager
 from car_daemon.models.model_files import identify_files

@@ -1,7 +1,7 @@
 """The pending answer to `embed` and `rerank`, which is sent in one piece."""
 
 from car_base.ipc import frames
-from car_base.ipc.packed import TOKEN_BYTES, vector_of
+from car_base.ipc.codec import TOKEN_BYTES, vector_of
 from car_daemon.requests.answer import Origin, Responder, Siblings
 from car_daemon.scheduler.request import Failure, Prompt, Request
 from car_protocol.embed import Embeddings, EmbedParams, Ranked, Ranking, RerankParams

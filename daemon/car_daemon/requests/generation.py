@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from car_base.ipc import frames
-from car_base.ipc.packed import TOKEN_BYTES
+from car_base.ipc.codec import TOKEN_BYTES
 from car_base.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE, TOO_COMPLEX
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.requests.answer import Origin, Responder, Siblings

@@ -5,7 +5,7 @@ from typing import Any
 
 from car_base.host.event_log import log
 from car_base.ipc import frames
-from car_base.ipc.packed import tokens_of
+from car_base.ipc.codec import tokens_of
 from car_daemon.engines.link import Engine
 from car_daemon.requests.answer import Responder
 from car_daemon.requests.job_table import Job, JobTable

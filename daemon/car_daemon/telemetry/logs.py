@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from car_base.host.event_log import Format, Level, Sink, log, timestamp
-from car_base.host.printable import printable
+from car_base.host.event_log import Format, Level, Sink, log, printable, timestamp
 from car_daemon.telemetry.log_pipe import LogPipe
 from car_protocol.trace import Trace
 

@@ -9,7 +9,7 @@ import numpy as np
 from llama_cpp import llama_cpp as binding
 from numpy.typing import NDArray
 
-from car_base.capacity.batch_sizes import BATCH_SIZES
+from car_base.capacity.curve import BATCH_SIZES
 from car_base.ipc.types import KvType
 from car_engine.llama.library import errors, is_about, pointer, quick
 from car_engine.llama.model import NO_NUMBERS, LlamaModel, ModelError, OutOfReach

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from llama_cpp import llama_cpp as binding
 
-from car_base.capacity.batch_sizes import DeviceKind
+from car_base.capacity.curve import DeviceKind
 from car_base.capacity.placement import Placement
 from car_base.ipc.model_sizes import SequenceBytes
 from car_base.ipc.ranges import MAX_SEQUENCES

@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Collection
 from typing import NoReturn, Protocol
 
-from car_base.host.error_location import named
+from car_base.host.event_log import named
+from car_base.ipc.codec import packed_tokens
 from car_base.ipc.frames import (
     Counted,
     Detokenize,
@@ -18,7 +19,6 @@ from car_base.ipc.frames import (
     TokenIds,
     Tokenize,
 )
-from car_base.ipc.packed import packed_tokens
 from car_base.ipc.ranges import line
 from car_base.ipc.refusal import Refusal
 from car_engine.batching.reuse.expected import Expected, cells_of

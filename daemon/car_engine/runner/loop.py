@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
-from car_base.host.file_identity import WeightsOverwritten
+from car_base.host.files import WeightsOverwritten
 from car_base.ipc.frames import (
     Forget,
     FromEngine,

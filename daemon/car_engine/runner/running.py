@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from car_base.ipc.codec import tokens_of
 from car_base.ipc.frames import End, Fault, Forget, RequestUpdate, Run
-from car_base.ipc.packed import tokens_of
 from car_base.ipc.types import AdapterSet
 from car_engine.batching.guesses import PromptLookup
 from car_engine.batching.prefix_cache import PrefixCache

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from car_base.ipc.codec import packed_vector, tokens_of
 from car_base.ipc.frames import End, Extra, Fault, RequestUpdate, RunTexts
-from car_base.ipc.packed import packed_vector, tokens_of
 from car_protocol.answer import Usage
 
 NO_SEQUENCE = -1

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_base.capacity.batch_sizes import BATCH_SIZES
+from car_base.capacity.curve import BATCH_SIZES
 
 
 def test_a_gpu_gets_several_graphs_in_a_call_and_a_cpu_one() -> None:

@@ -8,8 +8,15 @@ import pytest
 from msgspec import structs
 
 from car_base.capacity.curve import Curve
-from car_base.capacity.curve_file import CurveCheck, CurveFile, CurveIdentity, DevicePartsFile, identity_of
-from car_base.capacity.device_part import DeviceParts, LoadOutcome
+from car_base.capacity.kept_file import (
+    CurveCheck,
+    CurveFile,
+    CurveIdentity,
+    DeviceParts,
+    DevicePartsFile,
+    LoadOutcome,
+    identity_of,
+)
 from car_base.ipc.types import KvType
 from car_engine.batching.costs import StepCosts
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_base.capacity.device_part import DeviceParts, LoadOutcome
+from car_base.capacity.kept_file import DeviceParts, LoadOutcome
 
 GIB = 1 << 30
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from car_base.host import defects
-from car_base.host.error_location import place_of
+from car_base.host.event_log import place_of
 from tests.daemon.captured_log import capture_logs
 
 SECRET = "canary-5f1d"  # stands for a prompt

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from car_base.host.file_identity import NotReadable, OpenedFiles, content_of, identify, with_parts
+from car_base.host.files import NotReadable, OpenedFiles, content_of, identify, with_parts
 
 LARGE = bytes(100_000)
 

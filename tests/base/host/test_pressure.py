@@ -2,7 +2,7 @@
 
 import pytest
 
-from car_base.host.pressure import PressureGauge, PressureLimits
+from car_base.host.memory import PressureGauge, PressureLimits
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from car_base.host.process_limits import within_descriptors
+from car_base.host.memory import within_descriptors
 from car_protocol.limits import Limits
 
 
@@ -36,7 +36,7 @@ def test_a_limit_that_is_high_enough_stays() -> None:
 SCRIPT = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)
-from car_base.host.process_limits import within_descriptors
+from car_base.host.memory import within_descriptors
 from car_protocol.limits import Limits
 print(within_descriptors(Limits()).max_connections)
 """
@@ -53,7 +53,7 @@ MIB = 1024 * 1024
 HEAP_SCRIPT = """
 import sys
 import psutil
-from car_base.host.process_limits import return_blocks
+from car_base.host.memory import return_blocks
 size = int(sys.argv[1])
 assert return_blocks(size)
 own = psutil.Process()

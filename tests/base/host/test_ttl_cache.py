@@ -1,6 +1,6 @@
 """Readings that are cached for 200 ms."""
 
-from car_base.host.ttl_cache import TtlCache
+from car_base.host.timers import TtlCache
 
 
 def test_the_same_reading_is_taken_once_in_200_ms() -> None:

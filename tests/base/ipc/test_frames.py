@@ -13,6 +13,7 @@ from car_base.ipc.codec import (
     decode_from_engine,
     decode_to_engine,
     encode_frame,
+    packed_tokens,
 )
 from car_base.ipc.frames import (
     CallDelta,
@@ -43,7 +44,6 @@ from car_base.ipc.frames import (
     Tokenize,
     Warned,
 )
-from car_base.ipc.packed import packed_tokens
 from car_base.ipc.types import Tags
 from car_protocol.answer import Logprob, TokenChoice, Usage
 from car_protocol.conversation import Function, FunctionCall, Message, NamedTool, TextPart, Tool, ToolCall

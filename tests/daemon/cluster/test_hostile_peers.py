@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from car_base.ipc.codec import MAX_FRAME_BYTES, encode_frame
 from car_base.ipc.frames import Heartbeat
-from car_base.ipc.placing import Ended, FromRelay, Placed
-from car_base.ipc.tls import context_of
+from car_base.ipc.placing import Ended, FromRelay, Placed, context_of
 from car_daemon.cluster.remote import CONNECT_ERRORS, UNKNOWN_STATUS, RemoteEngine
 
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")

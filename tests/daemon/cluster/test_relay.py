@@ -11,8 +11,7 @@ import pytest
 from car_base.host.memory import MemoryReading
 from car_base.ipc.codec import encode_frame
 from car_base.ipc.frames import FromEngine, Heartbeat, SetThreads
-from car_base.ipc.placing import HostMemory, Placed
-from car_base.ipc.tls import context_of
+from car_base.ipc.placing import HostMemory, Placed, context_of
 from car_daemon.cluster.remote import UNKNOWN_STATUS, RemoteEngine
 
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")

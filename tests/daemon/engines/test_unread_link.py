@@ -9,9 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_base.ipc.codec import FrameReader, decode_to_engine, encode_frame
+from car_base.ipc.codec import FrameReader, UnsentFrames, decode_to_engine, encode_frame
 from car_base.ipc.frames import Forget, Halt, PrepareTexts
-from car_base.ipc.unsent_frames import UnsentFrames
 from car_daemon.engines.link import EngineLink
 
 LONG = "x" * (1 << 20)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from car_base.host.pressure import PressureLimits
+from car_base.host.memory import PressureLimits
 from car_base.ipc.frames import DeviceMemory, DeviceUse
 from car_daemon.lifecycle.device_pressure import DevicePressure
 from car_daemon.models.entry import ModelEntry

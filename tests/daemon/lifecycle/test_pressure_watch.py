@@ -1,7 +1,6 @@
 """The watch of the host's memory and of that of GPUs."""
 
-from car_base.host.memory import MemoryReading
-from car_base.host.pressure import PressureLimits
+from car_base.host.memory import MemoryReading, PressureLimits
 from car_daemon.lifecycle.device_pressure import DevicePressure
 from car_daemon.lifecycle.pressure_watch import PressureWatch
 from car_daemon.models.entry import ModelEntry

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_base.host.file_identity import FileIdentity, Weights
+from car_base.host.files import FileIdentity, Weights
 from car_daemon.models.model_files import identify_files
 from car_daemon.models.settings import ModelSettings
 from car_daemon.models.weights_watch import Change, change_of

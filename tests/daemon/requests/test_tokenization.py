@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from car_base.ipc.codec import packed_tokens
 from car_base.ipc.frames import Extra, PlainText, TokenIds, Tokenize
-from car_base.ipc.packed import packed_tokens
 from car_daemon.requests.tokenization import Tokenization
 from car_protocol.answer import Progress
 from car_protocol.errors import RpcError

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_base.capacity.batch_sizes import BATCH_SIZES
+from car_base.capacity.curve import BATCH_SIZES
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.embedder import PACKED_TEXTS, POOLINGS, Embedder, RowsContext, TextContext, pack
 from car_engine.llama.model import LlamaModel, ModelError

@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from car_base.ipc.codec import packed_tokens
 from car_base.ipc.frames import FromEngine, TokenIds, Tokenize
-from car_base.ipc.packed import packed_tokens
 from car_engine.batching.reuse.expected import Expected
 from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Turns

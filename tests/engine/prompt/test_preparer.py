@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict, replace
 
+from car_base.ipc.codec import packed_tokens
 from car_base.ipc.frames import (
     Chat,
     Counted,
@@ -30,7 +31,6 @@ from car_base.ipc.frames import (
     TokenIds,
     Tokenize,
 )
-from car_base.ipc.packed import packed_tokens
 from car_base.ipc.refusal import Refusal
 from car_base.ipc.types import Tags
 from car_engine.batching.reuse.expected import Expected

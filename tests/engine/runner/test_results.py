@@ -2,7 +2,7 @@
 
 import pytest
 
-from car_base.host.file_identity import WeightsOverwritten
+from car_base.host.files import WeightsOverwritten
 from car_base.ipc.frames import End, FromEngine, Overwritten, Parked, RequestUpdate, StepDone
 from car_engine.runner.loop import CheckedResults
 from car_protocol.answer import Usage

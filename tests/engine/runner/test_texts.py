@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from car_base.ipc.codec import packed_tokens, vector_of
 from car_base.ipc.frames import Prepared, RequestUpdate, RunTexts
-from car_base.ipc.packed import packed_tokens, vector_of
 from car_engine.runner.texts import CannotEmbed, Texts
 from tests.engine.fakes import FakeClock, FakeEmbedder
 

@@ -1,13 +1,49 @@
-"""The identity of files' content, without reading all of it."""
+"""Regular files, opened without blocking, and the identity of files' content, without reading all of it."""
 
+import errno
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
-from car_base.host.regular_file import open_regular
+MOST_BYTES = 1024 * 1024
+
+
+class NotRegular(OSError):
+    """The path leads to something else than a regular file."""
+
+
+def open_regular(path: Path) -> int:
+    """Return a descriptor for reading a regular file; raises OSError, and NotRegular for anything else."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegular(errno.EINVAL, "it is not a regular file")
+    return descriptor
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a file of at most 1 MiB, b"" for the null device; raises OSError, also for a longer one."""
+    try:
+        descriptor = open_regular(path)
+    except NotRegular:
+        if path.samefile(os.devnull):
+            return b""
+        raise
+    with open(descriptor, "rb") as file:
+        return read_bounded(file)
+
+
+def read_bounded(file: IO[bytes]) -> bytes:
+    """Return the content of an open file of at most 1 MiB; raises OSError for a longer one."""
+    data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it is longer than {MOST_BYTES} bytes")
+    return data
+
 
 # Of each end: the head has a model's metadata, and a file that is written again ends differently.
 _HASHED_BYTES = 16 * 1024
