@@ -21,11 +21,10 @@ from car_daemon.engines.link import launch
 from car_daemon.engines.supervisor import DIED_ALIKE
 from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon
-from car_daemon.lifecycle.sd_notify import Notifier
+from car_daemon.lifecycle.readiness import Notifier
 from car_daemon.sockets.activation import ActivatedSocket, activated_socket
-from car_daemon.sockets.directory import BadAddress
 from car_daemon.sockets.loopback import CannotListen, MetricsSocket, listening_socket
-from car_daemon.sockets.own_socket import AddressInUse, OwnSocket
+from car_daemon.sockets.own_socket import AddressInUse, BadAddress, OwnSocket
 from car_daemon.telemetry import logs
 from car_protocol import __version__
 from car_protocol.hub import PREFIX, hub_file

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from car_base import guide
-from car_daemon.gguf.bounded_reader import BoundedReader
-from car_daemon.gguf.header import read_header
+from car_daemon.gguf.header import BoundedReader, read_header
 from tests.e2e.support import KNOWN, PATIENCE_S, Daemon, greedy, running
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from car_daemon.config.settings import Flags, load_config
-from car_daemon.engines.health_check import HealthLimits
+from car_daemon.engines.life import HealthLimits
 from car_daemon.engines.supervisor import SupervisionLimits
 from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon as DaemonHere

@@ -11,7 +11,7 @@ import pytest
 
 from car_client.carctl.service import units
 from car_client.carctl.service.steps import ServiceError
-from car_daemon.config.model_paths import located
+from car_daemon.config.placing import located
 from car_daemon.config.tables import ModelTable
 from car_protocol.hub import SYSTEM_MODELS
 

@@ -1,4 +1,4 @@
-"""Timers of the event loop, a deadline, the end of an idle time, the loop's lag, and readings cached for 200 ms."""
+"""Timers and waits of the event loop: deadlines, idle times, its lag, conditions, and readings cached for 200 ms."""
 
 import asyncio
 import math
@@ -167,3 +167,31 @@ class TtlCache(Generic[*P, T]):
         self._kept = {key: (read_at, old) for key, (read_at, old) in self._kept.items() if now - read_at < _TTL_S}
         self._kept[args] = now, value
         return value
+
+
+class ConditionWaiters:
+    """Coroutines that wait for conditions, evaluated at every change: none that was true for a moment is missed."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+
+    def __repr__(self) -> str:
+        return f"<ConditionWaiters: {len(self._waiting)} waiting>"
+
+    def changed(self) -> None:
+        """Evaluate all conditions, and resume the waiters of the true ones."""
+        for condition, future in self._waiting:
+            if not future.done() and condition():
+                future.set_result(None)
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Return True once the condition was true; False where it was not within the timeout."""
+        if condition():
+            return True
+        waiting = (condition, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            await asyncio.wait([waiting[1]], timeout=timeout_s)
+        finally:
+            self._waiting.remove(waiting)
+        return waiting[1].done()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -10,12 +11,39 @@ from itertools import count
 from msgspec import Struct, structs
 
 from car_base.host.event_log import log
-from car_base.ipc.placing import Apart, End, FromPlacer, Join, Node, Nodes, Place, Placed, Unplaced, Waiting
-from car_daemon.cluster.process import start_placer
+from car_base.ipc.placing import (
+    Apart,
+    End,
+    FromPlacer,
+    Join,
+    Node,
+    Nodes,
+    Place,
+    Placed,
+    Unplaced,
+    Waiting,
+    decode_from_placer,
+)
+from car_base.ipc.spawning import passed_on, spawn
 from car_daemon.cluster.seats import Seats
-from car_daemon.engines.link import ChildProcess, NoPlace
+from car_daemon.engines.link import ChildProcess, EngineLink, NoPlace, linked
 from car_daemon.models.settings import Spread
 from car_protocol.status import ClusterStatus, NodeStatus
+
+
+async def start_placer(command: Sequence[str], receive: Callable[[FromPlacer], None]) -> ChildProcess:
+    """Return the process of `command` with the descriptor of its link; raises OSError."""
+    return await linked(
+        lambda theirs: spawn(command, [theirs], _environment()),
+        lambda: EngineLink(receive, decode_from_placer, long=()),
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables that the placer gets: those of an engine, and Ray's."""
+    ray = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+    return {"PYTHONSAFEPATH": "1"} | passed_on(os.environ) | ray
+
 
 _AT_ONCE = 4  # placements under way for each model
 COMMAND = (sys.executable, "-m", "car_placer")

@@ -1,4 +1,4 @@
-"""The configuration file on disk: TOML into tables; every error names the full key."""
+"""The configuration file on disk: TOML into tables; every error names the full key and what may be written instead."""
 
 import difflib
 import re
@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from car_base.host.devices import PATTERN, PATTERN_OR_AUTO
 from car_base.host.files import read_regular
 from car_base.host.memory import PressureLimits
-from car_daemon.config.explanations import explained
 from car_daemon.config.tables import (
     CapacityTable,
     ClusterTable,
@@ -24,6 +24,19 @@ from car_daemon.config.tables import (
     QueueTable,
     SchedulerTable,
 )
+from car_protocol.choices import with_choices
+
+_DEVICES = '"cpu", "gpu" for all GPUs, or "gpu0" to "gpu99" for one of them'
+_WORDS = {PATTERN: f"write {_DEVICES}", PATTERN_OR_AUTO: f'write "auto", {_DEVICES}, or a list of them'}
+
+
+def explained(why: str, kind: type, path: str) -> str:
+    """Return a message about the member of a table at a path, with the words of a pattern, or an enum's values."""
+    for pattern, words in _WORDS.items():
+        if why.endswith(f"matching regex {pattern!r}"):
+            return words
+    return with_choices(why, kind, path)
+
 
 T = TypeVar("T")
 # The part of msgspec's messages that names the key; an error without a key is one of the whole file.

@@ -13,8 +13,16 @@ from car_base.host.memory import PressureLimits
 from car_base.host.private_folder import cache_folder
 from car_base.ipc.engine_settings import EngineKeys, members_of
 from car_base.ipc.types import Sandbox
-from car_daemon.config.model_paths import NotLocated, expanded, given_table, located
-from car_daemon.config.placing import check_place, cluster_of, placed, placed_devices
+from car_daemon.config.placing import (
+    NotLocated,
+    check_place,
+    cluster_of,
+    expanded,
+    given_table,
+    located,
+    placed,
+    placed_devices,
+)
 from car_daemon.config.tables import GUIDE, ClusterTable, ConfigError, ConfigFile, ModelTable
 from car_daemon.models.settings import ModelSettings
 from car_daemon.scheduler.backlog import QueueBounds

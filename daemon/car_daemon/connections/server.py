@@ -12,8 +12,7 @@ from car_daemon.connections.connection import Connection, ConnectionContext, Han
 from car_daemon.connections.fair_queue import FairQueue
 from car_daemon.connections.in_flight import RequestHandler
 from car_daemon.connections.memory_share import ClientMemoryLimit
-from car_daemon.sockets.accept import Acceptor
-from car_daemon.sockets.peer import Peer, peer_of
+from car_daemon.sockets.peer import Acceptor, Peer, peer_of
 from car_protocol.capacity import Capacity
 from car_protocol.envelope import Failure, encode_message
 from car_protocol.errors import RpcError

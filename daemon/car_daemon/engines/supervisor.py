@@ -1,9 +1,10 @@
-"""Supervision of one replica's engine over all its lives: checked files, restarts, failure and retry."""
+"""Supervision of a model's engines: the order of their loads, and restarts, failure and retry of each."""
 
 import asyncio
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
+from itertools import count
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -12,24 +13,60 @@ from car_base import guide
 from car_base.host import defects
 from car_base.host.devices import CPU, overlap
 from car_base.host.event_log import log
+from car_base.host.timers import ConditionWaiters
 from car_base.ipc.engine_settings import EngineSettings, members_of
 from car_base.ipc.frames import Load, Ready
-from car_daemon.engines.binding_advice import crawl_advice
-from car_daemon.engines.health_check import HealthLimits
-from car_daemon.engines.life import EngineLife, EngineListener
+from car_daemon.engines.binding_check import crawl_advice
+from car_daemon.engines.life import EngineLife, EngineListener, HealthLimits
 from car_daemon.engines.link import Engine, Launcher
-from car_daemon.engines.load_order import LoadOrder
 from car_daemon.engines.restart_policy import RestartLimits, RestartPolicy
 from car_daemon.gguf.invalid import InvalidModel, Reason
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.model_files import CheckedFiles
-from car_daemon.models.replica import Replica
+from car_daemon.models.replica import Replica, Supervisor
 from car_daemon.models.settings import ModelSettings
 from car_protocol.errors import REASONS
 
 if TYPE_CHECKING:
     from car_daemon.gguf.validation import Facts
+
+
+class LoadOrder:
+    """Numbers engines, and lets one at a time load onto each GPU of this machine.
+
+    Engines that load at once, as they do where a driver's fault ended them, would each find the same memory free.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+        self._loading: list[str] = []  # the devices that engines load onto now
+        self._waiters = ConditionWaiters()
+
+    def __repr__(self) -> str:
+        return f"<LoadOrder loading={self._loading} {self._waiters!r}>"
+
+    def next_number(self) -> int:
+        """Return a number that no other engine of the daemon has."""
+        return next(self._numbers)
+
+    async def turn(self, replica: Replica) -> ExitStack:
+        """Return once an engine of a replica may load; the caller closes what it gets as soon as that has ended."""
+        turn = ExitStack()
+        if replica.device != CPU and not replica.placed:
+            while not self._is_free(replica.device):
+                await self._waiters.until(lambda: self._is_free(replica.device))
+            self._loading.append(replica.device)
+            turn.callback(self._ended, replica.device)
+        return turn
+
+    def _is_free(self, device: str) -> bool:
+        return not any(overlap(device, each) for each in self._loading)
+
+    def _ended(self, device: str) -> None:
+        self._loading.remove(device)
+        self._waiters.changed()
+
 
 DIED_ALIKE = "two loads died in the same way"
 UNSUPERVISED = REASONS["internal_error"].message
@@ -290,3 +327,48 @@ def _cells_folder(entry: ModelEntry, replica: Replica) -> str | None:
     # A name may have slashes, or be that of the folder above.
     name = "".join(each if each.isalnum() or each in "-_" else f"%{ord(each):x}" for each in entry.name)
     return str(settings.cache_dir / name / replica.device)
+
+
+class ReplicaSet:
+    """A supervisor for each replica of a model, made by `supervise`."""
+
+    def __init__(self, entry: ModelEntry, supervise: Callable[[ModelEntry, Replica], Supervisor]) -> None:
+        self._entry = entry
+        self._supervise = supervise
+        # A replica that is started again keeps its supervisor, which counts the deaths of its engines.
+        self._supervisors: dict[Replica, Supervisor] = {}
+
+    def __repr__(self) -> str:
+        return f"<ReplicaSet of {self._entry.name}: {list(self._supervisors.values())}>"
+
+    def start(self) -> None:
+        """Load the model as it is configured now."""
+        replicas = self._entry.renew()
+        self._supervisors = {
+            each: self._supervisors.get(each) or self._supervise(self._entry, each) for each in replicas
+        }
+        for supervisor in self._supervisors.values():
+            supervisor.start()
+
+    def grow(self) -> None:
+        """Load the further replicas of a model whose configuration has more of them on a cluster."""
+        if _is_larger(self._entry.configured, self._entry.settings):
+            further = [each for each in self._entry.renew() if each not in self._supervisors]
+            for replica in further:
+                self._supervisors[replica] = self._supervise(self._entry, replica)
+                self._supervisors[replica].start()
+
+    def restart(self) -> None:
+        """End all engines at once and load the model again."""
+        for supervisor in self._supervisors.values():
+            supervisor.restart()
+
+    async def stop(self) -> None:
+        """End all engines."""
+        await asyncio.gather(*(supervisor.stop() for supervisor in self._supervisors.values()))
+
+
+def _is_larger(after: ModelSettings, before: ModelSettings) -> bool:
+    """Return whether settings differ by more engines on a cluster alone."""
+    more = after.placed and after.replicas > before.replicas
+    return more and after == structs.replace(before, replicas=after.replicas)

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from car_base.host.files import NotRegular, open_regular
-from car_daemon.gguf.bounded_reader import BoundedReader
-from car_daemon.gguf.header import Header, read_header
-from car_daemon.gguf.hyperparameters import Attention, Hyperparameters
+from car_daemon.gguf.header import BoundedReader, Header, read_header
+from car_daemon.gguf.hyperparameters import Attention, Hyperparameters, check_vocabulary
 from car_daemon.gguf.invalid import InvalidModel, Reason, refuse
 from car_daemon.gguf.tensors import check_tensors, count_parameters, embedding_bytes, layer_weights, unknown_types
-from car_daemon.gguf.vocabulary import check_vocabulary
 
 _NAME_CHARACTERS = 64
 # Errors that are not caused by the file.

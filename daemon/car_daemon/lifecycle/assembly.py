@@ -16,20 +16,15 @@ from car_daemon.config.settings import Config
 from car_daemon.connections.fair_queue import FairQueue
 from car_daemon.connections.server import Server
 from car_daemon.engines.auto_device import AutoDevice
-from car_daemon.engines.cores_watch import CoresWatch
 from car_daemon.engines.link import Launcher, launch
-from car_daemon.engines.load_order import LoadOrder
-from car_daemon.engines.replica_set import ReplicaSet
-from car_daemon.engines.supervisor import EngineSupervisor, SupervisionLimits
-from car_daemon.lifecycle.curve_renewal import CurveRenewal
-from car_daemon.lifecycle.device_pressure import DevicePressure
+from car_daemon.engines.registry import CoresWatch
+from car_daemon.engines.supervisor import EngineSupervisor, LoadOrder, ReplicaSet, SupervisionLimits
 from car_daemon.lifecycle.drain import Drain
 from car_daemon.lifecycle.model_events import Dependents, ModelEvents
-from car_daemon.lifecycle.old_cells import OldCells
-from car_daemon.lifecycle.pressure_watch import PressureWatch
-from car_daemon.lifecycle.readiness import Health, ServiceReport
+from car_daemon.lifecycle.pressure_watch import DevicePressure, PressureWatch
+from car_daemon.lifecycle.readiness import Health, Notifier, ServiceReport
 from car_daemon.lifecycle.reload import Reload
-from car_daemon.lifecycle.sd_notify import Notifier
+from car_daemon.lifecycle.upkeep import CurveRenewal, OldCells
 from car_daemon.methods.admin import Administration
 from car_daemon.methods.dispatch import Dispatch
 from car_daemon.methods.inference import InferenceMethods
@@ -37,26 +32,23 @@ from car_daemon.methods.model_report import CapacityReport, ModelReport
 from car_daemon.methods.models import Inspections, ModelMethods
 from car_daemon.methods.status import StatusMethods
 from car_daemon.methods.status_report import StatusReport, UserView
-from car_daemon.models.entry import ModelEntry
-from car_daemon.models.keep_alive import KeepAlive
+from car_daemon.models.entry import ModelEntry, ModelPool
+from car_daemon.models.eviction import KeepAlive
 from car_daemon.models.manager import ModelManager
 from car_daemon.models.memory_budget import MemoryBudget
 from car_daemon.models.memory_estimate import estimate_memory
 from car_daemon.models.model_files import ModelFiles
-from car_daemon.models.pool import ModelPool
 from car_daemon.models.replica import Replica
 from car_daemon.models.weights_watch import WeightsWatch
 from car_daemon.requests.answer import Responder
-from car_daemon.requests.decision_log import sink_at
-from car_daemon.requests.inference import Inference
+from car_daemon.requests.inference import Inference, sink_at
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import Decisions
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.sockets.activation import ActivatedSocket
 from car_daemon.sockets.loopback import LoopbackPort, MetricsSocket
-from car_daemon.sockets.own_socket import OwnSocket
+from car_daemon.sockets.own_socket import OwnSocket, SocketWatch
 from car_daemon.sockets.peer import Peer, SocketGroup, peer_of
-from car_daemon.sockets.socket_watch import SocketWatch
 from car_daemon.telemetry.metrics import Metrics
 from car_daemon.telemetry.metrics_server import MetricsServer
 from car_protocol import __version__
@@ -227,7 +219,7 @@ class Assembly:
 
     def _cluster_launcher(self, entry: ModelEntry, replica: Replica) -> Launcher:
         # Imported here because most daemons place nothing.
-        from car_daemon.cluster.launcher import ClusterLauncher
+        from car_daemon.cluster.remote import ClusterLauncher
 
         return ClusterLauncher(entry, replica, self._placer, self.pressure.of_host, clock=self._clock)
 

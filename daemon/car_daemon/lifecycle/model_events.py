@@ -11,10 +11,9 @@ from car_daemon.lifecycle.drain import Drain
 from car_daemon.lifecycle.readiness import ServiceReport
 from car_daemon.methods.model_report import CapacityReport
 from car_daemon.methods.models import ModelMethods
-from car_daemon.models.entry import ModelEntry
-from car_daemon.models.keep_alive import KeepAlive
+from car_daemon.models.entry import ModelEntry, ModelPool
+from car_daemon.models.eviction import KeepAlive
 from car_daemon.models.manager import ModelManager
-from car_daemon.models.pool import ModelPool
 from car_daemon.requests.inference import Inference
 
 

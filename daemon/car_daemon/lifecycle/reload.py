@@ -8,10 +8,9 @@ from car_daemon.config.settings import Config
 from car_daemon.connections.server import Server
 from car_daemon.lifecycle.pressure_watch import PressureWatch
 from car_daemon.methods.model_report import CapacityReport
+from car_daemon.models.entry import ModelPool
 from car_daemon.models.manager import ModelManager
-from car_daemon.models.pool import ModelPool
-from car_daemon.requests.decision_log import sink_at
-from car_daemon.requests.inference import Inference
+from car_daemon.requests.inference import Inference, sink_at
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.sockets.activation import ActivatedSocket
 from car_daemon.sockets.own_socket import OwnSocket

@@ -6,10 +6,9 @@ from functools import partial
 from car_daemon.connections.call import RpcCall, Work
 from car_daemon.connections.connection import Connection
 from car_daemon.methods.dispatch import CANCEL, Handler
-from car_daemon.models.pool import ModelPool
+from car_daemon.models.entry import ModelPool
 from car_daemon.requests.answer import Origin
-from car_daemon.requests.defaults import with_defaults
-from car_daemon.requests.inference import Inference
+from car_daemon.requests.inference import Inference, with_defaults
 from car_protocol.embed import EmbedParams, RerankParams
 from car_protocol.infer import CancelParams, Empty, InferParams
 from car_protocol.text import DetokenizeParams, TokenizeParams

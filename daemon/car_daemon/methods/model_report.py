@@ -8,9 +8,8 @@ from car_base.ipc.frames import DeviceUse
 from car_daemon.connections.call import RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.methods.dispatch import Handler
-from car_daemon.models.abilities import Abilities
-from car_daemon.models.entry import ModelEntry
-from car_daemon.models.pool import ModelPool
+from car_daemon.models.entry import ModelEntry, ModelPool
+from car_daemon.models.inspection import Abilities
 from car_daemon.models.replica import Replica
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import State

@@ -14,11 +14,9 @@ from car_daemon.connections.connection import Connection
 from car_daemon.gguf.invalid import InvalidModel
 from car_daemon.methods.dispatch import Handler
 from car_daemon.methods.model_report import devices_of, host_experts_of
-from car_daemon.models.abilities import Abilities
-from car_daemon.models.entry import ModelEntry
-from car_daemon.models.inspection import Inspected, estimated, inspect, settings_of
+from car_daemon.models.entry import ModelEntry, ModelPool
+from car_daemon.models.inspection import Abilities, Inspected, estimated, inspect, settings_of
 from car_daemon.models.manager import ModelManager
-from car_daemon.models.pool import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.sockets.peer import Peer
 from car_protocol.errors import RpcError

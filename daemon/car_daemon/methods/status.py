@@ -7,8 +7,7 @@ from car_daemon.connections.call import RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.connections.fair_queue import FairQueue
 from car_daemon.methods.dispatch import Handler
-from car_daemon.methods.status_feed import StatusFeed
-from car_daemon.methods.status_report import UserView
+from car_daemon.methods.status_report import StatusFeed, UserView
 from car_daemon.telemetry.metrics import Metrics
 from car_protocol.infer import NoParams
 from car_protocol.openrpc import describe

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from car_base.host.devices import CPU
 from car_base.host.event_log import log
-from car_daemon.models.condition_waiters import ConditionWaiters
+from car_base.host.timers import ConditionWaiters
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.eviction import GIVE_WAY_S, Eviction, Requests
 from car_daemon.models.memory_budget import MemoryBudget, takes_devices

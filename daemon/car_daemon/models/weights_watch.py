@@ -7,10 +7,9 @@ from typing import Literal
 from car_base.host import defects
 from car_base.host.event_log import log
 from car_base.host.files import Weights
-from car_daemon.models.entry import ModelEntry
+from car_daemon.models.entry import ModelEntry, ModelPool
 from car_daemon.models.manager import ModelManager
 from car_daemon.models.model_files import identify_files
-from car_daemon.models.pool import ModelPool
 from car_daemon.models.settings import ModelSettings
 
 _PERIOD_S = 1.0

@@ -1,4 +1,4 @@
-"""Events of engines, passed on to answers, tokenization and the scheduler."""
+"""Events of engines and of models, passed on to answers, tokenization and the scheduler."""
 
 from collections.abc import Callable
 
@@ -9,12 +9,55 @@ from car_daemon.engines.registry import EngineRegistry
 from car_daemon.models.entry import ModelEntry
 from car_daemon.requests.action_runner import ActionRunner
 from car_daemon.requests.answer import PendingAnswer
-from car_daemon.requests.model_work import ModelWork
 from car_daemon.requests.tokenization import Tokenization
 from car_daemon.scheduler.replicas import EngineOffer
+from car_daemon.scheduler.request import State
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.envelope import Failure, encode_message
 from car_protocol.errors import RpcError
+
+
+class ModelWork:
+    """Requests and tokenizations of a model that have no answer yet."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: ActionRunner,
+        tokenization: Tokenization,
+        *,
+        clock: Callable[[], float],
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._tokenization = tokenization
+        self._clock = clock
+
+    def busy(self, model: str) -> bool:
+        """Return whether a model has open work."""
+        return model in self._scheduler.table.models or self._tokenization.jobs.busy(model)
+
+    def engaged(self, model: str) -> bool:
+        """Return whether a model's engine has work, or prepared a request that will run."""
+        requests = self._scheduler.table.models.get(model)
+        engaged = requests is not None and len(requests) > requests.states[State.ACCEPTED]
+        return engaged or self._tokenization.jobs.engaged(model)
+
+    def close(self, model: str) -> None:
+        """Stop sending work to a model's engines: later work waits for another engine."""
+        self._scheduler.gate.close(model)
+        self._tokenization.engines.close(model)
+
+    def model_failed(self, entry: ModelEntry) -> None:
+        """Refuse all work of a model that cannot be served."""
+        data = {"why": entry.reason, **entry.shortage}
+        self._tokenization.model_failed(entry.name, data)
+        self._runner.do(self._scheduler.model_failed(entry.name, self._clock(), data))
+
+    def refuse_other_devices(self, entry: ModelEntry) -> None:
+        """Refuse requests for a device on which the model has no replica."""
+        lacks = {"lacks": "device"}
+        self._runner.do(self._scheduler.model_failed(entry.name, self._clock(), lacks, left=entry.replicas.devices))
 
 
 class EngineEvents:

@@ -12,7 +12,7 @@ from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.requests.answer import Origin, Responder, Siblings
 from car_daemon.scheduler.replicas import blocks_of
 from car_daemon.scheduler.request import Failure, Prompt, Request, RequestSpec
-from car_daemon.telemetry.latencies import Latencies, TokenClock
+from car_daemon.telemetry.metrics import Latencies, TokenClock
 from car_protocol.answer import Answer, Progress, Timings, Usage
 from car_protocol.errors import RpcError
 from car_protocol.infer import SEEDS, GenerationOptions, InferParams, PromptParams, part_of

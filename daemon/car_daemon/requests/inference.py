@@ -1,33 +1,62 @@
-"""Submission and cancellation of requests."""
+"""Requests from submission to answer, with their model's defaults, and the log of decisions about them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import count, islice
+from typing import Any, TypeVar
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from car_base.host.devices import CPU
-from car_base.host.event_log import log
+from car_base.host.event_log import Level, log
 from car_base.host.timers import Deadlines
 from car_daemon.engines.registry import EngineRegistry
-from car_daemon.models.entry import ModelEntry
-from car_daemon.models.pool import ModelPool
+from car_daemon.models.entry import ModelEntry, ModelPool
 from car_daemon.requests.action_runner import ActionRunner
 from car_daemon.requests.answer import Origin, PendingAnswer, Responder, Siblings
-from car_daemon.requests.defaults import with_defaults
 from car_daemon.requests.embedding import EmbeddingAnswer
-from car_daemon.requests.engine_events import EngineEvents
+from car_daemon.requests.engine_events import EngineEvents, ModelWork
 from car_daemon.requests.generation import GenerationAnswer, request_of
-from car_daemon.requests.model_work import ModelWork
 from car_daemon.requests.several_answers import split
 from car_daemon.requests.tokenization import Tokenization
-from car_daemon.scheduler.request import Fail, Request, RequestSpec
+from car_daemon.scheduler.request import Fail, Request, RequestSpec, Verb
 from car_daemon.scheduler.scheduler import Scheduler
-from car_daemon.telemetry.latencies import Latencies
 from car_daemon.telemetry.logs import trace_facts
+from car_daemon.telemetry.metrics import Latencies
+from car_protocol.conversation import Message
 from car_protocol.embed import EmbedParams, RerankParams
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
+from car_protocol.models import Defaults
+from car_protocol.text import TokenizeParams
+
+P = TypeVar("P", bound=InferParams | TokenizeParams)
+_SYSTEM_ROLES = ("system", "developer")
+
+
+def with_defaults(params: P, defaults: Defaults) -> P:
+    """Return the params with the entry's values in place of absent members."""
+    given = {name: value for name, value in structs.asdict(defaults).items() if value is not None}
+    system = given.pop("system", None)
+    changes: dict[str, Any] = {
+        name: value for name, value in given.items() if getattr(params, name, value) in (None, UNSET)
+    }
+    messages = params.messages
+    if system is not None and messages and all(message.role not in _SYSTEM_ROLES for message in messages):
+        changes["messages"] = [Message("system", system), *messages]
+    return structs.replace(params, **changes) if changes else params
+
+
+def sink_at(level: Level) -> Callable[[Verb, Request, str], None] | None:
+    """Return the sink of the scheduler's trace; None unless debug events are logged."""
+    return _log_decision if level == "debug" else None
+
+
+def _log_decision(verb: Verb, request: Request, why: str) -> None:
+    # The key is a number of the daemon's own: the client's id, label and session never appear.
+    facts = {"key": request.key, "model": request.model, "class": request.spec.priority, "why": why}
+    event = f"schedule.{verb}"
+    log.debug(event, **facts, engine=request.engine)
 
 
 class Inference:

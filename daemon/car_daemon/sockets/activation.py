@@ -8,7 +8,7 @@ from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from car_daemon.sockets.directory import BadAddress
+from car_daemon.sockets.own_socket import BadAddress
 
 # The first descriptor of sd_listen_fds(3).
 _FIRST_DESCRIPTOR = 3

@@ -4,8 +4,7 @@ import os
 import socket
 from pathlib import Path
 
-from car_daemon.sockets.directory import BadAddress
-from car_daemon.sockets.own_socket import AddressInUse, OwnSocket
+from car_daemon.sockets.own_socket import AddressInUse, BadAddress, OwnSocket
 from car_protocol.loopback import Loopback, read_loopback
 
 SETTING = "[metrics] listen"

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from car_base.host import defects
-from car_daemon.sockets.accept import Acceptor
-from car_daemon.sockets.peer import Peer, peer_of
+from car_daemon.sockets.peer import Acceptor, Peer, peer_of
 
 MAX_SCRAPES = 16
 # Fewer than all, so that one user's silent readers leave slots to others.

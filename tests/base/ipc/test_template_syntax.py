@@ -3,7 +3,7 @@
 import pytest
 
 from car_base.ipc.template_syntax import abilities_of, style_of
-from car_daemon.models.abilities import TEMPLATE_BYTES
+from car_daemon.models.inspection import TEMPLATE_BYTES
 from tests.pace import cpu_time
 
 _MARKS = ["<|channel|>", "<answer>", "<tool_calls>", "DSML", "Action:", "<tool_call>", "<response>", "{{", "{%", "{{%}"]

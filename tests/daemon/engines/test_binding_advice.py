@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.engines.binding_advice import build_it, machine_advice, slow_build, start_advice, unused_gpu
+from car_daemon.engines.binding_check import build_it, machine_advice, slow_build, start_advice, unused_gpu
 
 NATIVE = "0.3.36 CPU : SSE3 = 1 | AVX = 1 | AVX2 = 1 | F16C = 1 | FMA = 1 | BMI2 = 1 | AVX512 = 1 | OPENMP = 1 | "
 GENERIC = "0.3.36 CPU : SSE3 = 1 | SSSE3 = 1 | OPENMP = 1 | "

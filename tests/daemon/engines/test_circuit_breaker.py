@@ -1,6 +1,6 @@
 """The circuit: how many deaths open it, and how it closes again."""
 
-from car_daemon.engines.circuit_breaker import CircuitBreaker, CircuitLimits
+from car_daemon.engines.restart_policy import CircuitBreaker, CircuitLimits
 
 
 def lives(circuit: CircuitBreaker, times: list[float]) -> list[bool]:

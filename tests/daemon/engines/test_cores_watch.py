@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from car_base.host.cores import CoresReading
-from car_daemon.engines.cores_watch import CoreGauge, CoresWatch
+from car_daemon.engines.registry import CoreGauge, CoresWatch
 
 OWN = 1
 

@@ -1,7 +1,7 @@
 """Heartbeats: the longest silence of an engine, and the longest step."""
 
 from car_base.ipc.frames import Heartbeat, Ready, RunningJob
-from car_daemon.engines.health_check import Hang, HealthCheck, HealthLimits
+from car_daemon.engines.life import Hang, HealthCheck, HealthLimits
 from tests.daemon.links import ready_of
 
 LIMITS = HealthLimits()

@@ -29,7 +29,7 @@ from car_base.ipc.frames import (
     Warned,
 )
 from car_daemon.engines.link import EngineLink
-from car_daemon.models.pool import ModelPool
+from car_daemon.models.entry import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.requests.answer import Origin, Responder
 from car_daemon.requests.inference import Inference

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from car_daemon.engines.load_order import LoadOrder
+from car_daemon.engines.supervisor import LoadOrder
 from car_daemon.models.replica import Replica
 from tests.pace import HANG_S
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from car_daemon.engines.replica_set import ReplicaSet
+from car_daemon.engines.supervisor import ReplicaSet
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings, Place

@@ -4,8 +4,7 @@ import signal
 
 import pytest
 
-from car_daemon.engines.circuit_breaker import CircuitLimits
-from car_daemon.engines.restart_policy import RestartLimits, RestartPolicy
+from car_daemon.engines.restart_policy import CircuitLimits, RestartLimits, RestartPolicy
 
 
 def policy_of(deaths: int = 10) -> RestartPolicy:

@@ -23,12 +23,10 @@ from car_base.ipc.frames import (
     Warned,
 )
 from car_daemon.engines.cell_keeper import CellKeeper
-from car_daemon.engines.circuit_breaker import CircuitLimits
-from car_daemon.engines.health_check import HealthLimits
+from car_daemon.engines.life import HealthLimits
 from car_daemon.engines.link import Engine
-from car_daemon.engines.load_order import LoadOrder
-from car_daemon.engines.restart_policy import RestartLimits
-from car_daemon.engines.supervisor import UNSUPERVISED, EngineSupervisor, SupervisionLimits, load_of
+from car_daemon.engines.restart_policy import CircuitLimits, RestartLimits
+from car_daemon.engines.supervisor import UNSUPERVISED, EngineSupervisor, LoadOrder, SupervisionLimits, load_of
 from car_daemon.gguf.invalid import InvalidModel, Reason
 from car_daemon.gguf.validation import Facts, check
 from car_daemon.models.entry import ModelEntry

@@ -1,8 +1,7 @@
 """The division of the machine's cores between the engines that compute on them."""
 
 from car_base.ipc.frames import SetThreads
-from car_daemon.engines.registry import EngineRegistry
-from car_daemon.engines.thread_division import ThreadDivision
+from car_daemon.engines.registry import EngineRegistry, ThreadDivision
 from tests.daemon.links import Link, ready_of
 
 

@@ -5,8 +5,7 @@ import struct
 
 import pytest
 
-from car_daemon.gguf.bounded_reader import BoundedReader
-from car_daemon.gguf.header import Array, Header, TensorInfo, read_header
+from car_daemon.gguf.header import Array, BoundedReader, Header, TensorInfo, read_header
 from car_daemon.gguf.invalid import InvalidModel, Reason
 from tests.daemon.gguf.files import F32, U8, Gguf, numbers, plain_values, string, strings, tensor, text
 

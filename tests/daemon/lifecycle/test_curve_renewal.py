@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from car_daemon.lifecycle.curve_renewal import QUIET_S, CurveRenewal, QuietTime, busy_threads
+from car_daemon.lifecycle.upkeep import QUIET_S, CurveRenewal, QuietTime, busy_threads
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.settings import ModelSettings
 from car_protocol.capacity import Policy

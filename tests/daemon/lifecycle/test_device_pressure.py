@@ -7,7 +7,7 @@ from msgspec import structs
 
 from car_base.host.memory import PressureLimits
 from car_base.ipc.frames import DeviceMemory, DeviceUse
-from car_daemon.lifecycle.device_pressure import DevicePressure
+from car_daemon.lifecycle.pressure_watch import DevicePressure
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.settings import ModelSettings
 from car_protocol.capacity import Pressure

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from car_base.ipc.types import STORED_AGE_S
-from car_daemon.lifecycle.old_cells import OldCells, remove_old
+from car_daemon.lifecycle.upkeep import OldCells, remove_old
 
 NOW = 2_000_000_000.0
 

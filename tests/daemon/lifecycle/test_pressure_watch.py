@@ -1,8 +1,7 @@
 """The watch of the host's memory and of that of GPUs."""
 
 from car_base.host.memory import MemoryReading, PressureLimits
-from car_daemon.lifecycle.device_pressure import DevicePressure
-from car_daemon.lifecycle.pressure_watch import PressureWatch
+from car_daemon.lifecycle.pressure_watch import DevicePressure, PressureWatch
 from car_daemon.models.entry import ModelEntry
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.replicas import EngineOffer

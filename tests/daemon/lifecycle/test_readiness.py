@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from car_base.host.timers import Periodic
-from car_daemon.lifecycle.readiness import Health, ServiceReport
-from car_daemon.lifecycle.sd_notify import Notifier
+from car_daemon.lifecycle.readiness import Health, Notifier, ServiceReport
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import ReplicaState
 from car_daemon.models.settings import ModelSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.lifecycle.sd_notify import Notifier
+from car_daemon.lifecycle.readiness import Notifier
 from tests.pace import HANG_S
 
 

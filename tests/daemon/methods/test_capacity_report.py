@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from car_daemon.methods.model_report import CapacityReport
-from car_daemon.models.pool import ModelPool
+from car_daemon.models.entry import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_protocol.capacity import Capacity
 from car_protocol.limits import Limits

@@ -10,9 +10,8 @@ from typing import Any, cast
 from car_daemon.connections.call import RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.methods.models import Inspections
-from car_daemon.models.abilities import Abilities
-from car_daemon.models.inspection import Inspected, inspect
-from car_daemon.models.pool import ModelPool
+from car_daemon.models.entry import ModelPool
+from car_daemon.models.inspection import Abilities, Inspected, inspect
 from car_daemon.models.settings import ModelSettings
 from car_daemon.sockets.peer import Peer
 from car_protocol.models import Model, ShowParams

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from car_daemon.methods.model_report import ModelReport
-from car_daemon.models.pool import ModelPool
+from car_daemon.models.entry import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.scheduler.gate import Gate
 from car_daemon.sockets.peer import Peer

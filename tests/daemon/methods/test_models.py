@@ -11,9 +11,8 @@ import pytest
 from car_daemon.connections.call import RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.methods.models import ModelMethods
-from car_daemon.models.entry import ModelEntry
+from car_daemon.models.entry import ModelEntry, ModelPool
 from car_daemon.models.manager import ModelManager
-from car_daemon.models.pool import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.sockets.peer import Peer
 from car_protocol.errors import RpcError

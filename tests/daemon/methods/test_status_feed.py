@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from car_daemon.connections.fair_queue import FairQueue
-from car_daemon.methods import status_feed
-from car_daemon.methods.status_feed import Encode, StatusFeed
+from car_daemon.methods.status_report import TICK_S, Encode, StatusFeed
 from car_daemon.sockets.peer import Peer
 from tests.daemon.captured_log import capture_logs
 from tests.pace import HANG_S
@@ -59,7 +58,7 @@ async def test_a_thousand_subscribers_of_ten_users_take_ten_encodings_a_tick() -
     feed = StatusFeed(FairQueue(), encodings)
     clients = [Client(uid) for uid in range(USERS) for _ in range(EACH)]
     for client in clients:
-        feed.add(client, status_feed.TICK_S)
+        feed.add(client, TICK_S)
     assert repr(feed) == "<StatusFeed subscribers=1000 due=0>"
     for client in clients:
         await client.has(1)
@@ -80,7 +79,7 @@ async def test_other_work_of_the_event_loop_runs_between_two_milliseconds_of_not
     feed = StatusFeed(FairQueue(lambda: now), Encodings())
     clients = [Client(on_push=takes_time) for _ in range(1000)]
     for client in clients:
-        feed.add(client, status_feed.TICK_S)
+        feed.add(client, TICK_S)
     while not all(client.received for client in clients):
         await asyncio.sleep(0)
         most, since = max(most, since), 0

@@ -11,7 +11,7 @@ from car_base.host.memory import MemoryReading
 from car_base.ipc.frames import DeviceMemory, DeviceUse, Prepared, RequestUpdate, StepDone
 from car_daemon.methods.model_report import CapacityReport, ModelReport
 from car_daemon.methods.status_report import StatusReport
-from car_daemon.models.pool import ModelPool
+from car_daemon.models.entry import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.requests.answer import Origin, Responder
 from car_daemon.requests.inference import Inference

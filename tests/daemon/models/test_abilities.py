@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from car_base.ipc.types import Tags
-from car_daemon.models.abilities import Abilities, read_abilities
 from car_daemon.models.entry import ModelEntry
-from car_daemon.models.inspection import inspect
+from car_daemon.models.inspection import Abilities, inspect, read_abilities
 from car_daemon.models.settings import ModelSettings
 from tests.daemon.gguf.files import model, text, u32
 from tests.daemon.links import ready_of

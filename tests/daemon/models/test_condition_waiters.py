@@ -2,7 +2,7 @@
 
 import asyncio
 
-from car_daemon.models.condition_waiters import ConditionWaiters
+from car_base.host.timers import ConditionWaiters
 from tests.pace import HANG_S
 
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from car_base.capacity.placement import FreeMemory
 from car_base.host.devices import Device
 from car_base.ipc.model_sizes import ModelSizes
-from car_daemon.models.fit import GpuReplicas, OnDevices, as_good, fewest, freed
+from car_daemon.models.memory_budget import GpuReplicas, OnDevices, as_good, fewest, freed
 from tests.base.capacity.test_placement import GIB, dense, gpu, machines, models
 
 

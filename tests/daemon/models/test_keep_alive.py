@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from car_daemon.models.entry import ModelEntry
-from car_daemon.models.keep_alive import KeepAlive
+from car_daemon.models.eviction import KeepAlive
 from car_daemon.models.settings import ModelSettings
 from car_protocol.capacity import Pressure
 from tests.pace import HANG_S

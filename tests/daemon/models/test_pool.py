@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.models.entry import ModelEntry
-from car_daemon.models.pool import ModelPool
+from car_daemon.models.entry import ModelEntry, ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_protocol.errors import RpcError
 

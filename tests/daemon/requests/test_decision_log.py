@@ -3,7 +3,7 @@
 import pytest
 
 from car_base.host.event_log import Level
-from car_daemon.requests.decision_log import sink_at
+from car_daemon.requests.inference import sink_at
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import Decisions, Request, RequestSpec
 from car_daemon.scheduler.scheduler import Scheduler

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import UNSET
 
-from car_daemon.requests.defaults import with_defaults
+from car_daemon.requests.inference import with_defaults
 from car_protocol.conversation import Message
 from car_protocol.infer import InferParams
 from car_protocol.models import Defaults

@@ -10,7 +10,7 @@ from car_base.ipc.frames import CallDelta, End, Extra, Prepared, RequestUpdate
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.requests.answer import Origin, Responder, Siblings
 from car_daemon.requests.generation import GenerationAnswer, request_of
-from car_daemon.telemetry.latencies import Latencies
+from car_daemon.telemetry.metrics import Latencies
 from car_protocol.answer import Answer, Usage
 from car_protocol.conversation import FunctionCall, ToolCall
 from car_protocol.infer import GenerationOptions, InferParams, PromptParams

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from car_daemon.sockets.accept import Acceptor
+from car_daemon.sockets.peer import Acceptor
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.conftest import Run
 from tests.pace import HANG_S

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from car_daemon.sockets.activation import SOCKET_NAME, adopt, launchd_descriptors, systemd_descriptors
-from car_daemon.sockets.directory import BadAddress
+from car_daemon.sockets.own_socket import BadAddress
 
 OWN = str(os.getpid())
 

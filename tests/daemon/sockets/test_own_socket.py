@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.sockets.directory import BadAddress
-from car_daemon.sockets.own_socket import AddressInUse, OwnSocket
+from car_daemon.sockets.own_socket import AddressInUse, BadAddress, OwnSocket
 from car_protocol.socket_path import MAX_PATH_BYTES
 
 

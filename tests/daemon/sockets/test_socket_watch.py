@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.sockets.own_socket import OwnSocket
-from car_daemon.sockets.socket_watch import PERIOD_S, SocketWatch
+from car_daemon.sockets.own_socket import PERIOD_S, OwnSocket, SocketWatch
 from tests.daemon.captured_log import capture_logs
 from tests.pace import HANG_S
 

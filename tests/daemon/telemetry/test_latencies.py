@@ -1,6 +1,6 @@
 """Histograms of waits."""
 
-from car_daemon.telemetry.latencies import BOUNDS, Histogram, Latencies, TokenClock
+from car_daemon.telemetry.metrics import BOUNDS, Histogram, Latencies, TokenClock
 
 
 def test_a_value_counts_below_its_bound() -> None:

@@ -4,7 +4,7 @@ import os
 import socket
 from pathlib import Path
 
-from car_daemon.telemetry.log_pipe import LogPipe
+from car_daemon.telemetry.logs import LogPipe
 from tests.pace import HANG_S
 
 LINE = b"a line of a log\n"
