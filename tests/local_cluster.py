@@ -22,8 +22,7 @@ from car_daemon.lifecycle.assembly import Seams, Sockets
 from car_daemon.lifecycle.daemon import Daemon
 from car_daemon.sockets.own_socket import OwnSocket
 from car_daemon.telemetry import logs
-from car_placer.pair import new_pair
-from car_placer.relay import Relay
+from car_placer.relay import Relay, new_pair
 
 HOSTS = {"n1": "127.0.0.1", "n2": "127.0.0.2"}
 # The variable with the path of a file that lists the nodes that are up; without it all are.

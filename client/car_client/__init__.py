@@ -41,7 +41,6 @@ from car_client.results import (
 )
 from car_client.stream import Stream
 from car_client.watch import StatusWatch
-from car_protocol.admin import Drained
 from car_protocol.answer import (
     FinishReason,
     Logprob,
@@ -61,7 +60,6 @@ from car_protocol.conversation import (
     Tool,
     ToolCall,
 )
-from car_protocol.embed import Embeddings, Ranked, Ranking
 from car_protocol.infer import Lora
 from car_protocol.limits import Limits
 from car_protocol.models import (
@@ -73,6 +71,7 @@ from car_protocol.models import (
 )
 from car_protocol.sampling import Dry, Mirostat, Xtc
 from car_protocol.status import (
+    Drained,
     EngineMemory,
     EngineStatus,
     Memory,
@@ -81,6 +80,7 @@ from car_protocol.status import (
     Queue,
     Totals,
 )
+from car_protocol.text import Embeddings, Ranked, Ranking
 
 if TYPE_CHECKING:
     from car_client.async_client import AsyncClient

@@ -7,13 +7,12 @@ from msgspec import Struct
 
 from car_client.options import Conversation, InferOptions, TokenizeOptions
 from car_client.results import Answer, Capacity, Model, ModelDetails, Status
-from car_protocol.admin import Drained
-from car_protocol.embed import Embeddings, Ranking
 from car_protocol.envelope import Id
 from car_protocol.infer import Empty
 from car_protocol.meta import TRACEPARENT
 from car_protocol.models import LoadProgress, Models
-from car_protocol.text import Text
+from car_protocol.status import Drained
+from car_protocol.text import Embeddings, Ranking, Text
 
 T = TypeVar("T")
 Progress = Callable[[LoadProgress], None]

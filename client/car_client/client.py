@@ -17,10 +17,10 @@ from car_client.stream import Stream
 from car_client.transport.blocking_connection import BlockingConnection, BlockingReply
 from car_client.transport.blocking_reconnector import BlockingReconnector, Pause
 from car_client.watch import StatusWatch
-from car_protocol.admin import Drained
-from car_protocol.embed import Embeddings, Ranking
 from car_protocol.envelope import Id
 from car_protocol.models import LoadProgress
+from car_protocol.status import Drained
+from car_protocol.text import Embeddings, Ranking
 
 T = TypeVar("T")
 

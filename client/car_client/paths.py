@@ -8,7 +8,7 @@ from pathlib import Path
 
 from car_client.errors import BadSocketPath, ConnectTimeout
 from car_client.retry import Deadline, backoff
-from car_protocol.socket_path import MAX_PATH_BYTES, candidate_paths, fits
+from car_protocol.sockets import MAX_PATH_BYTES, candidate_paths, fits
 
 
 def usable_paths(path: str | PathLike[str] | None) -> list[Path]:

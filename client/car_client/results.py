@@ -6,11 +6,10 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from car_protocol import answer as wire
-from car_protocol.answer import Chunk, ToolCallDelta
+from car_protocol.answer import Chunk, ToolCallDelta, joined_calls
 from car_protocol.capacity import Capacity
 from car_protocol.models import Defaults, Model, ModelDetails
 from car_protocol.status import ConnectionStatus, ModelStatus, SequenceStatus, Status
-from car_protocol.tool_calls import joined_calls
 
 __all__ = [
     "Answer",

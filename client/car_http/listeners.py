@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from car_client.door.addresses import Address
-from car_protocol.loopback import Loopback
+from car_protocol.sockets import Loopback
 
 SOCKET_NAME = "http"
 _FIRST_DESCRIPTOR = 3

@@ -7,8 +7,7 @@ import socket
 import sys
 
 from car_base.ipc.placing import Join
-from car_placer.hangup import end_with
-from car_placer.service import Cluster, NotConnected, Service
+from car_placer.service import Cluster, NotConnected, Service, end_with
 
 INSTALL = "pip install 'card-daemon[cluster]'"
 

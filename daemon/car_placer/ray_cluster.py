@@ -12,8 +12,8 @@ from ray.exceptions import RayActorError, RayError
 
 from car_base.ipc.labels import LabelExpression
 from car_base.ipc.placing import Join, Node, Nodes, Place, Placed, Unplaced, Waiting, decode_from_seat
-from car_placer.pair import new_pair
 from car_placer.ray_head import checked
+from car_placer.relay import new_pair
 from car_placer.seat import Seat, SeatOrder, Where
 from car_placer.service import NoRoom, NotConnected
 from car_placer.shortage import NodeFacts, needs_of, present, relaxed, shortage

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Struct
 
 from car_protocol.limits import Limits
-from car_protocol.meta import Params
-from car_protocol.notes import note
+from car_protocol.meta import Params, note
 
 Policy = Literal["env", "flag", "config", "measured", "memory", "ram_tiers", "ram_per_8gb"]
 Pressure = Literal["none", "some", "critical"]

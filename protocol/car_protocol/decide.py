@@ -5,12 +5,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
-from car_protocol.conversation import Message, Messages
-from car_protocol.free_form import check_free_form
+from car_protocol.conversation import Message, Messages, check_free_form
 from car_protocol.infer import MAX_CLIENT_BYTES, MAX_SESSION_BYTES, GenerationOptions, Lora, Milliseconds, Priority
-from car_protocol.meta import Params
-from car_protocol.notes import note
-from car_protocol.tenant import Tenant, check_tenant
+from car_protocol.meta import Params, Tenant, check_tenant, note
 
 MAX_QUESTIONS = 400
 MAX_OPTIONS = 255

@@ -11,14 +11,12 @@ from car_protocol.conversation import (
     ToolChoice,
     Tools,
     check_continued,
+    check_free_form,
     check_tools,
 )
 from car_protocol.envelope import Id
-from car_protocol.free_form import check_free_form
-from car_protocol.meta import Params
-from car_protocol.notes import note
+from car_protocol.meta import Params, Tenant, check_tenant, note
 from car_protocol.sampling import Fraction, Sampling, Temperature
-from car_protocol.tenant import Tenant, check_tenant
 
 Priority = Literal["latency_critical", "throughput"]
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]

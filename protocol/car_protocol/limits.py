@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from car_protocol.notes import note
+from car_protocol.meta import note
 
 MAX_FRAME_BYTES = 8 * 1024 * 1024
 MAX_DEPTH = 64

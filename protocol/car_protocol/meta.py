@@ -1,10 +1,34 @@
-"""Members that the params of every method may have."""
+"""Members that many params share: notes at definitions, `_meta` with its trace context, and the tenant."""
 
+import re
+from collections.abc import Mapping
 from typing import Annotated
 
-from msgspec import Raw, Struct, field
+import msgspec
+from msgspec import Meta, Raw, Struct, field
 
-from car_protocol.notes import note
+
+def note(text: str) -> Meta:
+    """Return the note of a member, for its annotation."""
+    return Meta(description=text)
+
+
+MAX_TENANT_BYTES = 64
+
+Tenant = Annotated[
+    str,
+    note(
+        f"the caller that the process sends this for, a name of up to {MAX_TENANT_BYTES} bytes; a process's leases and "
+        "places are shared by tenant, and a tenant's by label; all requests without a name are of one tenant"
+    ),
+]
+
+
+def check_tenant(tenant: str) -> None:
+    """Raise ValueError for a name that is too long."""
+    if len(tenant.encode()) > MAX_TENANT_BYTES:
+        raise ValueError(f"`tenant`: the name has more than {MAX_TENANT_BYTES} bytes")
+
 
 # The member of `_meta` that the daemon reads.
 TRACEPARENT = "traceparent"
@@ -16,3 +40,40 @@ class Params(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     meta: Annotated[dict[str, Raw], note("the caller's own; only `traceparent` is read")] = field(
         name="_meta", default_factory=dict
     )
+
+
+# Version, trace id, parent id, flags; only versions after the first may go on, behind another dash.
+_FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?", re.ASCII | re.DOTALL)
+_FIRST_VERSION = "00"
+_INVALID_VERSION = "ff"
+
+
+class Trace(Struct, frozen=True):
+    """The ids of a trace and of the caller's place in it, in hexadecimal digits."""
+
+    trace_id: str
+    parent_id: str
+
+
+def trace_of(meta: Mapping[str, Raw]) -> Trace | None:
+    """Return the trace in `_meta`, None where it has no valid one."""
+    if TRACEPARENT not in meta:
+        return None
+    try:
+        text = msgspec.json.decode(meta[TRACEPARENT], type=str)
+    except msgspec.DecodeError:
+        return None
+    return read_traceparent(text)
+
+
+def read_traceparent(text: str) -> Trace | None:
+    """Return the ids of a `traceparent`, None where it is invalid; versions to come are read as the first one."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        return None
+    version, trace_id, parent_id, more = found.groups()
+    if version == _INVALID_VERSION or (version == _FIRST_VERSION and more is not None):
+        return None
+    if not (trace_id.strip("0") and parent_id.strip("0")):
+        return None
+    return Trace(trace_id, parent_id)

@@ -7,8 +7,7 @@ from msgspec import Struct, field
 from car_protocol.capacity import ModelState, Offer, Pressure
 from car_protocol.conversation import ReasoningMode
 from car_protocol.envelope import Id
-from car_protocol.meta import Params
-from car_protocol.notes import note
+from car_protocol.meta import Params, note
 
 
 class Defaults(Struct, frozen=True, kw_only=True, omit_defaults=True):

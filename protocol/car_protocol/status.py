@@ -1,4 +1,4 @@
-"""`daemon/status`: the work of the daemon, without the text of any request."""
+"""The daemon's own methods: its status, without the text of any request, and those that change it."""
 
 from typing import Annotated, Literal
 
@@ -6,9 +6,9 @@ from msgspec import Meta, Struct, field
 
 from car_protocol.capacity import Capacity, Pressure
 from car_protocol.envelope import Id
-from car_protocol.meta import Params
+from car_protocol.infer import Milliseconds
+from car_protocol.meta import Params, note
 from car_protocol.models import DeviceStatus, Model
-from car_protocol.notes import note
 
 Phase = Literal["prefill", "decode"]
 
@@ -205,3 +205,26 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ] = None
     others: Annotated[OtherUsers | None, note("all other users; left out for administrators")] = None
     cluster: Annotated[ClusterStatus | None, note("for administrators; left out without `[cluster]`")] = None
+
+
+class DrainParams(Params, frozen=True, kw_only=True):
+    """The time that running and waiting requests have to finish; None is the configured timeout."""
+
+    timeout_ms: Annotated[
+        Milliseconds | None,
+        note("five seconds less than `drain_timeout_s` where absent; of several the shortest counts"),
+    ] = None
+
+
+class Drained(Struct, frozen=True):
+    """Requests that the daemon completed while it drained, and requests that it refused at the timeout."""
+
+    completed: Annotated[int, note("requests that were answered while the daemon drained, not counting errors")]
+    refused: Annotated[int, note("requests that got 1003 at the timeout")]
+
+
+class CancelOtherParams(Params, frozen=True, kw_only=True):
+    """The connection and the request to cancel, as the status names them."""
+
+    connection: Annotated[int, note("its number in the status")]
+    id: Annotated[Id, note("its id in the status; an unknown id is ignored")]

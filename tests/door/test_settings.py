@@ -7,7 +7,7 @@ import pytest
 from car_client.door.addresses import default_socket, read_address
 from car_client.door.settings import Settings, SettingsError, load_settings
 from car_daemon.config.file import read_config_file
-from car_protocol.loopback import Loopback
+from car_protocol.sockets import Loopback
 
 
 def settings(folder: Path, text: str = "", *listen: str) -> Settings:

@@ -13,7 +13,7 @@ import pytest
 
 from car_client import AsyncClient, Client
 from car_client.results import Chunk
-from car_protocol.tool_calls import joined_calls
+from car_protocol.answer import joined_calls
 from tests.e2e.support import Daemon, Json, RawClient, running
 from tests.e2e.test_clients import carctl
 from tests.e2e.test_slow_readers import until

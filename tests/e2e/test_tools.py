@@ -10,8 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from car_protocol.answer import ToolCallDelta
-from car_protocol.tool_calls import joined_calls
+from car_protocol.answer import ToolCallDelta, joined_calls
 from tests.e2e.support import CANARY, Json, RawClient, conversation
 from tests.e2e.test_thinking import END, WORDS, serving, token_of, told
 from tools.random_models.vocabulary import TEMPLATE

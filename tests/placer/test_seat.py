@@ -17,7 +17,7 @@ from tests.pace import HANG_S
 
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")
 
-from car_placer.pair import new_pair
+from car_placer.relay import new_pair
 from car_placer.seat import PULL, Seat, SeatOrder, Where
 from tests.client.carctl.hub.fake_hub import FakeHub
 from tests.daemon.cluster.test_relay import FakeEngine

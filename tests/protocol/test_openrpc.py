@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from car_protocol.errors import REASONS
-from car_protocol.methods import METHODS
-from car_protocol.openrpc import describe
+from car_protocol.methods import METHODS, describe
 
 DOCUMENT = describe()
 BY_NAME = {method["name"]: method for method in DOCUMENT["methods"]}

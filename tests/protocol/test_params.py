@@ -6,11 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_protocol.capacity import CapacityParams
-from car_protocol.embed import EmbedParams, RerankParams
 from car_protocol.errors import RpcError
 from car_protocol.infer import CancelParams, InferParams, NoParams
 from car_protocol.params import decode_params, invalid_param
-from car_protocol.text import DetokenizeParams, TokenizeParams
+from car_protocol.text import DetokenizeParams, EmbedParams, RerankParams, TokenizeParams
 
 MESSAGE = b'{"role":"user","content":"a"}'
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from car_protocol.socket_path import MAX_PATH_BYTES, SYSTEM_SOCKET, candidate_paths, fits, socket_path
+from car_protocol.sockets import MAX_PATH_BYTES, SYSTEM_SOCKET, candidate_paths, fits, socket_path
 
 EVERYTHING = {"CAR_SOCKET": "/env.sock", "XDG_RUNTIME_DIR": "/run/user/7"}
 

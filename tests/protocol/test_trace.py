@@ -3,7 +3,7 @@
 import pytest
 from msgspec import Raw
 
-from car_protocol.trace import Trace, read_traceparent, trace_of
+from car_protocol.meta import Trace, read_traceparent, trace_of
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 IDS = f"{TRACE}-{PARENT}"

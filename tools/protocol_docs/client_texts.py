@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from car_protocol.infer import InferParams
-from car_protocol.openrpc import schemas
+from car_protocol.methods import schemas
 from car_protocol.text import TokenizeParams
 from tools.protocol_docs.words import Schema, alternatives, figure, in_words, note_of
 

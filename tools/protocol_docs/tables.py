@@ -12,9 +12,8 @@ from car_protocol.capacity import Capacity
 from car_protocol.errors import REASONS
 from car_protocol.infer import GenerationOptions, InferParams, PromptParams
 from car_protocol.limits import Limits
-from car_protocol.methods import METHODS, Method
+from car_protocol.methods import METHODS, Method, schemas
 from car_protocol.models import LoadProgress, Model, ModelDetails
-from car_protocol.openrpc import schemas
 from car_protocol.sampling import Sampling
 from car_protocol.status import Status
 from tools.protocol_docs.words import LINKS, Schema, alternatives, as_json, definition, figure, in_words, note_of

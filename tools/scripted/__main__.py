@@ -4,7 +4,7 @@ import asyncio
 import os
 
 from car_daemon.telemetry import logs
-from car_protocol.socket_path import socket_path
+from car_protocol.sockets import socket_path
 from tools.scripted.daemon import scripted_daemon
 from tools.scripted.engine import paced
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from car_protocol.socket_path import SYSTEM_SOCKET
+from car_protocol.sockets import SYSTEM_SOCKET
 
 _OWN = "start a daemon of your own"
 

@@ -12,7 +12,7 @@ from car_client.carctl.failure import FAILED, INTERRUPTED, USAGE, Reported, exit
 from car_client.client import Client
 from car_client.errors import CardError
 from car_protocol import __version__
-from car_protocol.socket_path import SYSTEM_SOCKET
+from car_protocol.sockets import SYSTEM_SOCKET
 
 
 class Command(NamedTuple):

@@ -10,7 +10,7 @@ import msgspec
 from car_client.carctl.request import conversation, read_exactly
 from car_client.client import Client
 from car_client.options import TokenizeOptions, Turn
-from car_protocol.embed import MAX_TEXTS
+from car_protocol.text import MAX_TEXTS
 
 
 def add_embed_arguments(parser: ArgumentParser) -> None:

@@ -4,8 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from car_protocol.loopback import Loopback, read_loopback
-from car_protocol.socket_path import MAX_PATH_BYTES, fits, socket_path
+from car_protocol.sockets import MAX_PATH_BYTES, Loopback, fits, read_loopback, socket_path
 
 SOCKET_NAME = "http.sock"
 Address = Path | Loopback

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from car_client.door.addresses import Address, default_socket, read_address
 from car_client.door.keys import keys_path
 from car_client.errors import CardError
-from car_protocol.loopback import Loopback
+from car_protocol.sockets import Loopback
 
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 HostName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,253}\Z")]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 
 from car_protocol.infer import Lora, Milliseconds, Priority
-from car_protocol.notes import note
+from car_protocol.meta import note
 
 
 class ImageUrl(Struct):

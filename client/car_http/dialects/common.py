@@ -13,12 +13,12 @@ from car_http.dialects.bodies import Own, Part
 from car_http.dialects.vendor_tools import vendor_problem
 from car_http.guard import Head
 from car_http.problems import UNKNOWN_MEMBER, Problem, bad
-from car_protocol.choices import with_choices
 from car_protocol.envelope import NOT_JSON, require_few_members
 from car_protocol.errors import RpcError
 from car_protocol.infer import MAX_CLIENT_BYTES, MAX_SESSION_BYTES
 from car_protocol.limits import MAX_MEMBERS
 from car_protocol.meta import TRACEPARENT
+from car_protocol.params import with_choices
 
 T = TypeVar("T")
 Names = Mapping[str, Sequence[str]]  # by the daemon's params, the members of a dialect that they come from

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from car_http.dialects.common import Caller, origin_params
 from car_http.problems import Problem, bad
-from car_protocol.embed import Embeddings
+from car_protocol.text import Embeddings
 
 
 class EmbeddingsRequest(Struct, kw_only=True):

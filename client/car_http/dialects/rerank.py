@@ -7,7 +7,7 @@ from msgspec import Struct
 from car_client.errors import ProtocolError
 from car_http.dialects.common import Caller, given, origin_params
 from car_http.problems import bad
-from car_protocol.embed import Ranking
+from car_protocol.text import Ranking
 
 
 class RerankRequest(Struct, kw_only=True):

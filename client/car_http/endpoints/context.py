@@ -21,7 +21,7 @@ from car_http.health import Health
 from car_http.metrics import Metrics
 from car_http.newest import Newest
 from car_http.problems import Problem, bad, problem_of
-from car_protocol.embed import MAX_TEXTS, Embeddings
+from car_protocol.text import MAX_TEXTS, Embeddings
 
 
 class DoorContext(Struct, frozen=True):

@@ -14,7 +14,7 @@ from car_http.dialects.rerank import RerankRequest
 from car_http.endpoints.context import DoorContext, caller_of
 from car_http.exchange import Exchange
 from car_http.problems import problem_of
-from car_protocol.embed import Ranking
+from car_protocol.text import Ranking
 
 _WATCH_S = 2.0
 

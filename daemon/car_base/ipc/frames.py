@@ -31,10 +31,9 @@ from car_base.ipc.types import ParameterKind, Tags, ToolStyle
 from car_protocol.answer import FinishReason, Logprob, Usage
 from car_protocol.capacity import Policy
 from car_protocol.conversation import Invalid, Message, ReasoningMode, Tool, ToolChoice
-from car_protocol.embed import MAX_TEXTS
 from car_protocol.infer import GenerationOptions, PromptParams
 from car_protocol.limits import MAX_IMAGES
-from car_protocol.text import TokenizeParams
+from car_protocol.text import MAX_TEXTS, TokenizeParams
 
 
 class DeviceMemory(Struct, frozen=True, array_like=True):

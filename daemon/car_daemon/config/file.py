@@ -24,7 +24,7 @@ from car_daemon.config.tables import (
     QueueTable,
     SchedulerTable,
 )
-from car_protocol.choices import with_choices
+from car_protocol.params import with_choices
 
 _DEVICES = '"cpu", "gpu" for all GPUs, or "gpu0" to "gpu99" for one of them'
 _WORDS = {PATTERN: f"write {_DEVICES}", PATTERN_OR_AUTO: f'write "auto", {_DEVICES}, or a list of them'}

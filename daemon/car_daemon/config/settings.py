@@ -30,7 +30,7 @@ from car_daemon.sockets.loopback import MetricsAddress, read_address
 from car_protocol.capacity import Policy
 from car_protocol.limits import Limits
 from car_protocol.models import Defaults
-from car_protocol.socket_path import socket_path
+from car_protocol.sockets import socket_path
 
 LIMIT_VARIABLE = "CAR_INFERENCE_MAX_CONCURRENT"
 

@@ -6,10 +6,9 @@ from itertools import chain, groupby
 import msgspec
 
 from car_base.ipc.frames import CallDelta, Extra
-from car_protocol.answer import Chunk, Logprob, ToolCallDelta
+from car_protocol.answer import Chunk, Logprob, ToolCallDelta, joined_calls
 from car_protocol.conversation import ToolCall
 from car_protocol.envelope import Id
-from car_protocol.tool_calls import joined_calls
 
 _encode = msgspec.json.Encoder().encode
 

@@ -11,8 +11,8 @@ from car_daemon.connections.outbound import OutboundBuffer
 from car_protocol.answer import Answer, Chunk, Progress
 from car_protocol.envelope import Failure, Id, Notification, Result, encode_message
 from car_protocol.errors import RpcError
+from car_protocol.meta import Trace
 from car_protocol.methods import CHUNK, PROGRESS
-from car_protocol.trace import Trace
 
 
 class Work(Struct, frozen=True):

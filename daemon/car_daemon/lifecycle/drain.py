@@ -5,7 +5,7 @@ import asyncio
 from car_daemon.requests.answer import Responder
 from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.scheduler import Scheduler
-from car_protocol.admin import Drained
+from car_protocol.status import Drained
 
 
 class Drain:

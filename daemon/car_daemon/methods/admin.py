@@ -8,10 +8,10 @@ from car_daemon.connections.connection import Connection
 from car_daemon.methods.dispatch import Handler
 from car_daemon.requests.answer import Responder
 from car_daemon.sockets.peer import Peer
-from car_protocol.admin import CancelOtherParams, DrainParams
 from car_protocol.errors import RpcError
 from car_protocol.infer import Empty, NoParams
 from car_protocol.params import invalid_param
+from car_protocol.status import CancelOtherParams, DrainParams
 
 _ROOT = 0
 

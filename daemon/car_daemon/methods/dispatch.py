@@ -11,9 +11,9 @@ from car_daemon.telemetry.logs import trace_facts
 from car_protocol.envelope import Call
 from car_protocol.errors import RpcError
 from car_protocol.infer import CancelParams
+from car_protocol.meta import trace_of
 from car_protocol.methods import METHODS
 from car_protocol.params import decode_params
-from car_protocol.trace import trace_of
 
 if TYPE_CHECKING:
     from car_daemon.connections.connection import Connection

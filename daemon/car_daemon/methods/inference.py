@@ -9,9 +9,8 @@ from car_daemon.methods.dispatch import CANCEL, Handler
 from car_daemon.models.entry import ModelPool
 from car_daemon.requests.answer import Origin
 from car_daemon.requests.inference import Inference, with_defaults
-from car_protocol.embed import EmbedParams, RerankParams
 from car_protocol.infer import CancelParams, Empty, InferParams
-from car_protocol.text import DetokenizeParams, TokenizeParams
+from car_protocol.text import DetokenizeParams, EmbedParams, RerankParams, TokenizeParams
 
 
 class InferenceMethods:

@@ -10,7 +10,7 @@ from car_daemon.methods.dispatch import Handler
 from car_daemon.methods.status_report import StatusFeed, UserView
 from car_daemon.telemetry.metrics import Metrics
 from car_protocol.infer import NoParams
-from car_protocol.openrpc import describe
+from car_protocol.methods import describe
 from car_protocol.status import Status, StatusParams
 from car_protocol.text import Text
 

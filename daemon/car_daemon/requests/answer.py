@@ -10,7 +10,7 @@ from car_daemon.scheduler.request import Failure, Prompt, Request
 from car_protocol.answer import Progress
 from car_protocol.envelope import Id
 from car_protocol.errors import RpcError
-from car_protocol.trace import Trace
+from car_protocol.meta import Trace
 
 
 class Responder(Protocol):

@@ -4,8 +4,8 @@ from car_base.ipc import frames
 from car_base.ipc.codec import TOKEN_BYTES, vector_of
 from car_daemon.requests.answer import Origin, Responder, Siblings
 from car_daemon.scheduler.request import Failure, Prompt, Request
-from car_protocol.embed import Embeddings, EmbedParams, Ranked, Ranking, RerankParams
 from car_protocol.errors import RpcError
+from car_protocol.text import Embeddings, EmbedParams, Ranked, Ranking, RerankParams
 
 
 class EmbeddingAnswer:

@@ -24,11 +24,10 @@ from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.telemetry.logs import trace_facts
 from car_daemon.telemetry.metrics import Latencies
 from car_protocol.conversation import Message
-from car_protocol.embed import EmbedParams, RerankParams
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
 from car_protocol.models import Defaults
-from car_protocol.text import TokenizeParams
+from car_protocol.text import EmbedParams, RerankParams, TokenizeParams
 
 P = TypeVar("P", bound=InferParams | TokenizeParams)
 _SYSTEM_ROLES = ("system", "developer")

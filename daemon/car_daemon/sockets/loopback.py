@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 from car_daemon.sockets.own_socket import AddressInUse, BadAddress, OwnSocket
-from car_protocol.loopback import Loopback, read_loopback
+from car_protocol.sockets import Loopback, read_loopback
 
 SETTING = "[metrics] listen"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from car_base.host.event_log import log
 from car_base.host.timers import Periodic
-from car_protocol.socket_path import MAX_PATH_BYTES, fits
+from car_protocol.sockets import MAX_PATH_BYTES, fits
 
 _OTHERS_MAY_WRITE = 0o022
 _OWNER_ONLY_UMASK = 0o077

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from car_base.host.event_log import log
 from car_base.host.timers import Timer
-from car_protocol.peer_credentials import peer_credentials
+from car_protocol.sockets import peer_credentials
 
 
 class Peer(Struct, frozen=True):

@@ -10,7 +10,7 @@ from threading import Thread
 from msgspec import structs
 
 from car_base.host.event_log import Format, Level, Sink, log, printable, timestamp
-from car_protocol.trace import Trace
+from car_protocol.meta import Trace
 
 _READ_BYTES = 64 * 1024
 _LINE_BYTES = 4096  # written to a pipe whole or not at all (PIPE_BUF)

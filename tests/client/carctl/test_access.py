@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from car_client.carctl.access import is_denied, reach_advice
-from car_protocol.socket_path import SYSTEM_SOCKET
+from car_protocol.sockets import SYSTEM_SOCKET
 from tests.client.carctl.command import carctl
 from tests.client.fake_daemon import FakeDaemon
 

@@ -18,7 +18,7 @@ from car_daemon.cluster.remote import RemoteEngine
 
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")
 
-from car_placer.pair import new_pair
+from car_placer.relay import new_pair
 from tests.pace import HANG_S, lateness_beside
 
 IP = shutil.which("ip")

@@ -18,7 +18,7 @@ from car_daemon.cluster.remote import CONNECT_ERRORS, UNKNOWN_STATUS, RemoteEngi
 
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")
 
-from car_placer.pair import new_pair
+from car_placer.relay import new_pair
 from tests.daemon.cluster.test_relay import seat
 from tests.pace import HANG_S
 

@@ -16,8 +16,7 @@ from car_daemon.cluster.remote import UNKNOWN_STATUS, RemoteEngine
 
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")
 
-from car_placer.pair import new_pair
-from car_placer.relay import Relay, RelayLimits
+from car_placer.relay import Relay, RelayLimits, new_pair
 from tests.pace import HANG_S
 
 READING = MemoryReading(100, 40, 1.0, 0.5)

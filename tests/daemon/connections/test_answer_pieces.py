@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 
 from car_base.ipc.frames import CallDelta, Extra
 from car_daemon.connections.answer_pieces import AnswerPieces
-from car_protocol.answer import Chunk
+from car_protocol.answer import Chunk, joined_calls
 from car_protocol.conversation import FunctionCall, ToolCall
-from car_protocol.tool_calls import joined_calls
 
 Added = tuple[str, Extra | None]
 NAME, END = CallDelta(0, id="a", name="f"), CallDelta(0, ended=True)

@@ -10,7 +10,7 @@ from car_daemon.requests.answer import Responder
 from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.scheduler import Scheduler
-from car_protocol.admin import Drained
+from car_protocol.status import Drained
 from tests.pace import HANG_S
 
 

@@ -12,11 +12,11 @@ from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
 from car_daemon.connections.outbound import OutboundBuffer
 from car_daemon.methods.admin import Administration
 from car_daemon.sockets.peer import Peer
-from car_protocol.admin import CancelOtherParams, Drained, DrainParams
 from car_protocol.envelope import Id
 from car_protocol.errors import RpcError
 from car_protocol.infer import NoParams
 from car_protocol.limits import Limits
+from car_protocol.status import CancelOtherParams, Drained, DrainParams
 
 ROOT, OWN, ADMIN, OTHER = 0, 1000, 1001, 1002
 

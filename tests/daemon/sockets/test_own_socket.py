@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from car_daemon.sockets.own_socket import AddressInUse, BadAddress, OwnSocket
-from car_protocol.socket_path import MAX_PATH_BYTES
+from car_protocol.sockets import MAX_PATH_BYTES
 
 
 def answers(path: Path) -> bool:

@@ -6,8 +6,8 @@ from itertools import chain, count, groupby
 from car_base.ipc.frames import CallDelta
 from car_base.ipc.types import ToolStyle
 from car_engine.output.tool_calls import Part, Thought, ToolCallReader
+from car_protocol.answer import joined_calls
 from car_protocol.conversation import FunctionCall, Invalid, ToolCall
-from car_protocol.tool_calls import joined_calls
 
 
 def reader(style: ToolStyle) -> ToolCallReader:

@@ -16,8 +16,8 @@ from car_engine.output.families import FAMILIES
 from car_engine.output.literals import kinds_of
 from car_engine.output.reader import Output, OutputReader, ReasoningSplit
 from car_engine.output.tool_calls import Part, ToolCallReader
+from car_protocol.answer import joined_calls
 from car_protocol.conversation import Function, ToolCall
-from car_protocol.tool_calls import joined_calls
 from tests.engine.output.calls import said
 from tests.engine.output.pieces import PLACES, cut, every
 from tests.engine.output.recorded import ARGUMENTS, FUNCTIONS, RECORDED, Recorded

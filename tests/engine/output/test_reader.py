@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from car_base.ipc.frames import CallDelta
 from car_base.ipc.types import Tags
 from car_engine.output.reader import NOTHING, Output, OutputReader, ReasoningSplit
+from car_protocol.answer import joined_calls
 from car_protocol.conversation import ToolCall
-from car_protocol.tool_calls import joined_calls
 from tests.engine.output.calls import call, reader
 from tests.engine.output.pieces import PLACES, cut
 

@@ -13,8 +13,8 @@ from car_engine.output.families import FAMILIES
 from car_engine.output.literals import kinds_of
 from car_engine.output.tool_calls import ToolCallReader
 from car_engine.prompt.template import ChatTemplate
+from car_protocol.answer import joined_calls
 from car_protocol.conversation import Message, Tool
-from car_protocol.tool_calls import joined_calls
 from tests.engine.output.recorded import ARGUMENTS, FUNCTIONS
 from tests.engine.prompt.chats import call, calls, chat
 from tests.engine.prompt.fakes import FakeVocabulary

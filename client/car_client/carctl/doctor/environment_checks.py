@@ -14,7 +14,7 @@ from car_client.carctl.service.command import card_command
 from car_client.carctl.service.steps import ServiceError, Steps
 from car_client.carctl.service.systemd import SERVICE
 from car_client.carctl.service.units import LAUNCHD_LABEL
-from car_protocol.peer_credentials import peer_credentials
+from car_protocol.sockets import peer_credentials
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _TIMEOUT_S = 5.0

@@ -15,7 +15,7 @@ from car_client.client import Client
 from car_client.door.addresses import Address, default_socket
 from car_client.door.keys import DEFAULT_NAME, add_key, ensure_keys, read_keys, remove_key
 from car_client.door.settings import Settings, load_settings
-from car_protocol.loopback import Loopback
+from car_protocol.sockets import Loopback
 
 DEFAULT_PORT = 8321
 _MOST_PORT = 65_535

@@ -4,7 +4,7 @@ import http.client
 import socket
 
 from car_client.door.addresses import Address
-from car_protocol.loopback import Loopback
+from car_protocol.sockets import Loopback
 
 # A door that its socket unit starts has its Python to import first.
 _TIMEOUT_S = 10.0

@@ -9,7 +9,7 @@ from typing import Protocol
 from car_client.carctl.service import units
 from car_client.carctl.service.steps import Steps
 from car_client.door.addresses import Address, default_socket
-from car_protocol.loopback import Loopback
+from car_protocol.sockets import Loopback
 
 SOCKET = "card-http.socket"
 SERVICE = "card-http.service"

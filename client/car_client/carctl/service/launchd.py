@@ -5,7 +5,7 @@ from pathlib import Path
 
 from car_client.carctl.service import units
 from car_client.carctl.service.steps import Steps
-from car_protocol.socket_path import socket_path
+from car_protocol.sockets import socket_path
 
 
 class Agent:

@@ -23,7 +23,7 @@ from car_http.dialects.job import Job
 from car_http.dialects.openai_chat import response_params
 from car_http.dialects.vendor_tools import each_once, refuse_vendor_tool, vendor_tool
 from car_http.problems import bad
-from car_protocol.notes import note
+from car_protocol.meta import note
 from car_protocol.sampling import Fraction, Temperature
 
 NAMES = {

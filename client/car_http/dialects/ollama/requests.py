@@ -23,7 +23,7 @@ from car_http.dialects.job import Job
 from car_http.dialects.ollama.writer import OllamaWriter
 from car_http.dialects.openai_chat import function_tools
 from car_http.problems import bad
-from car_protocol.notes import note
+from car_protocol.meta import note
 from car_protocol.sampling import Fraction, Penalty, Temperature
 
 _REFUSED = {

@@ -12,8 +12,7 @@ from car_http.dialects.errors import encoded, ollama_error
 from car_http.dialects.job import NDJSON
 from car_http.dialects.openai_parts import call_pieces, card_object, token_logprobs
 from car_http.problems import Problem
-from car_protocol.answer import Progress, Timings
-from car_protocol.tool_calls import joined_calls
+from car_protocol.answer import Progress, Timings, joined_calls
 
 _NS_PER_MS = 1_000_000
 

@@ -25,7 +25,7 @@ from car_http.dialects.responses.tools import CUSTOM_INPUT, Choice, Tool, Tools,
 from car_http.dialects.responses.writer import Facts, ResponsesWriter
 from car_http.dialects.vendor_tools import each_once, refuse_vendor_tool, vendor_tool
 from car_http.problems import bad
-from car_protocol.notes import note
+from car_protocol.meta import note
 from car_protocol.sampling import Fraction, Temperature
 
 _NAMES = {

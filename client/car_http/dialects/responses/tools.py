@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from car_http.dialects.common import given
 from car_http.dialects.vendor_tools import each_once, vendor_tool
 from car_http.problems import bad
-from car_protocol.notes import note
+from car_protocol.meta import note
 
 # The only parameter of a custom tool, whose input is free text.
 CUSTOM_INPUT = "input"

@@ -11,8 +11,7 @@ from car_base.ipc.frames import Chat
 from car_engine.prompt.rendering.reasoning_switches import shown_thoughts, switches
 from car_engine.prompt.rendering.template_reads import Reads
 from car_engine.prompt.rendering.tool_variables import Functions, tool_variables
-from car_protocol.conversation import Message, ToolCall
-from car_protocol.free_form import check_depth
+from car_protocol.conversation import Message, ToolCall, check_depth
 
 # Applied to every value that contains a client's text.
 Escape = Callable[[Any], Any]

@@ -9,7 +9,7 @@ from car_client.carctl.http.command import curl_lines
 from car_client.carctl.http.service import DoorAgent, DoorUnits
 from car_client.carctl.service.steps import Steps
 from car_client.door.settings import Settings, load_settings
-from car_protocol.loopback import Loopback
+from car_protocol.sockets import Loopback
 from tests.client.carctl.command import carctl
 from tests.client.carctl.service.test_service import Notes, files
 
