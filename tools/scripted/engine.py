@@ -76,7 +76,7 @@ class ScriptedEngine(asyncio.Protocol):
             frames.Load: self._load,
             frames.Prepare: lambda prepare: self._send(_prepared(prepare)),
             frames.PrepareTexts: lambda texts: self._send(_refused(texts)),
-            frames.Tokenize: lambda job: self._send(frames.TokenIds(job.key, packed_tokens(job.text.encode()))),
+            frames.Tokenize: lambda job: self._send(frames.TokenIds(job.key, packed_tokens(list(job.text.encode())))),
             frames.Detokenize: lambda job: self._send(frames.PlainText(job.key, _decoded(job.tokens))),
             frames.Run: self._begin,
             frames.Park: self._park,
