@@ -7,12 +7,12 @@ import msgspec
 from msgspec import Struct
 
 from car_protocol import PROTOCOL
-from car_protocol.answer import Answer
+from car_protocol.answer import Answer, Chunk, Progress
 from car_protocol.capacity import Capacity, CapacityParams
 from car_protocol.errors import REASONS
 from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
 from car_protocol.meta import Params
-from car_protocol.models import LoadParams, Model, ModelDetails, Models, ShowParams
+from car_protocol.models import LoadParams, LoadProgress, Model, ModelDetails, Models, ShowParams
 from car_protocol.status import CancelOtherParams, Drained, DrainParams, Status, StatusParams
 from car_protocol.text import (
     DetokenizeParams,
@@ -126,19 +126,32 @@ PROGRESS = "infer_stream/progress"
 MODELS_PROGRESS = "models/progress"
 CAPACITY_CHANGED = "inference/capacity_changed"
 STATUS_CHANGED = "daemon/status_changed"
+# What the daemon sends by itself, each on request only, with the type of its params.
+NOTIFICATIONS: dict[str, type[Struct]] = {
+    CHUNK: Chunk,
+    PROGRESS: Progress,
+    MODELS_PROGRESS: LoadProgress,
+    CAPACITY_CHANGED: Capacity,
+    STATUS_CHANGED: Status,
+}
 
 
 _REF = "#/components/schemas/{name}"
 
 
 def describe() -> dict[str, Any]:
-    """Return the OpenRPC 1.3 document of every method and error."""
+    """Return the OpenRPC 1.3 document of every method, notification and error."""
+    kinds = [kind for method in METHODS.values() for kind in (method.params, method.result)]
     return {
         "openrpc": "1.3.2",
         "info": {"title": "card", "version": PROTOCOL},
         "methods": [_method(name, method) for name, method in METHODS.items()],
+        # OpenRPC has no word for what a server sends by itself.
+        "x-notifications": [
+            {"name": name, "params": {"$ref": _REF.format(name=kind.__name__)}} for name, kind in NOTIFICATIONS.items()
+        ],
         "components": {
-            "schemas": schemas(kind for method in METHODS.values() for kind in (method.params, method.result)),
+            "schemas": schemas([*kinds, *NOTIFICATIONS.values()]),
             "errors": {reason: {"code": kind.code, "message": kind.message} for reason, kind in REASONS.items()},
         },
     }
@@ -178,6 +191,8 @@ def _method(name: str, method: Method) -> dict[str, Any]:
         "description": " ".join(filter(None, (method.summary, method.note))),
         "paramStructure": "by-name",
         "params": _params(method.params),
+        # The members above as one object, which OpenRPC does not name.
+        "x-params": {"$ref": _REF.format(name=method.params.__name__)},
         "result": {"name": "result", "schema": result},
     }
 

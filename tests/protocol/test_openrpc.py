@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from car_protocol.errors import REASONS
-from car_protocol.methods import METHODS, describe
+from car_protocol.methods import METHODS, NOTIFICATIONS, describe
 
 DOCUMENT = describe()
 BY_NAME = {method["name"]: method for method in DOCUMENT["methods"]}
@@ -74,3 +74,9 @@ def test_every_error_is_in_it() -> None:
 
 def test_only_infer_stream_streams() -> None:
     assert [name for name, method in METHODS.items() if method.streams] == ["infer_stream"]
+
+
+def test_it_names_each_notification_with_the_schema_of_its_params() -> None:
+    named = {each["name"]: each["params"]["$ref"].rpartition("/")[2] for each in DOCUMENT["x-notifications"]}
+    assert named == {name: kind.__name__ for name, kind in NOTIFICATIONS.items()}
+    assert set(named.values()) <= set(DOCUMENT["components"]["schemas"])
