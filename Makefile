@@ -23,7 +23,7 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 # Tests without llama.cpp and without a daemon.
 FAST := tests/test_*.py tests/protocol tests/base tests/daemon tests/engine tests/placer tests/tools --ignore tests/engine/llama --hypothesis-profile quick
 
-.PHONY: help install clients rebuild demo real-model templates gpu ray dev test fast cover check fmt shape trace docs pictures build pins sbom release bench house bench-full clean
+.PHONY: help install clients typescript rebuild demo real-model templates gpu ray dev test fast cover check fmt shape trace docs pictures build pins sbom release bench house bench-full clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ clients: .venv/clients/installed ## the libraries that the HTTP door is tested w
 	.venv/clients/bin/python -m pip install --quiet --group clients
 	touch $@
 
+typescript: ## the TypeScript client: what builds it, its build and its lint (needs Node 20)
+	cd client/typescript && npm install --no-audit --no-fund && npm run lint
+
 real-model: .venv/engineless ## fetch SmolLM2-135M-Instruct (98 MB, Apache-2.0) into the user's cache
 	$(BIN)/python -m tools.real_model
 
@@ -110,9 +113,10 @@ shape: .venv/engineless ## figures about the code's shape: a mirror, no gate
 trace: .venv/engineless ## the calls of one token; renews docs/follow-one-token.md
 	$(BIN)/python -m tools.trace
 
-docs: install ## the tables of docs/protocol.md, from the definitions; the blocking client
+docs: install ## the tables of docs/protocol.md, from the definitions; the blocking client; TypeScript types
 	$(BIN)/python -m tools.protocol_docs
 	$(BIN)/python -m tools.blocking_client
+	$(BIN)/python -m tools.typescript_types
 
 pictures: install ## docs/pictures, from a daemon that works
 	$(BIN)/python -m tools.pictures

@@ -1,0 +1,1 @@
+"""What the clients of all languages have in common."""
