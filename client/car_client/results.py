@@ -9,7 +9,7 @@ from car_protocol import answer as wire
 from car_protocol.answer import Chunk, ToolCallDelta, joined_calls
 from car_protocol.capacity import Capacity
 from car_protocol.models import Defaults, Model, ModelDetails
-from car_protocol.status import ConnectionStatus, ModelStatus, SequenceStatus, Status
+from car_protocol.status import ConnectionStatus, ModelStatus, SequenceStatus, Status, WaitingStatus
 
 __all__ = [
     "Answer",
@@ -24,6 +24,7 @@ __all__ = [
     "SequenceStatus",
     "Status",
     "ToolCallDelta",
+    "WaitingStatus",
     "joined",
 ]
 

@@ -11,6 +11,7 @@ from car_protocol.meta import Params, note
 from car_protocol.models import DeviceStatus, Model
 
 Phase = Literal["prefill", "decode"]
+Awaited = Literal["place", "engine", "prompt", "sequence", "turn", "reader"]
 
 
 class EngineMemory(Struct, frozen=True, kw_only=True):
@@ -72,7 +73,19 @@ class Queue(Struct, frozen=True, kw_only=True):
     healthy: Annotated[bool, note("no class holds four fifths of the queue's limit")]
 
 
-class SequenceStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Labelled(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Work of a client, as the client itself names it."""
+
+    client: Annotated[str | None, note("the label of the request; of a connection, of its last one")] = None
+    tenant: Annotated[str | None, note("the tenant of the request; of a connection, of its last one")] = None
+
+    @property
+    def caller(self) -> str:
+        """The tenant and the label, as far as they are given."""
+        return "/".join(filter(None, (self.tenant, self.client)))
+
+
+class SequenceStatus(Labelled, frozen=True, kw_only=True, omit_defaults=True):
     """One leased sequence; `id` is left out for requests of other users, which only administrators are sent."""
 
     model: str
@@ -84,16 +97,26 @@ class SequenceStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     done_tokens: Annotated[int, note("of the prompt, then of the answer")]
     age_ms: Annotated[float, note("since the request arrived")]
     id: Annotated[Id | None, note("left out for requests of other users")] = None
-    client: Annotated[str | None, note("the label that the request gave")] = None
-    tenant: Annotated[str | None, note("the tenant that the request gave")] = None
-
-    @property
-    def caller(self) -> str:
-        """The tenant and the label, as far as the request gave them."""
-        return "/".join(filter(None, (self.tenant, self.client)))
 
 
-class ConnectionStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WaitingStatus(Labelled, frozen=True, kw_only=True, omit_defaults=True):
+    """Requests of one connection and label that wait for the same."""
+
+    model: str
+    awaits: Annotated[
+        Awaited,
+        note(
+            "`place`: one in the full queue; `engine`: one of the model, which loads or restarts; `prompt`: their own, "
+            "as tokens; `sequence`: a free one; `turn`: parked for others; `reader`: parked until their client reads"
+        ),
+    ]
+    requests: int
+    oldest_ms: Annotated[float, note("since the oldest of them arrived")]
+    uid: int
+    connection: int
+
+
+class ConnectionStatus(Labelled, frozen=True, kw_only=True, omit_defaults=True):
     """One connected client."""
 
     connection: Annotated[int, note("its number")]
@@ -101,13 +124,6 @@ class ConnectionStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pid: int
     in_flight: Annotated[int, note("requests")]
     tokens_served: Annotated[int, note("completion tokens of ended requests")]
-    client: Annotated[str | None, note("the label that a request gave last")] = None
-    tenant: Annotated[str | None, note("the tenant that a request gave last")] = None
-
-    @property
-    def caller(self) -> str:
-        """The tenant and the label, as far as a request gave them."""
-        return "/".join(filter(None, (self.tenant, self.client)))
 
 
 class MoreConnections(Struct, frozen=True, kw_only=True):
@@ -200,6 +216,10 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ]
     totals: Annotated[Totals, note("requests since the start")]
     memory: Annotated[Memory, note("of the machine")]
+    waiting: Annotated[
+        list[WaitingStatus],
+        note("requests for answers without a sequence: of the caller's user, for administrators of all; 100 at most"),
+    ] = field(default_factory=lambda: [])  # sent also when it is empty: see `Model.aliases`
     more_connections: Annotated[
         MoreConnections | None, note("sums over the connections that the list leaves out; absent where it has all")
     ] = None

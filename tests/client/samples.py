@@ -170,6 +170,7 @@ def status(socket: str) -> dict[str, Any]:
         "queue": {"latency_critical": 2, "throughput": 0, "oldest_wait_ms": 12.0, "healthy": True},
         "sequences": [running],
         "connections": [{"connection": 3, "uid": 1000, "pid": 99, "in_flight": 1, "tokens_served": 55}],
+        "waiting": [],
         "totals": {
             "received": 12,
             "completed": 9,
@@ -200,6 +201,11 @@ def busy_status() -> dict[str, Any]:
         "queue": {"latency_critical": 2, "throughput": 4, "oldest_wait_ms": 4321.0, "healthy": True},
         "sequences": [_sequence(number, clients[number % 6]) for number in range(6)],
         "connections": [_connection(number, client) for number, client in enumerate(clients)],
+        "waiting": [
+            _waiting(0, "editor", "sequence", requests=2, oldest_ms=4321.0),
+            _waiting(7, "summarizer", "place", requests=3, oldest_ms=800.0),
+            _waiting(1, "mail indexer", "turn", requests=1, oldest_ms=90.0),
+        ],
         "totals": {"received": 95, "completed": 70, "failed": 1, "cancelled": 9, "rejected": 2, "in_flight": 13},
         "memory": {"total": 16 * 1024**3, "available": 3 * 1024**3, "pressure": "some"},
     }
@@ -218,6 +224,10 @@ def _sequence(number: int, client: str | None) -> dict[str, Any]:
         "done_tokens": 1000 * (number % 3),
         "age_ms": 700.0 * (number + 1),
     }
+
+
+def _waiting(connection: int, client: str, awaits: str, **more: Any) -> dict[str, Any]:
+    return {"model": "guide", "uid": 1000, "connection": connection, "client": client, "awaits": awaits, **more}
 
 
 def _connection(number: int, client: str | None) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """The status: members that are the same for every user, its lists as one user may see them, and its feed."""
 
 import os
+from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct, structs
 
@@ -20,12 +21,13 @@ from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_daemon.requests.answer import PendingAnswer
 from car_daemon.requests.inference import Inference
-from car_daemon.scheduler.request import QUEUED, State
+from car_daemon.scheduler.request import QUEUED, Request, State
 from car_daemon.sockets.peer import Peer
 from car_protocol import PROTOCOL, __version__
 from car_protocol.envelope import Notification, encode_message
 from car_protocol.methods import STATUS_CHANGED
 from car_protocol.status import (
+    Awaited,
     ClusterStatus,
     ConnectionStatus,
     EngineMemory,
@@ -38,6 +40,7 @@ from car_protocol.status import (
     SequenceStatus,
     Status,
     Totals,
+    WaitingStatus,
 )
 
 # The shortest interval of the protocol; others are multiples of it.
@@ -123,8 +126,9 @@ class StatusFeed:
             self._fair_queue.join(self)
 
 
+_AWAITED: dict[State, Awaited] = {State.PREPARING: "prompt", State.WAITING: "sequence"}
 _ROOT = 0
-_MOST_LISTED = 100  # connections
+_MOST_LISTED = 100  # connections, and groups of waiting requests
 _FEW = 1000  # requests that are counted for every status
 _UNHEALTHY = 0.8  # of the queue's limit, reached by the requests of one class
 
@@ -132,7 +136,7 @@ _UNHEALTHY = 0.8  # of the queue's limit, reached by the requests of one class
 class StatusReport:
     """Status objects without lists, built from the owners of their facts.
 
-    While more requests than a few wait, the counts of the queue are those of the last 200 ms.
+    While there are more requests than a few, the waiting requests and their counts are those of the last 200 ms.
     """
 
     def __init__(
@@ -156,6 +160,7 @@ class StatusReport:
         self._read_memory = TtlCache(read_memory, clock)
         self._process_memory = TtlCache(read_process_memory, clock)
         self._cached_queue = TtlCache(self._queue, clock)
+        self._cached_waiting = TtlCache(self._waiting, clock)
         self._cluster = cluster
         self._clock = clock
         self._started = clock()
@@ -189,6 +194,33 @@ class StatusReport:
         requests = [request for engine in engines for request in of_engine(engine) if request.state is State.RUNNING]
         running = [answers[request.key] for request in sorted(requests, key=lambda request: request.key)]
         return [answer for answer in running if answer.sequence is not None]
+
+    def waiting(self) -> list[WaitingStatus]:
+        """Return the requests that wait, those that wait for the same as one entry, the longest wait first."""
+        return (self._waiting if len(self._scheduler.requests) <= _FEW else self._cached_waiting)()
+
+    def _waiting(self) -> list[WaitingStatus]:
+        answers, held_back = self._inference.runner.answers, self._scheduler.backlog.held_back
+        groups: defaultdict[tuple[Any, ...], list[Request]] = defaultdict(list)
+        for request in self._scheduler.requests.values():
+            if (awaits := _awaited(request, held_back=request.key in held_back)) is not None:
+                origin = answers[request.key].origin
+                caller = (origin.uid, origin.connection, origin.client, origin.tenant or None)
+                groups[*caller, request.model, awaits].append(request)
+        found = [
+            WaitingStatus(
+                uid=uid,
+                connection=connection,
+                client=client,
+                tenant=tenant,
+                model=model,
+                awaits=awaits,
+                requests=len(requests),
+                oldest_ms=round((self._clock() - min(each.spec.arrived for each in requests)) * 1000, 1),
+            )
+            for (uid, connection, client, tenant, model, awaits), requests in groups.items()
+        ]
+        return sorted(found, key=lambda each: -each.oldest_ms)
 
     def _model_status(self, entry: ModelEntry, running: list[PendingAnswer], *, admin: bool) -> ModelStatus:
         engines = [self._engine(each, running) for each in entry.replicas if each.engine is not None]
@@ -251,6 +283,15 @@ class StatusReport:
         )
 
 
+def _awaited(request: Request, *, held_back: bool) -> Awaited | None:
+    """Return what a request waits for; None while it runs."""
+    if request.state is State.PARKED:
+        return "reader" if request.parking.paused else "turn"
+    if request.state is State.ACCEPTED:
+        return "place" if held_back else "engine"
+    return _AWAITED.get(request.state)
+
+
 def _limited(memory: ProcessMemory, ready: Ready) -> EngineMemory | None:
     """Return the memory of an engine beside its limits; None if it has none."""
     if ready.memory_limits is None:
@@ -311,6 +352,7 @@ class UserView:
         clients = (self._cached_clients if many else self._clients)(uid)
         running = self._report.running()
         sequences = running if clients.others is None else [each for each in running if each.origin.uid == uid]
+        waiting = [each for each in self._report.waiting() if clients.others is None or each.uid == uid]
         others: OtherUsers | None = None
         if clients.others is not None:
             others = structs.replace(clients.others, sequences=len(running) - len(sequences))
@@ -318,6 +360,7 @@ class UserView:
             common,
             sequences=[self._sequence(answer, uid) for answer in sequences],
             connections=clients.listed,
+            waiting=waiting[:_MOST_LISTED],
             more_connections=clients.more,
             others=others,
         )

@@ -9,14 +9,16 @@ from msgspec import structs
 
 from car_base.host.memory import MemoryReading
 from car_base.ipc.frames import DeviceMemory, DeviceUse, Prepared, RequestUpdate, StepDone
+from car_daemon.connections.server import Server
 from car_daemon.methods.model_report import CapacityReport, ModelReport
-from car_daemon.methods.status_report import StatusReport
+from car_daemon.methods.status_report import StatusReport, UserView
 from car_daemon.models.entry import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.requests.answer import Origin, Responder
 from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.request import State
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams, Priority
@@ -72,10 +74,10 @@ class Reported:
         self.replica.become("ready", ready=ready)
         self.inference.events.engine_ready(self.pool.default, 1, Link(), ready)
 
-    def submit(self, priority: Priority = "latency_critical") -> int:
+    def submit(self, priority: Priority = "latency_critical", origin: Origin = ORIGIN) -> int:
         """Send a request; return its key."""
         params = InferParams(prompt="a", priority=priority)
-        (key,) = self.inference.infer(params, ORIGIN, cast(Responder, Client()), size=1, streams=False)
+        (key,) = self.inference.infer(params, origin, cast(Responder, Client()), size=1, streams=False)
         return key
 
     def run(self, sequence: int, prompt_tokens: int) -> int:
@@ -112,6 +114,53 @@ def test_waiting_requests_are_counted_by_class_with_the_oldest_ones_wait(reporte
     queue = reported.status.queue
     assert (queue.latency_critical, queue.throughput, queue.oldest_wait_ms) == (1, 2, 2500.0)
     assert reported.status.totals.in_flight == 3
+
+
+def waits(reported: Reported) -> list[tuple[str | None, str, int, float]]:
+    """Return label, awaited thing, number and oldest wait of the groups of waiting requests."""
+    return [(each.client, each.awaits, each.requests, each.oldest_ms) for each in reported.report.waiting()]
+
+
+def test_requests_wait_for_an_engine_then_for_their_prompts_then_for_a_sequence(reported: Reported) -> None:
+    keys = [reported.submit() for _ in range(3)]
+    reported.now += 1.5
+    assert waits(reported) == [(None, "engine", 3, 1500.0)]
+    reported.serve()
+    assert waits(reported) == [(None, "prompt", 3, 1500.0)]
+    for key in keys:
+        reported.inference.events.frame_received(1, Prepared(key, bytes(4 * 5), 8))
+    # Two have the sequences.
+    assert waits(reported) == [(None, "sequence", 1, 1500.0)]
+
+
+def test_requests_held_back_wait_for_a_place_and_each_label_has_an_entry_of_its_own() -> None:
+    reported = Reported(queue_limit=2)
+    reported.serve()
+    editor, agent = (structs.replace(ORIGIN, client=name) for name in ("editor", "agent"))
+    reported.submit(origin=editor)
+    reported.now += 1
+    for _ in range(4):
+        reported.submit(origin=agent)
+    assert waits(reported) == [("editor", "prompt", 1, 1000.0), ("agent", "prompt", 1, 0.0), ("agent", "place", 3, 0.0)]
+
+
+@pytest.mark.parametrize(("paused", "awaits"), [(False, "turn"), (True, "reader")])
+def test_a_parked_request_waits_for_its_turn_or_for_its_reader(reported: Reported, paused: bool, awaits: str) -> None:
+    reported.serve()
+    request = reported.scheduler.requests[reported.run(0, 5)]
+    assert waits(reported) == []
+    request.move(State.PARKED)
+    request.parking.paused = paused
+    assert waits(reported) == [(None, awaits, 1, 0.0)]
+
+
+def test_a_user_is_sent_its_own_waiting_requests_and_an_administrator_all(reported: Reported) -> None:
+    reported.submit(origin=structs.replace(ORIGIN, uid=1000))
+    reported.submit(origin=structs.replace(ORIGIN, uid=1001, tenant="editor"))
+    view = UserView(reported.report, server=lambda: cast(Server, []), admins=lambda: {0}, clock=lambda: reported.now)
+    assert [each.uid for each in view.status(0).waiting] == [1000, 1001]
+    (own,) = view.status(1001).waiting
+    assert (own.uid, own.caller) == (1001, "editor")
 
 
 def test_an_engine_reports_what_was_planned_and_taken_on_each_device(reported: Reported) -> None:

@@ -1,11 +1,12 @@
 """The state of `carctl top`: the order, the chosen request, and the last message."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
-from car_client.results import SequenceStatus, Status
+from car_client.results import SequenceStatus, Status, WaitingStatus
 from car_protocol.envelope import Id
 
+Row = TypeVar("Row", SequenceStatus, WaitingStatus)
 # Identifies a running request between statuses: model, sequence, connection and id, which is None for other users'.
 Key = tuple[str, int, int, Id | None]
 
@@ -37,7 +38,7 @@ class TopState:
 
     def __init__(self) -> None:
         self.order = ORDERS["a"]
-        self.rows: list[SequenceStatus] = []  # of the last status, in order
+        self.rows: list[SequenceStatus] = []  # of the last status, in order, those of an app together
         self.rates: dict[Key, float] = {}  # tokens/s since the status before
         self.confirming = False  # whether the next key confirms a cancellation
         self.over = False
@@ -59,7 +60,7 @@ class TopState:
             for row in status.sequences
             if elapsed and key_of(row) in before
         }
-        self.rows = sorted(status.sequences, key=self._rank)
+        self._sort(status.sequences)
         self._updated_at = now
 
     def press(self, key: str) -> Target | None:
@@ -76,7 +77,7 @@ class TopState:
             return None
         if key in ORDERS:
             self.order = ORDERS[key]
-            self.rows.sort(key=self._rank)
+            self._sort(self.rows)
         elif key in _KEYS:
             _KEYS[key](self)
         return None
@@ -101,9 +102,25 @@ class TopState:
         """End the view."""
         self.over = True
 
+    def _sort(self, rows: Iterable[SequenceStatus]) -> None:
+        self.rows = [row for app in groups(sorted(rows, key=self._rank)).values() for row in app]
+
     def _rank(self, row: SequenceStatus) -> tuple[Any, float]:
         # Ties are ordered by age, so that rows keep their places.
         return self.order.key(row), -row.age_ms
+
+
+def app_of(row: SequenceStatus | WaitingStatus) -> str:
+    """Return the name of the app that sent a request."""
+    return row.caller or f"connection {row.connection}"
+
+
+def groups(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Return rows by the name of the app that sent their requests, in their order."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(app_of(row), []).append(row)
+    return found
 
 
 def key_of(row: SequenceStatus) -> Key:

@@ -1,19 +1,30 @@
 """The picture of `carctl top`."""
 
+from collections.abc import Iterable, Iterator
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from car_client.carctl.terminal.text import Span, one_line, shortened
 from car_client.carctl.terminal.units import duration, rate
-from car_client.carctl.top.state import ORDERS, TopState, key_of
+from car_client.carctl.top.state import ORDERS, TopState, app_of, groups, key_of
 from car_client.carctl.view.listing import Listing
 from car_client.carctl.view.picture import fitted, head, short_head, table_lines
 from car_client.carctl.view.status_figures import PHASE_STYLES
-from car_client.results import Status
+from car_client.results import SequenceStatus, Status, WaitingStatus
+from car_protocol.status import Awaited
 
 # Lines for the headings and the bottom line.
 _AROUND = 2
 _FEWEST_ROWS = 3
+_AWAITED: dict[Awaited, str] = {
+    "place": "full queue",
+    "engine": "its engine",
+    "prompt": "its prompt",
+    "sequence": "a sequence",
+    "turn": "its turn",
+    "reader": "its reader",
+}
 _KEYS = "q quit  ↑↓ choose  c cancel  sort by " + "  ".join(f"{key} {order.name}" for key, order in ORDERS.items())
 
 
@@ -24,19 +35,28 @@ def view(state: TopState, status: Status, width: int, height: int) -> Renderable
         top = short_head(status, width)
     of_others = status.others.sequences if status.others else 0
     room = max(1, height - len(top) - _AROUND - bool(of_others))
+    rows = list(_by_app(state.rows, status.waiting))
     # As many rows as fit, the chosen one among them.
-    place = state.rows.index(state.chosen) if state.chosen else 0
+    place = rows.index(state.chosen) if state.chosen else 0
     start = max(0, place - room + 1)
-    shown = state.rows[start : start + room]
+    shown = rows[start : start + room]
     requests = Listing(
         *("client", "request", "model", "phase", "prompt", "done", "tokens/s", "age"),
         spare=("model", "prompt", "age", "phase", "done"),
     )
     for row in shown:
+        app, model = Span(shortened(app_of(row), 20)), Span(shortened(row.model, 14))
+        if isinstance(row, WaitingStatus):
+            waits = Span(f"{row.requests} wait" + "s" * (row.requests == 1))
+            empty = [Span("")] * 3
+            requests.add(
+                app, waits, model, Span(_AWAITED[row.awaits]), *empty, Span(duration(row.oldest_ms / 1000)), style="dim"
+            )
+            continue
         requests.add(
-            Span(shortened(row.caller or f"connection {row.connection}", 20)),
+            app,
             Span(shortened(f"{row.connection}:{'?' if row.id is None else row.id}", 12)),
-            Span(shortened(row.model, 14)),
+            model,
             Span(row.phase, "" if row is state.chosen else PHASE_STYLES[row.phase]),
             Span(f"{row.prompt_tokens:,}"),
             Span(f"{row.done_tokens:,}"),
@@ -50,6 +70,17 @@ def view(state: TopState, status: Status, width: int, height: int) -> Renderable
         requests.add(Span("nothing runs", "dim"))
     gap = [Text()] * (room - max(not of_others, len(shown)))
     return Group(*top, *table_lines(requests, width), *gap, fitted(_bottom(state), width))
+
+
+def _by_app(
+    running: Iterable[SequenceStatus], waiting: Iterable[WaitingStatus]
+) -> Iterator[SequenceStatus | WaitingStatus]:
+    """Yield the running requests of each app, then those of it that wait; apps without a running one come last."""
+    waits = groups(waiting)
+    for app, rows in groups(running).items():
+        yield from rows
+        yield from waits.pop(app, [])
+    yield from (row for rows in waits.values() for row in rows)
 
 
 def _bottom(state: TopState) -> Text:

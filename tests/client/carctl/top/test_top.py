@@ -63,6 +63,20 @@ def test_the_oldest_comes_first_and_is_chosen(state: TopState) -> None:
     assert sequences(state)[0] == 5
 
 
+def test_requests_of_an_app_stand_together_in_each_order_and_below_them_those_that_wait(state: TopState) -> None:
+    sample = busy_status()
+    sample["sequences"][5] |= {"client": "editor"}
+    state.update(msgspec.convert(sample, Status), 101.0)
+    assert sequences(state) == [5, 0, 4, 3, 2, 1]
+    state.press("d")
+    assert sequences(state) == [5, 0, 2, 4, 1, 3]
+    lines = drawn(view(state, msgspec.convert(sample, Status), 80, 24), 80).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("client "))
+    apps = [" ".join(line.split()[:2]) for line in lines[start + 1 : start + 4]]
+    assert apps == ["editor 5:5", "editor 0:0", "editor 2"]
+    assert any(line.startswith("summarizer") and "full queue" in line for line in lines[start + 5 :])
+
+
 @pytest.mark.parametrize(("keys", "place"), [(["down"], 1), (["j", "j", "k"], 1), (["up"], 0), (["down"] * 20, 5)])
 def test_the_choice_moves_within_the_rows(state: TopState, keys: list[str], place: int) -> None:
     press(state, *keys)
@@ -116,7 +130,8 @@ def test_without_requests_no_key_does_harm() -> None:
     state = TopState()
     state.update(msgspec.convert(busy_status() | {"sequences": []}, Status), 0.0)
     assert press(state, "down", "up", "d", "c", "y") is None
-    assert "nothing runs" in drawn(view(state, busy(), 80, 24), 80)
+    idle = msgspec.convert(busy_status() | {"sequences": [], "waiting": []}, Status)
+    assert "nothing runs" in drawn(view(state, idle, 80, 24), 80)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 50)])
