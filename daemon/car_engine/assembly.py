@@ -17,6 +17,7 @@ from car_base.ipc.types import DAMAGED_IMAGE
 from car_engine.backend import Backend
 from car_engine.batching.planner import StepPlanner
 from car_engine.batching.prefix_cache import PrefixCache
+from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import SequenceTable
@@ -244,7 +245,7 @@ class Assembly:
             context.batch_tokens,
             step_target=load.step_target_ms / 1000,
             idle_target=IDLE_TARGET_S,
-            pads=loaded.cuts_tails,
+            pads=loaded.memory.takes_back,
             batches_prompts=loaded.model.traits.shares_prefill,
         )
         adapters = Adapters(loaded.model, load.adapters)
@@ -267,10 +268,10 @@ class Assembly:
 
     def _running(self, table: SequenceTable, sampling: SamplingTurns) -> RunningRequests:
         loaded, context = self._loaded, self._loaded.context
-        cells = context.context_tokens
-        cell_bytes = loaded.size.sequence_bytes.of(cells) / cells
-        saved = SavedCells(self._load.saved_bytes, context.attends_from)
-        moves = MoveCosts(loaded.costs, cells, cell_bytes, self._clock)
+        index = Index(loaded.memory)
+        saved = SavedCells(self._load.saved_bytes, index)
+        size = loaded.size.sequence_bytes
+        moves = MoveCosts(loaded.costs, context.context_tokens, size.per_token, self._clock, size.states)
         encode = self._images.put
         width = 0 if loaded.senses.projector is None else loaded.senses.projector.width
         return RunningRequests(
@@ -280,16 +281,16 @@ class Assembly:
                 context,
                 table,
                 saved,
+                index,
                 moves,
                 self._commands.expected,
                 self._store,
-                reuses=loaded.cuts_tails,
             ),
             sampling=sampling,
             images=AwaitedImages(encode, RowsAhead(encode, self._send, width * _FLOAT_BYTES)),
             parking=ParkingLot(context, saved, moves),
             abilities=Abilities(
-                speculates=self._load.speculative and loaded.cuts_tails,
+                speculates=self._load.speculative and loaded.memory.takes_back,
                 repeats=self._load.packed and not finds_gpus(),
             ),
             clock=self._clock,

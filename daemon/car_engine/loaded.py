@@ -11,6 +11,7 @@ from car_base.ipc.frames import FromEngine, Load, Warned
 from car_base.ipc.ranges import line
 from car_engine.backend import Backend
 from car_engine.batching.costs import StepCosts
+from car_engine.batching.reuse.index import Memory
 from car_engine.grammar.constraint import Constraints
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.library import library_build
@@ -140,9 +141,10 @@ class LoadedModel:
         return self._allocated.context
 
     @cached_property
-    def cuts_tails(self) -> bool:
-        """Whether the model's memory can drop a tail; a first decode proves that the context works."""
-        return self.context.can_cut_tails()
+    def memory(self) -> Memory:
+        """The memory of its sequences; a first decode proves that the context works."""
+        self.context.try_out()
+        return self.context.memory
 
     @cached_property
     def costs(self) -> StepCosts:

@@ -47,13 +47,13 @@ def open_store(
     send: Callable[[FromEngine], None],
     files: socket.socket | None,
 ) -> CellStore | None:
-    """Open the folder of a load's cells; None without one, and where the model's prefixes cannot be reused.
+    """Open the folder of a load's cells; None without one.
 
     `files` is the socket to the daemon's keeper of the folder.
 
     A folder or a file that cannot be used is a warning, and nothing is stored.
     """
-    if load.cells is None or files is None or not loaded.cuts_tails:
+    if load.cells is None or files is None:
         return None
     try:
         folder = CellFolder(Path(load.cells), load.cells_bytes, _maker(load, loaded).digest, CellWriter(files))

@@ -22,6 +22,7 @@ from car_base.ipc.types import NO_ADAPTERS, AdapterSet
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.planner import StepPlanner
 from car_engine.batching.prefix_cache import PrefixCache
+from car_engine.batching.reuse.index import Index, Memory
 from car_engine.batching.reuse.move_costs import SAVE_BYTE_S, MoveCosts
 from car_engine.batching.reuse.stored_cells import CellStore
 from car_engine.batching.saved_cells import SavedCells
@@ -176,23 +177,12 @@ def solo(prompt: list[int], max_tokens: int) -> list[int]:
     return sampled
 
 
-class SavedState(bytes):
-    """A saved sequence, a byte a cell, and its lowest position."""
-
-    lowest: int
-
-    def __new__(cls, cells: list[int], lowest: int) -> "SavedState":
-        """Return the bytes with their lowest position."""
-        state = super().__new__(cls, cells)
-        state.lowest = lowest
-        return state
-
-
 class FakeContext:
     """A ledger of every sequence's cells.
 
-    `codes` maps the number of a decode (from 0) to its failure; saved cells can be restored if `restores`, and cut
-    afterwards if `saves_all`; `says` returns the next token.
+    `codes` maps the number of a decode (from 0) to its failure; saved cells can be restored if `restores`; `says`
+    returns the next token. With states or windows a cut in the middle raises, unless rows of a window's last decode are
+    taken back.
     """
 
     def __init__(
@@ -204,7 +194,7 @@ class FakeContext:
         samplers: FakeSamplers | None = None,
         codes: Mapping[int, int] | None = None,
         restores: bool = True,
-        saves_all: bool = True,
+        memory: Memory = Memory(),  # noqa: B008 - immutable
         says: Callable[[list[int]], int] = next_token,
     ) -> None:
         self.context_tokens = context_tokens
@@ -220,8 +210,9 @@ class FakeContext:
         self.cell_s = {"save": 1e-6, "restore": 0.3e-6}  # to move one: far less than a step takes to compute it
         self._moved_s = 0.0
         self._outputs: dict[int, tuple[int, int]] = {}
-        self._window = 1_000_000 if saves_all else 2
-        self._lowest: dict[int, int] = {}
+        self.memory = memory
+        self.states_saved = 0
+        self._before = [0] * sequences  # cells of each sequence before its last decode
 
     def moves(self) -> float:
         """Return the seconds that saving and restoring took, as a clock."""
@@ -235,6 +226,8 @@ class FakeContext:
         self.copying = False
         self._outputs = {}
         self._check_shape(batch)
+        for number in set(numbers):
+            self._before[number] = len(self.cells[number])
         if code in PARTIAL_CODES:
             self._write(batch, (len(tokens) + 1) // 2)
         if code:
@@ -274,9 +267,10 @@ class FakeContext:
     def cut(self, number: int, start: int) -> None:
         """Drop the cells from `start` on."""
         self._check_number(number)
+        count, anywhere = len(self.cells[number]), self.memory.cuts_anywhere
+        if not (anywhere or start == 0 or start >= count or (self.memory.takes_back and start >= self._before[number])):
+            raise WouldAbort(f"sequence {number} has no state after {start} of {count} cells")
         del self.cells[number][start:]
-        if not start:
-            self._lowest.pop(number, None)
 
     def last_position(self, number: int) -> int:
         """Return the last position in use."""
@@ -290,21 +284,9 @@ class FakeContext:
         if self.cells[target]:
             raise WouldAbort(f"sequence {target} is not empty")
         self.cells[target] = list(self.cells[source])
-        self._lowest[target] = self._lowest.get(source, 0)
+        self._before[target] = len(self.cells[target])
         self.copies += 1
         self.copying = True
-
-    def attends_from(self, cells: int) -> int:
-        """Return the lowest position in the window of the next token."""
-        return max(0, cells + 1 - self._window)
-
-    def first_position(self, number: int) -> int:
-        """Return the lowest position; a restored sequence may not begin at 0."""
-        return self._lowest.get(number, 0)
-
-    def saved_from(self, number: int) -> int:
-        """Return the lowest position of the last window."""
-        return max(self.first_position(number), len(self.cells[number]) - self._window)
 
     def saved_size(self, number: int) -> int:
         """Return the size of one byte a cell."""
@@ -316,7 +298,7 @@ class FakeContext:
         self._check_number(number)
         self.saves += 1
         self._moved_s += self.cell_s["save"] * len(self.cells[number])
-        return memoryview(SavedState(self.cells[number], self.saved_from(number)))
+        return memoryview(bytes(self.cells[number]))
 
     def restore(self, number: int, saved: memoryview) -> bool:
         """Copy a sequence in, unless `restores` is False."""
@@ -327,8 +309,29 @@ class FakeContext:
             self.cells[number] = list(saved)
             self.restored += 1
             self._moved_s += self.cell_s["restore"] * len(saved)
-            assert isinstance(saved.obj, SavedState)
-            self._lowest[number] = saved.obj.lowest
+            self._before[number] = len(saved)
+        return self.restores
+
+    def state_size(self, number: int) -> int:
+        """Return the size of a state: one byte a token that it has seen, so that a wrong one shows."""
+        return self.saved_size(number)
+
+    def save_state(self, number: int) -> memoryview:
+        """Copy the state of a sequence out."""
+        assert not self.memory.cuts_anywhere
+        self._check_number(number)
+        self.states_saved += 1
+        return memoryview(bytes(self.cells[number]))
+
+    def restore_state(self, number: int, state: memoryview, tokens: int) -> bool:
+        """Put a state over the cells of the same tokens, and drop the others."""
+        assert not self.memory.cuts_anywhere
+        self._check_number(number)
+        if list(state) != self.cells[number][:tokens] or len(state) != tokens:
+            raise WouldAbort(f"the state is not that after {tokens} cells of sequence {number}")
+        if self.restores:
+            self.cells[number] = list(state)
+            self._before[number] = tokens
         return self.restores
 
     def _check_shape(self, batch: Batch) -> None:
@@ -373,6 +376,7 @@ def run_command(
     adapters: AdapterSet = NO_ADAPTERS,
     images: list[ImageSlot] | None = None,
     reproducible: bool = False,
+    tail: int = 1,
 ) -> Run:
     """Return the frame that starts a request."""
     options = GenerationOptions(
@@ -385,7 +389,7 @@ def run_command(
         reproducible=reproducible,
     )
     tokens = array("i", prompt).tobytes()
-    prepared = Prepared(key, tokens, max_tokens, constraint, reading or Reading(), images=images or [])
+    prepared = Prepared(key, tokens, max_tokens, constraint, reading or Reading(), images=images or [], tail=tail)
     return Run(prepared, options, namespace)
 
 
@@ -417,7 +421,6 @@ class FakeEngine:
         self,
         context: FakeContext,
         *,
-        pads: bool = True,
         tick: float = 0.001,
         saved_bytes: int = 1000,
         speculates: bool = False,
@@ -439,10 +442,12 @@ class FakeEngine:
         self.resident: list[list[int]] = []  # waiting requests that would go on in idle sequences, by ends
         self.ahead = RowsAhead(self.encodes.append, self._receive, row_bytes=1, limit=50)
         self.parked: list[int] = []
-        self.saved = SavedCells(saved_bytes, context.attends_from)
+        index = Index(context.memory)
+        self.saved = SavedCells(saved_bytes, index)
         self.commands = commands or Commands()
-        moves = MoveCosts(self.costs, context.context_tokens, context.cell_s["save"] / SAVE_BYTE_S, context.moves)
-        self.cache = PrefixCache(context, self.table, self.saved, moves, self.commands.expected, store, reuses=pads)
+        cell_bytes = context.cell_s["save"] / SAVE_BYTE_S
+        self.moves = moves = MoveCosts(self.costs, context.context_tokens, cell_bytes, context.moves)
+        self.cache = PrefixCache(context, self.table, self.saved, index, moves, self.commands.expected, store)
         self.clock = clock = FakeClock(tick)
         sampling = SamplingTurns(context, likelihood, clock)
         self.running = RunningRequests(
@@ -452,7 +457,7 @@ class FakeEngine:
             sampling=sampling,
             images=AwaitedImages(self.encodes.append, self.ahead),
             parking=ParkingLot(context, self.saved, moves),
-            abilities=Abilities(speculates, repeats),
+            abilities=Abilities(speculates and context.memory.takes_back, repeats),
             clock=clock,
         )
         self.loop = EngineLoop(
@@ -460,7 +465,9 @@ class FakeEngine:
             running=self.running,
             texts=Texts(FakeEmbedder, clock),
             table=self.table,
-            planner=StepPlanner(self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=pads),
+            planner=StepPlanner(
+                self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=context.memory.takes_back
+            ),
             stepper=Stepper(context, self.costs, sampling, self.adapted.append, clock),
             threads=self.threads,
             send=self._receive,

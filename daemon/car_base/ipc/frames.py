@@ -189,6 +189,7 @@ class Prepared(Struct, frozen=True, tag=True):
     owner: int = 0  # as in Prepare
     ignored: Annotated[list[str], _Items] = []  # places of a schema's keywords that its grammar leaves out
     open_ended: bool = False  # `max_tokens` is what the longest context leaves, not a figure of the request
+    tail: TokenCount = 1  # the last tokens, with which a chat template asks for an answer
 
 
 class Run(Struct, frozen=True, tag=True):

@@ -1,34 +1,29 @@
-"""Moves of cells: between sequences, to host memory and back."""
+"""Moves of cells and states: between sequences, to host memory and back."""
 
 from functools import partial
 from typing import Protocol
 
+from car_engine.batching.prefix import Checkpoint, Prefix, SavedPrefix
+from car_engine.batching.reuse.index import Index, Memory
 from car_engine.batching.reuse.move_costs import MoveCosts
-from car_engine.batching.saved_cells import SavedCells, SavedPrefix
+from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import Sequence
 
 
 class CellContext(Protocol):
     """A context whose sequences can be cut, copied out and back in."""
 
+    @property
+    def memory(self) -> Memory:
+        """The memory of its sequences."""
+        ...
+
     def cut(self, number: int, start: int) -> None:
-        """Remove a sequence's cells from position `start` on."""
+        """Remove a sequence's cells from position `start` on; of a memory with states all, or none."""
         ...
 
     def copy(self, source: int, target: int) -> None:
         """Copy the cells of a sequence to an empty one; the next decode copies the whole capacity of a sequence."""
-        ...
-
-    def attends_from(self, cells: int) -> int:
-        """Return the lowest position to which the token after this many cells attends."""
-        ...
-
-    def first_position(self, number: int) -> int:
-        """Return the lowest position in a sequence, -1 if it is empty."""
-        ...
-
-    def saved_from(self, number: int) -> int:
-        """Return the lowest position that saving a sequence would keep."""
         ...
 
     def saved_size(self, number: int) -> int:
@@ -36,50 +31,71 @@ class CellContext(Protocol):
         ...
 
     def save(self, number: int) -> memoryview:
-        """Return a sequence's cells."""
+        """Return a sequence's cells and its state."""
         ...
 
     def restore(self, number: int, saved: memoryview) -> bool:
-        """Put cells into any empty sequence; False if llama.cpp refuses."""
+        """Put cells and their state into any empty sequence; False if llama.cpp refuses."""
         ...
 
+    def state_size(self, number: int) -> int:
+        """Return the bytes that saving the state of a sequence takes."""
+        ...
 
-class Reach:
-    """Whether sequences keep all cells to which their next token attends: models with sliding windows drop old ones."""
+    def save_state(self, number: int) -> memoryview:
+        """Return a sequence's state."""
+        ...
 
-    def __init__(self, context: CellContext) -> None:
-        self._context = context
-
-    def continues(self, sequence: Sequence, tokens: int) -> bool:
-        """Return whether a sequence, once cut to this many tokens, has all cells to which the next one attends."""
-        return self._context.first_position(sequence.number) <= self._needed_from(sequence, tokens)
-
-    def continues_saved(self, sequence: Sequence, tokens: int) -> bool:
-        """Return whether this is true of the cells that saving the sequence now would keep."""
-        return self._context.saved_from(sequence.number) <= self._needed_from(sequence, tokens)
-
-    def _needed_from(self, sequence: Sequence, tokens: int) -> int:
-        assert sequence.prefix is not None
-        return sequence.prefix.needed_from(tokens, self._context.attends_from)
+    def restore_state(self, number: int, state: memoryview, tokens: int) -> bool:
+        """Put the state after so many tokens over a sequence that begins with these; False if llama.cpp refuses."""
+        ...
 
 
 class CellMover:
     """Empty sequences, and give them the cells of others; counts reuse and evictions, and learns what moves cost."""
 
-    def __init__(self, context: CellContext, saved: SavedCells, reach: Reach, costs: MoveCosts) -> None:
+    def __init__(self, context: CellContext, saved: SavedCells, index: Index, costs: MoveCosts) -> None:
         self._context = context
         self._saved = saved
-        self._reach = reach
+        self._index = index
         self._costs = costs
         self.counters = {"cache_hits": 0.0, "cached_tokens": 0.0, "evicted_sequences": 0.0}  # Since the start.
 
-    def cut(self, sequence: Sequence, tokens: int) -> None:
-        """Remove the cells after this many tokens."""
+    def take_back(self, sequence: Sequence, tokens: int) -> None:
+        """Remove the rows of the last decode that come after so many tokens."""
         self._context.cut(sequence.number, tokens)
+        sequence.cells = tokens
+
+    def go_back(self, sequence: Sequence, prefix: Prefix, tokens: int) -> int:
+        """Cut a sequence after its first tokens, or at the last mark before; return how many cells stay."""
+        checkpoint = None
+        if not self._index.memory.cuts_anywhere and tokens < sequence.cells:
+            checkpoint = self._index.checkpoint(prefix.cut(tokens))
+            tokens = 0 if checkpoint is None else len(checkpoint.prefix)
+        if checkpoint is None:
+            self._context.cut(sequence.number, tokens)
+        else:
+            self._saved.touch(checkpoint)
+            if not self._context.restore_state(sequence.number, checkpoint.state, tokens):
+                self._context.cut(sequence.number, tokens := 0)
+        sequence.cells = tokens
+        return tokens
+
+    def mark(self, sequence: Sequence) -> None:
+        """Keep the state of a sequence, from which a prompt can go on later."""
+        assert sequence.prefix is not None
+        prefix = sequence.prefix.cut(sequence.cells)
+        known = self._index.checkpoint(prefix)
+        if known is not None and len(known.prefix) == len(prefix):
+            self._saved.touch(known)
+        elif self._saved.fits(self._context.state_size(sequence.number)):
+            state = self._costs.marking(partial(self._context.save_state, sequence.number))
+            self._saved.keep(Checkpoint(prefix, state))
 
     def empty(self, sequence: Sequence) -> None:
         """Remove all cells, and forget the request."""
         self._context.cut(sequence.number, 0)
+        self._index.drop(sequence)
         sequence.clear()
 
     def evict(self, sequence: Sequence, *, worth_saving: bool) -> None:
@@ -95,9 +111,8 @@ class CellMover:
     def copied(self, sequence: Sequence) -> SavedPrefix:
         """Return a copy of the cells of a sequence, which is not kept."""
         assert sequence.prefix is not None
-        lowest = self._context.saved_from(sequence.number)
         cells = self._costs.saving(sequence.cells, partial(self._context.save, sequence.number))
-        return SavedPrefix(sequence.prefix.cut(sequence.cells), cells, lowest)
+        return SavedPrefix(sequence.prefix.cut(sequence.cells), cells, sequence.cells)
 
     def save(self, sequence: Sequence) -> SavedPrefix:
         """Copy the cells of a sequence to host memory."""
@@ -106,13 +121,9 @@ class CellMover:
         return saved
 
     def save_if_fits(self, sequence: Sequence) -> None:
-        """Copy the cells of a sequence to host memory, if they can be continued there and fit."""
-        if self.can_save(sequence):
+        """Copy the cells of a sequence to host memory, if they fit."""
+        if self.fits(sequence):
             self.save(sequence)
-
-    def can_save(self, sequence: Sequence) -> bool:
-        """Return whether the cells of a sequence can be continued from host memory, and fit there."""
-        return self._reach.continues_saved(sequence, sequence.cells) and self.fits(sequence)
 
     def fits(self, sequence: Sequence) -> bool:
         """Return whether host memory has room for the cells of a sequence."""
@@ -120,26 +131,40 @@ class CellMover:
 
     def restore(self, saved: SavedPrefix, sequence: Sequence, tokens: int) -> bool:
         """Continue a started sequence with saved cells; without any, and False, if llama.cpp refuses."""
-        if not self._costs.restoring(len(saved.prefix), partial(self._context.restore, sequence.number, saved.cells)):
+        if not self._costs.restoring(saved.count, partial(self._context.restore, sequence.number, saved.cells)):
             # A state that is read in part leaves cells behind.
             self._context.cut(sequence.number, 0)
             sequence.reuse(0)
             return False
         self._saved.touch(saved)
-        self._reuse(sequence, tokens)
+        self.go_on(sequence, saved.count, tokens)
         return True
 
-    def copy(self, source: Sequence, sequence: Sequence, tokens: int) -> None:
-        """Continue a started sequence with cells of another one."""
-        self._context.copy(source.number, sequence.number)
-        self._reuse(sequence, tokens)
+    def costs_of(self, source: Sequence, cells: int, sharers: int = 1) -> tuple[float, float]:
+        """Return the seconds to copy a sequence of so many cells: within the context, and through host memory.
+
+        Host memory keeps what goes through it, so `sharers` share the cost to save it.
+        """
+        costs = self._costs
+        return costs.copy(), costs.save(cells) / (sharers if self.fits(source) else 1) + costs.restore(cells)
+
+    def bring(self, source: Sequence, sequence: Sequence, tokens: int, sharers: int = 1) -> None:
+        """Continue a started sequence with tokens of another one, in the way that costs less."""
+        within, through_host = self.costs_of(source, source.cells, sharers)
+        if within <= through_host:
+            self._context.copy(source.number, sequence.number)
+            self.go_on(sequence, source.cells, tokens)
+        else:
+            self.restore(self.save(source), sequence, tokens)
+
+    def go_on(self, sequence: Sequence, cells: int, tokens: int) -> None:
+        """Continue a started sequence, which has so many cells now, after its first tokens or at the last mark."""
+        assert sequence.prefix is not None
+        sequence.cells = cells
+        sequence.reuse(self.go_back(sequence, sequence.prefix, tokens))
+        self.count(sequence.cells)
 
     def count(self, tokens: int) -> None:
         """Count the cells that a request does not have to compute."""
-        self.counters["cache_hits"] += 1
+        self.counters["cache_hits"] += tokens > 0
         self.counters["cached_tokens"] += tokens
-
-    def _reuse(self, sequence: Sequence, tokens: int) -> None:
-        self._context.cut(sequence.number, tokens)
-        sequence.reuse(tokens)
-        self.count(tokens)

@@ -1,7 +1,6 @@
 """Tokens whose cells exist, and the namespace that may reuse them."""
 
 from collections import abc
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,14 +42,6 @@ class Prefix:
         """Return the largest multiple of the step up to `count`."""
         return count - count % self.step
 
-    def needed_from(self, tokens: int, attends_from: Callable[[int], int]) -> int:
-        """Return the lowest position that has to be there to continue after `tokens`.
-
-        Restored cells of a window lie elsewhere than computed ones, which changes results: a reproducible request needs
-        all of its cells. `attends_from` returns the lowest position to which the token after some cells attends.
-        """
-        return attends_from(tokens) if self.step == 1 else 0
-
     def after(self, sampled: list[int]) -> "Prefix":
         """Return the tokens whose cells stay after an answer.
 
@@ -60,6 +51,36 @@ class Prefix:
         if self.step > 1:
             return self.cut(self.whole(len(self)))
         return Prefix(np.concatenate((self.tokens, np.array(sampled, np.int32))), self.namespace)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedPrefix:
+    """Cells in host memory that any prompt with this prefix can reuse, and the state after all `count` of them.
+
+    Those of a request that answered already are more than the prefix has tokens.
+    """
+
+    prefix: Prefix
+    cells: memoryview
+    count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.cells)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """The state after some tokens: any cells that begin with these tokens can go on with it."""
+
+    prefix: Prefix
+    state: memoryview
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self.state)
 
 
 def prefix_of(tokens: abc.Sequence[int], namespace: str, step: int = 1) -> Prefix:

@@ -1,50 +1,46 @@
 """Prefix reuse: start each request where the least of its prompt has to be computed."""
 
 from car_base.ipc.types import NO_ADAPTERS, AdapterSet
-from car_engine.batching.cells import CellContext, CellMover, Reach
-from car_engine.batching.prefix import Prefix, prefix_of
-from car_engine.batching.reuse.copies import Copies
+from car_engine.batching.cells import CellContext, CellMover
+from car_engine.batching.prefix import Prefix, SavedPrefix, prefix_of
 from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.batching.reuse.followers import Followers
+from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
-from car_engine.batching.reuse.starts import Starts
+from car_engine.batching.reuse.stops import stops
 from car_engine.batching.reuse.stored_cells import CellStore, StoredCells
 from car_engine.batching.reuse.stored_prefix import StoredPrefix
 from car_engine.batching.reuse.storing import Storing
+from car_engine.batching.reuse.ways import Ways
 from car_engine.batching.reuse.worth import Worth
-from car_engine.batching.saved_cells import SavedCells, SavedPrefix
-from car_engine.batching.sequences import Grid, Sequence, SequenceTable
+from car_engine.batching.saved_cells import SavedCells
+from car_engine.batching.sequences import Grid, Phase, Sequence, SequenceTable
 
 
 class PrefixCache:
-    """Start and retire requests; `reuses` is False where the model's memory cannot drop a tail.
-
-    Without a store cells end with the engine.
-    """
+    """Start and retire requests; without a store cells end with the engine."""
 
     def __init__(
         self,
         context: CellContext,
         table: SequenceTable,
         saved: SavedCells,
+        index: Index,
         costs: MoveCosts,
         expected: Expected,
         store: CellStore | None = None,
-        *,
-        reuses: bool,
     ) -> None:
         self._table = table
         self._saved = saved
-        self._reuses = reuses
-        self._reach = Reach(context)
+        self._index = index
+        self._costs = costs
         self.expected = expected
-        self._cells = CellMover(context, saved, self._reach, costs)
-        self._followers = Followers(saved, costs, self._reach, self._cells)
-        self.stored = StoredCells(store, self._cells, costs, context.attends_from)
-        self.storing = Storing(context, table, saved, self._cells, costs, self.stored, store)
-        self._copies = Copies(saved, self.stored, costs)
-        self._worth = Worth(table, self._copies, costs, expected, self._cells)
-        self._starts = Starts(table, self._copies, costs, self._reach, self._worth)
+        self._cells = CellMover(context, saved, index, costs)
+        self._followers = Followers(index, costs, self._cells)
+        self.stored = StoredCells(store, index, self._cells, costs)
+        self.storing = Storing(context, table, saved, self._cells, costs, index, store)
+        self._worth = Worth(table, index, costs, expected, self._cells)
+        self._ways = Ways(costs, self._worth, self._cells)
         self.resident: list[int] = []  # waiting requests that would go on in idle sequences, when a request ended last
 
     def __repr__(self) -> str:
@@ -56,93 +52,139 @@ class PrefixCache:
         """Totals since the start, and the bytes of host memory that cells take now."""
         return {**self._cells.counters, **self.stored.counters, "saved_bytes": self._saved.bytes}
 
+    @property
+    def context_tokens(self) -> int:
+        """Cells of a sequence."""
+        return self._table.context_tokens
+
     def start(
         self,
         prompt: list[int],
         namespace: str | None,
         adapters: AdapterSet = NO_ADAPTERS,
         grid: Grid | None = None,
+        tail: int = 1,
     ) -> Sequence | None:
-        """Start a prompt in an idle sequence; None if there is none. Without a namespace no cells are reused."""
+        """Start a prompt in an idle sequence; None if there is none. Without a namespace no cells are reused.
+
+        Another prompt may go on before its last `tail` tokens. Windows that are restored lie elsewhere than computed
+        ones, which changes results, so a reproducible request reuses none.
+        """
         idle = self._table.idle
         if not idle:
             return None
-        order = self._table.next_order()
-        if namespace is None or not self._reuses:
-            spared = self._worth.awaited(idle)
-            sequence = self._starts.least_lost(idle, spared).sequence
+        order, spared = self._table.next_order(), self._worth.awaited(idle)
+        if namespace is None or (grid is not None and self._index.memory.windows):
+            (sequence, _), *_ = self._ways.victims(idle, spared)
             self._empty(sequence, spared)
             sequence.start(prompt, order)
         else:
             prefix = prefix_of(prompt, cells_of(namespace, adapters), 1 if grid is None else grid.size)
-            sequence = self._start_cached(prompt, prefix, idle, order)
+            sequence = self._start_cached(prompt, prefix, idle, spared, order, tail)
         sequence.adapters = adapters
         sequence.grid = grid
         return sequence
 
     def at_hand(self, prompt: list[int], namespace: str | None, adapters: AdapterSet) -> int:
         """Return how many cells of a prompt exist now that it may reuse."""
-        if namespace is None or not self._reuses:
+        if namespace is None:
             return 0
-        most = prefix_of(prompt, cells_of(namespace, adapters)).cut(len(prompt) - 1)
-        usable = self._starts.usable([each for each in self._table.sequences if each.cells], most)
-        computed = [min(tokens, sequence.cells) for tokens, sequence in usable]
-        return max([0, *computed, *(copy.tokens for copy in self._copies.of(most))])
+        marks = self._index.marks(prefix_of(prompt, cells_of(namespace, adapters)).cut(len(prompt) - 1))
+        computed = (each.source.cells if isinstance(each.source, Sequence) else each.tokens for each in marks)
+        return max((min(mark.tokens, cells) for mark, cells in zip(marks, computed, strict=True)), default=0)
 
-    @property
-    def context_tokens(self) -> int:
-        """Cells of a sequence."""
-        return self._table.context_tokens
-
-    def supply_followers(self) -> None:
-        """Continue followers whose leader has computed the common tokens, or will not."""
+    def settle(self) -> None:
+        """Keep the states of sequences that stopped for that, and continue followers whose leader has their tokens."""
+        for sequence in self._table.sequences:
+            while sequence.stops and sequence.stops[0] <= sequence.cells:
+                if sequence.stops.pop(0) == sequence.cells:
+                    self._cells.mark(sequence)
         self._followers.supply(self._table.sequences)
+
+    def go_back(self, sequence: Sequence, tokens: int) -> int:
+        """Cut a sequence after its first tokens, or at the last mark before; return how many cells stay.
+
+        `mark` makes one where the sequence is now.
+        """
+        assert sequence.prefix is not None
+        return self._cells.go_back(sequence, sequence.prefix, tokens)
+
+    def mark(self, sequence: Sequence) -> None:
+        """Let a sequence go back to where it is now, whatever its memory."""
+        if not self._index.memory.cuts_anywhere:
+            self._cells.mark(sequence)
 
     def retire(self, sequence: Sequence, sampled: list[int]) -> None:
         """End a request; its cells stay as far as others may reuse them. `sampled` are the answer's tokens."""
         prefix = sequence.prefix
         self._leave(sequence)
-        if prefix is None or not self._reuses or sequence.cells == 0:
+        if prefix is None or sequence.cells == 0:
             self._cells.empty(sequence)
             return
         tokens = prefix.after(sampled)
         kept = tokens.whole(min(sequence.cells, len(tokens)))
-        if sequence.cells > kept:
+        if sequence.cells > kept and self._index.memory.takes_back:
             # Right guesses after the token that ended the request, or what no other reproducible request computes.
-            self._cells.cut(sequence, kept)
-            sequence.cells = kept
+            self._cells.take_back(sequence, kept)
+        elif sequence.cells > kept:
+            kept = self._cells.go_back(sequence, tokens, kept)
         sequence.retire(tokens.cut(kept))
+        self._index.put(sequence)
         self.resident = self._worth.resident(self._table.idle)
+
+    def resumed(self, sequence: Sequence, prefix: Prefix | None) -> None:
+        """Let other requests reuse the cells of a parked one that has a sequence again."""
+        sequence.prefix = prefix
+        self._index.put(sequence)
 
     def discard(self, sequence: Sequence) -> None:
         """Empty a sequence whose request was parked or failed."""
         self._leave(sequence)
         self._cells.empty(sequence)
 
-    def _start_cached(self, prompt: list[int], prefix: Prefix, idle: list[Sequence], order: int) -> Sequence:
+    def _start_cached(
+        self,
+        prompt: list[int],
+        prefix: Prefix,
+        idle: list[Sequence],
+        spared: dict[int, float],
+        order: int,
+        tail: int,
+    ) -> Sequence:
         # The last token of a prompt is always computed: its logits are not kept.
-        most = prefix.cut(len(prompt) - 1)
-        spared = self._worth.awaited(idle)
-        start = min(self._starts.of(most, idle, spared), key=lambda way: way.seconds)
-        sequence = start.sequence
-        if start.tokens and start.source is None:
-            if self._worth.saves(sequence, start.tokens, spared.get(sequence.number, 0.0)):
-                self._cells.save_if_fits(sequence)
-            self._cells.cut(sequence, start.tokens)
-            sequence.start(prompt, order, prefix, start.tokens)
-            self._cells.count(start.tokens)
-            return sequence
-        self._empty(sequence, spared)
-        sequence.start(prompt, order, prefix)
-        if isinstance(start.source, SavedPrefix):
-            self._cells.restore(start.source, sequence, start.tokens)
-        elif start.source is not None:
-            sequence.awaited = start.tokens
-            if isinstance(start.source, StoredPrefix):
-                self.stored.follow(sequence, start.source)
+        marks = self._index.marks(prefix.cut(len(prompt) - 1))
+        way = self._ways.best(prefix.cut(len(prompt) - 1), marks, idle, spared)
+        sequence, source = way.sequence, way.source
+        if source is sequence:
+            self._go_on(sequence, prefix, way.tokens, spared)
+            sequence.start(prompt, order, prefix, sequence.cells)
+        else:
+            self._empty(sequence, spared)
+            sequence.start(prompt, order, prefix)
+        self._index.put(sequence)
+        if isinstance(source, SavedPrefix):
+            self._cells.restore(source, sequence, way.tokens)
+        elif isinstance(source, StoredPrefix):
+            self.stored.follow(sequence, source, way.tokens)
+        elif source is not None and source is not sequence:
+            if source.phase is Phase.IDLE:
+                self._cells.bring(source, sequence, way.tokens)
             else:
-                self._followers.follow(sequence, start.source)
+                self._followers.follow(sequence, source, way.tokens)
+        if not self._index.memory.cuts_anywhere:
+            partings = {mark.common for mark in marks}
+            partings |= {prefix.common(waiting) for _, waiting in self.expected.prompts}
+            sequence.stops = stops(prefix, max(way.tokens, sequence.cells), partings, tail, self._costs)
         return sequence
+
+    def _go_on(self, sequence: Sequence, prefix: Prefix, tokens: int, spared: dict[int, float]) -> None:
+        """Go on in an idle sequence, which leaves the rest of its cells."""
+        common = sequence.prefix.common(prefix) if sequence.prefix is not None else 0
+        if self._worth.saves(sequence, common, spared.get(sequence.number, 0.0)):
+            self._cells.save_if_fits(sequence)
+        if tokens == sequence.cells:
+            self.mark(sequence)
+        self._cells.count(self._cells.go_back(sequence, prefix, tokens))
 
     def _leave(self, sequence: Sequence) -> None:
         self._followers.leave(sequence)

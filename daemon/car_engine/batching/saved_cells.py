@@ -1,42 +1,33 @@
-"""Cells in host memory: of parked requests, and of prefixes that were evicted from their sequence."""
+"""Cells in host memory: of parked requests, of prefixes that were evicted from their sequence, and checkpoints."""
 
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
 
-from car_engine.batching.prefix import Prefix
-from car_engine.batching.reuse.kept_prefixes import KeptPrefixes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SavedPrefix:
-    """Cells from position `lowest` on that any prompt with this prefix can reuse."""
-
-    prefix: Prefix
-    cells: memoryview
-    lowest: int
+from car_engine.batching.prefix import Checkpoint, SavedPrefix
+from car_engine.batching.reuse.index import Index
 
 
 class SavedCells:
-    """At most `limit` bytes in all; parked requests have precedence, and the least recently used prefixes go first.
+    """At most `limit` bytes in all; parked requests have precedence, and the least recently used of others go first."""
 
-    `attends_from` returns the lowest position to which the token after a number of cells attends.
-    """
-
-    def __init__(self, limit: int, attends_from: Callable[[int], int]) -> None:
+    def __init__(self, limit: int, index: Index) -> None:
         self._limit = limit
+        self._index = index
         self.pinned = 0  # Bytes of parked requests.
-        self.bytes = 0  # Of parked requests and prefixes.
-        self._prefixes: OrderedDict[SavedPrefix, None] = OrderedDict()  # The least recently used first.
-        self._found: KeptPrefixes[SavedPrefix] = KeptPrefixes(attends_from)  # The same.
+        self.bytes = 0  # Of parked requests, prefixes and checkpoints.
+        self._kept: OrderedDict[SavedPrefix | Checkpoint, None] = OrderedDict()  # The least recently used first.
 
     def __repr__(self) -> str:
-        return f"<SavedCells bytes={self.bytes}/{self._limit} pinned={self.pinned} prefixes={len(self._prefixes)}>"
+        return f"<SavedCells bytes={self.bytes}/{self._limit} pinned={self.pinned} kept={len(self._kept)}>"
 
     @property
     def prefixes(self) -> list[SavedPrefix]:
         """The prefixes, the least recently used first."""
-        return list(self._prefixes)
+        return [each for each in self._kept if isinstance(each, SavedPrefix)]
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Bytes of all checkpoints."""
+        return sum(each.size for each in self._kept if isinstance(each, Checkpoint))
 
     def pin(self, size: int) -> bool:
         """Reserve room for a parked request's cells, dropping prefixes as needed; False if it does not fit."""
@@ -55,31 +46,27 @@ class SavedCells:
         """Whether a prefix of this size fits beside the parked requests."""
         return self.pinned + size <= self._limit
 
-    def keep(self, saved: SavedPrefix) -> None:
-        """Keep a prefix in place of shorter ones that it contains; drops others where room is short."""
-        if not self.fits(len(saved.cells)):
+    def keep(self, item: SavedPrefix | Checkpoint) -> None:
+        """Keep a checkpoint, or a prefix in place of those that it serves for; drops others where room is short."""
+        if not self.fits(item.size):
             return
-        for other in self._found.replaced(saved):
+        for other in self._index.replaced(item) if isinstance(item, SavedPrefix) else ():
             self._drop(other)
-        self._prefixes[saved] = None
-        self._found.add(saved)
-        self._grow(len(saved.cells))
+        self._kept[item] = None
+        self._index.put(item)
+        self._grow(item.size)
 
-    def longest(self, prefix: Prefix) -> tuple[int, SavedPrefix | None]:
-        """Return the number of tokens that a prompt can reuse at most, and the prefix with them."""
-        return self._found.longest(prefix)
-
-    def touch(self, saved: SavedPrefix) -> None:
-        """Mark a prefix as used now."""
-        if saved in self._prefixes:
-            self._prefixes.move_to_end(saved)
+    def touch(self, item: SavedPrefix | Checkpoint) -> None:
+        """Count an item as used now."""
+        if item in self._kept:
+            self._kept.move_to_end(item)
 
     def _grow(self, size: int) -> None:
         self.bytes += size
         while self.bytes > self._limit:
-            self._drop(next(iter(self._prefixes)))
+            self._drop(next(iter(self._kept)))
 
-    def _drop(self, saved: SavedPrefix) -> None:
-        del self._prefixes[saved]
-        self._found.remove(saved)
-        self.bytes -= len(saved.cells)
+    def _drop(self, item: SavedPrefix | Checkpoint) -> None:
+        del self._kept[item]
+        self._index.drop(item)
+        self.bytes -= item.size

@@ -41,6 +41,7 @@ class Sequence:
         self.prefix: Prefix | None = None  # Tokens of the cells that other requests may reuse.
         self.cached = 0  # Cells that the request did not have to compute and that are not reported yet.
         self.awaited = 0  # Cells to copy from another sequence once that has computed them.
+        self.stops: list[int] = []  # Cells after which the state is kept, ascending.
 
     def __repr__(self) -> str:
         return f"<Sequence {self.number} {self.phase.value} cells={self.cells} prompt={len(self.prompt)}>"
@@ -65,9 +66,16 @@ class Sequence:
 
     @property
     def stretch(self) -> int:
-        """Prompt tokens that fit one decode: up to the end or the start of an image, or up to the next fixed cut."""
+        """Prompt tokens that fit one decode: up to the end or the start of an image, a stop, or the next fixed cut."""
         most = self.images.stretch(self.cells, len(self.prompt))
+        if self.stops and self.stops[0] > self.cells and self.images.at(self.cells) is None:
+            most = min(most, self.stops[0] - self.cells)
         return most if self.grid is None else min(most, self.grid.stretch(self.cells))
+
+    def stop_at(self, cells: int) -> None:
+        """Stop after so many cells, unless the sequence has them already."""
+        if cells > self.cells and cells not in self.stops:
+            self.stops = sorted([*self.stops, cells])
 
     def start(self, prompt: abc.Sequence[int], order: int, prefix: Prefix | None = None, cached: int = 0) -> None:
         """Start a request: a prompt of at least one token, `cached` of them in the cells; `order` is its age."""
@@ -113,6 +121,7 @@ class Sequence:
         self.awaiting_turn = False
         self.lookup = None
         self.guess = []
+        self.stops = []
         self.images.clear()
         self.grid = None
         self.prefix = None

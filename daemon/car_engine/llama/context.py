@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from car_base.capacity.curve import BATCH_SIZES
 from car_base.ipc.types import KvType
+from car_engine.batching.reuse.index import Memory
 from car_engine.llama.library import errors, is_about, pointer, quick
 from car_engine.llama.model import NO_NUMBERS, LlamaModel, ModelError, OutOfReach
 from car_engine.llama.sampler import Logits, Sampler
@@ -62,7 +63,6 @@ _logits = quick("llama_get_logits_ith")
 _seq_cp = quick("llama_memory_seq_cp")
 _seq_rm = quick("llama_memory_seq_rm")
 _seq_pos_max = quick("llama_memory_seq_pos_max")
-_seq_pos_min = quick("llama_memory_seq_pos_min")
 _FLASH_ATTENTION_AUTO = -1
 _KV_TYPES: dict[KvType, int] = {
     "f16": binding.GGML_TYPE_F16,
@@ -78,8 +78,9 @@ _NO_MEMORY = (
 )
 # Result of a decode without enough free cells.
 _FULL = 1
-# Without a flag llama_state_seq_*_ext covers the whole state of a sequence.
+# Flags of llama_state_seq_*_ext: a whole sequence, or its recurrent state and windows without the cells.
 _WHOLE = 0
+_STATE = binding.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 
 
 class LlamaContext:
@@ -95,6 +96,7 @@ class LlamaContext:
         params.n_batch, params.n_ubatch = sizes.call, sizes.graph
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = False
+        params.swa_full = False
         params.type_k = params.type_v = _KV_TYPES[model.kv_type]
         params.flash_attn_type = _FLASH_ATTENTION_AUTO
         params.no_perf = True
@@ -107,8 +109,7 @@ class LlamaContext:
         self.context_tokens = cells if model.most_tokens is None else min(cells, model.most_tokens)
         self._row: Any = ctypes.c_float * int(binding.llama_vocab_n_tokens(model.vocab))  # the type of its logits
         self._width = int(binding.llama_model_n_embd_inp(model.handle))
-        # Without sliding-window layers a token attends to all of its sequence.
-        self._window = int(binding.llama_model_n_swa(model.handle)) or self.context_tokens + 1
+        self.memory = Memory(states=model.keeps_states, windows=model.keeps_windows)
         self._batch = BatchArrays(self.batch_tokens)
         self._outputs: frozenset[int] = frozenset()  # rows of the last decode with logits; empty if it failed
         self._copied_to: int | None = None  # the last target of `copy`, until a decode copies the cells
@@ -182,9 +183,10 @@ class LlamaContext:
         return EmbeddingBatch(self.batch_tokens, self._width)
 
     def cut(self, number: int, start: int) -> None:
-        """Remove a sequence's cells from position `start` on."""
+        """Remove a sequence's cells from position `start` on; with states all, or none."""
         self._check(number)
-        _seq_rm(self._memory, number, start, -1)
+        if not _seq_rm(self._memory, number, start, -1):
+            raise RuntimeError(f"llama.cpp keeps the cells of sequence {number} from {start} on")
 
     def last_position(self, number: int) -> int:
         """Return the last position of a sequence, -1 where it is empty."""
@@ -197,32 +199,13 @@ class LlamaContext:
         """True if the model has a KV cache or states; models that only embed have neither."""
         return bool(self._memory)
 
-    def can_cut_tails(self) -> bool:
-        """Return whether the memory can drop a tail; recurrent and hybrid models cannot. Uses sequence 0.
-
-        Raises ModelError where the model cannot decode, or its weights make every logit NaN.
-        """
+    def try_out(self) -> None:
+        """Decode two tokens of sequence 0; raises ModelError if that fails, or the weights make every logit NaN."""
         if self.decode([0, 0], [0, 1], [0, 0], [False, True]) != 0:
             raise ModelError("the model cannot decode")
         if np.isnan(self.logits(1)).all():
             raise ModelError(NO_NUMBERS)
-        can = bool(_seq_rm(self._memory, 0, 1, -1)) and self.last_position(0) == 0
         binding.llama_memory_clear(self._memory, True)
-        return can
-
-    def attends_from(self, cells: int) -> int:
-        """Return the lowest position to which the token after `cells` attends."""
-        return max(0, cells + 1 - self._window)
-
-    def first_position(self, number: int) -> int:
-        """Return the lowest position of a sequence, -1 where it is empty."""
-        self._check(number)
-        position: int = _seq_pos_min(self._memory, number)
-        return position
-
-    def saved_from(self, number: int) -> int:
-        """Return the lowest position in a saved sequence: llama.cpp saves one window."""
-        return max(self.first_position(number), self.last_position(number) + 1 - self._window)
 
     def copy(self, source: int, target: int) -> None:
         """Copy the cells of a sequence to an empty one; the next decode copies a full sequence's worth of memory."""
@@ -243,13 +226,17 @@ class LlamaContext:
         """Copy now, because cells that are saved or restored before the next decode would be wrong."""
         if self._copied_to is None:
             return
-        number = self._copied_to
+        number, self._copied_to = self._copied_to, None
         cells = self.last_position(number) + 1
+        # The state is copied already, and the row changes it.
+        state = self._saved(number, _STATE) if self.memory.states else None
         # In a full sequence the decode fails after the copy.
         if self.decode([0], [cells], [number], [False]) not in (0, _FULL):
             raise RuntimeError("the decode that copies cells failed")
-        self._copied_to = None
-        self.cut(number, cells)
+        if state is None:
+            self.cut(number, cells)
+        elif not self.restore_state(number, state, cells):
+            raise RuntimeError("llama.cpp refused the state that it saved before a copy")
 
     def saved_size(self, number: int) -> int:
         """Return the size of a saved sequence, in bytes."""
@@ -257,22 +244,57 @@ class LlamaContext:
         return int(binding.llama_state_seq_get_size_ext(self._context, number, _WHOLE))
 
     def save(self, number: int) -> memoryview:
-        """Return a sequence's cells."""
+        """Return a sequence's cells and its state."""
         self._flush_copy()
-        # Fresh memory costs far more than the copy: it is written once and never copied again.
-        saved = np.empty(self.saved_size(number), np.uint8)
-        data = pointer(saved, ctypes.c_uint8)
-        written = binding.llama_state_seq_get_data_ext(self._context, data, saved.size, number, _WHOLE)
-        if written != saved.size:
-            raise RuntimeError(f"llama.cpp saved {written} of {saved.size} bytes")
-        return saved.data
+        return self._saved(number, _WHOLE)
 
     def restore(self, number: int, saved: memoryview) -> bool:
         """Restore cells into an empty sequence, not only that of `save`; return False where llama.cpp refuses."""
         self._check(number)
         self._flush_copy()
+        return self._restored(number, saved, _WHOLE)
+
+    def state_size(self, number: int) -> int:
+        """Return the size of a sequence's saved state, in bytes."""
+        self._check(number)
+        return int(binding.llama_state_seq_get_size_ext(self._context, number, _STATE))
+
+    def save_state(self, number: int) -> memoryview:
+        """Return a sequence's state: the recurrent one, and windows."""
+        self._flush_copy()
+        return self._saved(number, _STATE)
+
+    def restore_state(self, number: int, state: memoryview, tokens: int) -> bool:
+        """Put the state after so many tokens over a sequence that begins with these; False where llama.cpp refuses.
+
+        The caller proves that it is the state of the very same tokens: llama.cpp takes any.
+        """
+        last = self.last_position(number)
+        if last < tokens - 1:
+            raise ValueError(f"sequence {number} has {last + 1} cells, and a state of {tokens} needs as many")
+        if self.memory.windows:
+            # A pending copy would overwrite them; recurrent states are copied at once.
+            self._flush_copy()
+        if not self._restored(number, state, _STATE):
+            return False
+        self.cut(number, tokens)
+        if (last := self.last_position(number)) != tokens - 1:
+            raise RuntimeError(f"sequence {number} ends at {last} where its state is that after {tokens} tokens")
+        return True
+
+    def _saved(self, number: int, flags: int) -> memoryview:
+        self._check(number)
+        # Fresh memory costs far more than the copy: it is written once and never copied again.
+        saved = np.empty(int(binding.llama_state_seq_get_size_ext(self._context, number, flags)), np.uint8)
+        data = pointer(saved, ctypes.c_uint8)
+        written = binding.llama_state_seq_get_data_ext(self._context, data, saved.size, number, flags)
+        if written != saved.size:
+            raise RuntimeError(f"llama.cpp saved {written} of {saved.size} bytes")
+        return saved.data
+
+    def _restored(self, number: int, saved: memoryview, flags: int) -> bool:
         data = pointer(np.frombuffer(saved, np.uint8), ctypes.c_uint8)
-        read = binding.llama_state_seq_set_data_ext(self._context, data, len(saved), number, _WHOLE)
+        read = binding.llama_state_seq_set_data_ext(self._context, data, len(saved), number, flags)
         return int(read) == len(saved)
 
     def synchronize(self) -> None:

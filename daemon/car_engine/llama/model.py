@@ -181,9 +181,14 @@ class LlamaModel:
         return bool(binding.llama_model_is_recurrent(self.handle) or binding.llama_model_is_hybrid(self.handle))
 
     @cached_property
+    def keeps_windows(self) -> bool:
+        """True if layers look no further than a window, of which the cells are kept alone."""
+        return bool(binding.llama_model_n_swa(self.handle))
+
+    @cached_property
     def masks(self) -> int:
         """Attention masks of a batch: layers with a sliding window have one of their own."""
-        return 2 if binding.llama_model_n_swa(self.handle) else 1
+        return 2 if self.keeps_windows else 1
 
     @cached_property
     def ranks(self) -> bool:

@@ -74,6 +74,7 @@ class Generation:
         self._ends = vocabulary.ends
         self._pieces = vocabulary.showing(reading.markers)
         self.prompt_tokens = prompt_tokens
+        self.tail = run.prepared.tail
         self.images = run.prepared.images
         self.owner = run.prepared.owner
         self.reproducible = options.reproducible

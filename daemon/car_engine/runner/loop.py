@@ -228,7 +228,7 @@ class EngineLoop:
         for command in commands:
             updates += self._apply(command)
         if commands:
-            self._running.cache.supply_followers()
+            self._running.cache.settle()
         self._phases.end("intake")
         if self._table.busy:
             started = self._phases.now
@@ -238,7 +238,7 @@ class EngineLoop:
             step = self._planner.plan(self._table, started, started - self._stepped)
             self._phases.end("plan")
             updates += self._running.advance(self._stepper.execute(step))
-            self._running.cache.supply_followers()
+            self._running.cache.settle()
             self._stepped = self._phases.end("text")
             self._step_s = self._stepped - started
             self._texts.yield_to(self._step_s)

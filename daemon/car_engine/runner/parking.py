@@ -48,7 +48,7 @@ class ParkingLot:
         number = sequence.number
         size = self._context.saved_size(number)
         # A reproducible request needs its cells where they were computed, and of windows they come back elsewhere.
-        whole = sequence.grid is None or self._context.saved_from(number) == 0
+        whole = sequence.grid is None or not self._context.memory.windows
         # Logits that wait for their turn cannot be saved, so such a request is computed again.
         if whole and not sequence.awaiting_turn and self._saves(sequence) and self._saved_cells.pin(size):
             saved = self._costs.saving(sequence.cells, lambda: self._context.save(number))
@@ -82,7 +82,6 @@ class ParkingLot:
             sequence.prompt = [*parked.prompt[: parked.generation.prompt_tokens], *history[:-1]]
         if history and sequence.next_token is None:
             sequence.known_token = history[-1]
-        sequence.prefix = parked.prefix
 
     def _saves(self, sequence: Sequence) -> bool:
         """Return whether cells are saved: always rows of images and cells of reproducible requests."""

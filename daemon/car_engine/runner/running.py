@@ -37,7 +37,7 @@ class Seats:
     ) -> Sequence | None:
         """Start a prompt in an idle sequence; None if there is none."""
         grid = Grid(generation.prompt_tokens) if generation.reproducible else None
-        sequence = self._cache.start(prompt, namespace, adapters, grid)
+        sequence = self._cache.start(prompt, namespace, adapters, grid, generation.tail)
         if sequence is not None:
             self.generations[sequence.number] = generation
             self.sequences[generation.key] = sequence
@@ -210,6 +210,7 @@ class RunningRequests:
             return [_refused(generation, self._clock())]
         self._let_guess(sequence, generation, [*parked.prompt[: generation.prompt_tokens], *generation.history])
         self._parking.restore(parked, sequence)
+        self.cache.resumed(sequence, parked.prefix)
         self._images.request(key, generation.owner, generation.images, sequence)
         return []
 

@@ -8,11 +8,10 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from car_engine.batching.prefix import Prefix
-from car_engine.batching.saved_cells import SavedPrefix
+from car_engine.batching.prefix import Prefix, SavedPrefix
 
 # The last byte is the version of the format: a file of another one is not read.
-_MAGIC = b"card cells\n\x01"
+_MAGIC = b"card cells\n\x02"
 _LENGTH_BYTES = 4
 _DIGEST_BYTES = 16
 _START_BYTES = len(_MAGIC) + _LENGTH_BYTES + _DIGEST_BYTES
@@ -30,7 +29,6 @@ class Head(Struct, frozen=True):
     maker: bytes
     namespace: str
     step: int
-    lowest: int
     tokens: bytes
     cells_bytes: int
     cells_crc: int
@@ -45,7 +43,7 @@ def head_of(saved: SavedPrefix, prefix: Prefix, maker: bytes) -> Head:
     """Return the head of a file; takes a third of a second for a gigabyte."""
     crc = zlib.crc32(saved.cells)
     tokens = prefix.tokens.astype(np.int32, copy=False).tobytes()
-    return Head(maker, prefix.namespace, prefix.step, saved.lowest, tokens, len(saved.cells), crc)
+    return Head(maker, prefix.namespace, prefix.step, tokens, len(saved.cells), crc)
 
 
 def packed(head: Head) -> bytes:
@@ -85,4 +83,4 @@ def read_cells(file: BufferedReader, head: Head) -> memoryview:
 def _consistent(head: Head) -> bool:
     """Return whether the figures can be true; the digest proves only that no byte changed."""
     tokens, rest = divmod(len(head.tokens), np.dtype(np.int32).itemsize)
-    return tokens > 0 and not rest and head.step > 0 and 0 <= head.lowest < tokens and head.cells_bytes > 0
+    return tokens > 0 and not rest and head.step > 0 and head.cells_bytes > 0

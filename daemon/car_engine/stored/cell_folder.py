@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 from car_base.host.private_folder import PrivateFolder, check_owner
 from car_base.ipc.types import STORED_SUFFIX
-from car_engine.batching.prefix import Prefix
+from car_engine.batching.prefix import Prefix, SavedPrefix
 from car_engine.batching.reuse.stored_prefix import StoredPrefix, file_name
-from car_engine.batching.saved_cells import SavedPrefix
 from car_engine.stored.cell_file import Unusable, head_of, packed, read_cells, read_head
 from car_engine.stored.cell_writer import CellWriter
 
@@ -67,7 +66,7 @@ class CellFolder:
         start = packed(head_of(saved, prefix, self._maker))
         name = file_name(prefix)
         removed = self._writer.write(name, start, saved.cells)
-        return Written(StoredPrefix(prefix, saved.lowest, name, len(start) + len(saved.cells)), removed)
+        return Written(StoredPrefix(prefix, name, len(start) + len(saved.cells)), removed)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there; raises OSError."""
@@ -83,7 +82,7 @@ class CellFolder:
     def _read(self, folder: PrivateFolder, stored: StoredPrefix) -> memoryview:
         with folder.open(stored.name) as file:
             head = read_head(file, os.fstat(file.fileno()).st_size, self._maker)
-            if file_name(head.prefix) != stored.name or head.lowest != stored.lowest:
+            if file_name(head.prefix) != stored.name:
                 raise Unusable
             cells = read_cells(file, head)
             os.utime(file.fileno())
@@ -97,4 +96,4 @@ class CellFolder:
         except (Unusable, OSError):
             return None
         prefix = head.prefix
-        return StoredPrefix(prefix, head.lowest, name, size) if file_name(prefix) == name else None
+        return StoredPrefix(prefix, name, size) if file_name(prefix) == name else None

@@ -8,9 +8,8 @@ from typing import NoReturn
 
 from car_base.ipc.inbox import Inbox
 from car_base.ipc.ranges import Event, Facts
-from car_engine.batching.prefix import Prefix
+from car_engine.batching.prefix import Prefix, SavedPrefix
 from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, StoredPrefix
-from car_engine.batching.saved_cells import SavedPrefix
 from car_engine.stored.cell_folder import CellFolder
 
 # Beside the cells a file has a head.

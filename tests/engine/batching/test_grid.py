@@ -113,11 +113,3 @@ def test_only_whole_pieces_of_a_prompt_are_reused(common: int, first: int, secon
 def test_a_reproducible_request_and_another_reuse_nothing_of_each_other() -> None:
     ordinary = prefix_of([1] * 200, "me")
     assert (ordinary.common(tokens(200, 200, 1)), tokens(200, 200, 1).common(ordinary)) == (0, 0)
-
-
-def test_of_a_window_a_reproducible_request_needs_all_cells() -> None:
-    def attends_from(cells: int) -> int:
-        return cells - 4
-
-    assert tokens(128, 128, 1).needed_from(100, attends_from) == 0
-    assert prefix_of([1] * 128, "me").needed_from(100, attends_from) == 96

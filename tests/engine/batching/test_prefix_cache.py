@@ -1,10 +1,13 @@
 """Prefix reuse on the ledger, where wrong cells give a different answer."""
 
+from array import array
+
 import pytest
 
 from car_base.ipc.types import NO_ADAPTERS
 from car_engine.batching.prefix import prefix_of
 from car_engine.batching.reuse.expected import cells_of
+from car_engine.batching.reuse.index import Memory
 from tests.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command, solo
 
 CONTEXT = 512
@@ -21,11 +24,19 @@ def short(number: int) -> list[int]:
     return SYSTEM[:100] + [1 + (number * 5 + place * 3) % 26 for place in range(6)]
 
 
+CELLS = Memory()
+STATES = Memory(states=True)
+WINDOWS = Memory(windows=True)
+BOTH = Memory(states=True, windows=True)
+ON_MARKS = pytest.mark.parametrize("memory", [STATES, WINDOWS, BOTH])
+ON_ALL = pytest.mark.parametrize("memory", [CELLS, STATES, WINDOWS, BOTH])
+
+
 def engine_of(
-    sequences: int = 4, *, saved_bytes: int = 100_000, pads: bool = True, restores: bool = True
+    sequences: int = 4, *, saved_bytes: int = 100_000, memory: Memory = CELLS, restores: bool = True
 ) -> FakeEngine:
-    context = FakeContext(sequences, CONTEXT, batch_tokens=64, restores=restores)
-    return FakeEngine(context, pads=pads, saved_bytes=saved_bytes)
+    context = FakeContext(sequences, CONTEXT, batch_tokens=64, memory=memory, restores=restores)
+    return FakeEngine(context, saved_bytes=saved_bytes)
 
 
 def ask(engine: FakeEngine, key: int, prompt: list[int], namespace: str | None = "me", max_tokens: int = 5) -> int:
@@ -220,73 +231,140 @@ def test_without_host_memory_it_is_copied_for_each() -> None:
     assert (engine.context.copies, engine.context.saves) == (3, 0)
 
 
-def windowed(sequences: int, cell_s: float = 1e-7) -> FakeEngine:
-    """Return an engine of a model whose saved cells cannot be cut; it takes `cell_s` to move one."""
-    context = FakeContext(sequences, CONTEXT, batch_tokens=64, saves_all=False)
-    context.cell_s = {"save": cell_s, "restore": 0.3 * cell_s}
-    return FakeEngine(context, saved_bytes=100_000)
-
-
 def crowd(engine: FakeEngine) -> None:
     """Let requests with nothing in common use every sequence."""
     for key in range(200, 200 + 3 * len(engine.table.sequences)):
         ask(engine, key, [key % 26 + 1] * 180)
 
 
-def test_where_saved_cells_cannot_be_cut_what_many_share_is_copied() -> None:
-    engine = windowed(4)
-    assert together(engine, *(question(key) for key in range(4))) == [0] + [len(SYSTEM)] * 3
-    assert (engine.context.copies, engine.context.saves) == (3, 0)
+@ON_ALL
+def test_a_conversation_computes_only_what_each_turn_adds(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
+    history = question(1)
+    for key in range(5):
+        before = prefilled(engine)
+        ask(engine, key, history)
+        assert prefilled(engine) - before <= (len(history) if key == 0 else 23)
+        history = [*history, *solo(history, 5), *[1 + (key + place) % 26 for place in range(20)]]
 
 
-def test_where_saved_cells_cannot_be_cut_what_costs_less_to_compute_is_computed_again() -> None:
-    engine = windowed(4)
-    assert together(engine, short(1), short(2)) == [0, 100]
-    assert (engine.context.copies, engine.context.saves) == (1, 0)
-    engine = windowed(4, cell_s=1.0)
-    assert together(engine, short(1), short(2)) == [0, 0]
-    assert (engine.context.copies, engine.context.saves) == (0, 0)
-
-
-def test_where_saved_cells_cannot_be_cut_they_go_on_at_their_end() -> None:
-    engine = windowed(1)
+@ON_ALL
+def test_the_same_prompt_again_computes_its_last_token_alone_from_any_memory(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
     ask(engine, 1, question(1))
-    ask(engine, 2, [5] * 180)
-    assert ask(engine, 3, question(3)) == 0
+    assert ask(engine, 2, question(1)) == 205
+
+
+@ON_ALL
+def test_a_chat_goes_on_before_the_tokens_that_ask_for_an_answer(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
+    asking = [20, 21, 22]
+    prompt = [*question(1), *asking]
+    engine.turn(run_command(1, prompt, 5, namespace="me", tail=len(asking)))
+    engine.finish()
+    assert ask(engine, 2, [*question(1), 9, 9, 9]) == len(question(1))
+
+
+@ON_ALL
+def test_a_branch_leaves_the_conversation_that_it_parts_from(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
+    trunk = [1 + place * 11 % 26 for place in range(300)]
+    ask(engine, 1, trunk)
+    ask(engine, 2, [*trunk[:100], *[3 + place * 5 % 23 for place in range(100)]])
+    more = [*trunk, *solo(trunk, 5), 3, 4]
+    assert ask(engine, 3, more) >= len(trunk)
+
+
+@ON_ALL
+def test_requests_that_come_together_share_what_they_begin_with(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
+    assert together(engine, *(question(key) for key in range(4))) == [0] + [len(SYSTEM)] * 3
+
+
+@ON_MARKS
+def test_a_shared_begin_is_found_from_its_second_use_on(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
+    found = [ask(engine, key, question(key)) for key in range(3)]
+    assert found == [0, 0, len(SYSTEM)]
+
+
+@ON_MARKS
+def test_a_shared_begin_is_found_at_once_if_the_second_prompt_waits_already(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
+    engine.commands.expected.note(2, array("i", question(2)).tobytes(), cells_of("me", NO_ADAPTERS))
+    assert [ask(engine, key, question(key)) for key in (1, 2)] == [0, len(SYSTEM)]
+
+
+@ON_MARKS
+def test_a_conversation_that_left_comes_back_with_its_marks(memory: Memory) -> None:
+    engine = engine_of(sequences=1, memory=memory)
+    ask(engine, 1, question(1))
+    crowd(engine)
     assert engine.context.restored == 0
-    more = [*question(1), *solo(question(1), 5), 3, 4]
-    assert ask(engine, 4, more) >= len(more) - 3
+    assert ask(engine, 3, question(1)) == 205
     assert engine.context.restored == 1
 
 
-def test_of_a_leader_that_has_begun_to_answer_more_cells_were_saved_than_its_prompt_has() -> None:
-    engine = windowed(4)
+@ON_MARKS
+def test_without_host_memory_a_sequence_goes_on_at_its_end_alone(memory: Memory) -> None:
+    engine = engine_of(memory=memory, saved_bytes=0)
+    ask(engine, 1, question(1))
+    more = [*question(1), *solo(question(1), 5), 3, 4]
+    assert ask(engine, 2, more) >= len(question(1))
+    assert ask(engine, 3, question(1)) == 0
+    assert engine.context.states_saved == 0
+
+
+@ON_MARKS
+def test_a_long_prompt_is_marked_so_that_an_edit_computes_little(memory: Memory) -> None:
+    context = FakeContext(2, 1200, batch_tokens=64, memory=memory)
+    engine = FakeEngine(context, saved_bytes=1_000_000)
+    prompt = [1 + place * 11 % 26 for place in range(1000)]
+    ask(engine, 1, prompt)
+    assert ask(engine, 2, [*prompt[:700], *[2 + place * 7 % 24 for place in range(100)]]) == 512
+
+
+@ON_MARKS
+def test_a_mark_that_costs_more_than_a_hundredth_of_the_reading_is_not_made(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
+    engine.moves.checkpoint = 1e6
+    ask(engine, 1, question(1))
+    assert engine.context.states_saved == 0
+
+
+@ON_MARKS
+def test_a_follower_whose_leader_is_halted_goes_on_from_the_last_mark(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
+    engine.turn(*(run_command(key, question(key), 5, namespace="me") for key in range(2)))
+    engine.turn()
+    engine.halt(0)
+    engine.finish()
+    done = max(update.prompt_done for update in engine.updates[0])
+    assert cached(engine, 1, question(1)) == done > 0
+
+
+@ON_MARKS
+def test_of_a_leader_that_has_begun_to_answer_its_last_mark_is_used(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
     prompt = question(1)
     engine.turn(run_command(1, prompt, 40, namespace="me"))
     while engine.table.sequences[0].cells < len(prompt) + 1:
         engine.turn()
-    assert together(engine, *([*prompt, key, 9] for key in (1, 2, 3))) == [len(prompt)] * 3
-    assert (engine.context.copies, engine.context.saves) == (0, 1)
-    crowd(engine)
-    assert ask(engine, 3, [*prompt[:-1], prompt[-1] % 26 + 1, 9]) == 0
+    assert together(engine, *([*prompt, key, 9] for key in (1, 2, 3))) == [205, 206, 206]
 
 
-def test_a_conversation_that_was_restored_is_left_alone_by_a_prompt_that_shares_its_begin() -> None:
-    engine = windowed(2)
-    conversation = [1 + place * 11 % 26 for place in range(300)]
-    ask(engine, 1, conversation)
-    crowd(engine)
-    more = [*conversation, *solo(conversation, 5), 3, 4]
-    assert ask(engine, 4, more) > 0
-    assert ask(engine, 5, [*conversation[:250], 9, 9]) == 0
-    assert ask(engine, 6, [*more, *solo(more, 5), 3, 4]) >= len(more)
-
-
-def test_a_memory_that_cannot_drop_a_tail_is_served_without_reuse() -> None:
-    engine = engine_of(pads=False)
-    ask(engine, 1, question(1))
-    assert ask(engine, 2, question(2)) == 0
-    assert engine.context.cells == [[]] * 4
+@ON_MARKS
+def test_a_running_sequence_goes_back_to_a_mark(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
+    engine.turn(run_command(1, question(1), 5, namespace="me"))
+    while not engine.tokens(1):
+        engine.turn()
+    (sequence,) = engine.running.seats.sequences.values()
+    cells = sequence.cells
+    engine.cache.mark(sequence)
+    assert engine.cache.go_back(sequence, cells) == cells
+    assert engine.cache.go_back(sequence, cells - 1) < cells
+    assert engine.context.last_position(sequence.number) == sequence.cells - 1
 
 
 def test_what_a_decode_failed_on_is_not_reused() -> None:
@@ -341,12 +419,14 @@ def test_a_conversation_whose_last_answer_was_changed_is_not_saved_each_time() -
 def test_of_equal_prefixes_the_one_with_most_computed_cells_is_followed(first: int, second: int, followed: int) -> None:
     engine = engine_of()
     for number, cells in enumerate((first, second)):
-        engine.table.sequences[number].start(question(1), number, prefix_of(question(1), cells_of("me", NO_ADAPTERS)))
-        engine.table.sequences[number].commit(cells)
+        sequence, prefix = engine.table.sequences[number], prefix_of(question(1), cells_of("me", NO_ADAPTERS))
+        sequence.start(question(1), number)
+        engine.cache.resumed(sequence, prefix)
+        sequence.commit(cells)
     follower = engine.cache.start(question(2), "me")
     assert follower is not None
     leader = engine.table.sequences[followed]
     leader.commit(len(SYSTEM) - leader.cells)
     engine.context.cells[followed] = list(SYSTEM)
-    engine.cache.supply_followers()
+    engine.cache.settle()
     assert follower.cells == len(SYSTEM)

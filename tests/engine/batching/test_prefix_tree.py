@@ -29,7 +29,7 @@ def filled(kept: list[Prefix], removed: set[int]) -> PrefixTree[int]:
     for number, prefix in enumerate(kept):
         tree.add(prefix, number)
     for number in removed:
-        tree.remove(kept[number], number)
+        tree.remove(number)
     return tree
 
 

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_base.ipc.types import NO_ADAPTERS
-from car_engine.batching.cells import CellMover, Reach
+from car_engine.batching.cells import CellMover
 from car_engine.batching.costs import StepCosts
-from car_engine.batching.prefix import Prefix, prefix_of
-from car_engine.batching.reuse.copies import Copies
+from car_engine.batching.prefix import Prefix, SavedPrefix, prefix_of
 from car_engine.batching.reuse.expected import Expected, cells_of
+from car_engine.batching.reuse.index import Index, Memory
 from car_engine.batching.reuse.move_costs import SAVE_BYTE_S, MoveCosts
 from car_engine.batching.reuse.stored_cells import StoredCells
 from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, StoredPrefix, file_name
 from car_engine.batching.reuse.worth import Worth
-from car_engine.batching.saved_cells import SavedCells, SavedPrefix
+from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import SequenceTable
 from tests.engine.fakes import FakeContext, FakeEngine, run_command, solo
 
@@ -81,7 +81,7 @@ class FakeStore:
         self.writing = False
         if self.full:
             return CellsStored(None)
-        stored = StoredPrefix(prefix, saved.lowest, file_name(prefix), len(saved.cells))
+        stored = StoredPrefix(prefix, file_name(prefix), len(saved.cells))
         self.disk.files[stored.name] = stored, saved
         return CellsStored(stored)
 
@@ -248,21 +248,14 @@ def test_cells_in_host_memory_are_stored_without_another_copy() -> None:
     assert Life(disk).infer(1, PROMPT) == len(PROMPT) - 1
 
 
-def test_a_model_that_cannot_drop_a_tail_stores_nothing() -> None:
+@pytest.mark.parametrize("memory", [Memory(states=True), Memory(windows=True)])
+def test_a_conversation_with_a_state_goes_on_from_its_file(memory: Memory) -> None:
     disk = Disk()
-    engine = FakeEngine(FakeContext(4, CONTEXT, batch_tokens=64), pads=False, store=FakeStore(disk))
-    engine.turn(run_command(1, PROMPT, 5, namespace=MINE))
-    engine.finish()
-    assert not engine.cache.storing.store_next(1.0)
-
-
-def test_a_window_is_stored_as_far_as_a_prompt_can_go_on_from_its_end() -> None:
-    disk = Disk()
-    life = Life(disk, FakeContext(4, CONTEXT, batch_tokens=64, saves_all=False))
+    life = Life(disk, FakeContext(4, CONTEXT, batch_tokens=64, memory=memory))
     life.infer(1, PROMPT)
     life.store_all()
-    again = Life(disk, FakeContext(4, CONTEXT, batch_tokens=64, saves_all=False))
-    assert again.infer(1, [*PROMPT, *solo(PROMPT, 5), 4, 4]) in (0, 604, 605)
+    again = Life(disk, FakeContext(4, CONTEXT, batch_tokens=64, memory=memory))
+    assert again.infer(1, [*PROMPT, *solo(PROMPT, 5), 4, 4]) in (604, 605)
     assert again.infer(2, PROMPT[:400]) == 0
 
 
@@ -292,14 +285,10 @@ def worth_of(table: SequenceTable, disk: Disk, read_s: float) -> Worth:
     for _ in range(99):
         costs.was_read(1, read_s)
         costs.restoring(1, int)
-    context, saved = FakeContext(2, CONTEXT), SavedCells(0, no_window)
-    mover = CellMover(context, saved, Reach(context), costs)
-    copies = Copies(saved, StoredCells(FakeStore(disk), mover, costs, no_window), costs)
-    return Worth(table, copies, costs, Expected(), mover)
-
-
-def no_window(_: int) -> int:
-    return 0
+    context, index = FakeContext(2, CONTEXT), Index(Memory())
+    mover = CellMover(context, SavedCells(0, index), index, costs)
+    StoredCells(FakeStore(disk), index, mover, costs)
+    return Worth(table, index, costs, Expected(), mover)
 
 
 @pytest.mark.parametrize(("read_s", "part"), [(0.0001, 0.1), (0.0005, 0.5), (0.005, 1.0)])

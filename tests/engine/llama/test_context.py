@@ -151,9 +151,10 @@ def test_nothing_can_be_sampled_with_a_sampler_that_was_closed(
         context.sample(sampler, 2)
 
 
-def test_the_guide_model_can_drop_a_tail_and_probing_leaves_nothing(make_context: MakeContext) -> None:
+def test_the_guide_model_is_cut_anywhere_and_trying_it_out_leaves_nothing(make_context: MakeContext) -> None:
     context = make_context()
-    assert context.can_cut_tails()
+    context.try_out()
+    assert context.memory.cuts_anywhere
     assert context.last_position(0) == -1
 
 
@@ -167,7 +168,7 @@ def test_a_model_whose_weights_are_no_numbers_is_refused(tmp_path: Path, weight:
         closing(LlamaContext(model, sequences=1, context_tokens=256, threads=1)) as context,
         pytest.raises(ModelError, match="its weights are damaged: fetch the file again"),
     ):
-        context.can_cut_tails()
+        context.try_out()
 
 
 @pytest.mark.parametrize("target", [0, 1])

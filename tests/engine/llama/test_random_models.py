@@ -17,6 +17,7 @@ from tools.random_models.adapter import generate_adapter
 from tools.random_models.by_layer import generate_by_layer
 from tools.random_models.embedding import WIDTH, generate_embedding
 from tools.random_models.experts import generate_experts
+from tools.random_models.hybrid import generate_delta_net, generate_mamba2_hybrid, generate_short_convolution
 from tools.random_models.projector import IMAGE_TOKENS, generate_projector
 from tools.random_models.recurrent import generate_recurrent
 from tools.random_models.sliding import WINDOW, generate_sliding
@@ -36,6 +37,9 @@ GENERATORS: dict[str, Callable[[Path], None]] = {
     "cls": lambda path: generate_embedding(path, "cls"),
     "rank": lambda path: generate_embedding(path, "rank"),
     "recurrent": generate_recurrent,
+    "convolution": generate_short_convolution,
+    "delta net": generate_delta_net,
+    "mamba 2": generate_mamba2_hybrid,
     "sliding": generate_sliding,
     "by layer": generate_by_layer,
     "experts": generate_experts,

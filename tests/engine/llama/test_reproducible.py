@@ -1,9 +1,7 @@
 """Reproducible requests on llama.cpp: equal log-probabilities on any walk, for every kind of memory."""
 
 from array import array
-from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -15,11 +13,10 @@ from car_engine.llama.tokens import Vocabulary
 from car_engine.runner.loop import Command
 from car_protocol.answer import Logprob
 from car_protocol.infer import GenerationOptions
-from tests.engine.llama.conftest import loaded
+from tests.engine.llama.kinds import any_model
 from tests.engine.llama.test_walk import RealEngine
-from tools.random_model import generate
-from tools.random_models.recurrent import generate_recurrent
-from tools.random_models.sliding import generate_sliding
+
+__all__ = ["any_model"]  # a fixture
 
 SEQUENCES = 4
 CONTEXT = 1024
@@ -31,27 +28,10 @@ PROMPTS = [
     SHARED[:common] + [RANDOM.randrange(20, 400) for _ in range(own)]
     for common, own in ((0, 10), (64, 64), (100, 1), (300, 50), (500, 140), (576, 65), (700, 3))
 ]
-KINDS: dict[str, Callable[[Path], None]] = {
-    "plain": lambda path: generate(path, "tiny", "q8_0"),
-    "windowed": generate_sliding,
-    "recurrent": generate_recurrent,
-}
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def any_model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaModel]:
-    """A generated model of each kind of memory."""
-    path = tmp_path_factory.mktemp("models") / "model.gguf"
-    KINDS[request.param](path)
-    with loaded(path) as model:
-        yield model
 
 
 def engine_of(context: LlamaContext, model: LlamaModel, *, tick: float, saved_bytes: int) -> RealEngine:
-    cuts_tails = context.can_cut_tails()
-    return RealEngine(
-        context, Vocabulary(model), tick=tick, saved_bytes=saved_bytes, speculates=cuts_tails, cuts_tails=cuts_tails
-    )
+    return RealEngine(context, Vocabulary(model), tick=tick, saved_bytes=saved_bytes, speculates=True)
 
 
 def run_command(key: int, prompt: list[int], *, reproducible: bool = True, namespace: str | None = None) -> Run:

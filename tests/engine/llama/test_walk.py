@@ -13,6 +13,7 @@ from car_engine.batching.costs import StepCosts
 from car_engine.batching.planner import StepPlanner
 from car_engine.batching.prefix_cache import PrefixCache
 from car_engine.batching.reuse.expected import Expected
+from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import SequenceTable
@@ -51,7 +52,6 @@ class RealEngine:
         tick: float,
         saved_bytes: int,
         speculates: bool = False,
-        cuts_tails: bool = True,
     ) -> None:
         self.context = context
         self.table = SequenceTable(context.sequences, context.context_tokens)
@@ -60,7 +60,8 @@ class RealEngine:
         self.ends: dict[int, End] = {}
         self.threads = ThreadCount(costs := StepCosts({1: tick, 64: 1.1 * tick}) if speculates else StepCosts())
         self.threads.add(context.set_threads)
-        clock, saved = FakeClock(tick), SavedCells(saved_bytes, context.attends_from)
+        clock, index = FakeClock(tick), Index(context.memory)
+        saved = SavedCells(saved_bytes, index)
         moves = MoveCosts(costs, context.context_tokens, 1000, clock)
         sampling = SamplingTurns(context, Logprobs(vocabulary).of, clock)
         self.loop = EngineLoop(
@@ -72,19 +73,21 @@ class RealEngine:
                     context,
                     self.table,
                     saved,
+                    index,
                     moves,
                     Expected(),
-                    reuses=cuts_tails,
                 ),
                 sampling=sampling,
                 images=AwaitedImages(lambda _: None, RowsAhead(lambda _: None, self._receive, 0)),
                 parking=ParkingLot(context, saved, moves),
-                abilities=Abilities(speculates),
+                abilities=Abilities(speculates and context.memory.takes_back),
                 clock=clock,
             ),
             texts=Texts(FakeEmbedder, clock),
             table=self.table,
-            planner=StepPlanner(costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=cuts_tails),
+            planner=StepPlanner(
+                costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=context.memory.takes_back
+            ),
             stepper=Stepper(context, costs, sampling, lambda _: None, clock),
             threads=self.threads,
             send=self._receive,

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_base.ipc.frames import Halt, Park, Resume, Run
+from car_engine.batching.reuse.index import Memory
 from car_engine.batching.sequences import Sequence
 from tests.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command, solo
 
@@ -23,6 +24,8 @@ SHARED = [1 + place * 7 % 26 for place in range(CONTEXT)]
 NAMESPACES = ("one", "one", "two", None)
 TICKS = st.sampled_from([0.0001, 0.005, 0.05])
 Event = tuple[str, int, int]
+CELLS = Memory()
+MEMORIES = (CELLS, Memory(states=True), Memory(windows=True), Memory(states=True, windows=True))
 
 
 class Walk:
@@ -31,14 +34,14 @@ class Walk:
     def __init__(
         self,
         *,
-        pads: bool = True,
+        memory: Memory = CELLS,
         tick: float,
         codes: dict[int, int] | None = None,
         saved_bytes: int = 1000,
         speculates: bool = False,
     ) -> None:
-        context = FakeContext(SEQUENCES, CONTEXT, batch_tokens=24, codes=codes)
-        self.engine = FakeEngine(context, pads=pads, tick=tick, saved_bytes=saved_bytes, speculates=speculates)
+        context = FakeContext(SEQUENCES, CONTEXT, batch_tokens=24, codes=codes, memory=memory)
+        self.engine = FakeEngine(context, tick=tick, saved_bytes=saved_bytes, speculates=speculates)
         self.asked: dict[int, tuple[list[int], int]] = {}
         self.halted: set[int] = set()
         # The requests with a lease, and the parked ones.
@@ -143,11 +146,11 @@ class Walk:
 
 
 @settings(derandomize=True, deadline=None, max_examples=150)
-@given(TURNS, st.booleans(), TICKS, st.sampled_from([0, 60, 1000]))
+@given(TURNS, st.sampled_from(MEMORIES), TICKS, st.sampled_from([0, 60, 1000]))
 def test_every_request_ends_once_with_the_answer_it_has_alone(
-    turns: list[tuple[Event, ...]], pads: bool, tick: float, saved_bytes: int
+    turns: list[tuple[Event, ...]], memory: Memory, tick: float, saved_bytes: int
 ) -> None:
-    walk = Walk(pads=pads, tick=tick, saved_bytes=saved_bytes)
+    walk = Walk(memory=memory, tick=tick, saved_bytes=saved_bytes)
     for events in turns:
         walk.turn(events)
     walk.finish()
@@ -200,7 +203,7 @@ def long_walk(seed: int, turns: int) -> None:
     random = Random(seed)
     codes = {random.randrange(300): random.choice([2, -3]) for _ in range(random.choice([0, 0, 12]))}
     walk = Walk(
-        pads=random.random() < 0.8,
+        memory=random.choice(MEMORIES),
         tick=random.choice([0.0001, 0.005, 0.05]),
         codes=codes,
         saved_bytes=random.choice([0, 60, 1000]),

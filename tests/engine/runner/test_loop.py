@@ -220,7 +220,7 @@ def test_the_progress_counts_steps_and_shows_none_between_them() -> None:
     [
         ("table", "<SequenceTable idle=3 decode=1 started=3>"),
         ("running", "<RunningRequests running=1 tokens=3 <ParkingLot parked=1 saved=1>>"),
-        ("saved", "<SavedCells bytes=4/1000 pinned=4 prefixes=0>"),
+        ("saved", "<SavedCells bytes=4/1000 pinned=4 kept=0>"),
         (
             "cache",
             "<PrefixCache followers=0 cache_hits=0 cached_tokens=0 evicted_sequences=0"

@@ -5,11 +5,13 @@ from random import Random
 import pytest
 
 from car_base.ipc.frames import Halt, Park, Resume, Run, SetThreads
+from car_engine.batching.reuse.index import Memory
 from car_engine.batching.sequences import GRID_TOKENS
 from tests.engine.fakes import FakeContext, FakeEngine, run_command, solo
 
 SEQUENCES = 5
 CONTEXT = 400
+CELLS, STATES, WINDOWS = Memory(), Memory(states=True), Memory(windows=True)
 SHARED = [1 + place * 7 % 26 for place in range(CONTEXT)]
 # The position of a decode's first row of a sequence, and the rows of all sequences in it.
 Piece = tuple[int, int]
@@ -18,10 +20,11 @@ Piece = tuple[int, int]
 class Pieces(FakeContext):
     """A ledger that also knows in which piece each cell was computed, and from where it was restored."""
 
-    def __init__(self, sequences: int = SEQUENCES, *, saves_all: bool = True) -> None:
-        super().__init__(sequences, CONTEXT, batch_tokens=128, saves_all=saves_all)
+    def __init__(self, sequences: int = SEQUENCES, memory: Memory = CELLS) -> None:
+        super().__init__(sequences, CONTEXT, batch_tokens=128, memory=memory)
         self.pieces: list[list[Piece]] = [[] for _ in range(sequences)]
         self._saved: dict[int, list[Piece]] = {}
+        self.windows: set[int] = set()  # sequences whose windows were restored, so that they lie elsewhere
 
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
         starts = dict(reversed(list(zip(numbers, positions, strict=True))))
@@ -32,6 +35,8 @@ class Pieces(FakeContext):
     def cut(self, number: int, start: int) -> None:
         super().cut(number, start)
         del self.pieces[number][start:]
+        if start == 0:
+            self.windows.discard(number)
 
     def copy(self, source: int, target: int) -> None:
         super().copy(source, target)
@@ -44,7 +49,15 @@ class Pieces(FakeContext):
 
     def restore(self, number: int, saved: memoryview) -> bool:
         self.pieces[number] = list(self._saved[id(saved)])
+        if self.memory.windows:
+            self.windows.add(number)
         return super().restore(number, saved)
+
+    def restore_state(self, number: int, state: memoryview, tokens: int) -> bool:
+        del self.pieces[number][tokens:]
+        if self.memory.windows:
+            self.windows.add(number)
+        return super().restore_state(number, state, tokens)
 
 
 def alone(prompt_tokens: int, cells: int) -> list[Piece]:
@@ -58,19 +71,19 @@ def alone(prompt_tokens: int, cells: int) -> list[Piece]:
 
 
 def check(engine: FakeEngine, context: Pieces, prompts: dict[int, list[int]]) -> None:
-    """Check the cells of each reproducible request, all of them from position 0 on."""
+    """Check the cells of each reproducible request, and that no window of them was restored."""
     for key, prompt in prompts.items():
         sequence = engine.running.seats.sequences.get(key)
         if sequence is not None and sequence.grid is not None:
             assert context.pieces[sequence.number][: sequence.cells] == alone(len(prompt), sequence.cells)
-            assert context.first_position(sequence.number) == 0
+            assert sequence.number not in context.windows
 
 
-@pytest.mark.parametrize("windowed", [False, True])
+@pytest.mark.parametrize("memory", [CELLS, STATES, WINDOWS, Memory(states=True, windows=True)])
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 40))])
-def test_every_cell_is_computed_as_it_is_alone_on_any_walk(seed: int, windowed: bool) -> None:
+def test_every_cell_is_computed_as_it_is_alone_on_any_walk(seed: int, memory: Memory) -> None:
     random = Random(seed)
-    context = Pieces(saves_all=not windowed)
+    context = Pieces(memory=memory)
     engine = FakeEngine(
         context,
         tick=random.choice([0.0001, 0.005, 0.05]),
@@ -111,7 +124,7 @@ def test_every_cell_is_computed_as_it_is_alone_on_any_walk(seed: int, windowed: 
     for key in prompts.keys() - halted:
         assert engine.tokens(key) == solo(prompts[key], 12)
     assert reproducible
-    assert engine.loop.counters["cache_hits"] > 0
+    assert engine.loop.counters["cache_hits"] > 0 or not memory.cuts_anywhere
 
 
 def test_whole_pieces_are_cached_and_the_rest_is_computed_again() -> None:

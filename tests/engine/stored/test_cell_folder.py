@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_engine.batching.prefix import prefix_of
+from car_engine.batching.prefix import SavedPrefix, prefix_of
 from car_engine.batching.reuse.stored_prefix import in_files
-from car_engine.batching.saved_cells import SavedPrefix
 from car_engine.stored.cell_folder import CellFolder, Written
 from car_engine.stored.cell_writer import CellWriter
 from tests.engine.stored.keepers import keepers
@@ -36,7 +35,7 @@ def folder_of() -> Iterator[Callable[..., CellFolder]]:
 def saved_of(count: int, first: int = 1, cells: int = 1000, namespace: str = "1000:salt\n[]") -> SavedPrefix:
     """Return cells whose bytes follow from their first token."""
     prefix = prefix_of(range(first, first + count), namespace)
-    return SavedPrefix(prefix, memoryview(bytes([first % 256]) * cells), 0)
+    return SavedPrefix(prefix, memoryview(bytes([first % 256]) * cells), len(prefix))
 
 
 def write(folder: CellFolder, saved: SavedPrefix) -> Written:
@@ -96,7 +95,7 @@ def empty(_: bytes) -> bytes:
 
 
 def of_another_format(data: bytes) -> bytes:
-    return data.replace(b"card cells\n\x01", b"card cells\n\x02", 1)
+    return data.replace(b"card cells\n\x02", b"card cells\n\x03", 1)
 
 
 @pytest.mark.parametrize("spoil", [truncated, longer, empty, of_another_format])

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from car_engine.batching.prefix import prefix_of
+from car_engine.batching.prefix import SavedPrefix, prefix_of
 from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, in_files
-from car_engine.batching.saved_cells import SavedPrefix
 from car_engine.stored.cell_folder import CellFolder, Written
 from car_engine.stored.cell_store import CellStore
 from car_engine.stored.cell_writer import CellWriter
@@ -45,7 +44,7 @@ class Store:
 
     def stored(self, first: int = 1) -> CellsStored:
         """Write a prefix; return the outcome."""
-        saved = SavedPrefix(prefix_of(range(first, first + 300), "1000:\n[]"), memoryview(b"c" * 500), 0)
+        saved = SavedPrefix(prefix_of(range(first, first + 300), "1000:\n[]"), memoryview(b"c" * 500), 300)
         named = in_files(saved.prefix)
         assert named is not None
         self.store.write(saved, named)

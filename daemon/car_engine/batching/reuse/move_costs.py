@@ -20,17 +20,29 @@ Moved = TypeVar("Moved")
 
 
 class MoveCosts:
-    """The costs of one context, whose sequences have `context_tokens` cells of about `cell_bytes` each."""
+    """The costs of one context, whose sequences have `context_tokens` cells and a state; sizes in bytes."""
 
-    def __init__(self, steps: StepCosts, context_tokens: int, cell_bytes: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        steps: StepCosts,
+        context_tokens: int,
+        cell_bytes: float,
+        clock: Callable[[], float],
+        state_bytes: float = 0.0,
+    ) -> None:
         self._steps = steps
         self._context_tokens = context_tokens
         self._clock = clock
-        self._save, self._restore = SAVE_BYTE_S * cell_bytes, _RESTORE_BYTE_S * cell_bytes  # seconds a cell
-        self._read = _READ_BYTE_S * cell_bytes  # seconds a cell
+        self._cell_bytes, self._state_bytes = cell_bytes, state_bytes
+        self._save, self._restore, self._read = SAVE_BYTE_S, _RESTORE_BYTE_S, _READ_BYTE_S  # seconds a byte
+        self.checkpoint = SAVE_BYTE_S * state_bytes  # seconds to save a state alone
 
     def __repr__(self) -> str:
-        return f"<MoveCosts save={self._save * 1e6:.1f} restore={self._restore * 1e6:.1f} us/cell>"
+        return f"<MoveCosts save={self._save * 1e9:.2f} restore={self._restore * 1e9:.2f} ns/byte>"
+
+    def state_cells(self, most: int) -> int:
+        """Return the number of cells, `most` at most, that take as much memory as a state."""
+        return int(min(most, self._state_bytes / self._cell_bytes)) if self._cell_bytes else most
 
     def compute(self, start: int, end: int) -> float:
         """Return the seconds to compute a prompt's tokens from one place to another."""
@@ -38,42 +50,52 @@ class MoveCosts:
 
     def save(self, cells: int) -> float:
         """Return the seconds to save cells."""
-        return self._save * cells
+        return self._save * self._bytes(cells)
 
     def restore(self, cells: int) -> float:
         """Return the seconds to restore cells."""
-        return self._restore * cells
+        return self._restore * self._bytes(cells)
 
     def read(self, cells: int) -> float:
         """Return the seconds to read cells from their file."""
-        return self._read * cells
+        return self._read * self._bytes(cells)
 
     def copy(self) -> float:
         """Return the seconds to copy a sequence within the context, which no step shows apart."""
-        return _COPY * (self._save + self._restore) * self._context_tokens
+        return _COPY * (self.save(self._context_tokens) + self.restore(self._context_tokens))
 
     def saving(self, cells: int, move: Callable[[], Moved]) -> Moved:
         """Save cells, and learn from the time."""
         started = self._clock()
         moved = move()
-        self._save = _learned(self._save, (self._clock() - started) / cells)
+        self._save = _learned(self._save, (self._clock() - started) / self._bytes(cells))
         return moved
 
     def restoring(self, cells: int, move: Callable[[], Moved]) -> Moved:
         """Restore cells, and learn from the time."""
         started = self._clock()
         moved = move()
-        self._restore = _learned(self._restore, (self._clock() - started) / cells)
+        self._restore = _learned(self._restore, (self._clock() - started) / self._bytes(cells))
+        return moved
+
+    def marking(self, move: Callable[[], Moved]) -> Moved:
+        """Save a state alone, and learn from the time."""
+        started = self._clock()
+        moved = move()
+        self.checkpoint = _learned(self.checkpoint, self._clock() - started)
         return moved
 
     def was_read(self, cells: int, seconds: float) -> None:
         """Learn from the time that it took to read cells from their file."""
-        self._read = _learned(self._read, seconds / cells)
+        self._read = _learned(self._read, seconds / self._bytes(cells))
 
     def declined(self) -> None:
         """Count cells that were not saved because that was too expensive."""
         self._save *= _RETRY
         self._restore *= _RETRY
+
+    def _bytes(self, cells: int) -> float:
+        return self._cell_bytes * cells + self._state_bytes
 
 
 def _learned(known: float, seen: float) -> float:

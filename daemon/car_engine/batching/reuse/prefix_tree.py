@@ -36,7 +36,7 @@ class PrefixTree(Generic[Item]):
 
     def __init__(self) -> None:
         self._roots: dict[tuple[str, int], _Node[Item]] = {}
-        self._nodes: dict[Item, _Node[Item]] = {}  # where each item ends
+        self._nodes: dict[Item, tuple[tuple[str, int], _Node[Item]]] = {}  # where each item ends, and in which tree
 
     def __repr__(self) -> str:
         return f"<PrefixTree {len(self._nodes)} items in {len(self._roots)} namespaces>"
@@ -54,17 +54,20 @@ class PrefixTree(Generic[Item]):
                 child = _split(child, common)
             node, left = child, left[len(child.tokens) :]
         node.items.append(item)
-        self._nodes[item] = node
+        self._nodes[item] = key, node
 
-    def remove(self, prefix: Prefix, item: Item) -> None:
+    def __contains__(self, item: Item) -> bool:
+        return item in self._nodes
+
+    def remove(self, item: Item) -> None:
         """Remove an item and the branches that end in nothing."""
-        node = self._nodes.pop(item)
+        key, node = self._nodes.pop(item)
         node.items.remove(item)
         while not node.items and not node.children and (parent := node.parent) is not None:
             del parent.children[int(node.tokens[0])]
             node = parent
         if node.parent is None and not node.items and not node.children:
-            del self._roots[prefix.namespace, prefix.step]
+            del self._roots[key]
 
     def matches(self, prefix: Prefix) -> Iterator[tuple[int, Item]]:
         """Yield items with the number of tokens that a prompt can reuse of them, the greatest number first."""
@@ -78,7 +81,7 @@ class PrefixTree(Generic[Item]):
             apart = node
 
     def contained(self, prefix: Prefix) -> list[Item]:
-        """Return the items whose prefix this one begins with, or equals."""
+        """Return the items whose prefix this one begins with, or equals, the shortest first."""
         path = self._path(prefix)
         ends = [node for (depth, node) in path if depth == _depth(node)]
         return [item for node in ends for item in node.items]

@@ -1,14 +1,13 @@
 """Prefixes in files: which there are, and the sequences that wait for one to be read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from car_engine.batching.cells import CellMover
-from car_engine.batching.prefix import Prefix
-from car_engine.batching.reuse.kept_prefixes import KeptPrefixes
+from car_engine.batching.prefix import Prefix, SavedPrefix
+from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
-from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, StoredPrefix, in_files
-from car_engine.batching.saved_cells import SavedPrefix
+from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, StoredPrefix
 from car_engine.batching.sequences import Sequence as BatchSequence
 
 
@@ -47,15 +46,13 @@ class CellStore(Protocol):
 
 
 class StoredCells:
-    """The index of the files; without a store it is empty."""
+    """The files, and the sequences that wait for them; without a store there are none."""
 
-    def __init__(
-        self, store: CellStore | None, cells: CellMover, costs: MoveCosts, attends_from: Callable[[int], int]
-    ) -> None:
+    def __init__(self, store: CellStore | None, index: Index, cells: CellMover, costs: MoveCosts) -> None:
         self._store = store
+        self._index = index
         self._cells = cells
         self._costs = costs
-        self._found: KeptPrefixes[StoredPrefix] = KeptPrefixes(attends_from)
         self._names: dict[str, StoredPrefix] = {}
         self._waiting: dict[StoredPrefix, dict[int, BatchSequence]] = {}  # by number, for a read that began
         self._bytes = 0
@@ -71,14 +68,10 @@ class StoredCells:
         """Requests that went on from a file since the start, and the bytes of the files now."""
         return {"stored_hits": float(self._hits), "stored_bytes": float(self._bytes)}
 
-    def longest(self, prefix: Prefix) -> tuple[int, StoredPrefix | None]:
-        """Return the number of tokens that a prompt can reuse at most, and the file with them."""
-        named = in_files(prefix) if self._names else None
-        return (0, None) if named is None else self._found.longest(named)
-
-    def follow(self, sequence: BatchSequence, stored: StoredPrefix) -> None:
-        """Let a sequence wait for its awaited tokens of a file."""
+    def follow(self, sequence: BatchSequence, stored: StoredPrefix, tokens: int) -> None:
+        """Let a sequence wait for tokens of a file."""
         assert self._store is not None
+        sequence.awaited = tokens
         if stored not in self._waiting:
             self._waiting[stored] = {}
             self._store.read(stored)
@@ -100,7 +93,7 @@ class StoredCells:
         else:
             stored = read.stored
             self._costs.was_read(len(stored.prefix), read.seconds)
-            saved = SavedPrefix(stored.prefix, read.cells, stored.lowest)
+            saved = SavedPrefix(stored.prefix, read.cells, len(stored.prefix))
             restored = [self._cells.restore(saved, each, each.awaited) for each in waiting]
             self._hits += sum(restored)
             if not all(restored):
@@ -117,18 +110,18 @@ class StoredCells:
         if outcome.stored is None:
             return
         self._forget(outcome.stored.name)
-        for other in self._found.replaced(outcome.stored):
+        for other in self._index.replaced(outcome.stored):
             self._forget(other.name)
             self._store.remove(other)
         self._add(outcome.stored)
 
     def _add(self, stored: StoredPrefix) -> None:
-        self._found.add(stored)
+        self._index.put(stored)
         self._names[stored.name] = stored
         self._bytes += stored.size
 
     def _forget(self, name: str) -> None:
         stored = self._names.pop(name, None)
         if stored is not None:
-            self._found.remove(stored)
+            self._index.drop(stored)
             self._bytes -= stored.size

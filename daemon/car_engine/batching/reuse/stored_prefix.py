@@ -11,10 +11,9 @@ _DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredPrefix:
-    """Cells from position `lowest` on in a file; the namespace of the prefix is that of files (`in_files`)."""
+    """Cells in a file, and the state after them; the namespace of the prefix is that of files (`in_files`)."""
 
     prefix: Prefix
-    lowest: int
     name: str
     size: int
 

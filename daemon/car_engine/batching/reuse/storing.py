@@ -2,12 +2,13 @@
 
 from typing import NamedTuple
 
-from car_engine.batching.cells import CellContext, CellMover, Reach
-from car_engine.batching.prefix import Prefix
+from car_engine.batching.cells import CellContext, CellMover
+from car_engine.batching.prefix import Prefix, SavedPrefix
+from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
-from car_engine.batching.reuse.stored_cells import CellStore, StoredCells
+from car_engine.batching.reuse.stored_cells import CellStore
 from car_engine.batching.reuse.stored_prefix import in_files
-from car_engine.batching.saved_cells import SavedCells, SavedPrefix
+from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import Sequence, SequenceTable
 
 # Fewer tokens are computed at about the time in which a file is found and read.
@@ -33,7 +34,7 @@ class Storing:
         saved: SavedCells,
         cells: CellMover,
         costs: MoveCosts,
-        stored: StoredCells,
+        index: Index,
         store: CellStore | None,
     ) -> None:
         self._context = context
@@ -41,9 +42,8 @@ class Storing:
         self._saved = saved
         self._cells = cells
         self._costs = costs
-        self._stored = stored
+        self._index = index
         self._store = store
-        self._reach = Reach(context)
         self._tried: set[Prefix] = set()  # that exist still, so that files in too little room do not replace each other
 
     @property
@@ -72,16 +72,13 @@ class Storing:
         idle = [each for each in self._table.idle if each.prefix is not None]
         saved = self._saved.prefixes
         self._tried &= {each.prefix for each in idle if each.prefix is not None} | {each.prefix for each in saved}
-        found = [self._spared(each, each.prefix) for each in saved if self._fits(len(each.cells))]
+        whole = [each for each in saved if each.count == len(each.prefix) and self._fits(each.size)]
+        found = [self._spared(each, each.prefix) for each in whole]
         found += [self._spared(each, each.prefix) for each in idle if self._copyable(each, most_s)]
         return [each for each in found if each is not None]
 
     def _copyable(self, sequence: Sequence, most_s: float) -> bool:
-        return (
-            self._costs.save(sequence.cells) <= most_s
-            and self._reach.continues_saved(sequence, sequence.cells)
-            and self._fits(self._context.saved_size(sequence.number))
-        )
+        return self._costs.save(sequence.cells) <= most_s and self._fits(self._context.saved_size(sequence.number))
 
     def _fits(self, size: int) -> bool:
         return self._store is not None and self._store.fits(size)
@@ -90,7 +87,7 @@ class Storing:
         if prefix is None or prefix in self._tried or in_files(prefix) is None:
             return None
         cells, costs = len(prefix), self._costs
-        there, _ = self._stored.longest(prefix)
+        there = max((mark.tokens for mark in self._index.files(prefix)), default=0)
         if cells - there < max(_LEAST_TOKENS, _GROWTH * cells):
             return None
         spared_s = costs.compute(there, cells)

@@ -1,0 +1,114 @@
+"""All cells and checkpoints by their tokens, and where a prompt can go on in each."""
+
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+
+from car_engine.batching.prefix import Checkpoint, Prefix, SavedPrefix
+from car_engine.batching.reuse.prefix_tree import PrefixTree
+from car_engine.batching.reuse.stored_prefix import StoredPrefix, in_files
+from car_engine.batching.sequences import Sequence
+
+Cells = Sequence | SavedPrefix | StoredPrefix
+Outside = TypeVar("Outside", SavedPrefix, StoredPrefix)
+
+
+class Memory(NamedTuple):
+    """The memory of a model's sequences: cells alone, or also states, or windows that keep the last cells.
+
+    Cells alone are cut after any token. States and windows are those of one position.
+    """
+
+    states: bool = False
+    windows: bool = False
+
+    @property
+    def cuts_anywhere(self) -> bool:
+        """Whether a sequence can go on after any of its tokens; else at its end, and where a checkpoint is."""
+        return not (self.states or self.windows)
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether the rows of the last decode can be removed."""
+        return not self.states
+
+
+class Mark(NamedTuple):
+    """Cells with `common` tokens of a prompt, which can go on after `tokens` of them; 0 if there is no mark."""
+
+    source: Cells
+    common: int
+    tokens: int
+
+    @property
+    def cells(self) -> int:
+        """The cells of the source."""
+        return _count(self.source)
+
+
+class Index:
+    """Finds cells in sequences, in host memory and in files."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self._tree: PrefixTree[Cells | Checkpoint] = PrefixTree()
+
+    def __repr__(self) -> str:
+        return f"<Index {self._tree!r}>"
+
+    def put(self, item: Cells | Checkpoint) -> None:
+        """Add cells or a checkpoint, or find a sequence under its present prefix."""
+        self.drop(item)
+        if item.prefix is not None:
+            self._tree.add(item.prefix, item)
+
+    def drop(self, item: Cells | Checkpoint) -> None:
+        """Remove cells or a checkpoint, if they are there."""
+        if item in self._tree:
+            self._tree.remove(item)
+
+    def marks(self, prompt: Prefix) -> list[Mark]:
+        """Return all cells that begin like a prompt, those with most tokens in common first."""
+        lengths = [] if self.memory.cuts_anywhere else [len(each.prefix) for each in self._checkpoints(prompt)]
+        return [
+            Mark(item, common, self._best(item, common, lengths))
+            for common, item in self._tree.matches(prompt)
+            if not isinstance(item, Checkpoint)
+        ] + self.files(prompt, lengths)
+
+    def files(self, prompt: Prefix, checkpoints: Iterable[int] = ()) -> list[Mark]:
+        """Return the cells in files that begin like a prompt; of a memory with states there may be checkpoints."""
+        if (named := in_files(prompt)) is None:
+            return []
+        found = ((common, item) for common, item in self._tree.matches(named) if isinstance(item, StoredPrefix))
+        return [Mark(item, common, self._best(item, common, checkpoints)) for common, item in found]
+
+    def checkpoint(self, prefix: Prefix) -> Checkpoint | None:
+        """Return the longest checkpoint that these tokens begin with."""
+        return max(self._checkpoints(prefix), key=lambda each: len(each.prefix), default=None)
+
+    def replaced(self, new: Outside) -> list[Outside]:
+        """Return cells of the same place that new ones replace, because prompts can go on in these where those end."""
+        contained: list[Cells | Checkpoint] = self._tree.contained(new.prefix)
+        ends = {len(new.prefix), *(len(each.prefix) for each in contained if isinstance(each, Checkpoint))}
+        same = [each for each in contained if isinstance(each, type(new)) and each is not new]
+        return same if self.memory.cuts_anywhere else [each for each in same if len(each.prefix) in ends]
+
+    def _best(self, item: Cells, common: int, checkpoints: Iterable[int]) -> int:
+        if self.memory.cuts_anywhere:
+            return common
+        assert item.prefix is not None
+        end = _count(item)
+        ends = [end] if end == item.prefix.whole(end) else []
+        return max((length for length in (*ends, *checkpoints) if length <= common), default=0)
+
+    def _checkpoints(self, prefix: Prefix) -> list[Checkpoint]:
+        return [item for item in self._tree.contained(prefix) if isinstance(item, Checkpoint)]
+
+
+def _count(item: Cells) -> int:
+    match item:
+        case Sequence():
+            return item.cells
+        case SavedPrefix():
+            return item.count
+    return len(item.prefix)
