@@ -274,5 +274,5 @@ def test_every_answer_begins_as_it_does_alone_in_the_same_pieces(seed: int, any_
             alone.cut(0, 0)
             off.append(float(np.abs(read(alone, 0, *pieces) - logits).max()))
     assert len(off) > 10
-    # In other pieces they are off by 0.4, after a wrong state by 1 to 18.
-    assert max(off) < 0.001
+    # After a wrong state they are off by 1 to 18. Rows beside those of others change the quantized model by up to 0.2.
+    assert max(off) < (0.5 if context.memory.cuts_anywhere else 0.02)
