@@ -12,9 +12,9 @@ import pytest
 from car_base.ipc.frames import Halt, Park, Prepared, Resume, Run
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.model import LlamaModel
-from car_engine.llama.sampling.shortlist import Logits
+from car_engine.llama.sampler import Logits
 from car_engine.llama.tokens import Vocabulary
-from car_engine.runner.commands import Command
+from car_engine.runner.loop import Command
 from car_protocol.infer import GenerationOptions
 from tests.engine.llama.kinds import any_model
 from tests.engine.llama.test_walk import RealEngine
