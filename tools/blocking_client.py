@@ -34,7 +34,7 @@ FILES: dict[tuple[str, str], dict[str, str]] = {
             '"""A streamed answer, for blocking code: `make docs` writes it from the asynchronous one."""\n\n'
         ),
         "AsyncIterator, Awaitable, Callable": "Callable, Iterator",
-        "from car_client.transport.interruptible import Interrupted, Interruptible\n": "",
+        "import AsyncReply, Interrupted, Interruptible, Pause\n": "import AsyncReply, Pause\n",
         # Nothing runs beside a blocking step that could close the stream meanwhile.
         "        self._loop: asyncio.AbstractEventLoop | None = None\n": "",
         "        self._loop = asyncio.get_running_loop()\n": "",
@@ -58,7 +58,7 @@ _NAMES = {
     r"\b(__)?a(next__|enter__|exit__|close\b)": r"\1\2",
     r"\basyncio\b": "time",
     r"\basync_(stream|watch)\b": r"\1",
-    r"\basync_(connection|reconnector)\b": r"blocking_\1",
+    r"\basync_connection\b": "blocking_connection",
     r"\bAsync(Client|Stream|StatusWatch|Iterator)\b": r"\1",
     r"\bAsync(Connection|Reply|Reconnector)\b": r"Blocking\1",
     r"\bStopAsyncIteration\b": "StopIteration",

@@ -15,8 +15,7 @@ from car_client.options import Conversation, InferOptions, TokenizeOptions
 from car_client.paths import usable_paths
 from car_client.results import Answer, Model, ModelDetails, Status
 from car_client.retry import CONNECT_TIMEOUT_S, MAX_RETRIES, NEVER, Deadline, Retries
-from car_client.transport.async_connection import AsyncConnection, AsyncReply
-from car_client.transport.async_reconnector import AsyncReconnector, Pause
+from car_client.transport.async_connection import AsyncConnection, AsyncReconnector, AsyncReply, Pause
 from car_protocol.envelope import Id
 from car_protocol.models import LoadProgress
 from car_protocol.status import Drained

@@ -9,9 +9,7 @@ from typing import Self
 from car_client.errors import CardError
 from car_client.results import Answer, Chunk
 from car_client.retry import Deadline, Retries
-from car_client.transport.async_connection import AsyncReply
-from car_client.transport.async_reconnector import Pause
-from car_client.transport.interruptible import Interrupted, Interruptible
+from car_client.transport.async_connection import AsyncReply, Interrupted, Interruptible, Pause
 
 
 class AsyncStream(AsyncIterator[Chunk]):

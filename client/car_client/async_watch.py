@@ -10,9 +10,14 @@ from car_client.calls import CallSpec
 from car_client.errors import InvalidParams
 from car_client.results import Status
 from car_client.retry import NEVER, Deadline
-from car_client.transport.async_connection import AsyncConnection, AsyncReply, happens
-from car_client.transport.async_reconnector import Pause
-from car_client.transport.interruptible import Interrupted, Interruptible
+from car_client.transport.async_connection import (
+    AsyncConnection,
+    AsyncReply,
+    Interrupted,
+    Interruptible,
+    Pause,
+    happens,
+)
 
 
 class AsyncStatusWatch(AsyncIterator[Status]):

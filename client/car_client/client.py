@@ -14,8 +14,7 @@ from car_client.paths import usable_paths
 from car_client.results import Answer, Model, ModelDetails, Status
 from car_client.retry import CONNECT_TIMEOUT_S, MAX_RETRIES, NEVER, Deadline, Retries
 from car_client.stream import Stream
-from car_client.transport.blocking_connection import BlockingConnection, BlockingReply
-from car_client.transport.blocking_reconnector import BlockingReconnector, Pause
+from car_client.transport.blocking_connection import BlockingConnection, BlockingReconnector, BlockingReply, Pause
 from car_client.watch import StatusWatch
 from car_protocol.envelope import Id
 from car_protocol.models import LoadProgress

@@ -7,8 +7,7 @@ from typing import Self
 from car_client.errors import CardError
 from car_client.results import Answer, Chunk
 from car_client.retry import Deadline, Retries
-from car_client.transport.blocking_connection import BlockingReply
-from car_client.transport.blocking_reconnector import Pause
+from car_client.transport.blocking_connection import BlockingReply, Pause
 
 
 class Stream(Iterator[Chunk]):

@@ -8,11 +8,10 @@ from msgspec import Struct
 
 from car_client.errors import CardError, ConnectionLost
 from car_client.results import Answer, Chunk
-from car_http.daemon.connection import DaemonConnection, Ended, Event
+from car_http.daemon.connection import DaemonConnection, Ended, Event, Newest
 from car_http.daemon.pool import DaemonPool, decoded
 from car_http.dialects.job import Job
 from car_http.exchange import Disconnected, Exchange
-from car_http.newest import Newest
 from car_http.problems import Problem, defect, problem_of
 from car_protocol.answer import Progress
 

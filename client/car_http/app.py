@@ -15,9 +15,8 @@ from car_http import guard
 from car_http.answering import Gone
 from car_http.crowds import BodyMemory
 from car_http.dialects.errors import dialect_of, encoded
-from car_http.endpoints.absent import absence
 from car_http.endpoints.context import DoorContext, Endpoint
-from car_http.endpoints.table import ENDPOINTS
+from car_http.endpoints.table import ENDPOINTS, absence
 from car_http.exchange import Disconnected, Exchange, HeadOnly, Message, Receive, Send
 from car_http.guard import Head, Rules
 from car_http.problems import Problem, defect, problem_of

@@ -1,4 +1,4 @@
-"""The daemon's models, as of the last two seconds."""
+"""What all clients read alike: the daemon's models, and whether it answers, as of the last seconds."""
 
 import asyncio
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from car_client.errors import ProtocolError
+from car_client.errors import CardError, ProtocolError
 from car_client.results import Model
 from car_http.daemon.pool import DaemonPool
 
@@ -49,3 +49,33 @@ class Catalogue:
     def forget(self) -> None:
         """Read the entries again at the next call."""
         self._until = 0.0
+
+
+# The promise of `GET /health`: its answer is at most this old, and the daemon gets at most one call in this time.
+FRESH_S = 1.0
+
+
+class Health:
+    """The outcome of the newest call to the daemon; requests at once share one call."""
+
+    def __init__(self, pool: DaemonPool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._error: CardError | None = None
+        self._until = float("-inf")  # when the daemon is called again
+        self._lock = asyncio.Lock()
+
+    async def error(self) -> CardError | None:
+        """Return the error of a daemon that does not answer, None while it does."""
+        async with self._lock:
+            if self._clock() >= self._until:
+                self._error = await self._call()
+                self._until = self._clock() + FRESH_S
+            return self._error
+
+    async def _call(self) -> CardError | None:
+        try:
+            await self._pool.result("inference/capacity", {})
+        except CardError as error:
+            return error
+        return None

@@ -18,15 +18,14 @@ from car_client.errors import BadSocketPath
 from car_client.paths import usable_paths
 from car_http.app import Door
 from car_http.capacity_feed import CapacityFeed
-from car_http.catalogue import Catalogue
+from car_http.catalogue import Catalogue, Health
 from car_http.crowds import Strangers
+from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.guard import Rules
-from car_http.health import Health
 from car_http.listeners import CannotListen, activated, bound, describe
 from car_http.metrics import Metrics
-from car_http.newest import Newest
 from car_http.protocol import DoorProtocol
 from car_http.server import DoorServer
 from car_protocol import __version__

@@ -8,7 +8,7 @@ from collections.abc import MutableMapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from car_client.door.addresses import Address
+from car_client.door.settings import Address
 from car_protocol.sockets import Loopback
 
 SOCKET_NAME = "http"

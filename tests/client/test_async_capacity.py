@@ -8,7 +8,7 @@ import pytest
 
 from car_client import AsyncClient, DaemonUnavailable
 from car_client.retry import LONGEST_DELAY_S, backoff
-from car_client.transport.async_reconnector import AsyncReconnector
+from car_client.transport.async_connection import AsyncReconnector
 from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
 from tests.pace import HANG_S

@@ -19,7 +19,7 @@ from car_client import (
     RequestCancelled,
     Tool,
 )
-from car_client.transport.blocking_reconnector import BlockingReconnector
+from car_client.transport.blocking_connection import BlockingReconnector
 from car_protocol.errors import RpcError
 from tests.client.carctl.command import until_waiting
 from tests.client.fake_daemon import FakeDaemon, once_asked

@@ -15,14 +15,13 @@ from car_client.door.keys import KeyRing, add_key
 from car_http.answering import Pace
 from car_http.app import Door
 from car_http.capacity_feed import CapacityFeed
-from car_http.catalogue import Catalogue
+from car_http.catalogue import Catalogue, Health
 from car_http.crowds import BodyMemory
+from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.guard import Rules
-from car_http.health import Health
 from car_http.metrics import Metrics
-from car_http.newest import Newest
 from tests.pace import HANG_S
 
 BIN = Path(sys.executable).parent

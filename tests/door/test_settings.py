@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from car_client.door.addresses import default_socket, read_address
-from car_client.door.settings import Settings, SettingsError, load_settings
+from car_client.door.settings import Settings, SettingsError, default_socket, load_settings, read_address
 from car_daemon.config.file import read_config_file
 from car_protocol.sockets import Loopback
 

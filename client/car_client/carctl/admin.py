@@ -1,4 +1,4 @@
-"""`carctl drain` and `carctl reload`, for the daemon's own user, root and its administrators."""
+"""`carctl metrics`, and for the daemon's own user, root and its administrators `carctl drain` and `carctl reload`."""
 
 from argparse import ArgumentParser, Namespace
 
@@ -22,8 +22,13 @@ def drain(client: Client, options: Namespace) -> None:
     print(f"{drained.completed} completed, {drained.refused} refused")
 
 
-def add_reload_arguments(parser: ArgumentParser) -> None:
+def add_no_arguments(parser: ArgumentParser) -> None:
     """Declare no options."""
+
+
+def metrics(client: Client, options: Namespace) -> None:
+    """Print the daemon's metrics as Prometheus text."""
+    print(client.metrics(), end="")
 
 
 def reload(client: Client, options: Namespace) -> None:

@@ -11,10 +11,9 @@ from car_client.calls import traced
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.media import add_media_arguments, question
 from car_client.carctl.request import add_request_arguments, add_system_argument, conversation, options_of, read_text
-from car_client.carctl.terminal.answer_writer import AnswerWriter
+from car_client.carctl.terminal.answer_writer import AnswerWriter, speed
 from car_client.carctl.terminal.text import dimmed
 from car_client.carctl.view.json_output import print_document, typed
-from car_client.carctl.view.speed import speed
 from car_client.client import Client
 from car_client.errors import CardError, ModelUnavailable
 from car_client.options import InferOptions

@@ -48,7 +48,7 @@ COMMANDS = {
     "tokenize": Command("cut a text into the model's tokens", "texts", "add_tokenize_arguments", "tokenize"),
     "models": Command("list, load, find, add and remove models", "models.command"),
     "call": Command("call any method of the protocol, in JSON", "call"),
-    "metrics": Command("print the daemon's metrics as Prometheus text", "metrics"),
+    "metrics": Command("print the daemon's metrics as Prometheus text", "admin", "add_no_arguments", "metrics"),
     "bench": Command("measure tokens per second and latencies under load", "bench.command"),
     "drain": Command("finish the accepted requests, then end the daemon", "admin", "add_drain_arguments", "drain"),
     "service": Command("install and control card as a service", "service.command"),
@@ -56,7 +56,7 @@ COMMANDS = {
     "cluster": Command("make this machine a node of a cluster; show its machines", "cluster.command"),
     "launch": Command("print or write the configuration of an application", "launch.command"),
     "doctor": Command("check this machine and the daemon, with advice", "doctor.command"),
-    "reload": Command("make the daemon read its configuration again", "admin", "add_reload_arguments", "reload"),
+    "reload": Command("make the daemon read its configuration again", "admin", "add_no_arguments", "reload"),
     "completion": Command("print a script that completes this command line", "completion"),
 }
 

@@ -10,7 +10,7 @@ import msgspec
 
 from car_client.carctl.terminal.text import is_terminal
 from car_client.carctl.view.json_output import print_result
-from car_client.carctl.view.plain import plain_lines
+from car_client.carctl.view.status_tables import plain_lines
 from car_client.client import Client
 from car_client.results import Status
 

@@ -1,4 +1,4 @@
-"""The settings of the door: flags over the table `[http]` of the user's card.toml over defaults."""
+"""The settings of the door and its addresses: flags over the table `[http]` of the user's card.toml over defaults."""
 
 import os
 import re
@@ -10,10 +10,27 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from car_client.door.addresses import Address, default_socket, read_address
 from car_client.door.keys import keys_path
 from car_client.errors import CardError
-from car_protocol.sockets import Loopback
+from car_protocol.sockets import MAX_PATH_BYTES, Loopback, fits, read_loopback, socket_path
+
+SOCKET_NAME = "http.sock"
+Address = Path | Loopback
+
+
+def default_socket(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the door's own socket, beside the socket of this user's daemon."""
+    others = {name: value for name, value in env.items() if name != "CAR_SOCKET"}
+    return socket_path(env=others).with_name(SOCKET_NAME)
+
+
+def read_address(text: str) -> Address:
+    """Parse an address; raises ValueError with the accepted forms."""
+    address = read_loopback(text, "the door serves this machine only")
+    if isinstance(address, Path) and not fits(address):
+        raise ValueError(f"the path {address} is longer than {MAX_PATH_BYTES} bytes: choose a shorter one")
+    return address
+
 
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 HostName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,253}\Z")]

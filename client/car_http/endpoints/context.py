@@ -12,14 +12,13 @@ from car_client.errors import CardError, ProtocolError
 from car_client.results import Model
 from car_http.answering import Pace, answer
 from car_http.capacity_feed import CapacityFeed
-from car_http.catalogue import Catalogue
+from car_http.catalogue import Catalogue, Health
+from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.dialects.common import Caller, decode
 from car_http.dialects.job import Job
 from car_http.exchange import JSON, Exchange
-from car_http.health import Health
 from car_http.metrics import Metrics
-from car_http.newest import Newest
 from car_http.problems import Problem, bad, problem_of
 from car_protocol.text import MAX_TEXTS, Embeddings
 

@@ -1,4 +1,4 @@
-"""The table of endpoints."""
+"""The table of endpoints, and the answer to a path without one."""
 
 from car_http.dialects import infill, openai_chat, openai_completions, openai_embeddings, rerank
 from car_http.dialects.anthropic import requests as messages
@@ -8,6 +8,27 @@ from car_http.dialects.responses import requests as responses
 from car_http.endpoints import anthropic, document, models, ollama, openai, system
 from car_http.endpoints.context import Endpoint, Handler, R, generation
 from car_http.exchange import JSON
+
+_MODELS = "the door changes no models: `carctl models pull`, `add` and `rm` do"
+_BATCHES = 'batches are not stored: send each request by itself, with "card": {"priority": "throughput"}'
+_STORED = "answers are not stored: send the whole conversation with every request"
+_FILES = "files are not stored: send their texts and images in the conversation"
+_TEXT = "the models of this machine answer in text: POST /v1/chat/completions takes images and sounds"
+_INSTEAD = {
+    **dict.fromkeys(("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs"), _MODELS),
+    **dict.fromkeys(("/messages/batches", "/batches"), _BATCHES),
+    **dict.fromkeys(("/responses/resp_", "/chat/completions/chatcmpl-", "/conversations", "/threads"), _STORED),
+    **dict.fromkeys(("/files", "/uploads", "/vector_stores"), _FILES),
+    **dict.fromkeys(("/images", "/audio", "/videos"), _TEXT),
+}
+
+
+def absence(path: str) -> str:
+    """Return the message for a path that no endpoint has."""
+    below = path.removeprefix("/v1")
+    instead = next((why for prefix, why in _INSTEAD.items() if below.startswith(prefix)), None)
+    return f"there is no such endpoint: {instead or 'GET /openapi.json lists them'}"
+
 
 _EVENTS = (JSON, SSE)  # the content types of whole answers and of streams
 _LINES = (JSON, NDJSON)

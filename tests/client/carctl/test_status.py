@@ -6,12 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from car_client.carctl.terminal.units import bytes_text, duration
-from car_client.carctl.view.bars import gauge, sequence_bar
-from car_client.carctl.view.picture import picture
-from car_client.carctl.view.plain import plain_lines
+from car_client.carctl.terminal.text import bytes_text, duration
+from car_client.carctl.view.picture import gauge, picture, sequence_bar
 from car_client.carctl.view.status_figures import Load
-from car_client.carctl.view.status_tables import callers
+from car_client.carctl.view.status_tables import callers, plain_lines
 from car_client.results import Status
 from tests.client.carctl.command import carctl, carctl_on_pipe, carctl_on_terminal, interrupt
 from tests.client.carctl.pictures import busy, drawn, kept

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from car_client.carctl.bench.house_figures import HouseFigures, Kept
-from car_client.carctl.terminal.units import duration, rate
+from car_client.carctl.terminal.text import duration, rate
 
 if TYPE_CHECKING:
     from car_client.carctl.bench.bar_picture import Bar

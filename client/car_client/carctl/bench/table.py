@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from car_client.carctl.bench.figures import Figures, Spread
 from car_client.carctl.bench.rounds import Round
-from car_client.carctl.terminal.units import duration, rate
+from car_client.carctl.terminal.text import duration, rate
 
 if TYPE_CHECKING:
     from car_client.carctl.bench.bar_picture import Bar

@@ -7,19 +7,56 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from car_client.carctl.chat.conversation import Conversation
+import msgspec
+
 from car_client.carctl.failure import Unanswered, WrongUse, explain
-from car_client.carctl.media import Kind, UnreadableMedia, add_media_arguments, read_part
-from car_client.carctl.models.guide import GUIDE, HINT
-from car_client.carctl.request import add_request_arguments, add_system_argument, nearest, options_of
-from car_client.carctl.terminal.answer_writer import AnswerWriter
-from car_client.carctl.terminal.interrupt import on_interrupt
-from car_client.carctl.terminal.line_input import line_reader
+from car_client.carctl.media import Kind, Part, UnreadableMedia, add_media_arguments, question, read_part
+from car_client.carctl.models.suggestions import GUIDE, HINT
+from car_client.carctl.request import (
+    Messages,
+    add_request_arguments,
+    add_system_argument,
+    conversation,
+    nearest,
+    options_of,
+)
+from car_client.carctl.terminal.answer_writer import AnswerWriter, speed
+from car_client.carctl.terminal.keyboard import line_reader, on_interrupt
 from car_client.carctl.terminal.text import dimmed
-from car_client.carctl.view.speed import speed
 from car_client.client import Client
 from car_client.errors import CardError, RequestCancelled
-from car_client.options import InferOptions
+from car_client.options import InferOptions, Turn
+
+
+class Conversation:
+    """The turns so far, with the model and the system message of the next request."""
+
+    def __init__(self, model: str | None, system: str | None) -> None:
+        self.model = model  # changed by /model
+        self.system = system  # changed by /system
+        self.media: list[Part] = []  # images and sounds of the next question
+        self._turns: Messages = []
+
+    def with_question(self, text: str) -> Messages:
+        """Return the messages of a request: the turns so far and a question, which takes the images and sounds."""
+        asked, self.media = question(text, self.media), []
+        return conversation(self.system, *self._turns, asked)
+
+    def add(self, asked: Turn, answer: str) -> None:
+        """Add a question and its answer, which may be cut off."""
+        self._turns += [asked, Turn(role="assistant", content=answer)]
+
+    def reset(self) -> None:
+        """Remove all turns, and the images and sounds of the next question."""
+        self._turns, self.media = [], []
+
+    def save(self, file: Path) -> int:
+        """Write the conversation as JSON to a new file; return the number of turns. Raises OSError and ValueError."""
+        messages = conversation(self.system, *self._turns)
+        document = msgspec.json.encode({"model": self.model, "messages": messages})
+        with file.open("xb") as output:
+            output.write(msgspec.json.format(document, indent=2) + b"\n")
+        return len(self._turns)
 
 
 def add_arguments(parser: ArgumentParser) -> None:

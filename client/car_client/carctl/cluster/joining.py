@@ -10,11 +10,12 @@ from pathlib import Path
 from shlex import join, quote
 from typing import NoReturn
 
-from car_client.carctl.cluster.head import Head, check_head
-from car_client.carctl.cluster.token import (
+from car_client.carctl.cluster.head import (
     PATH_VARIABLE,
     TOKEN_VARIABLE,
+    Head,
     TokenError,
+    check_head,
     check_token,
     token_path,
     write_token,

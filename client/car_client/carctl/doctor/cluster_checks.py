@@ -9,11 +9,19 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from car_client.carctl.cluster.head import Head, NotTaken, Unreachable, check_head
+from car_client.carctl.cluster.command import connection, node_state
+from car_client.carctl.cluster.head import (
+    PATH_VARIABLE,
+    Head,
+    NotTaken,
+    TokenError,
+    Unreachable,
+    check_head,
+    check_token,
+    token_path,
+)
 from car_client.carctl.cluster.joining import INSTALL, OLDEST, release
-from car_client.carctl.cluster.state import connection, node_state
-from car_client.carctl.cluster.token import PATH_VARIABLE, TokenError, check_token, token_path
-from car_client.carctl.doctor.check import CheckResult, Level
+from car_client.carctl.doctor.environment_checks import CheckResult, Level
 from car_client.results import Status
 
 _AUTO = "auto"

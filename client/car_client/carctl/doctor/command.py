@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from car_client.carctl.access import is_denied
 from car_client.carctl.config.card_toml import config_path
 from car_client.carctl.doctor import cluster_checks, daemon_checks, environment_checks
-from car_client.carctl.doctor.check import CheckResult
+from car_client.carctl.doctor.environment_checks import CheckResult
 from car_client.carctl.service.steps import Steps
 from car_client.carctl.terminal.text import one_line
 from car_client.client import Client

@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from car_client.carctl.doctor.check import CheckResult, Level
 from car_client.carctl.doctor.cluster_checks import check_status
+from car_client.carctl.doctor.environment_checks import CheckResult, Level
 from car_client.carctl.failure import explain
 from car_client.carctl.hub.folder import file_advice
 from car_client.carctl.models.page import device_text, experts_text, offers_text
-from car_client.carctl.terminal.units import mib_text
+from car_client.carctl.terminal.text import mib_text
 from car_client.client import Client
 from car_client.errors import CardError, RequestTimeout
 from car_client.results import ModelStatus, Status

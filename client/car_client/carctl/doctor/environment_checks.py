@@ -7,14 +7,31 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from car_client.carctl.access import access_advice
-from car_client.carctl.doctor.check import CheckResult
 from car_client.carctl.service.command import card_command
 from car_client.carctl.service.steps import ServiceError, Steps
 from car_client.carctl.service.systemd import SERVICE
 from car_client.carctl.service.units import LAUNCHD_LABEL
 from car_protocol.sockets import peer_credentials
+
+Level = Literal["ok", "warn", "fail"]
+
+
+class CheckResult(NamedTuple):
+    """One line of `carctl doctor`; `advice` is empty where nothing is to be done."""
+
+    level: Level
+    subject: str
+    facts: str
+    advice: str = ""
+
+    def line(self) -> str:
+        """Return the result as one line."""
+        advice = f"; {self.advice}" if self.advice else ""
+        return f"{self.level:<5}{self.subject:<12}{self.facts}{advice}"
+
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _TIMEOUT_S = 5.0

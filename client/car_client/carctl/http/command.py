@@ -7,14 +7,12 @@ from shlex import quote
 
 from car_client.carctl.config.card_toml import CardToml, config_path
 from car_client.carctl.failure import Reported, WrongUse
-from car_client.carctl.http.health import health
-from car_client.carctl.http.service import manager_of
+from car_client.carctl.http.service import health, manager_of
 from car_client.carctl.service.command import installed_command
 from car_client.carctl.service.steps import Steps
 from car_client.client import Client
-from car_client.door.addresses import Address, default_socket
 from car_client.door.keys import DEFAULT_NAME, add_key, ensure_keys, read_keys, remove_key
-from car_client.door.settings import Settings, load_settings
+from car_client.door.settings import Address, Settings, default_socket, load_settings
 from car_protocol.sockets import Loopback
 
 DEFAULT_PORT = 8321

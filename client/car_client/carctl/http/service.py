@@ -1,6 +1,8 @@
-"""The HTTP door as a service of this user: socket-activated units of systemd, or a LaunchAgent."""
+"""The HTTP door as a service of this user: socket-activated units of systemd, or a LaunchAgent; its `GET /health`."""
 
+import http.client
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Protocol
 
 from car_client.carctl.service import units
 from car_client.carctl.service.steps import Steps
-from car_client.door.addresses import Address, default_socket
+from car_client.door.settings import Address, default_socket
 from car_protocol.sockets import Loopback
 
 SOCKET = "card-http.socket"
@@ -105,3 +107,41 @@ def _stream(address: Address) -> str:
     if address == default_socket():
         return "%t/car/http.sock" if os.environ.get("XDG_RUNTIME_DIR") else str(address)
     return str(address).replace("%", "%%")
+
+
+# A door that its socket unit starts has its Python to import first.
+_TIMEOUT_S = 10.0
+_ANSWERS = {200: "answers", 503: "answers, but no daemon does: carctl up starts one"}
+
+
+def health(address: Address) -> tuple[bool, str]:
+    """Return whether the door and its daemon answer at an address, and the state in words."""
+    connection = _connection(address)
+    try:
+        connection.request("GET", "/health")
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        return False, f"does not answer ({getattr(error, 'strerror', None) or type(error).__name__})"
+    finally:
+        connection.close()
+    return status in _ANSWERS and status < http.client.BAD_REQUEST, _ANSWERS.get(status, f"answers {status}: not card")
+
+
+def _connection(address: Address) -> http.client.HTTPConnection:
+    if isinstance(address, Loopback):
+        return http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
+    return _UnixConnection(str(address))
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """A connection to a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect the socket."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)

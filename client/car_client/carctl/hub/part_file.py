@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from car_client.carctl.hub.remote import PullError, RemoteFile
-from car_client.carctl.terminal.units import bytes_text
+from car_client.carctl.terminal.text import bytes_text
 
 _SHA256_DIGITS, _GIT_DIGITS = 64, 40
 _READ_BYTES = 1 << 20

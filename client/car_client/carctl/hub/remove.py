@@ -10,9 +10,8 @@ from car_client.carctl.failure import WrongUse
 from car_client.carctl.hub.folder import file_at, folder_of, hub_name, is_inside
 from car_client.carctl.hub.part_file import parts_of
 from car_client.carctl.request import nearest
-from car_client.carctl.terminal.line_input import plain_line
-from car_client.carctl.terminal.text import one_line
-from car_client.carctl.terminal.units import bytes_text
+from car_client.carctl.terminal.keyboard import plain_line
+from car_client.carctl.terminal.text import bytes_text, one_line
 from car_client.client import Client
 from car_client.errors import CardError, DaemonUnavailable
 from car_client.results import Model

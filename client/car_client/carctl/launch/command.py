@@ -12,7 +12,7 @@ from car_client.carctl.failure import WrongUse
 from car_client.carctl.launch.apps import APPS, App, Target, path_of
 from car_client.carctl.launch.merge import Unmergeable, merged_text
 from car_client.carctl.request import nearest
-from car_client.carctl.terminal.line_input import plain_line
+from car_client.carctl.terminal.keyboard import plain_line
 from car_client.client import Client
 from car_client.door.settings import load_settings
 from car_client.errors import CardError

@@ -15,8 +15,8 @@ from car_client.carctl.hub.choice import Choice, choose, repository
 from car_client.carctl.hub.folder import folder_of
 from car_client.carctl.hub.pull import EVERYBODY_READS, Puller
 from car_client.carctl.hub.remote import Hub
-from car_client.carctl.models.guide import GUIDE
 from car_client.carctl.models.stores import is_later_part
+from car_client.carctl.models.suggestions import GUIDE
 from car_client.carctl.request import nearest
 from car_client.carctl.terminal.byte_progress import progress_on
 from car_client.client import Client

@@ -11,8 +11,7 @@ from car_client.carctl.models import add, find
 from car_client.carctl.models.page import page
 from car_client.carctl.request import nearest
 from car_client.carctl.terminal.byte_progress import Progress, progress_on
-from car_client.carctl.terminal.text import columns, is_terminal, one_line
-from car_client.carctl.terminal.units import bytes_text
+from car_client.carctl.terminal.text import bytes_text, columns, is_terminal, one_line
 from car_client.carctl.view.json_output import print_document, print_result, typed
 from car_client.client import Client
 from car_client.results import Model, ModelDetails

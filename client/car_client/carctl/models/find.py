@@ -6,8 +6,7 @@ from shlex import quote
 
 from car_client.carctl.models.stores import Found, find_models
 from car_client.carctl.models.suggestions import DATED, Suggestion, memory_bytes, suggested
-from car_client.carctl.terminal.text import columns, one_line
-from car_client.carctl.terminal.units import bytes_text
+from car_client.carctl.terminal.text import bytes_text, columns, one_line
 from car_client.carctl.view.json_output import print_document
 from car_client.client import Client
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import asdict
 
 from car_client.carctl.hub.folder import file_advice
-from car_client.carctl.terminal.text import clipped, one_line, visible
-from car_client.carctl.terminal.units import bytes_text, mib_text
+from car_client.carctl.terminal.text import bytes_text, clipped, mib_text, one_line, visible
 from car_client.results import ModelDetails
 from car_protocol.models import ArraySize, DeviceStatus, Estimate, ModelFile
 

@@ -3,6 +3,9 @@
 import os
 from typing import NamedTuple
 
+# The built-in model, which answers first, and the way from it to another one.
+GUIDE = "guide"
+HINT = "the guide answers, which knows only card; your own model: carctl models suggest"
 DATED = "2026-11"
 # Of a machine's memory, what a model and its contexts may take; and what contexts and buffers take beside the weights.
 _SHARE, _BESIDE, _BESIDE_GB = 0.75, 1.15, 0.6

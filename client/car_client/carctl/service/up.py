@@ -1,6 +1,7 @@
 """`carctl up` and `down`: the daemon as a service where that is installed, else in the background with a log file."""
 
 import os
+import select
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
@@ -10,9 +11,8 @@ from pathlib import Path
 
 from car_client.carctl.access import is_denied
 from car_client.carctl.models.command import load_with_bar
-from car_client.carctl.models.guide import GUIDE, HINT
+from car_client.carctl.models.suggestions import GUIDE, HINT
 from car_client.carctl.service.command import card_command, manager_of
-from car_client.carctl.service.process_end import wait_for_end
 from car_client.carctl.service.steps import ServiceError, Steps
 from car_client.carctl.terminal.text import one_line
 from car_client.client import Client
@@ -185,3 +185,34 @@ def explain_start(error: CardError, log: Path | None) -> str:
         # The error depends on the moment: a refusal, a daemon that goes down, a connection that is lost.
         return f"card ended: {one_line(lines[-1].removeprefix(_REASON))}; log: {log}"
     return f"{error}; the end of {log}: {' | '.join(map(one_line, lines)) or 'empty'}"
+
+
+def wait_for_end(pid: int, seconds: float) -> bool:
+    """Return whether a process ends within a time; True where there is none."""
+    return _by_descriptor(pid, seconds) if sys.platform == "linux" else _by_queue(pid, seconds)
+
+
+def _by_descriptor(pid: int, seconds: float) -> bool:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+    finally:
+        os.close(descriptor)
+
+
+def _by_queue(pid: int, seconds: float) -> bool:
+    """As BSD's and macOS' kernels report it."""
+    queue = select.kqueue()  # type: ignore[attr-defined]  # not on Linux
+    try:
+        flags = select.KQ_EV_ADD | select.KQ_EV_ONESHOT  # type: ignore[attr-defined]  # likewise
+        event = select.kevent(pid, select.KQ_FILTER_PROC, flags, select.KQ_NOTE_EXIT)  # type: ignore[attr-defined]
+        return bool(queue.control([event], 1, seconds))
+    except ProcessLookupError:
+        return True
+    finally:
+        queue.close()

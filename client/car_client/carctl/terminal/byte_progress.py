@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from car_client.carctl.terminal.text import is_terminal, one_line
-from car_client.carctl.terminal.units import bytes_text
+from car_client.carctl.terminal.text import bytes_text, is_terminal, one_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from car_client.carctl.failure import WrongUse, explain
-from car_client.carctl.terminal.keys import key_by_key, pressed
+from car_client.carctl.terminal.keyboard import key_by_key, pressed
 from car_client.carctl.terminal.text import is_terminal
 from car_client.carctl.top.state import TopState
 from car_client.client import Client

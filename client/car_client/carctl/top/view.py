@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from car_client.carctl.terminal.text import Span, one_line, shortened
-from car_client.carctl.terminal.units import duration, rate
+from car_client.carctl.terminal.text import Span, duration, one_line, rate, shortened
 from car_client.carctl.top.state import ORDERS, TopState, app_of, groups, key_of
 from car_client.carctl.view.listing import Listing
 from car_client.carctl.view.picture import fitted, head, short_head, table_lines

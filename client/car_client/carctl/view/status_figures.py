@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from car_client.carctl.terminal.text import Span
-from car_client.carctl.terminal.units import bytes_text, duration, rate
+from car_client.carctl.terminal.text import Span, bytes_text, duration, rate
 from car_client.results import Capacity, SequenceStatus, Status
 
 LABEL_WIDTH = 10

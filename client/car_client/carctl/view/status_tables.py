@@ -1,13 +1,12 @@
-"""The tables of a status: engines, running requests and clients."""
+"""The tables of a status: engines, running requests and clients; the status as plain lines."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from car_client.carctl.terminal.text import Span, shortened
-from car_client.carctl.terminal.units import bytes_text, duration, rate
+from car_client.carctl.terminal.text import WIDTH, Span, bytes_text, clipped, duration, rate, shortened
 from car_client.carctl.view.listing import Listing
-from car_client.carctl.view.status_figures import PHASE_STYLES, STATE_STYLES
+from car_client.carctl.view.status_figures import LABEL_WIDTH, PHASE_STYLES, STATE_STYLES, address, figures, title
 from car_client.results import ConnectionStatus, ModelStatus, Status
 
 _FEWEST_ROWS = 2
@@ -110,3 +109,23 @@ def _sums(status: Status) -> Iterator[tuple[str, ...]]:
         yield "more", str(more.connections), str(more.in_flight), f"{more.tokens_served:,}"
     if (others := status.others) is not None and others.connections:
         yield "other users", str(others.connections), str(others.in_flight)
+
+
+def plain_lines(status: Status) -> Iterator[str]:
+    """Yield the status line by line, each of at most WIDTH characters."""
+    yield _line([*title(status), Span("  "), address(status)])
+    yield ""
+    for label, spans in figures(status).items():
+        yield _line([Span(f"{label:<{LABEL_WIDTH}}"), *spans])
+    for table in (
+        engines_table(status.models, WIDTH),
+        sequences_table(status),
+        callers_table(status),
+    ):
+        if len(table):
+            yield ""
+            yield from map(_line, table.lines(WIDTH, len))
+
+
+def _line(spans: Iterable[Span]) -> str:
+    return clipped("".join(span.text for span in spans).rstrip())

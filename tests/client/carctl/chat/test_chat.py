@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from car_client.carctl.terminal.line_input import plain_line
+from car_client.carctl.terminal.keyboard import plain_line
 from car_protocol.errors import RpcError
 from tests.client.carctl.command import Terminal, carctl, carctl_on_pipe, carctl_on_terminal, interrupt
 from tests.client.fake_daemon import FakeDaemon, once_asked

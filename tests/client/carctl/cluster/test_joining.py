@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from car_client.carctl.cluster.head import Head
+from car_client.carctl.cluster.head import Head, TokenError, check_token
 from car_client.carctl.cluster.joining import JoinFailed, ray_command, unit
-from car_client.carctl.cluster.token import TokenError, check_token
 from tests.client.carctl.command import carctl, carctl_on_terminal
 from tests.pace import HANG_S
 

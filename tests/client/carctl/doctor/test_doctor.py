@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from car_client.carctl.doctor import command, daemon_checks, environment_checks
-from car_client.carctl.doctor.check import CheckResult
 from car_client.carctl.doctor.command import examine
+from car_client.carctl.doctor.environment_checks import CheckResult
 from car_client.carctl.service.steps import Steps
 from car_protocol.errors import RpcError
 from tests.client.carctl.command import carctl

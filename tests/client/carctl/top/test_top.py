@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from car_client.carctl.terminal.keys import pressed
+from car_client.carctl.terminal.keyboard import pressed
 from car_client.carctl.top.state import Target, TopState
 from car_client.carctl.top.view import view
 from car_client.results import Status
