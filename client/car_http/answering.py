@@ -11,6 +11,7 @@ from car_client.results import Answer, Chunk
 from car_http.daemon.connection import DaemonConnection, Ended, Event, Newest
 from car_http.daemon.pool import DaemonPool, decoded
 from car_http.dialects.job import Job
+from car_http.dialects.whole_calls import WholeCalls, without_cut_call
 from car_http.exchange import Disconnected, Exchange
 from car_http.problems import Problem, defect, problem_of
 from car_protocol.answer import Progress
@@ -95,7 +96,7 @@ async def _whole(connection: DaemonConnection, job: Job, exchange: Exchange, lef
         events = await _events(connection, left)
         for event in events:
             if isinstance(event, Ended):
-                result = decoded(event.result, Answer)
+                result = without_cut_call(decoded(event.result, Answer))
                 await exchange.respond(job.writer.whole(result), headers=timing_headers(result))
                 return
 
@@ -118,6 +119,7 @@ class _Stream:
     def __init__(self, connection: DaemonConnection, job: Job, exchange: Exchange, left: Departure, pace: Pace) -> None:
         self._connection = connection
         self._writer = job.writer
+        self._calls = WholeCalls()
         self._members = job.members
         self._exchange = exchange
         self._left = left
@@ -185,12 +187,13 @@ class _Stream:
 
     def _bytes(self, event: Event) -> bytes:
         if isinstance(event, Chunk):
-            return self._writer.chunk(event)
+            return b"".join(map(self._writer.chunk, self._calls.released(event)))
         if isinstance(event, Progress):
             return self._writer.progress(event)
         if isinstance(event, Ended):
             self._ended = True
-            return self._writer.end(decoded(event.result, Answer))
+            answer = decoded(event.result, Answer)
+            return b"".join(map(self._writer.chunk, self._calls.rest(answer))) + self._writer.end(answer)
         return b""
 
     def _tick(self) -> None:

@@ -153,7 +153,7 @@ async def test_thoughts_text_and_calls_are_blocks(offline: OfflineDoor, fake: Fa
         "thinking_delta",
         "signature_delta",
         "text_delta",
-        *["input_json_delta"] * 3,
+        *["input_json_delta"] * 2,
     ]
     assert [event["index"] for event in events if event["type"] == "content_block_stop"] == [0, 1, 2, 3]
     assert events[-2]["delta"]["stop_reason"] == "tool_use"

@@ -141,7 +141,12 @@ async def test_a_stream_has_an_event_at_least_every_30_s_while_its_prompt_is_rea
 
 @pytest.mark.parametrize(
     ("path", "tool"),
-    [("/v1/responses", {"type": "custom", "name": "patch"}), ("/api/chat", {"function": {"name": "patch"}})],
+    [
+        ("/v1/chat/completions", {"type": "function", "function": {"name": "patch"}}),
+        ("/v1/responses", {"type": "custom", "name": "patch"}),
+        ("/v1/messages", {"name": "patch", "input_schema": {"type": "object"}}),
+        ("/api/chat", {"function": {"name": "patch"}}),
+    ],
 )
 async def test_a_call_that_is_shown_when_it_is_whole_has_events_while_it_is_written(
     fake: FakeDaemon, path: str, tool: dict[str, Any]
@@ -191,8 +196,9 @@ async def test_a_stream_that_writes_has_no_signs_of_life(fake: FakeDaemon) -> No
 
 TEXT = [Chunk(id=1, seq=0, text="Hel"), Chunk(id=1, seq=1, text="lo")]
 CALL = [
-    Chunk(id=1, seq=0, text="", tool_calls=[ToolCallDelta(index=0, id="c", name="patch", arguments='{"input":')]),
-    Chunk(id=1, seq=1, text="", tool_calls=[ToolCallDelta(index=0, arguments='"a line"}')]),
+    Chunk(
+        id=1, seq=0, text="", tool_calls=[ToolCallDelta(index=0, id="c", name="patch", arguments='{"input":"a line"}')]
+    )
 ]
 
 

@@ -123,7 +123,7 @@ def called_arguments(text: str | None) -> str:
     if text is None or not text.strip():
         return "{}"
     # Its values are not decoded: they are a text of the body, whose bound does not count them.
-    return text if _is_object(text) else msgspec.json.encode(_in_an_object(text)).decode()
+    return text if is_object(text) else msgspec.json.encode(_in_an_object(text)).decode()
 
 
 def arguments_data(text: str) -> dict[str, Any]:
@@ -134,7 +134,8 @@ def arguments_data(text: str) -> dict[str, Any]:
         return _in_an_object(text)
 
 
-def _is_object(text: str) -> bool:
+def is_object(text: str) -> bool:
+    """Return whether a text is an object of JSON; its values are not decoded."""
     try:
         msgspec.json.decode(text, type=Raw)
     except NOT_JSON:

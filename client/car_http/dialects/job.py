@@ -32,7 +32,7 @@ class Writer(Protocol):
         """Return an event without content, which keeps a silent stream open: some clients count no comments."""
 
     def chunk(self, chunk: Chunk) -> bytes:
-        """Return the bytes of a piece of the answer."""
+        """Return the bytes of a piece of the answer; calls are whole."""
 
     def end(self, answer: Answer) -> bytes:
         """Return the bytes that end the answer."""

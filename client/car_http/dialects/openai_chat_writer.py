@@ -11,6 +11,7 @@ from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_parts import (
     answers_of,
+    call_pieces,
     card_object,
     chat_logprobs,
     finish_reason,
@@ -19,7 +20,6 @@ from car_http.dialects.openai_parts import (
 )
 from car_http.problems import Problem
 from car_protocol.answer import Logprob, Progress
-from car_protocol.conversation import ToolCall
 
 _EMPTY = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
 
@@ -47,7 +47,7 @@ class ChatWriter:
         self._probable = probable
         self._answers = answers
         self._left_out = left_out
-        self._called: set[int] = set()  # the answers of which a piece of a call was sent
+        self._called: set[int] = set()  # the answers of which a call was sent
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""
@@ -75,7 +75,7 @@ class ChatWriter:
         delta: dict[str, Any] = given(reasoning_content=chunk.reasoning or None, content=chunk.text or None)
         if chunk.tool_calls:
             self._called.add(index)
-            delta["tool_calls"] = [_call_piece(piece) for piece in chunk.tool_calls]
+            delta["tool_calls"] = [{"index": piece.index, **_call(piece)} for piece in chunk.tool_calls]
         if not delta and chunk.logprobs is None:
             return b""
         return self._delta(delta, index=index, logprobs=chunk.logprobs)
@@ -101,7 +101,7 @@ class ChatWriter:
         return sse.encode(shape | {"usage": usage_object(answer.usage), "card": card_object(answer, self._left_out)})
 
     def _choice(self, index: int, answer: Answer | OneAnswer) -> dict[str, Any]:
-        calls = [_call(call) for call in answer.tool_calls or []]
+        calls = [_call(call) for call in call_pieces(answer)]
         content = answer.text or (None if calls else "")
         message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
         return {
@@ -131,12 +131,5 @@ class ChatWriter:
         return shape | {"usage": None} if self._usage else shape
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.function.name, "arguments": call.function.arguments}
-    return {"id": call.id, "type": "function", "function": function}
-
-
-def _call_piece(piece: ToolCallDelta) -> dict[str, Any]:
-    """Return a piece of a call; the first one has the call's id and name."""
-    function = given(name=piece.name) | {"arguments": piece.arguments or ""}
-    return {"index": piece.index, **given(id=piece.id, type="function" if piece.id else None), "function": function}
+def _call(call: ToolCallDelta) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments or ""}}

@@ -47,7 +47,7 @@ def finish_reason(answer: Answer | OneAnswer, *, called: bool) -> str:
     return "tool_calls" if called else "stop"
 
 
-def call_pieces(answer: Answer) -> list[ToolCallDelta]:
+def call_pieces(answer: Answer | OneAnswer) -> list[ToolCallDelta]:
     """Return the calls of a whole answer, each as one piece."""
     return [
         ToolCallDelta(index=index, id=call.id, name=call.function.name, arguments=call.function.arguments)

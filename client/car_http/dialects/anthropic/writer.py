@@ -60,8 +60,8 @@ class MessagesWriter:
             events += self._grow({"type": "thinking", "thinking": "", "signature": ""}, delta)
         if chunk.text:
             events += self._grow({"type": "text", "text": ""}, {"type": "text_delta", "text": chunk.text})
-        for piece in chunk.tool_calls or []:
-            events += self._grow_call(piece)
+        for call in chunk.tool_calls or []:
+            events += self._call(call)
         return events
 
     def end(self, answer: Answer) -> bytes:
@@ -123,16 +123,14 @@ class MessagesWriter:
         self._blocks += 1
         return events
 
-    def _grow_call(self, piece: ToolCallDelta) -> bytes:
-        """Return the events of a piece of a call."""
-        events = b""
-        if piece.id is not None:
-            self._called = True
-            block: Block = {"type": "tool_use", "id": piece.id, "name": piece.name, "input": {}}
-            events = self._close() + self._begin(block)
-        if piece.arguments:
-            events += self._delta({"type": "input_json_delta", "partial_json": piece.arguments})
-        return events
+    def _call(self, call: ToolCallDelta) -> bytes:
+        self._called = True
+        block: Block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+        return (
+            self._close()
+            + self._begin(block)
+            + self._delta({"type": "input_json_delta", "partial_json": call.arguments or ""})
+        )
 
     def _event(self, name: str, **members: Any) -> bytes:
         return sse.event(name, {"type": name, "index": self._blocks, **members})

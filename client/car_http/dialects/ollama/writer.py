@@ -12,7 +12,7 @@ from car_http.dialects.errors import encoded, ollama_error
 from car_http.dialects.job import NDJSON
 from car_http.dialects.openai_parts import call_pieces, card_object, token_logprobs
 from car_http.problems import Problem
-from car_protocol.answer import Progress, Timings, joined_calls
+from car_protocol.answer import Progress, Timings
 
 _NS_PER_MS = 1_000_000
 
@@ -23,7 +23,7 @@ def now() -> str:
 
 
 class OllamaWriter:
-    """One answer of a chat, or of a prompt; calls are shown whole."""
+    """One answer of a chat, or of a prompt."""
 
     kind = NDJSON
 
@@ -31,7 +31,6 @@ class OllamaWriter:
         self._model = model
         self._chats = chats
         self._left_out = left_out
-        self._pieces: list[ToolCallDelta] = []  # of calls that are not whole
 
     def name_model(self, model: str) -> None:
         """Set the model's name; Ollama's requests always have one."""
@@ -51,22 +50,16 @@ class OllamaWriter:
 
     def chunk(self, chunk: Chunk) -> bytes:
         """Return the line of a piece."""
-        done: list[ToolCallDelta] = []
-        for piece in chunk.tool_calls or []:
-            if piece.id is not None:
-                done, self._pieces = [*done, *self._pieces], []
-            self._pieces.append(piece)
-        if not (chunk.text or chunk.reasoning or done or chunk.logprobs):
+        if not (chunk.text or chunk.reasoning or chunk.tool_calls or chunk.logprobs):
             return b""
-        shape = self._piece(chunk.text, chunk.reasoning, done)
+        shape = self._piece(chunk.text, chunk.reasoning, chunk.tool_calls or [])
         if chunk.logprobs:
             shape["logprobs"] = token_logprobs(chunk.logprobs)
         return _line(shape | {"done": False})
 
     def end(self, answer: Answer) -> bytes:
-        """Return the line of the last calls, and the line with the figures."""
-        calls = _line(self._piece("", None, self._pieces) | {"done": False}) if self._pieces else b""
-        return calls + _line(self._piece("", None, []) | _figures(answer, self._left_out))
+        """Return the line with the figures."""
+        return _line(self._piece("", None, []) | _figures(answer, self._left_out))
 
     def fail(self, problem: Problem) -> bytes:
         """Return the error as a line."""
@@ -89,14 +82,11 @@ class OllamaWriter:
         return head | ({"message": shown} if self._chats else shown)
 
 
-def _calls(pieces: list[ToolCallDelta]) -> list[dict[str, Any]]:
-    """Return whole calls, with their arguments as data."""
+def _calls(calls: list[ToolCallDelta]) -> list[dict[str, Any]]:
+    """Return calls with their arguments as data."""
     return [
-        {
-            "id": call.id,
-            "function": {"name": call.function.name, "arguments": arguments_data(call.function.arguments)},
-        }
-        for call in joined_calls(pieces)
+        {"id": call.id, "function": {"name": call.name, "arguments": arguments_data(call.arguments or "")}}
+        for call in calls
     ]
 
 

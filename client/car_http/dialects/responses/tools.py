@@ -4,7 +4,6 @@ The daemon has one list of functions: a tool in a namespace is offered under bot
 """
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -25,13 +24,6 @@ _CUSTOM_SCHEMA = {
     "required": [CUSTOM_INPUT],
     "additionalProperties": False,
 }
-# The arguments of a custom tool's call up to their end, or to where a limit cut them, less a part of an escape.
-_BEGUN = '{"input":"'
-_CUT = re.compile(
-    r'\s*\{\s*"input"\s*:\s*("(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u(?!d[89a-f])[0-9a-f]{4}'
-    r"|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})*)",
-    re.IGNORECASE,
-)
 _CUSTOM, _NAMESPACE = "custom", "namespace"
 _SEPARATOR = "__"
 # The daemon's limit of a name, of which a longer one keeps its beginning and a hash.
@@ -115,13 +107,11 @@ def offered_name(name: str, namespace: str | None) -> str:
 
 
 def custom_input(arguments: str) -> str:
-    """Return the free text of a custom tool's call, also of one that a limit cut; other arguments stay as they are."""
+    """Return the free text of a custom tool's call; other arguments stay as they are."""
     try:
         return str(msgspec.json.decode(arguments)[CUSTOM_INPUT])
     except (msgspec.DecodeError, KeyError, TypeError):
-        if found := _CUT.match(arguments):
-            return str(msgspec.json.decode(found[1] + '"'))
-        return "" if _BEGUN.startswith("".join(arguments.split())) else arguments
+        return arguments
 
 
 def _flat(tools: list[Tool]) -> Iterator[tuple[Tool, str | None, str]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from car_client.results import Answer, Chunk, ToolCallDelta
+from car_client.results import Answer, Chunk
 from car_http.dialects import sse
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_parts import call_pieces, card_object, new_id, token_logprobs
@@ -64,8 +64,8 @@ class ResponsesWriter:
             events += self._grow("reasoning", chunk.reasoning, None)
         if chunk.text or chunk.logprobs:
             events += self._grow("message", chunk.text, chunk.logprobs)
-        for piece in chunk.tool_calls or []:
-            events += self._grow_call(piece)
+        for call in chunk.tool_calls or []:
+            events += self._close() + self._call(call.id or "", call.name or "", call.arguments or "")
         return events
 
     def end(self, answer: Answer) -> bytes:
@@ -117,25 +117,20 @@ class ResponsesWriter:
             "response.content_part.added", **self._place(), content_index=0, part=_part(kind, "", [])
         )
 
-    def _grow_call(self, piece: ToolCallDelta) -> bytes:
-        """Return the events of a piece of a call; the free text of a custom tool is shown when it is whole."""
-        events = b""
-        if piece.id is not None:
-            events = self._close() + self._start_call(piece.id, piece.name or "")
-        text = piece.arguments or ""
-        self._pieces.append(text)
-        if not text or self._open == _CUSTOM:
-            return events
-        return events + self._event(_NAMES[_FUNCTION] + ".delta", **self._place(), delta=text)
-
-    def _start_call(self, call_id: str, name: str) -> bytes:
+    def _call(self, call_id: str, name: str, arguments: str) -> bytes:
+        """Return all events of a call."""
         tool = self._tools.origins.get(name, Origin(name))
         kind = _CUSTOM if tool.custom else _FUNCTION
         item: Item = {"id": new_id(_PREFIXES[kind]), "type": kind, "status": "in_progress"}
         item |= {"call_id": call_id, **tool.members, _MEMBERS[kind]: ""}
-        self._open, self._pieces = kind, []
         self._output.append(item)
-        return self._event("response.output_item.added", output_index=len(self._output) - 1, item=item)
+        events = self._event("response.output_item.added", output_index=len(self._output) - 1, item=item)
+        text = custom_input(arguments) if tool.custom else arguments
+        events += self._event(_NAMES[kind] + ".delta", **self._place(), delta=text)
+        self._output[-1] |= {"status": "completed", _MEMBERS[kind]: text}
+        return (
+            events + self._event(_NAMES[kind] + ".done", **self._place(), **{_MEMBERS[kind]: text}) + self._item_done()
+        )
 
     def _close(self, status: str = "completed") -> bytes:
         """End the open item, if there is one."""
@@ -143,8 +138,6 @@ class ResponsesWriter:
         if kind is None:
             return b""
         text = "".join(self._pieces)
-        if kind in _MEMBERS:
-            return self._close_call(kind, text, status) + self._item_done()
         part = _part(kind, text, self._logprobs)
         more = {"logprobs": self._logprobs} if kind == "message" else {}
         place = self._place()
@@ -152,14 +145,6 @@ class ResponsesWriter:
         events += self._event("response.content_part.done", **place, content_index=0, part=part)
         self._output[-1] |= {"status": status, "content": [part]}
         return events + self._item_done()
-
-    def _close_call(self, kind: str, text: str, status: str) -> bytes:
-        events = b""
-        if kind == _CUSTOM:
-            text = custom_input(text)
-            events = self._event(_NAMES[kind] + ".delta", **self._place(), delta=text)
-        self._output[-1] |= {"status": status, _MEMBERS[kind]: text}
-        return events + self._event(_NAMES[kind] + ".done", **self._place(), **{_MEMBERS[kind]: text})
 
     def _item_done(self) -> bytes:
         place = len(self._output) - 1
