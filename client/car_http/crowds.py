@@ -6,7 +6,8 @@ from typing import Protocol
 
 from car_http.problems import RETRY_AFTER_MS, Problem
 
-# Two dozen of the longest bodies; each takes several times its size while it is decoded and sent on.
+# Two dozen of the longest bodies. Each takes up to three times its size until it is answered: in its call, in the frame
+# that is sent, and in what its response repeats. As values, up to 15 times its size, one body at a time is in memory.
 MOST_BODY_BYTES = 192 * 1024 * 1024
 
 

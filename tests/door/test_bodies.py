@@ -249,6 +249,54 @@ def uncollected() -> Iterator[list[object]]:
     gc.garbage.clear()
 
 
+VALUES = [f"{number}" for number in range(MAX_MEMBERS + 7)]
+FUNCTION = {"name": "f", "parameters": {"enum": VALUES}}
+HI = conversation("Hi")
+HELD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "template arguments": (CHAT, {"messages": HI, "chat_template_kwargs": {"a": VALUES}}, "infer"),
+    "a tool": (CHAT, {"messages": HI, "tools": [{"type": "function", "function": FUNCTION}], "stream": True}, ""),
+    "a schema": (
+        CHAT,
+        {"messages": HI, "response_format": {"type": "json_object", "schema": {"enum": VALUES}}},
+        "infer",
+    ),
+    "Responses": ("/v1/responses", {"input": "Hi", "tools": [{"type": "function", **FUNCTION}], "stream": True}, ""),
+    "metadata": ("/v1/responses", {"input": "Hi", "metadata": {"a": VALUES}}, "infer"),
+    "messages": (
+        "/v1/messages",
+        {"messages": HI, "max_tokens": 9, "tools": [{"name": "f", "input_schema": {"enum": VALUES}}]},
+        "infer",
+    ),
+    "tokens of messages": (
+        "/v1/messages/count_tokens",
+        {"messages": HI, "tools": [{"name": "f", "input_schema": {"enum": VALUES}}]},
+        "tokenize",
+    ),
+    "Ollama": ("/api/chat", {"messages": HI, "format": {"enum": VALUES}, "stream": False}, "infer"),
+    "a prompt": ("/v1/completions", {"prompt": list(range(len(VALUES)))}, "infer"),
+    "several prompts": ("/v1/completions", {"prompt": ["a", "b"], "json_schema": {"enum": VALUES}}, "infer"),
+}
+
+
+@pytest.mark.parametrize("case", HELD)
+async def test_the_values_of_a_body_are_gone_once_it_is_sent_on(
+    offline: OfflineDoor, fake: FakeDaemon, case: str
+) -> None:
+    """Many requests may be in flight, and values take many times the memory of their text."""
+    path, body, method = HELD[case]
+    fake.silent |= {"infer", "tokenize"}
+    fake.silent_after = 0
+    data, answer = msgspec.json.encode({"model": "guide", **body}), Answer()
+    task = asyncio.create_task(offline.into(answer, "POST", path, data, {"content-type": "application/json"}))
+    await fake.saw(method or "infer_stream")
+    fake.calls.clear()
+    gc.collect()
+    values = [each for each in gc.get_objects() if isinstance(each, list) and len(each) == len(VALUES)]
+    assert [each for each in values if each is not VALUES] == []
+    fake.drop()
+    await task
+
+
 @pytest.mark.parametrize("case", REFUSED)
 async def test_a_refused_body_is_freed_with_its_answer(
     offline: OfflineDoor, fake: FakeDaemon, uncollected: list[object], case: str

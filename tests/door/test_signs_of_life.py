@@ -216,7 +216,7 @@ def stream_of(writer: Writer, chunks: list[Chunk]) -> Any:
 def test_openais_client_reads_a_response_with_signs_of_life_in_it(chunks: list[Chunk], text: str) -> None:
     openai = pytest.importorskip("openai")
     tools = read_tools([Tool(type="function", name="patch")])
-    http = openai.DefaultHttpxClient(transport=stream_of(ResponsesWriter(Facts("guide", {}), tools), chunks))
+    http = openai.DefaultHttpxClient(transport=stream_of(ResponsesWriter(Facts("guide", {}, tools.origins)), chunks))
     with openai.OpenAI(base_url="http://card", api_key="x", http_client=http) as client:
         with client.responses.stream(model="guide", input="Hi") as stream:
             final = stream.until_done().get_final_response()

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from car_client.results import Answer, Chunk
 from car_http.dialects import sse
-from car_http.dialects.common import Caller, as_sent, given, own_params, refuse
+from car_http.dialects.common import Caller, as_sent, given, own_params, packed, refuse
 from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE, Job
 from car_http.dialects.openai_chat import NAMES, Sampled, sampled_params
@@ -73,7 +73,7 @@ def read(request: CompletionRequest, caller: Caller) -> Job | Prompts:
     read_each = [_read_one(request, caller, prompt) for prompt in prompts]
     if "supersede" in read_each[0][0]:
         raise bad("card.supersede", "goes with one prompt: the prompts of one request would end each other")
-    return Prompts([params for params, _ in read_each], [writer for _, writer in read_each], members)
+    return Prompts([packed(params) for params, _ in read_each], [writer for _, writer in read_each], members)
 
 
 def _read_one(request: CompletionRequest, caller: Caller, prompt: Any) -> "tuple[dict[str, Any], CompletionWriter]":

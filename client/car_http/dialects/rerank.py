@@ -7,7 +7,7 @@ from msgspec import Struct
 from car_client.errors import ProtocolError
 from car_http.dialects.common import Caller, given, origin_params
 from car_http.problems import bad
-from car_protocol.text import Ranking
+from car_protocol.text import MAX_TEXTS, Ranking
 
 
 class RerankRequest(Struct, kw_only=True):
@@ -22,6 +22,8 @@ class RerankRequest(Struct, kw_only=True):
 
 def read(request: RerankRequest, caller: Caller) -> dict[str, Any]:
     """Return the params of `rerank`; raises Problem."""
+    if len(request.documents) > MAX_TEXTS:
+        raise bad("documents", f"{len(request.documents)} documents, at most {MAX_TEXTS} a request: send the likeliest")
     documents = [_text(document, f"documents[{place}]") for place, document in enumerate(request.documents)]
     # More than there are is all of them.
     top_n = None if request.top_n is None else min(request.top_n, max(1, len(documents)))

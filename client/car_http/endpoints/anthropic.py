@@ -3,7 +3,7 @@
 import msgspec
 
 from car_http.dialects.anthropic import requests
-from car_http.dialects.common import as_sent
+from car_http.dialects.common import as_sent, packed
 from car_http.endpoints.context import DoorContext, caller_of, fit_to_model, named_as_sent
 from car_http.exchange import Exchange
 
@@ -15,7 +15,10 @@ class _Count(msgspec.Struct):
 async def count_tokens(door: DoorContext, exchange: Exchange, request: requests.Counted) -> None:
     """Answer `POST /v1/messages/count_tokens` with the number of tokens of the prompt that `infer` computes."""
     params, any_model = requests.read_count(request)
-    with named_as_sent(as_sent(request, requests.NAMES, caller_of(exchange))):
+    params = packed(params)
+    members = as_sent(request, requests.NAMES, caller_of(exchange))
+    del request  # its values are packed in the params
+    with named_as_sent(members):
         await fit_to_model(door, params, any_model=any_model)
         found = await exchange.while_connected(door.pool.result_as(_Count, "tokenize", params))
     await exchange.respond(msgspec.json.encode({"input_tokens": found.count}))

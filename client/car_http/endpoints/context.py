@@ -15,7 +15,7 @@ from car_http.capacity_feed import CapacityFeed
 from car_http.catalogue import Catalogue, Health
 from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
-from car_http.dialects.common import Caller, decode
+from car_http.dialects.common import Caller, decode, packed
 from car_http.dialects.job import Job
 from car_http.exchange import JSON, Exchange
 from car_http.metrics import Metrics
@@ -65,8 +65,8 @@ class Endpoint(Struct, frozen=True):
     async def run(self, door: DoorContext, exchange: Exchange) -> None:
         """Answer an exchange; raises Problem and CardError."""
         with exchange.giving_way():
-            request = None if self.body is None else decode(await exchange.body(), self.body)
-            await self.handler(door, exchange, request)
+            # Without a name here: the handler drops the request once it is read.
+            await self.handler(door, exchange, self.body and decode(await exchange.body(), self.body))
 
     def below(self, prefix: str) -> "Endpoint":
         """Return the same endpoint at a longer path."""
@@ -82,13 +82,16 @@ def generation(read: Callable[[R, Caller], Job]) -> Handler[R]:
     """Return the handler that translates a request with `read` and answers it."""
 
     async def handle(door: DoorContext, exchange: Exchange, request: R) -> None:
-        await answer_job(door, exchange, read(request, caller_of(exchange)))
+        job = read(request, caller_of(exchange))
+        del request  # its values are packed in the job
+        await answer_job(door, exchange, job)
 
     return handle
 
 
 async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
     """Answer a translated request with the model that it names, or the default one."""
+    job.params.update(packed(job.params))
     if job.left_out:
         _LOG.info("left out of a request, because only its vendor's servers have it: %s", ", ".join(job.left_out))
     if "model" not in job.params:

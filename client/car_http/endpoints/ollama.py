@@ -28,6 +28,7 @@ def answering(read: Callable[[R, Caller], Job | str]) -> Handler[R]:
 
     async def handle(door: DoorContext, exchange: Exchange, request: R) -> None:
         job = read(request, caller_of(exchange))
+        del request  # its values are packed in the job
         if isinstance(job, Job):
             await answer_job(door, exchange, job)
             return

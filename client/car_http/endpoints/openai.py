@@ -22,6 +22,7 @@ _AT_ONCE = 16
 async def completions(door: DoorContext, exchange: Exchange, request: CompletionRequest) -> None:
     """Answer `POST /v1/completions`; each of several prompts is a request of its own to the daemon."""
     job = openai_completions.read(request, caller_of(exchange))
+    del request  # its values are packed in the job
     if not isinstance(job, Prompts):
         await answer_job(door, exchange, job)
         return

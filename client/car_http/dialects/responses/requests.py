@@ -15,6 +15,7 @@ from car_http.dialects.common import (
     given,
     image_data,
     own_params,
+    packed,
     refuse,
     refuse_call,
 )
@@ -133,28 +134,32 @@ def read(request: ResponsesRequest, caller: Caller) -> Job:
     params |= caller_params(caller, user=user, session=request.prompt_cache_key, stream=stream)
     params |= response_params(request.text.format if request.text else None, "text.format")
     params |= _reasoning(request.reasoning)
-    writer = ResponsesWriter(_facts(request), tools)
+    writer = ResponsesWriter(_facts(request, tools))
     members = as_sent(request, _NAMES, caller)
     return Job(params | own_params(caller, request.card), stream, writer, members, left_out=tools.left_out)
 
 
-def _facts(request: ResponsesRequest) -> Facts:
-    """Return the members of the request that every response repeats."""
+def _facts(request: ResponsesRequest, tools: Tools) -> Facts:
+    """Return the members of the request that every response repeats, and where its tools come from."""
     return Facts(
         model=request.model or "",
-        repeated={
-            "instructions": request.instructions,
-            "max_output_tokens": request.max_output_tokens,
-            "metadata": request.metadata or {},
-            "parallel_tool_calls": request.parallel_tool_calls is not False,
-            "reasoning": {"effort": request.reasoning.effort if request.reasoning else None, "summary": None},
-            "temperature": request.temperature,
-            "text": {"format": (request.text and request.text.format) or {"type": "text"}},
-            "tool_choice": request.tool_choice or "auto",
-            "tools": request.tools or [],
-            "top_p": request.top_p,
-            "user": request.user,
-        },
+        origins=tools.origins,
+        left_out=tools.left_out,
+        repeated=packed(
+            {
+                "instructions": request.instructions,
+                "max_output_tokens": request.max_output_tokens,
+                "metadata": request.metadata or {},
+                "parallel_tool_calls": request.parallel_tool_calls is not False,
+                "reasoning": {"effort": request.reasoning.effort if request.reasoning else None, "summary": None},
+                "temperature": request.temperature,
+                "text": {"format": (request.text and request.text.format) or {"type": "text"}},
+                "tool_choice": request.tool_choice or "auto",
+                "tools": request.tools or [],
+                "top_p": request.top_p,
+                "user": request.user,
+            }
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """The answer of `POST /v1/responses`: the object, or its streaming events in order."""
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -9,7 +10,7 @@ from car_client.results import Answer, Chunk
 from car_http.dialects import sse
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_parts import call_pieces, card_object, new_id, token_logprobs
-from car_http.dialects.responses.tools import Origin, Tools, custom_input
+from car_http.dialects.responses.tools import Origin, custom_input
 from car_http.problems import Problem
 from car_protocol.answer import Logprob, Progress, Usage
 
@@ -17,10 +18,12 @@ Item = dict[str, Any]
 
 
 class Facts(Struct, frozen=True):
-    """The model, and the members of the request that every response repeats."""
+    """The model, the members of the request that every response repeats, and its tools by the daemon's names."""
 
     model: str
     repeated: dict[str, Any]
+    origins: Mapping[str, Origin]
+    left_out: Sequence[str] = ()
 
 
 class ResponsesWriter:
@@ -28,12 +31,13 @@ class ResponsesWriter:
 
     kind = SSE
 
-    def __init__(self, facts: Facts, tools: Tools) -> None:
+    def __init__(self, facts: Facts) -> None:
         self._id = new_id("resp_")
         self._created = int(time.time())
         self._model = facts.model
         self._repeated = facts.repeated
-        self._tools = tools
+        self._origins = facts.origins
+        self._left_out = facts.left_out
         self._number = 0  # of the next event
         self._output: list[Item] = []
         self._open: str | None = None  # the type of the last item while it grows
@@ -119,7 +123,7 @@ class ResponsesWriter:
 
     def _call(self, call_id: str, name: str, arguments: str) -> bytes:
         """Return all events of a call."""
-        tool = self._tools.origins.get(name, Origin(name))
+        tool = self._origins.get(name, Origin(name))
         kind = _CUSTOM if tool.custom else _FUNCTION
         item: Item = {"id": new_id(_PREFIXES[kind]), "type": kind, "status": "in_progress"}
         item |= {"call_id": call_id, **tool.members, _MEMBERS[kind]: ""}
@@ -160,7 +164,7 @@ class ResponsesWriter:
     def _ended(self, answer: Answer, status: str) -> dict[str, Any]:
         shape = self._response(status) | {
             "usage": _usage(answer.usage),
-            "card": card_object(answer, self._tools.left_out),
+            "card": card_object(answer, self._left_out),
         }
         if status == "incomplete":
             shape["incomplete_details"] = {"reason": "max_output_tokens"}
