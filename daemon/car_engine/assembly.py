@@ -28,6 +28,7 @@ from car_engine.images.encoder import Encode, Encoder
 from car_engine.images.image_file import ImageError
 from car_engine.images.piece_cache import CACHE_BYTES as PIECE_CACHE_BYTES
 from car_engine.llama.embedder import Embedder
+from car_engine.llama.label_readout import LabelReadout
 from car_engine.llama.library import finds_gpus, silence
 from car_engine.llama.model import Adapters, ModelError
 from car_engine.llama.sampler import Logprobs
@@ -38,6 +39,8 @@ from car_engine.placed_model import PlacedModel
 from car_engine.prompt.constraints import OutputConstraints
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
+from car_engine.prompt.decision_families import CHAT
+from car_engine.prompt.decisions import Decisions
 from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Jobs
 from car_engine.prompt.preparer import Preparer, TokenizerThread
@@ -139,6 +142,8 @@ class Assembly:
             can += loaded.template.abilities
         if context.generates and loaded.vocabulary.fill is not None:
             can.append("fill")
+        if loaded.deciding.family is not None:
+            can.append("decide")
         ready = Ready(
             sequences=context.sequences,
             policy=size.declared.policy,
@@ -185,12 +190,14 @@ class Assembly:
             limit=ContextLimit(min(self._text_tokens, loaded.model.trained_context), vocabulary.longest_piece),
             ranks=loaded.model.ranks,
         )
+        own_words = Conversations(loaded.decision_template, limit)
+        asked = conversations if loaded.deciding.family is CHAT else own_words
         return Preparer(
             vocabulary,
             conversations,
             OutputConstraints(loaded.constraints.compile, vocabulary.token_of, loaded.constraints.warnings),
             texts,
-            limit,
+            Decisions(loaded.deciding, list(loaded.labels), asked),
             self._samplers.warm,
             self._load.adapters,
             generates=context.generates,
@@ -259,6 +266,7 @@ class Assembly:
                 context,
                 loaded.costs,
                 sampling,
+                LabelReadout(list(loaded.labels.values())).of,
                 lambda chosen: context.adapt(adapters.handles(chosen)),
                 self._clock,
             ),

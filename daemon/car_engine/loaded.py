@@ -19,8 +19,10 @@ from car_engine.llama.model import LlamaModel, ModelError
 from car_engine.llama.tokens import Vocabulary
 from car_engine.llama.vision import Pixels, Vision
 from car_engine.placed_model import PlacedModel
+from car_engine.prompt.decisions import Way, way_of
 from car_engine.prompt.image_prompt import Counts
 from car_engine.prompt.job_progress import JobProgress
+from car_engine.prompt.labels import labels_of
 from car_engine.prompt.template import ChatTemplate, InvalidTemplate
 from car_engine.runner.loop import ThreadCount
 from car_engine.sizing import Size, size_of
@@ -188,6 +190,35 @@ class LoadedModel:
             self._send(Warned("model.template_invalid", {"why": line(str(error))}))
             return None
         return template
+
+    @cached_property
+    def decision_template(self) -> ChatTemplate | None:
+        """The model's own template for questions about a state; None, with a warning, if it is not valid."""
+        source = self.model.metadata.decision_template
+        if source is None:
+            return None
+        try:
+            with self._job.doing(len(source)):
+                return ChatTemplate(source, self.vocabulary, begins=False)
+        except InvalidTemplate as error:
+            self._send(Warned("model.template_invalid", {"why": line(str(error))}))
+            return None
+
+    @cached_property
+    def deciding(self) -> Way:
+        """How the model decides."""
+        generates = self.context.generates
+        return way_of(
+            self.model.metadata.own,
+            own_words=generates and self.decision_template is not None,
+            chats=generates and self.template is not None,
+        )
+
+    @cached_property
+    def labels(self) -> dict[str, list[int]]:
+        """The labels of options, each with its tokens."""
+        family = self.deciding.family
+        return {} if family is None else labels_of(family, self.vocabulary.pieces)
 
     @cached_property
     def senses(self) -> Senses:

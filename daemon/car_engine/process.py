@@ -34,6 +34,7 @@ from car_base.ipc.frames import (
     Loading,
     Park,
     Prepare,
+    PrepareDecision,
     PrepareTexts,
     Quit,
     Resume,
@@ -164,8 +165,8 @@ class EngineProcess:
             match message:
                 case Run() | RunTexts() | Park() | Resume() | Halt() | SetThreads():
                     self._commands.put(message)
-                case Prepare() | PrepareTexts() | Tokenize() | Detokenize():
-                    if isinstance(message, Prepare):
+                case Prepare() | PrepareDecision() | PrepareTexts() | Tokenize() | Detokenize():
+                    if isinstance(message, Prepare | PrepareDecision):
                         self._commands.announce(message.key)
                     self._jobs.put(QueuedJob(message, len(body), message.owner))
                 case Forget():

@@ -164,13 +164,13 @@ class Chunk(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Progress(Struct, frozen=True, omit_defaults=True):
-    """The params of `infer_stream/progress`: position and milliseconds to go in the queue, or prompt tokens done."""
+    """The params of `infer_stream/progress`: position and time in the queue, or tokens or questions done."""
 
     id: Annotated[Id, note("of the request")]
-    phase: Literal["queued", "prefill"]
+    phase: Literal["queued", "prefill", "questions"]
     position: Annotated[int | None, note("in the queue of its model; 0 is next")] = None
     # In the queue it is null or a number, afterwards it is absent.
     eta_ms: Annotated[int | UnsetType | None, note("null until a request has ended")] = UNSET
-    done: Annotated[int | None, note("tokens of the prompt that were taken in")] = None
-    total: Annotated[int | None, note("tokens of the prompt")] = None
+    done: Annotated[int | None, note("tokens of the prompt that were taken in, or questions with an answer")] = None
+    total: Annotated[int | None, note("tokens of the prompt, or questions")] = None
     cached: Annotated[int | None, note("of them, not computed again")] = None

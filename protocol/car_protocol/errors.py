@@ -51,8 +51,8 @@ REASONS: dict[str, Reason] = {
         "the model cannot serve this request",
         "unknown, failed, or without room (`data.why`, `needed_bytes`, `free_bytes`); `data.lacks` names what it "
         "lacks: `chat_template`, `tools`, `images` (with `data.why` where the daemon lacks Pillow), `audio`, "
-        "`adapter`, `generate`, `fill`, `thinking`, `embed`, `rerank`, `device`, `tokens` or `reproducible` (both with "
-        "`data.why`)",
+        "`adapter`, `generate`, `fill`, `thinking`, `embed`, `rerank`, `device`, `tokens`, `reproducible` or "
+        "`decisions` (these three with `data.why`)",
     ),
     "engine_lost": Reason(
         1005,
@@ -64,7 +64,8 @@ REASONS: dict[str, Reason] = {
     "context_exceeded": Reason(
         1006,
         "the prompt leaves no room in the context for one token",
-        "`data` has `prompt_tokens` (null where refused unseen), `max_tokens`, `context_tokens`",
+        "`data` has `prompt_tokens` (null where refused unseen), `max_tokens`, `context_tokens`; of `decide` `param`, "
+        "the question that does not fit",
     ),
     "slow_reader": Reason(
         1007,

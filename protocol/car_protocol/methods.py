@@ -9,6 +9,7 @@ from msgspec import Struct
 from car_protocol import PROTOCOL
 from car_protocol.answer import Answer, Chunk, Progress
 from car_protocol.capacity import Capacity, CapacityParams
+from car_protocol.decide import DecideParams, Decision
 from car_protocol.errors import REASONS
 from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
 from car_protocol.meta import Params
@@ -72,6 +73,15 @@ METHODS: dict[str, Method] = {
     ),
     "rerank": Method(
         "Order documents by how well they answer a query.", RerankParams, Ranking, infers=True, waits=True
+    ),
+    "decide": Method(
+        "Answer typed questions about one state by probabilities.",
+        DecideParams,
+        Decision,
+        infers=True,
+        waits=True,
+        note="Nothing is written: the probabilities are read at the labels of the options. 1004 (`lacks: decisions`) "
+        "for models that cannot be read so.",
     ),
     "tokenize": Method("Cut a text or a conversation into the model's tokens.", TokenizeParams, Tokens, waits=True),
     "detokenize": Method("Write tokens out as text.", DetokenizeParams, Text, waits=True),

@@ -41,8 +41,8 @@ class Model(Struct, frozen=True, kw_only=True, omit_defaults=True):
         list[str],
         note(
             "of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking` (it has "
-            "thoughts), `fill` (a `suffix` beside the prompt), `embed`, `rerank`; of a model that is not loaded by "
-            "its header, which `models/list` reads"
+            "thoughts), `fill` (a `suffix` beside the prompt), `decide`, `embed`, `rerank`; of a model that is not "
+            "loaded by its header, which `models/list` reads"
         ),
     ]
     device: Annotated[

@@ -29,7 +29,7 @@ def test_models_that_are_not_loaded_have_the_abilities_of_loaded_ones(start: Sta
             return {model["name"]: model["can"] for model in listed if model["name"] != "guide"}
 
         before = can()
-        assert before["agent"] == ["generate", "chat", "tools", "thinking", "fill", "embed"]
+        assert before["agent"] == ["generate", "chat", "tools", "thinking", "fill", "decide", "embed"]
         assert before["vectors"] == ["embed"]
         assert client.result("models/show", {"model": "agent"})["model"]["can"] == before["agent"]
         for name in (*names, "mine"):

@@ -183,7 +183,7 @@ def test_without_pillow_the_model_takes_no_images_and_the_refusal_says_what_to_i
     with daemon_with_projector(PYTHONPATH=str(tmp_path)) as daemon, daemon.connect() as client:
         assert "result" in client.call("infer", {"prompt": "a", "max_tokens": 1})
         (model,) = [each for each in client.result("models/list")["models"] if each["name"] == "base"]
-        assert model["can"] == ["generate", "chat", "embed"]
+        assert model["can"] == ["generate", "chat", "decide", "embed"]
         error = client.call("infer", asked(picture(1), "what?"))["error"]
         assert (error["code"], error["data"]["lacks"]) == (1004, "images")
         assert "card-daemon[images]" in error["data"]["why"]

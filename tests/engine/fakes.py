@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from car_base.ipc.frames import (
+    DecisionForm,
     End,
     FromEngine,
     Halt,
@@ -12,11 +13,13 @@ from car_base.ipc.frames import (
     Park,
     Parked,
     Prepared,
+    QuestionForm,
     Reading,
     RequestUpdate,
     Resume,
     Run,
     StepDone,
+    Tail,
 )
 from car_base.ipc.types import NO_ADAPTERS, AdapterSet
 from car_engine.batching.costs import StepCosts
@@ -149,6 +152,11 @@ class Logits:
 def likelihood(logits: Logits, token: int, count: int) -> Logprob:
     """Return the log probability of a certain token."""
     return Logprob(token, chr(96 + token), 0.0, [TokenChoice(token, chr(96 + token), 0.0)] * count)
+
+
+def label_figures(logits: Logits, count: int) -> list[float]:
+    """Return the figures of so many labels after the tokens of a row, which no other tokens have."""
+    return [float(next_token([*logits.history, label])) for label in range(count + 1)]
 
 
 @dataclass(frozen=True)
@@ -393,6 +401,20 @@ def run_command(
     return Run(prepared, options, namespace)
 
 
+def decide_command(
+    key: int,
+    prefix: list[int],
+    tails: list[list[int]],
+    *,
+    namespace: str | None = "1000:",
+    reproducible: bool = False,
+) -> Run:
+    """Return the frame that starts a decision with two labels after each tail."""
+    tokens = array("i", prefix + [token for tail in tails for token in tail]).tobytes()
+    form = DecisionForm(len(prefix), [Tail(len(tail), 2) for tail in tails], [QuestionForm(1, 1.0)] * len(tails))
+    return Run(Prepared(key, tokens, 1, decision=form), GenerationOptions(reproducible=reproducible), namespace)
+
+
 class FakeEmbedder:
     """Returns the length and the first token of every text as its vector, two texts a batch; fails at token 13."""
 
@@ -468,7 +490,7 @@ class FakeEngine:
             planner=StepPlanner(
                 self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=context.memory.takes_back
             ),
-            stepper=Stepper(context, self.costs, sampling, self.adapted.append, clock),
+            stepper=Stepper(context, self.costs, sampling, label_figures, self.adapted.append, clock),
             threads=self.threads,
             send=self._receive,
         )

@@ -75,7 +75,8 @@ class ScriptedEngine(asyncio.Protocol):
         self._actions: dict[type[Struct], Callable[[Any], None]] = {
             frames.Load: self._load,
             frames.Prepare: lambda prepare: self._send(_prepared(prepare)),
-            frames.PrepareTexts: lambda texts: self._send(_refused(texts)),
+            frames.PrepareDecision: lambda decision: self._send(_refused(decision, "decisions")),
+            frames.PrepareTexts: lambda texts: self._send(_refused(texts, "embed")),
             frames.Tokenize: lambda job: self._send(frames.TokenIds(job.key, packed_tokens(list(job.text.encode())))),
             frames.Detokenize: lambda job: self._send(frames.PlainText(job.key, _decoded(job.tokens))),
             frames.Run: self._begin,
@@ -240,8 +241,8 @@ def _prepared(prepare: frames.Prepare) -> frames.Prepared:
     return frames.Prepared(prepare.key, array("i", tokens).tobytes(), params.max_tokens or _MAX_TOKENS)
 
 
-def _refused(texts: frames.PrepareTexts) -> frames.Refused:
-    return frames.Refused(texts.key, "model_unavailable", {"lacks": "embed"})
+def _refused(job: frames.PrepareTexts | frames.PrepareDecision, ability: str) -> frames.Refused:
+    return frames.Refused(job.key, "model_unavailable", {"lacks": ability})
 
 
 def _decoded(tokens: Iterable[int]) -> str:

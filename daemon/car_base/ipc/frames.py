@@ -31,6 +31,7 @@ from car_base.ipc.types import ParameterKind, Tags, ToolStyle
 from car_protocol.answer import FinishReason, Logprob, Usage
 from car_protocol.capacity import Policy
 from car_protocol.conversation import Invalid, Message, ReasoningMode, Tool, ToolChoice
+from car_protocol.decide import MAX_OPTIONS, MAX_QUESTIONS, DecisionPrompt
 from car_protocol.infer import GenerationOptions, PromptParams
 from car_protocol.limits import MAX_IMAGES
 from car_protocol.text import MAX_TEXTS, TokenizeParams
@@ -136,6 +137,16 @@ class Prepare(Struct, frozen=True, tag=True):
         return chat_of(self.params)
 
 
+class PrepareDecision(Struct, frozen=True, tag=True):
+    """Turn questions about a state into tokens; `temperatures` by type win over those of the model's file."""
+
+    key: int
+    owner: int  # as in Prepare
+    params: DecisionPrompt
+    namespace: str | None
+    temperatures: dict[str, float] = {}
+
+
 class PrepareTexts(Struct, frozen=True, tag=True):
     """Tokenize texts to embed, or with a query to rank."""
 
@@ -173,6 +184,34 @@ class Reading(Struct, frozen=True, array_like=True):
     one_call: bool = False
 
 
+class Tail(Struct, frozen=True, array_like=True):
+    """The tokens of a question after the prefix of all, and how many labels are read after the last of them."""
+
+    length: TokenCount
+    labels: Annotated[int, Meta(ge=2, le=MAX_OPTIONS)]
+
+
+class QuestionForm(Struct, frozen=True, array_like=True):
+    """How the readings of a question become its answer.
+
+    It has one reading or two, the second in reverse order; `ratings` and `reverse` are of predicates: they are read as
+    ratings whose mean counts, or with the side that is not so first.
+    """
+
+    readings: Annotated[int, Meta(ge=1, le=2)]
+    temperature: Annotated[float, Meta(ge=1e-3, le=1e3)]
+    ratings: bool = False
+    reverse: bool = False
+
+
+class DecisionForm(Struct, frozen=True, array_like=True):
+    """A decision in tokens: a prefix, then tails, one for each reading of the questions in their order."""
+
+    prefix: TokenCount
+    tails: Annotated[list[Tail], Meta(min_length=1, max_length=2 * MAX_QUESTIONS)]
+    questions: Annotated[list[QuestionForm], Meta(min_length=1, max_length=MAX_QUESTIONS)]
+
+
 class Prepared(Struct, frozen=True, tag=True):
     """A request that can run: int32 tokens, its grammar (empty: none), how to read its answer, the texts' lengths.
 
@@ -188,6 +227,7 @@ class Prepared(Struct, frozen=True, tag=True):
     images: Annotated[list[ImageSlot], Meta(max_length=MAX_IMAGES)] = []
     owner: int = 0  # as in Prepare
     ignored: Annotated[list[str], _Items] = []  # places of a schema's keywords that its grammar leaves out
+    decision: DecisionForm | None = None
     open_ended: bool = False  # `max_tokens` is what the longest context leaves, not a figure of the request
     tail: TokenCount = 1  # the last tokens, with which a chat template asks for an answer
 
@@ -374,7 +414,7 @@ class Extra(Struct, frozen=True, array_like=True):
     """Results of a step beside text; most requests have none.
 
     `calls` has pieces of tool calls and, in its place, text that came after the first of them. `vectors` are 64-bit
-    floats.
+    floats; of a decision they are a reading: the logarithm of the weight of all tokens, and the logits of labels.
     """
 
     tokens: Annotated[list[TokenCount], _Items] = []
@@ -460,7 +500,7 @@ class Overwritten(Struct, frozen=True, tag=True):
     """The model's file was overwritten since it was opened: no result of it is sent, and the engine is to be ended."""
 
 
-Work = Prepare | PrepareTexts | Tokenize | Detokenize | Forget | Run | RunTexts | Park | Resume | Halt
+Work = Prepare | PrepareDecision | PrepareTexts | Tokenize | Detokenize | Forget | Run | RunTexts | Park | Resume | Halt
 ToEngine = FindDevices | Load | SetThreads | Work | Quit
 Report = Prepared | Refused | TokenIds | Counted | PlainText | StepDone | Parked
 FromEngine = Devices | Loading | Ready | LoadFailed | JobBegun | Heartbeat | Warned | Overwritten | Report

@@ -238,6 +238,9 @@ def _settings(
             reasoning=table.reasoning,
             system=table.system,
         ),
+        temperatures={
+            kind: value for kind, value in structs.asdict(table.decide.temperature).items() if value is not None
+        },
         sandbox=file.daemon.sandbox,
         margin_bytes=None if (margin := file.memory.engine_margin_bytes) == "off" else margin,
     )

@@ -24,6 +24,7 @@ PathText = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]
 Device = Annotated[str, Meta(pattern=PATTERN)]
 DeviceOrAuto = Annotated[str, Meta(pattern=PATTERN_OR_AUTO)]
 Sequences = Annotated[int, Meta(ge=1, le=256)]
+DecisionTemperature = Annotated[float, Meta(ge=0.01, le=100)]
 DecidingPolicy = Literal["measured", "memory", "ram_tiers", "ram_per_8gb"]
 
 
@@ -110,6 +111,20 @@ class ClusterTable(Struct, frozen=True, forbid_unknown_fields=True):
     place_timeout_s: Annotated[float, Meta(ge=1, le=3600)] = 60.0
 
 
+class Temperatures(Struct, frozen=True, forbid_unknown_fields=True):
+    """`temperature` of `[models.NAME.decide]`: by which logits of labels are divided, by type of question."""
+
+    choice: DecisionTemperature | None = None
+    score: DecisionTemperature | None = None
+    predicate: DecisionTemperature | None = None
+
+
+class DecideTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[models.NAME.decide]`; temperatures that are absent are those of the model's file, else 1."""
+
+    temperature: Temperatures = Temperatures()
+
+
 class ModelTable(EngineKeys, frozen=True, forbid_unknown_fields=True):
     """`[models.NAME]`; either `path` or `hf` names its file."""
 
@@ -131,6 +146,7 @@ class ModelTable(EngineKeys, frozen=True, forbid_unknown_fields=True):
     top_p: Fraction | None = None
     reasoning: ReasoningMode | None = None
     system: str | None = None
+    decide: DecideTable = DecideTable()
     keep_alive_s: Annotated[float, Meta(ge=0, le=31_536_000)] = 600.0
     pinned: bool = False
 

@@ -9,6 +9,7 @@ from car_daemon.methods.dispatch import CANCEL, Handler
 from car_daemon.models.entry import ModelPool
 from car_daemon.requests.answer import Origin
 from car_daemon.requests.inference import Inference, with_defaults
+from car_protocol.decide import DecideParams
 from car_protocol.infer import CancelParams, Empty, InferParams
 from car_protocol.text import DetokenizeParams, EmbedParams, RerankParams, TokenizeParams
 
@@ -26,6 +27,7 @@ class InferenceMethods:
             "infer": partial(self.infer, streams=False),
             "infer_stream": partial(self.infer, streams=True),
             CANCEL: self.cancel,
+            "decide": self.decide,
             "embed": self.embed,
             "rerank": self.embed,
             "tokenize": self.tokenize,
@@ -38,6 +40,12 @@ class InferenceMethods:
         origin = _origin(connection, call, params.client, params.tenant)
         keys = self._inference.infer(params, origin, call, size=call.size, streams=streams)
         self._pausable(call, keys)
+
+    def decide(self, connection: Connection, call: RpcCall, params: DecideParams) -> None:
+        """Submit questions about a state."""
+        connection.label = params.client or connection.label
+        origin = _origin(connection, call, params.client, params.tenant)
+        self._pausable(call, self._inference.decide(params, origin, call, size=call.size))
 
     def embed(self, connection: Connection, call: RpcCall, params: EmbedParams | RerankParams) -> None:
         """Submit texts to embed or to rank."""

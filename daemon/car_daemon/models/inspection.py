@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 TEMPLATE = "tokenizer.chat_template"
 # Templates of published models have up to some ten thousand bytes.
 TEMPLATE_BYTES = 1 << 17
+# Families of models with a decision template of their own that are read at labels.
+_DECIDING = frozenset({"openjev", "lev", "nimble"})
 _RANKS = 4  # llama.cpp's number of that pooling
 # Architectures without a cache of cells beside all those of the BERT family.
 _CACHELESS = frozenset({"gemma-embedding", "wavtokenizer-dec", "dream", "llada", "llada-moe", "rnd1"})
@@ -101,11 +103,14 @@ def read_abilities(settings: ModelSettings) -> list[str]:
         template = template_of(settings, values.get(TEMPLATE))
         chats = [] if template is None else ["chat", *_projected(settings)]
         fills = ["fill"] if _fills(reader, values) else []
+        family = values.get(f"{architecture}.decision.type")
+        decides = ["decide"] if (family is None and chats) or family in _DECIDING else []
         return [
             "generate",
             *chats,
             *abilities_of(template or "", settings.tool_style, settings.thinking_tags),
             *fills,
+            *decides,
             embeds,
         ]
 

@@ -46,6 +46,7 @@ class ModelSettings(EngineSettings, frozen=True):
     keep_alive_s: float = 600.0
     pinned: bool = False
     defaults: Defaults = Defaults()
+    temperatures: dict[str, float] = field(default_factory=dict)  # of decisions, by type of question
     aliases: tuple[str, ...] = ()
     place: Place = "here"
     spread: Spread = True

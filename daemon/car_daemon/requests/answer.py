@@ -58,7 +58,7 @@ class Siblings(Struct, eq=False):
 
     keys: Sequence[int]
     # By the engine that was sent the prompt: that frame, then its reply.
-    forms: dict[int, frames.Prepare | frames.PrepareTexts | frames.Prepared] = {}
+    forms: dict[int, frames.Prepare | frames.PrepareDecision | frames.PrepareTexts | frames.Prepared] = {}
     failed: bool = False
 
 
@@ -80,7 +80,7 @@ class PendingAnswer(Protocol):
         """Return the error that its engine, whose sequences have this context, ended it with."""
         ...
 
-    def as_prepare(self) -> frames.Prepare | frames.PrepareTexts:
+    def as_prepare(self) -> frames.Prepare | frames.PrepareDecision | frames.PrepareTexts:
         """Return the frame that prepares the request."""
         ...
 

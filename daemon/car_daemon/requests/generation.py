@@ -14,10 +14,11 @@ from car_daemon.scheduler.replicas import blocks_of
 from car_daemon.scheduler.request import Failure, Prompt, Request, RequestSpec
 from car_daemon.telemetry.metrics import Latencies, TokenClock
 from car_protocol.answer import Answer, Progress, Timings, Usage
+from car_protocol.decide import DecideParams
 from car_protocol.errors import RpcError
 from car_protocol.infer import SEEDS, GenerationOptions, InferParams, PromptParams, part_of
 
-_UNREPEATABLE = (
+UNREPEATABLE = (
     "this engine did not load with weights packed for the CPU, or its llama.cpp computes long prompts on a GPU: either "
     "changes results"
 )
@@ -26,12 +27,20 @@ _OPEN_ENDED_ROOM = 1024
 
 
 def request_of(
-    params: InferParams, origin: Origin, keys: Sequence[int], index: int, model: str, *, size: int, now: float
+    params: InferParams | DecideParams,
+    origin: Origin,
+    keys: Sequence[int],
+    index: int,
+    model: str,
+    *,
+    size: int,
+    now: float,
 ) -> Request:
     """Return the scheduler's request for one answer to `params`, which came `now` in a frame of `size` bytes.
 
     `keys` are those of all answers, of which the first one keeps the prompt.
     """
+    supersede = params.supersede if isinstance(params, InferParams) else None
     spec = RequestSpec(
         key=keys[index],
         group=keys[0] if len(keys) > 1 else None,
@@ -45,7 +54,7 @@ def request_of(
         priority=params.priority,
         wait=params.wait,
         queue=params.queue,
-        supersede=None if params.supersede is None else (origin.connection, params.supersede),
+        supersede=None if supersede is None else (origin.connection, supersede),
         progress=params.progress,
         device=params.device,
         session=None if params.session is None else (origin.uid, params.session),
@@ -112,7 +121,7 @@ class GenerationAnswer:
                 bound_by = [name for name in ("grammar", "json_schema") if getattr(self._params, name) is not None]
                 return Failure("invalid_params", {"param": [*bound_by, "tools"][0], "why": TOO_COMPLEX})
             case "unrepeatable":
-                return Failure("model_unavailable", {"lacks": "reproducible", "why": _UNREPEATABLE})
+                return Failure("model_unavailable", {"lacks": "reproducible", "why": UNREPEATABLE})
             case _:
                 return Failure("internal_error", {})
 
@@ -174,7 +183,7 @@ class GenerationAnswer:
         if end is None:
             # Cut off at its deadline, because its engine died or hangs.
             usage = Usage(self.prompt_tokens, 0, request.produced)
-            end = frames.End("deadline", None, usage, _ms(first - leased), _ms(now - first))
+            end = frames.End("deadline", None, usage, milliseconds(first - leased), milliseconds(now - first))
             self._cut_call()
         assert end.reason is not None
         answer = Answer(
@@ -185,11 +194,11 @@ class GenerationAnswer:
             usage=end.usage,
             ignored=self._prepared.ignored if self._params.lenient else None,
             timings=Timings(
-                queue_ms=_ms(leased - request.spec.arrived),
+                queue_ms=milliseconds(leased - request.spec.arrived),
                 prefill_ms=round(end.prefill_ms, 3),
-                ttft_ms=_ms(first - request.spec.arrived),
+                ttft_ms=milliseconds(first - request.spec.arrived),
                 decode_ms=round(end.decode_ms, 3),
-                total_ms=_ms(now - request.spec.arrived),
+                total_ms=milliseconds(now - request.spec.arrived),
             ),
         )
         if self._streams:
@@ -229,12 +238,18 @@ def seed_of(params: InferParams, index: int = 0) -> int:
     return (seed + index) % SEEDS
 
 
+def namespace_of(origin: Origin, salt: str | None) -> str:
+    """Return the name under which cells are cached."""
+    return f"{origin.uid}:{salt or ''}"
+
+
 def _namespace(params: InferParams, origin: Origin, group: int | None) -> str | None:
     """Return the name of the cached cells that a request uses; several answers without any use their own."""
     if params.cache_prompt:
-        return f"{origin.uid}:{params.cache_salt or ''}"
+        return namespace_of(origin, params.cache_salt)
     return None if group is None else f"answers {group}"
 
 
-def _ms(seconds: float) -> float:
+def milliseconds(seconds: float) -> float:
+    """Return seconds in milliseconds."""
     return round(seconds * 1000, 3)

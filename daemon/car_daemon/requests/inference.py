@@ -14,6 +14,7 @@ from car_daemon.engines.registry import EngineRegistry
 from car_daemon.models.entry import ModelEntry, ModelPool
 from car_daemon.requests.action_runner import ActionRunner
 from car_daemon.requests.answer import Origin, PendingAnswer, Responder, Siblings
+from car_daemon.requests.deciding import DecisionAnswer
 from car_daemon.requests.embedding import EmbeddingAnswer
 from car_daemon.requests.engine_events import EngineEvents, ModelWork
 from car_daemon.requests.generation import GenerationAnswer, request_of
@@ -24,12 +25,14 @@ from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.telemetry.logs import trace_facts
 from car_daemon.telemetry.metrics import Latencies
 from car_protocol.conversation import Message
+from car_protocol.decide import DecideParams
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
 from car_protocol.models import Defaults
 from car_protocol.text import EmbedParams, RerankParams, TokenizeParams
 
 P = TypeVar("P", bound=InferParams | TokenizeParams)
+Q = TypeVar("Q", bound=InferParams | DecideParams)
 _SYSTEM_ROLES = ("system", "developer")
 
 
@@ -108,11 +111,7 @@ class Inference:
         Raises RpcError `model_unavailable`.
         """
         entry = self._pool.servable(params.model)
-        if params.reproducible:
-            params = _on_cpu(params, entry)
-        if params.device is not None and not entry.is_on(params.device):
-            raise RpcError("model_unavailable", lacks="device")
-        params = with_defaults(params, entry.configured.defaults)
+        params = with_defaults(_placed(params, entry), entry.configured.defaults)
         now, keys = self._clock(), list(islice(self._keys, params.n))
         siblings, latencies = Siblings(keys), self.latencies[entry.name]
         parts = split(params, responder, streams=streams) if params.n > 1 else [(params, responder)]
@@ -150,6 +149,24 @@ class Inference:
         )
         self._submit(entry, EmbeddingAnswer(Request(spec), params, origin, responder), now)
         return (spec.key,)
+
+    def decide(self, params: DecideParams, origin: Origin, responder: Responder, *, size: int) -> Sequence[int]:
+        """Submit questions about a state; return the key that cancels them. Raises RpcError `model_unavailable`."""
+        entry = self._pool.servable(params.model)
+        params = _placed(params, entry)
+        now, keys = self._clock(), (next(self._keys),)
+        request = request_of(params, origin, keys, 0, entry.name, size=size, now=now)
+        answer = DecisionAnswer(
+            request,
+            params,
+            origin,
+            responder,
+            temperatures=entry.configured.temperatures,
+            latencies=self.latencies[entry.name],
+            clock=self._clock,
+        )
+        self._submit(entry, answer, now)
+        return keys
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
         """End a request in any state; unknown and ended ones are ignored."""
@@ -192,7 +209,16 @@ class Inference:
         self.runner.do(actions)
 
 
-def _on_cpu(params: InferParams, entry: ModelEntry) -> InferParams:
+def _placed(params: Q, entry: ModelEntry) -> Q:
+    """Return a request for a device that the model is on; raises RpcError."""
+    if params.reproducible:
+        params = _on_cpu(params, entry)
+    if params.device is not None and not entry.is_on(params.device):
+        raise RpcError("model_unavailable", lacks="device")
+    return params
+
+
+def _on_cpu(params: Q, entry: ModelEntry) -> Q:
     """Return a reproducible request for the CPU, where alone answers are known to stay the same."""
     if params.device not in (None, CPU):
         raise _not_reproducible(f"leave out `device`, which is {params.device}")

@@ -88,7 +88,8 @@ class RequestSpec(Struct, frozen=True, kw_only=True):
 class Prompt(Struct, frozen=True):
     """A prepared prompt in tokens, the tokens that its answer needs room for, and the block hashes for the router.
 
-    With `images` the engine that prepared it has them encoded.
+    The tails of a decision take turns in the same cells: its room is negative. With `images` the engine that prepared
+    it has them encoded.
     """
 
     tokens: int

@@ -1,6 +1,7 @@
 """Metrics as Prometheus text, with names and units by its conventions, and the histograms of latencies."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -41,6 +42,14 @@ class Latencies:
         self.queued = Histogram()  # from arrival to the lease
         self.first_token = Histogram()  # from arrival to the first token
         self.between_tokens = Histogram()
+        self.decisions = 0
+        self.questions: Counter[str] = Counter()  # answered, by type
+        self.question_seconds: Counter[str] = Counter()  # from the answer before, or the lease, by type
+
+    def answered(self, kind: str, seconds: float) -> None:
+        """Count a question of a decision."""
+        self.questions[kind] += 1
+        self.question_seconds[kind] += seconds  # type: ignore[assignment]  # a Counter adds floats as well
 
 
 class TokenClock:
@@ -92,6 +101,10 @@ _HISTOGRAMS = (
     ("time_to_first_token_seconds", "Time from arrival to the first token.", "first_token"),
     ("inter_token_seconds", "Time between two tokens of one answer.", "between_tokens"),
 )
+_QUESTIONS = (
+    ("questions", "Questions of decisions that were answered.", "questions"),
+    ("question_seconds", "Time of questions, from the answer before or the lease.", "question_seconds"),
+)
 _BUCKETS = (*map(str, BOUNDS), "+Inf")
 
 
@@ -140,6 +153,7 @@ class _Collector:
         yield from self._requests()
         yield from self._engines()
         yield from self._waits()
+        yield from self._decisions()
 
     def _requests(self) -> Iterator["Metric"]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -185,6 +199,20 @@ class _Collector:
             for phase in PHASES:
                 seconds.add_metric([model.name, phase], sum(engine.seconds[phase] for engine in model.engines))
         yield seconds
+
+    def _decisions(self) -> Iterator["Metric"]:
+        from prometheus_client.core import CounterMetricFamily
+
+        decisions = CounterMetricFamily("card_decisions", "Decisions that were answered.", labels=["model"])
+        for model, latencies in self._latencies.items():
+            decisions.add_metric([model], latencies.decisions)
+        yield decisions
+        for name, meaning, member in _QUESTIONS:
+            family = CounterMetricFamily(f"card_{name}", meaning, labels=["model", "type"])
+            for model, latencies in self._latencies.items():
+                for kind, value in getattr(latencies, member).items():
+                    family.add_metric([model, kind], value)
+            yield family
 
     def _waits(self) -> Iterator["Metric"]:
         from prometheus_client.core import HistogramMetricFamily

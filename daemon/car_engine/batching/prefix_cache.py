@@ -104,10 +104,22 @@ class PrefixCache:
     def go_back(self, sequence: Sequence, tokens: int) -> int:
         """Cut a sequence after its first tokens, or at the last mark before; return how many cells stay.
 
-        `mark` makes one where the sequence is now.
+        `mark` makes one where the sequence is now. Without a prefix none stay.
         """
-        assert sequence.prefix is not None
+        if sequence.prefix is None:
+            self._cells.take_back(sequence, 0)
+            return 0
         return self._cells.go_back(sequence, sequence.prefix, tokens)
+
+    def hold(self, sequence: Sequence, tokens: int) -> None:
+        """Offer other requests the first tokens of a sequence alone, and mark it there, because it will go back."""
+        if sequence.prefix is None:
+            return
+        sequence.prefix = sequence.prefix.cut(tokens)
+        self._index.put(sequence)
+        sequence.stops = [stop for stop in sequence.stops if stop <= tokens]
+        if not self._index.memory.cuts_anywhere:
+            sequence.stop_at(tokens)
 
     def mark(self, sequence: Sequence) -> None:
         """Let a sequence go back to where it is now, whatever its memory."""

@@ -31,6 +31,7 @@ class Sequence:
         self.cells = 0  # Committed tokens.
         self.next_token: int | None = None  # Sampled, not committed yet.
         self.known_token: int | None = None  # The token after a prompt that is computed again, which was sampled once.
+        self.labels = 0  # To read at the end of the prompt, in place of a sample.
         self.awaiting_turn = False  # Logits wait for the turn of their grammar.
         self.order = 0  # Age of the request: higher is younger.
         self.adapters = NO_ADAPTERS
@@ -118,6 +119,7 @@ class Sequence:
         self.cells = self.cached = self.awaited = 0
         self.next_token = None
         self.known_token = None
+        self.labels = 0
         self.awaiting_turn = False
         self.lookup = None
         self.guess = []

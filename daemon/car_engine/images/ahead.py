@@ -6,7 +6,7 @@ Requests that are not prepared yet need no sequence: while their images are enco
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from car_base.ipc.frames import FromEngine, Prepare, Prepared
+from car_base.ipc.frames import FromEngine, Prepare, Prepared, PrepareDecision
 from car_engine.images.encoder import Encode, Encoded
 from car_protocol.infer import Priority
 
@@ -17,7 +17,7 @@ AHEAD_BYTES = 64 * 1024 * 1024
 class EncodeAhead:
     """A request with images whose prompt is prepared; its daemon is sent `prepared` once they are encoded."""
 
-    prepare: Prepare
+    prepare: Prepare | PrepareDecision
     prepared: Prepared
 
     @property

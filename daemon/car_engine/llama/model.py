@@ -101,6 +101,11 @@ class Metadata:
         return self.text("tokenizer.chat_template.rerank")
 
     @cached_property
+    def decision_template(self) -> str | None:
+        """The model's own template for a question about a state."""
+        return self.text("tokenizer.chat_template.systemone")
+
+    @cached_property
     def layers_alike(self) -> bool:
         """True if all layers have the same number of KV heads: otherwise these are an array."""
         return self.own("attention.head_count_kv") is not None

@@ -84,8 +84,7 @@ class Logprobs:
 
     def of(self, logits: Logits, token: int, count: int) -> Logprob:
         """Return a token's natural logarithm of probability, before any sampler, and the `count` likeliest tokens."""
-        greatest = logits.max()
-        total = float(greatest) + math.log(np.exp(logits - greatest).sum(dtype=np.float64))
+        total = log_total(logits)
         count = min(count, len(logits))
         return Logprob(
             token,
@@ -96,6 +95,12 @@ class Logprobs:
                 for each in _ranked(logits, count)
             ],
         )
+
+
+def log_total(logits: Logits) -> float:
+    """Return the logarithm of the weight of all tokens, whose weights are the exponentials of their logits."""
+    greatest = logits.max()
+    return float(greatest) + math.log(np.exp(logits - greatest).sum(dtype=np.float64))
 
 
 def _score(logits: Logits, token: int, total: float) -> float:

@@ -69,7 +69,7 @@ class Conversations:
         no_template: str | None = None,
     ) -> None:
         self._template = template
-        self._limit = limit
+        self.limit = limit
         self._counts = counts
         self._no_images = no_images
         self._no_template = no_template
@@ -85,7 +85,7 @@ class Conversations:
             raise _lacks("tools", _UNREAD)
         if chat.reasoning == "on" and "thinking" not in template.abilities:
             raise _lacks("thinking", _THOUGHTLESS)
-        check = partial(self._limit.check_bytes, max_tokens=max_tokens)
+        check = partial(self.limit.check_bytes, max_tokens=max_tokens)
         # The texts that every template shows.
         texts = [message.text for message in chat.messages] + [tool.function.description for tool in chat.tools]
         check(sum(len(text.encode()) for text in texts))
@@ -104,10 +104,10 @@ class Conversations:
         if AudioPart in kinds and self._counts.audio is None:
             raise _lacks("audio", "the model has no projector for audio")
         # Twice the context: what nearly fits is counted to its end, so that the refusal has the prompt's length.
-        prompt = take_images(chat, self._counts, 2 * self._limit.tokens)
+        prompt = take_images(chat, self._counts, 2 * self.limit.tokens)
         if prompt is None:
-            raise self._limit.exceeded(None, max_tokens)
-        rendered = template.render_images(prompt, partial(self._limit.check_bytes, max_tokens=max_tokens))
+            raise self.limit.exceeded(None, max_tokens)
+        rendered = template.render_images(prompt, partial(self.limit.check_bytes, max_tokens=max_tokens))
         places = zip(rendered.starts, map(len, prompt.placeholders), prompt.files, prompt.audio, strict=True)
         images = [ImageSlot(*place) for place in places]
         return rendered, sorted(images, key=lambda image: image.start)

@@ -4,10 +4,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from threading import Lock
 
-from car_base.ipc.frames import Detokenize, Prepare, PrepareTexts, Tokenize
+from car_base.ipc.frames import Detokenize, Prepare, PrepareDecision, PrepareTexts, Tokenize
 from car_base.ipc.inbox import Inbox
 
-Job = Prepare | PrepareTexts | Tokenize | Detokenize
+Job = Prepare | PrepareDecision | PrepareTexts | Tokenize | Detokenize
 # Within this time of each other, users take turns by the length of their jobs.
 _BOUND_S = 0.25
 

@@ -14,6 +14,7 @@ from car_base.ipc.frames import (
     PlainText,
     Prepare,
     Prepared,
+    PrepareDecision,
     PrepareTexts,
     Refused,
     TokenIds,
@@ -24,8 +25,8 @@ from car_base.ipc.refusal import Refusal
 from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.images.ahead import EncodeAhead
 from car_engine.prompt.constraints import OutputConstraints
-from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations, Prompt
+from car_engine.prompt.decisions import Decisions
 from car_engine.prompt.fill_prompt import FillTokens, Vocabulary, fill_prompt
 from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Turns
@@ -94,7 +95,7 @@ class TokenizerThread:
     def _do(self, job: Job, queued: QueuedJob) -> None:
         with self._progress.doing(queued.size, job.key):
             answer = self._answer(job)
-        if not isinstance(job, Prepare) or not isinstance(answer, Prepared):
+        if not isinstance(job, Prepare | PrepareDecision) or not isinstance(answer, Prepared):
             self._send(answer)
             return
         if job.namespace is not None:
@@ -117,7 +118,7 @@ class Preparer:
         conversations: Conversations,
         constraints: OutputConstraints,
         texts: TextInputs,
-        limit: ContextLimit,
+        decisions: Decisions,
         warm: Callable[[int, Sampling], None],
         adapters: Collection[str],
         *,
@@ -127,7 +128,8 @@ class Preparer:
         self._conversations = conversations
         self._constraints = constraints
         self._text_inputs = texts
-        self._limit = limit
+        self._decisions = decisions
+        self._limit = conversations.limit
         self._warm = warm
         self._adapters = adapters
         self._generates = generates
@@ -138,6 +140,9 @@ class Preparer:
             match job:
                 case Prepare():
                     return self._prepare(job)
+                case PrepareDecision():
+                    self._check_generates(job)
+                    return self._decisions.prepare(job)
                 case PrepareTexts():
                     inputs = self._text_inputs.of(job)
                     packed = packed_tokens(token for each in inputs for token in each)
@@ -157,12 +162,9 @@ class Preparer:
 
     def _prepare(self, job: Prepare) -> Prepared:
         params = job.params
-        if not self._generates:
-            raise Refusal("model_unavailable", lacks="generate")
+        self._check_generates(job)
         if any(int(token) >= self._tokenizer.size for token in params.logit_bias):
             raise Refusal("invalid_params", param="logit_bias")
-        if any(lora.name not in self._adapters for lora in params.lora):
-            raise Refusal("model_unavailable", lacks="adapter")
         tokens, reading, images = self._prompt(job)
         room = self._limit.tokens - len(tokens)
         if room < 1:
@@ -182,6 +184,12 @@ class Preparer:
             ignored=ignored,
             open_ended=params.max_tokens is None or params.max_tokens > room,
         )
+
+    def _check_generates(self, job: Prepare | PrepareDecision) -> None:
+        if not self._generates:
+            raise Refusal("model_unavailable", lacks="generate")
+        if any(lora.name not in self._adapters for lora in job.params.lora):
+            raise Refusal("model_unavailable", lacks="adapter")
 
     def _prompt(self, job: Prepare) -> Prompt:
         params = job.params

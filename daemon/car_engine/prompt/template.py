@@ -96,7 +96,8 @@ class _End(NamedTuple):
 class ChatTemplate:
     """Renders chats into tokens; raises InvalidTemplate for a source that cannot be compiled.
 
-    A configured `style` of calls and `tags` of thoughts override those that the template shows.
+    A configured `style` of calls and `tags` of thoughts override those that the template shows. Without
+    `begins` a text gets no begin token that the template does not write.
     """
 
     def __init__(
@@ -106,6 +107,8 @@ class ChatTemplate:
         style: ToolStyle | None = None,
         tags: Tags | None = None,
         now: Callable[[], datetime] = local_now,
+        *,
+        begins: bool = True,
     ) -> None:
         if len(source) > _MOST_SOURCE:
             raise InvalidTemplate(f"it has {len(source):,} characters, the limit is {_MOST_SOURCE:,}")
@@ -117,6 +120,7 @@ class ChatTemplate:
         self.format = detect(source, style, tags)
         self._source = source
         self._vocabulary = vocabulary
+        self._adds_begin = begins and vocabulary.adds_begin
         self._escaper = SpecialTokenEscaper(vocabulary.specials, self._writer.literals)
 
     @property
@@ -220,7 +224,7 @@ class ChatTemplate:
     def _begun(self, tokens: list[int]) -> list[int]:
         """Return the tokens with the model's begin token, where every text has to begin with it."""
         begin = self._vocabulary.begin
-        return [begin, *tokens] if self._vocabulary.adds_begin and tokens[:1] != [begin] else tokens
+        return [begin, *tokens] if self._adds_begin and tokens[:1] != [begin] else tokens
 
 
 def _size_without(text: str, mark: str) -> int:

@@ -119,6 +119,14 @@ class Generation:
             return None
         return Extra([*tokens], [logprob] if logprob else [], output.reasoning, output.calls)
 
+    def done(self, cells: int) -> int:
+        """Return how many tokens of the prompt are done, with this many cells."""
+        return min(cells, self.prompt_tokens)
+
+    def close(self) -> None:
+        """Free its sampler."""
+        self.sampler.close()
+
     def end(self, now: float, *, fault: Fault | None = None) -> End:
         """Return the frame of its end; without a finish reason the request was cancelled or failed."""
         first = self._first_token if self._first_token is not None else now

@@ -9,14 +9,14 @@ from car_engine.batching.prefix import Prefix
 from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import Sequence
-from car_engine.runner.generation import Generation
+from car_engine.runner.decision import Running
 
 
 @dataclass(slots=True)
 class ParkedRequest:
     """A request between two leases; `saved` is None if its cells have to be computed again."""
 
-    generation: Generation
+    generation: Running
     prompt: abc.Sequence[int]
     prefix: Prefix | None
     adapters: AdapterSet
@@ -42,7 +42,7 @@ class ParkingLot:
         saved = sum(parked.saved is not None for parked in self._parked.values())
         return f"<ParkingLot parked={len(self._parked)} saved={saved}>"
 
-    def park(self, sequence: Sequence, generation: Generation) -> None:
+    def park(self, sequence: Sequence, generation: Running) -> None:
         """Keep a request; the caller empties its sequence."""
         saved = None
         number = sequence.number

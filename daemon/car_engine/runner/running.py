@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from car_base.ipc.codec import tokens_of
+from msgspec import structs
+
+from car_base.ipc.codec import TOKEN_BYTES, tokens_of
 from car_base.ipc.frames import End, Fault, Forget, RequestUpdate, Run
 from car_base.ipc.types import AdapterSet
 from car_engine.batching.guesses import PromptLookup
@@ -14,6 +16,7 @@ from car_engine.images.ahead import EncodeAhead
 from car_engine.images.awaited_images import AwaitedImages
 from car_engine.images.encoder import Encoded
 from car_engine.output.reader import NOTHING, Output
+from car_engine.runner.decision import Decision, Running, reading_of
 from car_engine.runner.generation import Generation, RequestSampler, Vocabulary
 from car_engine.runner.parking import ParkingLot
 from car_engine.runner.sampling_turns import SampledToken, SamplingTurns
@@ -23,17 +26,17 @@ from car_protocol.answer import Usage
 
 
 class Seats:
-    """The generation of every busy sequence, and the sequence of every running request."""
+    """The request of every busy sequence, and the sequence of every running request."""
 
     def __init__(self, cache: PrefixCache, sampling: SamplingTurns, images: AwaitedImages) -> None:
         self._cache = cache
         self._sampling = sampling
         self._images = images
-        self.generations: dict[int, Generation] = {}  # by sequence number
+        self.generations: dict[int, Running] = {}  # by sequence number
         self.sequences: dict[int, Sequence] = {}  # by request key
 
     def take(
-        self, generation: Generation, prompt: list[int], namespace: str | None, adapters: AdapterSet
+        self, generation: Running, prompt: list[int], namespace: str | None, adapters: AdapterSet
     ) -> Sequence | None:
         """Start a prompt in an idle sequence; None if there is none."""
         grid = Grid(generation.prompt_tokens) if generation.reproducible else None
@@ -41,10 +44,13 @@ class Seats:
         if sequence is not None:
             self.generations[sequence.number] = generation
             self.sequences[generation.key] = sequence
-            self._sampling.join(sequence, generation.sampler)
+            if isinstance(generation, Generation):
+                self._sampling.join(sequence, generation.sampler)
+            else:
+                sequence.labels = generation.labels
         return sequence
 
-    def leave(self, sequence: Sequence) -> tuple[Generation, int]:
+    def leave(self, sequence: Sequence) -> tuple[Running, int]:
         """Separate a request from its sequence; return it, and its cached cells that were not reported yet."""
         generation = self.generations.pop(sequence.number)
         del self.sequences[generation.key]
@@ -53,7 +59,7 @@ class Seats:
         return generation, count_cached(sequence, generation)
 
 
-def count_cached(sequence: Sequence, generation: Generation) -> int:
+def count_cached(sequence: Sequence, generation: Running) -> int:
     """Return the cells that the request did not have to compute since the last call."""
     cached, sequence.cached = sequence.cached, 0
     generation.cached_tokens += cached
@@ -167,27 +173,37 @@ class RunningRequests:
         """Start a request; returns its end if that is impossible."""
         encoded = self._images.ahead.take(run.key)
         self.cache.expected.drop(run.key)
-        prompt = tokens_of(run.prepared.tokens)
         if run.options.reproducible and not self._abilities.repeats:
-            return [_unstarted(run.key, len(prompt), "unrepeatable")]
-        room = self.cache.context_tokens - len(prompt)
-        if room < 1:
-            # An engine with a longer context prepared it, and is gone.
-            return [_unstarted(run.key, len(prompt), "context")]
+            return [_unstarted(run, "unrepeatable")]
         try:
-            sampler = self._samplers.build(run, prompt)
+            running, prompt = self._made(run)
         except ConstraintError:
             # It compiled when the request was prepared, and has become too complex for the library since.
-            return [_unstarted(run.key, len(prompt), "constraint")]
-        generation = Generation(run, sampler, self._vocabulary, len(prompt), self._clock(), room)
-        sequence = self.seats.take(generation, prompt, run.namespace, run.options.adapters)
+            return [_unstarted(run, "constraint")]
+        if running is None:
+            # An engine with a longer context prepared it, and is gone.
+            return [_unstarted(run, "context")]
+        sequence = self.seats.take(running, prompt, run.namespace, run.options.adapters)
         if sequence is None:
-            return [_refused(generation, self._clock())]
-        self._let_guess(sequence, generation, prompt)
+            return [_refused(running, self._clock())]
+        self._let_guess(sequence, running, prompt)
+        self._hold(sequence, running)
         if encoded is not None and encoded.fault is not None:
             return [self._end(sequence, NOTHING, fault=encoded.fault)]
-        self._images.request(run.key, generation.owner, generation.images, sequence, encoded)
+        self._images.request(run.key, running.owner, running.images, sequence, encoded)
         return []
+
+    def _made(self, run: Run) -> tuple[Running | None, list[int]]:
+        """Return a request as it runs, and its first prompt; None if it does not fit. Raises ConstraintError."""
+        if run.prepared.decision is not None:
+            decision = Decision(run, self._clock())
+            return (decision if decision.longest <= self.cache.context_tokens else None), decision.prompt
+        prompt = tokens_of(run.prepared.tokens)
+        room = self.cache.context_tokens - len(prompt)
+        if room < 1:
+            return None, prompt
+        sampler = self._samplers.build(run, prompt)
+        return Generation(run, sampler, self._vocabulary, len(prompt), self._clock(), room), prompt
 
     def park(self, key: int) -> bool:
         """Park a request and free its sequence; False if it does not run."""
@@ -211,6 +227,7 @@ class RunningRequests:
         self._let_guess(sequence, generation, [*parked.prompt[: generation.prompt_tokens], *generation.history])
         self._parking.restore(parked, sequence)
         self.cache.resumed(sequence, parked.prefix)
+        self._hold(sequence, generation)
         self._images.request(key, generation.owner, generation.images, sequence)
         return []
 
@@ -225,7 +242,7 @@ class RunningRequests:
             return []
         generation = parked.generation
         output = generation.finish("deadline") if deadline else NOTHING
-        generation.sampler.close()
+        generation.close()
         end = generation.end(self._clock())
         return [RequestUpdate(key, NO_SEQUENCE, output.text, 0, parked.cells, generation.extras(output), end)]
 
@@ -239,25 +256,53 @@ class RunningRequests:
         now = self._clock()
         updates: list[RequestUpdate] = []
         for chunk in outcome.prefilled:
+            running = self.seats.generations[chunk.sequence.number]
+            if isinstance(running, Decision):
+                running.computed += chunk.length
             if chunk.sequence.remaining:
-                generation = self.seats.generations[chunk.sequence.number]
-                done = min(chunk.sequence.cells, generation.prompt_tokens)
-                cached = count_cached(chunk.sequence, generation)
-                updates.append(RequestUpdate(generation.key, chunk.sequence.number, "", 0, done, cached=cached))
+                done = running.done(chunk.sequence.cells)
+                cached = count_cached(chunk.sequence, running)
+                updates.append(RequestUpdate(running.key, chunk.sequence.number, "", 0, done, cached=cached))
         # A guess can bring several tokens, of which one may end the request.
         generations = self.seats.generations
         updates += [
             self._push(found, token, now)
             for token in outcome.sampled
-            if (found := generations.get(token.sequence.number)) is not None
+            if isinstance(found := generations.get(token.sequence.number), Generation)
         ]
+        updates += [self._read(sequence, figures) for sequence, figures in outcome.read]
         updates += [self._end(sequence, NOTHING, fault="decode") for sequence in outcome.lost]
         updates += [self._end(sequence, NOTHING, fault="constraint") for sequence in outcome.refused]
         return updates
 
-    def _let_guess(self, sequence: Sequence, generation: Generation, tokens: list[int]) -> None:
-        if self._abilities.speculates and not (generation.sampler.bound or generation.reproducible):
+    def _let_guess(self, sequence: Sequence, running: Running, tokens: list[int]) -> None:
+        if not self._abilities.speculates or isinstance(running, Decision):
+            return
+        if not (running.sampler.bound or running.reproducible):
             sequence.lookup = PromptLookup(tokens)
+
+    def _hold(self, sequence: Sequence, running: Running) -> None:
+        """Keep what comes after a decision's prefix from others: it makes place for the next tail."""
+        if isinstance(running, Decision):
+            self.cache.hold(sequence, running.prefix_tokens)
+
+    def _read(self, sequence: Sequence, figures: list[float]) -> RequestUpdate:
+        """Report the labels at the end of a prompt, and go on to the next behind the same prefix."""
+        decision = self.seats.generations[sequence.number]
+        assert isinstance(decision, Decision)
+        done, cached = decision.done(sequence.cells), count_cached(sequence, decision)
+        decision.read()
+        tail = decision.next_tail
+        if tail is None:
+            self.ended += 1
+            ended = self._end(sequence, NOTHING)
+            return structs.replace(ended, prompt_done=done, extra=reading_of(figures), cached=cached)
+        sequence.prompt = [*sequence.prompt[: decision.prefix_tokens], *tail]
+        sequence.labels = decision.labels
+        if sequence.grid is not None:
+            sequence.grid = Grid(len(sequence.prompt))
+        self.cache.go_back(sequence, decision.prefix_tokens)
+        return RequestUpdate(decision.key, sequence.number, "", 0, done, reading_of(figures), cached=cached)
 
     def _push(self, generation: Generation, sampled: SampledToken, now: float) -> RequestUpdate:
         sequence = sampled.sequence
@@ -276,24 +321,26 @@ class RunningRequests:
         """End a request with its last output and token; its cells stay for others, unless the decode failed."""
         generation, cached = self.seats.leave(sequence)
         end = generation.end(self._clock(), fault=fault)
-        done = min(sequence.cells, generation.prompt_tokens)
+        done = generation.done(sequence.cells)
         if fault == "decode":
             self.cache.discard(sequence)
         else:
+            if isinstance(generation, Decision) and sequence.cells > generation.prefix_tokens:
+                self.cache.go_back(sequence, generation.prefix_tokens)
             self.cache.retire(sequence, generation.history)
-        generation.sampler.close()
+        generation.close()
         count, token, logprob = (1, sampled.token, sampled.logprob) if sampled is not None else (0, None, None)
         extra = generation.extras(output, token, logprob)
         return RequestUpdate(generation.key, sequence.number, output.text, count, done, extra, end, cached)
 
 
-def _refused(generation: Generation, now: float) -> RequestUpdate:
+def _refused(generation: Running, now: float) -> RequestUpdate:
     """Return the end of a request without a sequence: the gate leased more than this engine declared."""
-    generation.sampler.close()
+    generation.close()
     end = generation.end(now, fault="lease")
     return RequestUpdate(generation.key, NO_SEQUENCE, "", 0, 0, end=end)
 
 
-def _unstarted(key: int, prompt_tokens: int, fault: Fault) -> RequestUpdate:
-    end = End(None, None, Usage(prompt_tokens, 0, 0), 0.0, 0.0, fault)
-    return RequestUpdate(key, NO_SEQUENCE, "", 0, 0, end=end)
+def _unstarted(run: Run, fault: Fault) -> RequestUpdate:
+    end = End(None, None, Usage(len(run.prepared.tokens) // TOKEN_BYTES, 0, 0), 0.0, 0.0, fault)
+    return RequestUpdate(run.key, NO_SEQUENCE, "", 0, 0, end=end)

@@ -42,6 +42,10 @@ class Context(Protocol):
 
     context_tokens: int
 
+    def logits(self, row: int) -> Any:
+        """Return the logits of an output row, which the next decode overwrites."""
+        ...
+
     @property
     def copying(self) -> bool:
         """Whether the next decode also copies cells, so that its time says nothing about its rows."""
@@ -91,10 +95,12 @@ class _Rows:
 class Outcome:
     """Results of a step: sampled tokens, committed chunks, and sequences that failed.
 
-    The cells of `lost` sequences are unknown; the grammar of `refused` ones failed.
+    `read` are the labels of the prompts that were read to their end in place of a sample. The cells of `lost`
+    sequences are unknown; the grammar of `refused` ones failed.
     """
 
     sampled: list[SampledToken] = field(default_factory=list)
+    read: list[tuple[Sequence, list[float]]] = field(default_factory=list)
     prefilled: list[Chunk] = field(default_factory=list)
     lost: list[Sequence] = field(default_factory=list)
     refused: list[Sequence] = field(default_factory=list)
@@ -108,12 +114,14 @@ class Stepper:
         context: Context,
         costs: StepCosts,
         sampling: SamplingTurns,
+        read: Callable[[Any, int], list[float]],
         adapt: Callable[[AdapterSet], None],
         clock: Callable[[], float],
     ) -> None:
         self._context = context
         self._costs = costs
         self._sampling = sampling
+        self._read = read
         self._adapt = adapt
         self._adapters = NO_ADAPTERS  # Of the context now.
         self.phases = PhaseTimer(clock)
@@ -221,6 +229,9 @@ class Stepper:
             chunk.sequence.commit(chunk.length)
             if completes and chunk.sequence.known_token is not None:
                 chunk.sequence.accept(chunk.sequence.known_token)
+            elif completes and chunk.sequence.labels:
+                figures = self._read(self._context.logits(row), chunk.sequence.labels)
+                outcome.read.append((chunk.sequence, figures))
             elif completes:
                 self._sample(chunk.sequence, row, outcome)
         seconds = self.phases.end("sample") - started

@@ -39,13 +39,21 @@ def entry(path: Path, **settings: object) -> ModelEntry:
 def test_a_template_says_what_its_model_can(tmp_path: Path, template: str | None, can: list[str]) -> None:
     given = {} if template is None else {"tokenizer__chat_template": text(template)}
     path = model(**given).write(tmp_path / "m.gguf")
-    assert read_abilities(ModelSettings(path)) == ["generate", *can, "embed"]
+    assert read_abilities(ModelSettings(path)) == ["generate", *can, *(["decide"] if can else []), "embed"]
+
+
+@pytest.mark.parametrize(("family", "decides"), [("lev", True), ("kev", False), ("unheard", False)])
+def test_a_model_of_a_decision_family_decides_if_it_is_read_at_labels(
+    tmp_path: Path, family: str, decides: bool
+) -> None:
+    path = model(tokenizer__chat_template=text(SHOWS), llama__decision__type=text(family)).write(tmp_path / "m.gguf")
+    assert ("decide" in read_abilities(ModelSettings(path))) == decides
 
 
 def test_configured_syntax_counts(tmp_path: Path) -> None:
     path = model(tokenizer__chat_template=text(SHOWS)).write(tmp_path / "m.gguf")
     settings = ModelSettings(path, tool_style="llama3", thinking_tags=Tags("<a>", "</a>"))
-    assert read_abilities(settings) == ["generate", "chat", "tools", "thinking", "embed"]
+    assert read_abilities(settings) == ["generate", "chat", "tools", "thinking", "decide", "embed"]
     file = inspect(settings).file
     assert (file.tool_style, file.thinking_tags) == ("llama3", ["<a>", "</a>"])
 
@@ -56,7 +64,7 @@ def test_a_configured_template_and_a_projector_count(tmp_path: Path) -> None:
     settings = ModelSettings(path, chat_template=tmp_path / "own.jinja", projector=tmp_path / "p.gguf")
     for write, kind in ((generate_projector, "images"), (generate_audio_projector, "audio")):
         write(tmp_path / "p.gguf")
-        assert read_abilities(settings) == ["generate", "chat", kind, "thinking", "embed"]
+        assert read_abilities(settings) == ["generate", "chat", kind, "thinking", "decide", "embed"]
 
 
 def test_tokens_that_fill_are_found_by_their_keys_or_by_their_texts(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from car_engine.batching.sequences import SequenceTable
 from car_engine.images.ahead import RowsAhead
 from car_engine.images.awaited_images import AwaitedImages
 from car_engine.llama.context import LlamaContext
+from car_engine.llama.label_readout import LabelReadout
 from car_engine.llama.model import LlamaModel
 from car_engine.llama.sampler import Logprobs
 from car_engine.llama.tokens import Vocabulary
@@ -88,7 +89,7 @@ class RealEngine:
             planner=StepPlanner(
                 costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=context.memory.takes_back
             ),
-            stepper=Stepper(context, costs, sampling, lambda _: None, clock),
+            stepper=Stepper(context, costs, sampling, LabelReadout([]).of, lambda _: None, clock),
             threads=self.threads,
             send=self._receive,
         )

@@ -41,6 +41,7 @@ from car_engine.output.format import Format
 from car_engine.prompt.constraints import OutputConstraints
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
+from car_engine.prompt.decisions import Decisions, Way
 from car_engine.prompt.fill_prompt import FillTokens
 from car_engine.prompt.image_prompt import Counts, ImagePrompt
 from car_engine.prompt.job_progress import Clock, JobProgress, thread_clock
@@ -158,12 +159,13 @@ def preparer(
     no_images: str | None = None,
 ) -> Preparer:
     limit = ContextLimit(context_tokens, FakeTokenizer.longest_piece)
+    conversations = Conversations(template, limit, Counts(count_image), no_images)
     return Preparer(
         tokenizer or FakeTokenizer(),
-        Conversations(template, limit, Counts(count_image), no_images),
+        conversations,
         OutputConstraints((grammars or FakeGrammars()).compile, lambda _: None),
         TEXTS,
-        limit,
+        Decisions(Way(None, why="it is a test"), [], conversations),
         warm,
         ["a"],
         generates=True,

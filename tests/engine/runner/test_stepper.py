@@ -12,7 +12,7 @@ from car_engine.batching.prefill import Chunk
 from car_engine.batching.sequences import Sequence
 from car_engine.runner.sampling_turns import SampledToken, SamplingTurns
 from car_engine.runner.stepper import DecodeFailed, Stepper
-from tests.engine.fakes import FakeClock, FakeContext, FakeSampler, WouldAbort, likelihood, next_token
+from tests.engine.fakes import FakeClock, FakeContext, FakeSampler, WouldAbort, label_figures, likelihood, next_token
 
 PROMPT = [3, 4, 5]
 
@@ -27,7 +27,7 @@ def stepper_on(
     sampling = SamplingTurns(context, likelihood, clock)
     for number in range(len(context.cells)):
         sampling.join(Sequence(number), FakeSampler())
-    return Stepper(context, costs or StepCosts(), sampling, adapt, clock)
+    return Stepper(context, costs or StepCosts(), sampling, label_figures, adapt, clock)
 
 
 def prefilling(number: int, prompt: list[int] | None = None) -> Sequence:

@@ -1,0 +1,41 @@
+"""The families of models that decide: how each is asked and how its labels are read, as data."""
+
+from string import ascii_lowercase, ascii_uppercase
+from typing import NamedTuple
+
+_LETTERS = (*ascii_uppercase, *ascii_lowercase)
+_PAIRS = (*ascii_uppercase, *(first + second for first in ascii_uppercase for second in ascii_uppercase))
+# A rating of lev is 0 to 8.
+RATINGS = 9
+
+
+class Family(NamedTuple):
+    """How a family is asked.
+
+    Of `labels` those count that are one token, `spaced` also with a space before them. A choice is read in `orders`
+    orders. A predicate is either one of nine `ratings` or a choice of the two `sides`.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    spaced: bool = False
+    orders: int = 1
+    sorted_keys: bool = False
+    ratings: bool = False
+    sides: tuple[str, str] = ("yes", "no")
+    true_first: bool = True
+
+
+# Any chat model, by its chat template.
+CHAT = Family("chat", _PAIRS, spaced=True)
+# Models whose files have the chat template `systemone`, by the key `decision.type` of their architecture.
+OWN_WORDS = {
+    family.name: family
+    for family in (
+        Family("openjev", _LETTERS),
+        Family("lev", _PAIRS, orders=2, sorted_keys=True, ratings=True),
+        Family("nimble", _PAIRS, sides=("false", "true"), true_first=False),
+    )
+}
+# Families whose answers are computed by heads on hidden states at markers, which the binding does not expose.
+NEED_HEADS = frozenset({"kev", "laya", "clef"})

@@ -1,0 +1,272 @@
+"""Questions about one state as prompts: rendered one by one, and cut into their common prefix and tails."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from car_base.ipc.codec import packed_tokens
+from car_base.ipc.frames import Chat, DecisionForm, ImageSlot, Prepared, PrepareDecision, QuestionForm, Tail
+from car_base.ipc.refusal import Refusal
+from car_engine.batching.sequences import GRID_TOKENS
+from car_engine.prompt.conversation import Conversations, Prompt
+from car_engine.prompt.decision_families import CHAT, NEED_HEADS, OWN_WORDS, RATINGS, Family
+from car_protocol.conversation import AudioPart, ImagePart, Message, TextPart
+from car_protocol.decide import Choice, DecisionPrompt, Predicate, Question, Score
+
+# The words of decision templates for the types of questions.
+_TYPES = {"choice": "choice", "score": "score", "predicate": "noul"}
+_SYSTEM = (
+    "You answer questions about what the user shows you. You write the label of the best answer, and nothing else."
+)
+_SIDES = "Which of these is so?"
+_LAST = "Answer with the label only."
+
+
+class Way(NamedTuple):
+    """How a model decides: its family, and the temperature of its file for a type of question and a number of options.
+
+    `why` is the reason of a model that cannot.
+    """
+
+    family: Family | None
+    temperature: Callable[[str, int], float | None] = lambda _type, _count: None
+    why: str | None = None
+
+
+def way_of(value: Callable[[str], str | None], *, own_words: bool, chats: bool) -> Way:
+    """Return how a model decides; `value` returns a value of its architecture's metadata as text.
+
+    A model has `own_words` if its file has a decision template, and `chats` if it has a chat template.
+    """
+    name = value("decision.type")
+    if name is None:
+        return Way(CHAT) if chats else Way(None, why="the model has no chat template to ask it with")
+    if name in NEED_HEADS:
+        return Way(None, why=f"models of the family {name} decide by heads on hidden states, which this engine lacks")
+    if name not in OWN_WORDS:
+        return Way(None, why=f"the family {name[:64]} is not known: {', '.join(OWN_WORDS)} are")
+    if not own_words:
+        return Way(None, why=f"a model of the family {name} needs the chat template `systemone`, which its file lacks")
+
+    def temperature(kind: str, count: int) -> float | None:
+        key = f"decision.temperature.{_TYPES[kind]}"
+        text = value(f"{key}.{count}") or value(key)
+        try:
+            return None if text is None else max(float(text), _LEAST_TEMPERATURE)
+        except ValueError:
+            return None
+
+    return Way(OWN_WORDS[name], temperature)
+
+
+# Logits divided by less overflow; the choice is certain long before.
+_LEAST_TEMPERATURE = 1e-3
+
+
+class Item(NamedTuple):
+    """One option as a prompt shows it."""
+
+    key: Any
+    description: Any
+
+
+class Decisions:
+    """Prepares the decisions of one model, by the prompts of its chat template or of its decision template."""
+
+    def __init__(self, way: Way, labels: Sequence[str], conversations: Conversations) -> None:
+        self._way = way
+        self._labels = labels
+        self._conversations = conversations
+        self._limit = conversations.limit
+
+    def prepare(self, job: PrepareDecision) -> Prepared:
+        """Return the tokens of a decision; raises Refusal that names the question."""
+        family = self._way.family
+        if family is None:
+            raise Refusal("model_unavailable", lacks="decisions", why=self._way.why)
+        params = job.params
+        orders = params.orders or family.orders
+        asked = [list(_readings(question, family, orders)) for question in params.questions]
+        for index, readings in enumerate(asked):
+            self._check_labels(index, params.questions[index], len(readings[0]))
+        common = _Common()
+        images: Sequence[ImageSlot] = ()
+        for index, readings in enumerate(asked):
+            for items in readings:
+                chat = _chat(family, self._labels, params, index, items, asked)
+                rendered = self._rendered(chat, index)
+                common.add(rendered.tokens, reproducible=params.reproducible)
+                images = images or rendered.images
+                if len(rendered.tokens) > self._limit.tokens:
+                    exceeded = self._limit.exceeded(len(rendered.tokens), None)
+                    raise Refusal(exceeded.reason, **{**exceeded.data, "param": f"questions[{index}]"})
+        prefix, tails = common.cut()
+        counts = [
+            self._count(items, family, params.questions[index]) for index, all_ in enumerate(asked) for items in all_
+        ]
+        return Prepared(
+            job.key,
+            packed_tokens([*prefix, *(token for tail in tails for token in tail)]),
+            1,
+            images=list(images),
+            owner=job.owner,
+            decision=DecisionForm(
+                len(prefix),
+                [Tail(len(tail), count) for tail, count in zip(tails, counts, strict=True)],
+                [self._form(job, family, *each) for each in zip(params.questions, asked, strict=True)],
+            ),
+        )
+
+    def _form(
+        self, job: PrepareDecision, family: Family, question: Question, readings: list[list[Item]]
+    ) -> QuestionForm:
+        kind = _kind(question)
+        temperature = job.temperatures.get(kind) or self._way.temperature(kind, len(readings[0])) or 1.0
+        predicate = isinstance(question, Predicate)
+        return QuestionForm(
+            len(readings),
+            temperature,
+            ratings=predicate and family.ratings,
+            reverse=predicate and not family.true_first and not family.ratings,
+        )
+
+    def _count(self, items: list[Item], family: Family, question: Question) -> int:
+        return RATINGS if family.ratings and isinstance(question, Predicate) else len(items)
+
+    def _check_labels(self, index: int, question: Question, count: int) -> None:
+        if count > len(self._labels):
+            member = "levels" if isinstance(question, Score) else "options"
+            why = f"has {count} {member}, and this model has {len(self._labels)} labels of one token: ask in two steps"
+            raise Refusal("invalid_params", param=f"questions[{index}].{member}", why=why)
+
+    def _rendered(self, chat: Chat, index: int) -> Prompt:
+        try:
+            return self._conversations.prompt(chat, None)
+        except Refusal as refusal:
+            if refusal.reason == "context_exceeded":
+                raise Refusal(refusal.reason, **{**refusal.data, "param": f"questions[{index}]"}) from None
+            if refusal.reason == "invalid_params":
+                raise Refusal("invalid_params", **{**refusal.data, "param": "state"}) from None
+            raise
+
+
+class _Common:
+    """Prompts, of which only the first is kept whole; the others from where they differ from it."""
+
+    def __init__(self) -> None:
+        self._first: list[int] = []
+        self._rest: list[tuple[int, list[int]]] = []  # of each prompt: its common tokens with the first, and the others
+        self._most = 0
+        self._step = 1
+
+    def add(self, tokens: list[int], *, reproducible: bool) -> None:
+        """Add the tokens of a prompt."""
+        # A fixed cut, so that no other question decides where a reproducible question is cut.
+        self._step = GRID_TOKENS if reproducible else 1
+        if not self._rest:
+            self._first, self._most = tokens, len(tokens) - 1
+        same = next(
+            (place for place, pair in enumerate(zip(self._first, tokens, strict=False)) if pair[0] != pair[1]),
+            min(len(self._first), len(tokens)),
+        )
+        self._rest.append((same, tokens[same:]))
+        # The last token of a prompt is always computed: its logits are read.
+        self._most = min(self._most, same, len(tokens) - 1)
+
+    def cut(self) -> tuple[list[int], list[list[int]]]:
+        """Return the common prefix of all, and the tail of each."""
+        end = self._most // self._step * self._step
+        return self._first[:end], [[*self._first[end:same], *rest] for same, rest in self._rest]
+
+
+def _kind(question: Question) -> str:
+    return str(type(question).__struct_config__.tag)
+
+
+def _readings(question: Question, family: Family, orders: int) -> Iterator[list[Item]]:
+    """Yield the options of a question in each order in which they are read."""
+    match question:
+        case Choice():
+            items = [Item(_key(option.value), option.description) for option in question.options]
+            yield items
+            if orders > 1:
+                yield items[::-1]
+        case Score():
+            yield [Item(str(index), level.label) for index, level in enumerate(question.levels)]
+        case Predicate():
+            described = (question.true, question.false) if family.true_first else (question.false, question.true)
+            yield [Item(side, described[place]) for place, side in enumerate(family.sides)]
+
+
+def _key(value: str | bool) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _chat(
+    family: Family,
+    labels: Sequence[str],
+    params: DecisionPrompt,
+    index: int,
+    items: list[Item],
+    asked: list[list[list[Item]]],
+) -> Chat:
+    question = params.questions[index]
+    if family is CHAT:
+        return _conversation(params, question, items, labels)
+    arrange = _sorted if family.sorted_keys else lambda value: value
+    names = [str(place) if each.name is None else each.name for place, each in enumerate(params.questions)]
+
+    def shown(place: int, own: list[Item]) -> dict[str, Any]:
+        each = params.questions[place]
+        options = [
+            {"key": item.key, "description": arrange(item.description), "label": label}
+            for item, label in zip(own, labels, strict=False)
+        ]
+        instructions = "" if each.instructions is None else arrange(each.instructions)
+        return {"id": names[place], "type": _TYPES[_kind(each)], "instructions": instructions, "options": options}
+
+    others = [shown(place, items if place == index else readings[0]) for place, readings in enumerate(asked)]
+    state = {"state": arrange(params.state), "questions": others, "images": []}
+    return Chat(messages=[], template_args={**shown(index, items), **state})
+
+
+def _sorted(value: Any) -> Any:
+    """Return a JSON value with the keys of its objects in order."""
+    match value:
+        case dict():
+            return {key: _sorted(value[key]) for key in sorted(value)}
+        case list():
+            return [_sorted(item) for item in value]
+    return value
+
+
+def _conversation(params: DecisionPrompt, question: Question, items: list[Item], labels: Sequence[str]) -> Chat:
+    """Return the question as a chat: the state comes first, so that it is the prefix of all questions."""
+    lines = [f"Question: {_text(question.instructions) if question.instructions is not None else _SIDES}"]
+    for item, label in zip(items, labels, strict=False):
+        key, description = item if not isinstance(question, Score) else (_text(item.description), None)
+        lines.append(f"{label}. {key}" + (f": {_text(description)}" if description not in (None, "") else ""))
+    asked = "\n".join(["", "", *lines, _LAST])
+    messages = params.messages
+    parts = [TextPart(_text(params.state))] if messages is None else [part for each in messages for part in _told(each)]
+    content = _joined([*parts, TextPart(asked)])
+    return Chat(messages=[Message("system", _SYSTEM), Message("user", content)], reasoning="off")
+
+
+def _told(message: Message) -> Iterator[TextPart | ImagePart | AudioPart]:
+    """Yield a message of the state as a part of a text about a conversation."""
+    yield TextPart(f"{message.role}: ")
+    yield from message.content if isinstance(message.content, list) else [TextPart(message.text)]
+    for call in message.tool_calls or []:
+        yield TextPart(f"{call.function.name}({call.function.arguments})")
+    yield TextPart("\n")
+
+
+def _joined(parts: list[TextPart | ImagePart | AudioPart]) -> str | list[TextPart | ImagePart | AudioPart]:
+    """Return parts as one text, if all of them are text."""
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    return "".join(texts) if len(texts) == len(parts) else parts
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
