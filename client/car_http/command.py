@@ -24,10 +24,9 @@ from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.guard import Rules
-from car_http.listeners import CannotListen, activated, bound, describe
 from car_http.metrics import Metrics
 from car_http.protocol import DoorProtocol
-from car_http.server import DoorServer
+from car_http.server import CannotListen, DoorServer, activated, bound, describe
 from car_protocol import __version__
 
 # sysexits.h: wrong usage, a bad configuration.

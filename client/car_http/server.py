@@ -1,14 +1,140 @@
-"""uvicorn's server, ended by a signal or after a time without clients; an idle door never wakes up."""
+"""The sockets of the door, and uvicorn's server on them, which a signal ends, or a time without clients.
+
+An idle door never wakes up.
+"""
 
 import asyncio
+import errno
+import os
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import socket
+import stat
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import uvicorn
 
+from car_client.door.settings import Address
 from car_http.crowds import Strangers
 from car_http.protocol import DoorState
+from car_protocol.sockets import Loopback
+
+SOCKET_NAME = "http"
+_FIRST_DESCRIPTOR = 3
+_VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
+_BACKLOG = 1024
+_SEND_BUFFER = 128 * 1024
+_SOCKET_UMASK = 0o177
+_OTHERS_MAY_WRITE = 0o022
+
+
+class CannotListen(Exception):
+    """An address cannot be had; the message names it and says what to do."""
+
+
+def activated(env: MutableMapping[str, str] = os.environ) -> list[socket.socket]:
+    """Return the sockets that the service manager passed, none where it passed none; raises CannotListen."""
+    count, process, _ = (env.pop(name, "") for name in _VARIABLES)
+    if process != str(os.getpid()) or not (count.isascii() and count.isdigit()):
+        return []
+    return [_adopted(_FIRST_DESCRIPTOR + number) for number in range(int(count[:3]))]
+
+
+def bound(addresses: Sequence[Address]) -> list[socket.socket]:
+    """Return a listening socket for each address; raises CannotListen, with none left open."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(_bound(address)) for address in addresses]
+        stack.pop_all()
+    return sockets
+
+
+def _bound(address: Address) -> socket.socket:
+    return _loopback(address) if isinstance(address, Loopback) else _unix(address)
+
+
+def _adopted(descriptor: int) -> socket.socket:
+    try:
+        os.set_inheritable(descriptor, False)
+        given = socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise CannotListen(f"descriptor {descriptor} is not a socket: {os.strerror(error.errno or 0)}") from error
+    if given.family != socket.AF_UNIX and not _is_loopback(given):
+        given.close()
+        raise CannotListen("the service manager passed a socket that other machines reach: bind it to 127.0.0.1")
+    return given
+
+
+def _is_loopback(given: socket.socket) -> bool:
+    host = str(given.getsockname()[0])
+    return host == "::1" or host.startswith("127.")
+
+
+def _loopback(address: Loopback) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        # Connections of the previous door that still time out do not keep the port.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted sockets inherit it: without it the kernel keeps megabytes for a client that does not read.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        listener.bind((address.host, address.port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        why = os.strerror(error.errno or 0)
+        raise CannotListen(f"cannot listen on {address}: {why}; choose another port for [http] listen") from error
+    return listener
+
+
+def _unix(path: Path) -> socket.socket:
+    _check_folder(path.parent)
+    _remove_stale(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(_SOCKET_UMASK)
+    try:
+        listener.bind(str(path))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise CannotListen(f"cannot make the socket {path}: {os.strerror(error.errno or 0)}") from error
+    finally:
+        os.umask(before)
+    return listener
+
+
+def _check_folder(folder: Path) -> None:
+    """Make a private folder, and refuse one in which other users may replace the socket."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = folder.stat()
+    except OSError as error:
+        raise CannotListen(f"cannot use the directory {folder}: {os.strerror(error.errno or 0)}") from error
+    if facts.st_uid not in (os.getuid(), 0):
+        raise CannotListen(f"the directory {folder} belongs to another user: choose another --listen unix:/PATH")
+    if facts.st_mode & _OTHERS_MAY_WRITE and not facts.st_mode & stat.S_ISVTX:
+        raise CannotListen(f"other users may write to {folder}: make it private (chmod 700)")
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket of this user that no program answers on."""
+    try:
+        facts = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(facts.st_mode) or facts.st_uid != os.getuid():
+        raise CannotListen(f"{path} exists and is not a socket of this user: remove it or choose another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        if probe.connect_ex(str(path)) != errno.ECONNREFUSED:
+            raise CannotListen(f"another program answers on {path}: see `carctl http status`")
+    path.unlink()
+
+
+def describe(listener: socket.socket) -> str:
+    """Return a socket's address for people."""
+    name = listener.getsockname()
+    return name if isinstance(name, str) else str(Loopback(name[0], name[1]))
+
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from car_http.command import run
-from car_http.listeners import CannotListen, activated, bound
+from car_http.server import CannotListen, activated, bound
 from tests.client.fake_daemon import FakeDaemon
 from tests.door.support import BIN, DoorProcess, door_before
 from tests.pace import HANG_S

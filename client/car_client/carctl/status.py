@@ -42,8 +42,7 @@ def run(client: Client, options: Namespace) -> None:
 def _show_once() -> Show:
     if is_terminal(sys.stdout):
         try:
-            from car_client.carctl.terminal.live import console
-            from car_client.carctl.view.picture import picture
+            from car_client.carctl.view.picture import console, picture
         except ModuleNotFoundError:
             return _print_lines
         screen = console()
@@ -60,8 +59,7 @@ def _watching(as_json: bool) -> Iterator[Show]:
         yield _print_block
         return
     try:
-        from car_client.carctl.terminal.live import screen
-        from car_client.carctl.view.picture import picture
+        from car_client.carctl.view.picture import picture, screen
     except ModuleNotFoundError:
         yield _print_block
         return

@@ -11,8 +11,7 @@ from car_client.calls import CallSpec
 from car_client.errors import ProtocolError, RequestTimeout
 from car_client.paths import connect
 from car_client.retry import NEVER, Deadline
-from car_client.transport.pending_call import PendingCall
-from car_client.transport.protocol_session import ProtocolSession
+from car_client.transport.protocol_session import PendingCall, ProtocolSession
 
 _READ_BYTES = 256 * 1024
 # A daemon that reads nothing for this long gets no cancellation: the connection ends, which cancels too.

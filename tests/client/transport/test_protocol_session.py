@@ -8,8 +8,7 @@ import pytest
 from car_client.errors import DaemonUnavailable, LimitReached, Overloaded, ProtocolError, RequestError
 from car_client.results import Answer
 from car_client.transport import protocol_session as session_module
-from car_client.transport.pending_call import PendingCall
-from car_client.transport.protocol_session import ProtocolSession
+from car_client.transport.protocol_session import PendingCall, ProtocolSession
 from car_protocol.errors import RpcError
 from car_protocol.text import Text
 from tests.client.samples import ANSWER, capacity

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from car_client.carctl.access import is_denied
 from car_client.carctl.config.card_toml import config_path
-from car_client.carctl.doctor import cluster_checks, daemon_checks, environment_checks
+from car_client.carctl.doctor import daemon_checks, environment_checks
 from car_client.carctl.doctor.environment_checks import CheckResult
 from car_client.carctl.service.steps import Steps
 from car_client.carctl.terminal.text import one_line
@@ -50,7 +50,7 @@ def examine(options: Namespace) -> Iterator[CheckResult]:
             yield from daemon_checks.check_daemon(path)
             answered = True
     yield from environment_checks.binding(needed=not answered)
-    cluster = cluster_checks.configured(config_path(system=options.system))
+    cluster = daemon_checks.configured(config_path(system=options.system))
     if cluster is not None:
-        yield from cluster_checks.check_machine(cluster)
+        yield from daemon_checks.check_machine(cluster)
     yield environment_checks.service(Steps(), system=options.system)

@@ -11,10 +11,9 @@ from shlex import quote
 from car_client.carctl.admin import reload_config
 from car_client.carctl.config.card_toml import CardToml, config_path
 from car_client.carctl.failure import WrongUse
-from car_client.carctl.hub.choice import Choice, choose, repository
 from car_client.carctl.hub.folder import folder_of
 from car_client.carctl.hub.pull import EVERYBODY_READS, Puller
-from car_client.carctl.hub.remote import Hub
+from car_client.carctl.hub.remote import Choice, Hub, choose, repository
 from car_client.carctl.models.stores import is_later_part
 from car_client.carctl.models.suggestions import GUIDE
 from car_client.carctl.request import nearest

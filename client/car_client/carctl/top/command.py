@@ -15,7 +15,7 @@ from car_client.results import Status
 from car_client.watch import StatusWatch
 
 if TYPE_CHECKING:
-    from car_client.carctl.terminal.live import Screen
+    from car_client.carctl.view.picture import Screen
 
 _INTERVAL_S = 1.0
 
@@ -29,7 +29,7 @@ def run(client: Client, options: Namespace) -> None:
     if not (is_terminal(sys.stdout) and sys.stdin.isatty()):
         raise WrongUse("top needs a terminal: use `carctl status --watch` here")
     try:
-        from car_client.carctl.terminal.live import screen
+        from car_client.carctl.view.picture import screen
     except ModuleNotFoundError as error:
         raise WrongUse("top needs rich: pip install 'card-daemon[terminal]'") from error
     watch = client.watch_status(_INTERVAL_S)

@@ -7,9 +7,9 @@ from rich.text import Text
 
 from car_client.carctl.terminal.text import Span, duration, one_line, rate, shortened
 from car_client.carctl.top.state import ORDERS, TopState, app_of, groups, key_of
-from car_client.carctl.view.listing import Listing
 from car_client.carctl.view.picture import fitted, head, short_head, table_lines
 from car_client.carctl.view.status_figures import PHASE_STYLES
+from car_client.carctl.view.status_tables import Listing
 from car_client.results import SequenceStatus, Status, WaitingStatus
 from car_protocol.status import Awaited
 

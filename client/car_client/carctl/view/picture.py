@@ -1,15 +1,16 @@
-"""The status as a picture for terminals, drawn with rich."""
+"""The status as a picture for terminals, drawn with rich; the alternate screen that shows one after the other."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 
 from rich.cells import cell_len
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from car_client.carctl.terminal.text import Span, one_line
-from car_client.carctl.view.listing import Listing
 from car_client.carctl.view.status_figures import (
     LABEL_WIDTH,
     PHASE_STYLES,
@@ -22,8 +23,42 @@ from car_client.carctl.view.status_figures import (
     queue_figures,
     title,
 )
-from car_client.carctl.view.status_tables import callers_table, engines_table, sequences_table
+from car_client.carctl.view.status_tables import Listing, callers_table, engines_table, sequences_table
 from car_client.results import Status
+
+
+def console() -> Console:
+    """Return the console on standard output, without markup; colours depend on the terminal and NO_COLOR."""
+    return Console(markup=False, highlight=False, emoji=False)
+
+
+class Screen:
+    """The alternate screen."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+
+    @property
+    def width(self) -> int:
+        """The terminal's current columns."""
+        return self._live.console.width
+
+    @property
+    def height(self) -> int:
+        """The terminal's current lines."""
+        return self._live.console.height
+
+    def show(self, picture: RenderableType) -> None:
+        """Draw a picture."""
+        self._live.update(picture, refresh=True)
+
+
+@contextmanager
+def screen() -> Iterator[Screen]:
+    """Yield the alternate screen; the terminal is restored afterwards."""
+    with Live(console=console(), screen=True, auto_refresh=False) as live:
+        yield Screen(live)
+
 
 # The marks differ in shape too, for terminals without colour. A parked request holds no sequence.
 _MARKS = {"decode": "█", "prefill": "▓", "other": "▒", "free": "░"}

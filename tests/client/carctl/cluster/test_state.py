@@ -11,7 +11,7 @@ import pytest
 
 from car_client.carctl.cluster.head import NotTaken
 from car_client.carctl.doctor import daemon_checks
-from car_client.carctl.doctor.cluster_checks import check_machine, configured
+from car_client.carctl.doctor.daemon_checks import check_machine, configured
 from tests.client.carctl.command import carctl
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import status

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from car_client.carctl.hub.choice import Choice, choose, repository
-from car_client.carctl.hub.remote import PullError
+from car_client.carctl.hub.remote import Choice, PullError, choose, repository
 from car_client.carctl.models.add import name_of
 from car_protocol.errors import RpcError
 from car_protocol.hub import HubFile, models_folder

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_client.carctl.hub.choice import repository
+from car_client.carctl.hub.remote import repository
 from car_client.carctl.models.find import add_command
 from car_client.carctl.models.stores import Found, find_models
 from car_client.carctl.models.suggestions import DATED, SUGGESTIONS, suggested
