@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -39,6 +40,15 @@ async def stream(
     target = await generator.connect(address, options)
     try:
         return await target.stream(Request(prompt, max_tokens).params, started)
+    finally:
+        await target.aclose()
+
+
+async def embedded(address: str, batches: Sequence[list[str]]) -> float:
+    """Return the seconds in which all batches are embedded one after the other, on one connection."""
+    target = await generator.connect(address, {})
+    try:
+        return sum([(await target.embed(batch)).seconds for batch in batches])
     finally:
         await target.aclose()
 

@@ -5,15 +5,12 @@ speaks OpenAI's protocol, such as the binding's own (`python -m llama_cpp.server
 """
 
 import argparse
-import json
 import statistics
-import time
-import urllib.request
 from pathlib import Path
 
 import uvloop
 
-from benchmarks.generator import GREEDY, decoders
+from benchmarks.generator import GREEDY, decoders, embedded
 from benchmarks.models import model_file
 from benchmarks.report import Report
 from benchmarks.targets.card import serving
@@ -32,10 +29,10 @@ def main() -> None:
     peer = parser.parse_args().peer
     report = Report("texts")
     with serving(guide.PATH, "--capacity", "4") as socket:
-        report.say("10,000 short texts, the guide model: texts/s", uvloop.run(_embedded(socket)))
+        report.say("10,000 short texts, the guide model: texts/s", TEXTS / uvloop.run(embedded(str(socket), batches())))
         if peer:
-            report.say("  by the other server: texts/s", _embedded_by(peer))
-            report.say("  here again: texts/s", uvloop.run(_embedded(socket)))
+            report.say("  by the other server: texts/s", TEXTS / uvloop.run(embedded(peer, batches())))
+            report.say("  here again: texts/s", TEXTS / uvloop.run(embedded(str(socket), batches())))
     with serving(model_file("q8_0"), "--capacity", "9", "--context-tokens", "1024") as socket:
         uvloop.run(_beside_streams(socket, report))
     report.close()
@@ -48,24 +45,6 @@ def batches() -> list[list[str]]:
         for number in range(TEXTS)
     ]
     return [texts[start : start + BATCH] for start in range(0, TEXTS, BATCH)]
-
-
-async def _embedded(socket: Path) -> float:
-    async with AsyncClient(socket) as client:
-        started = time.perf_counter()
-        for batch in batches():
-            assert len((await client.embed(batch)).embeddings) == len(batch)
-        return TEXTS / (time.perf_counter() - started)
-
-
-def _embedded_by(peer: str) -> float:
-    started = time.perf_counter()
-    for batch in batches():
-        data = json.dumps({"input": batch, "model": "any"}).encode()
-        request = urllib.request.Request(f"{peer}/v1/embeddings", data, {"content-type": "application/json"})
-        with urllib.request.urlopen(request) as answer:
-            assert len(json.load(answer)["data"]) == len(batch)
-    return TEXTS / (time.perf_counter() - started)
 
 
 async def _beside_streams(socket: Path, report: Report) -> None:

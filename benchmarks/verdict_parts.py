@@ -1,21 +1,18 @@
 """Lines of the table of verdicts, and the parts that other benchmarks than that of streaming clients measure."""
 
-import json
 import statistics
-import time
-import urllib.request
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 import uvloop
 
 from benchmarks import conversations, guesses, long_prompt, overhead, prefixes
+from benchmarks.generator import embedded
 from benchmarks.report import figure
 from benchmarks.targets.card import serving
 from benchmarks.targets.llama_server import LlamaServer
-from car_client import AsyncClient
+from car_client.carctl.bench.completions import COMPLETION
 from car_client.carctl.bench.workload import WORDS, Lengths
 
 CONTEXT_TOKENS = 1024
@@ -70,11 +67,13 @@ def text_line(model: str, server: LlamaServer | None, turns: int) -> Line:
     taken: dict[str, list[float]] = {"card": [], "llama-server": []}
     with serving(model, "--capacity", "4", "--context-tokens", str(CONTEXT_TOKENS)) as socket:
         for _ in range(turns):
-            taken["card"].append(uvloop.run(_embedded(socket, texts)))
+            uvloop.run(embedded(str(socket), [texts[:4]]))
+            taken["card"].append(uvloop.run(embedded(str(socket), [texts])))
             if server is not None:
-                with server.serving(model, 4, CONTEXT_TOKENS, "--embedding", "--pooling", "mean") as address:
-                    _embed_by(address, texts[:4])
-                    taken["llama-server"].append(_embed_by(address, texts))
+                with server.serving(model, 4, CONTEXT_TOKENS, "--embedding", "--pooling", "mean") as completions:
+                    address = completions.removesuffix(COMPLETION)
+                    uvloop.run(embedded(address, [texts[:4]]))
+                    taken["llama-server"].append(uvloop.run(embedded(address, [texts])))
     own = statistics.median(taken["card"])
     name = f"{TEXTS} texts of {TEXT_WORDS} words embedded, s"
     if server is None:
@@ -82,23 +81,6 @@ def text_line(model: str, server: LlamaServer | None, turns: int) -> Line:
     ratio = statistics.median(its / mine for mine, its in zip(*taken.values(), strict=True))
     its = statistics.median(taken["llama-server"])
     return Line(name, figure(own), figure(its), f"{ratio:.2f}, at least 1.00", round(ratio, 2) >= 1.0)
-
-
-async def _embedded(socket: Path, texts: list[str]) -> float:
-    async with AsyncClient(socket) as client:
-        await client.embed(texts[:4])
-        started = time.perf_counter()
-        assert len((await client.embed(texts)).embeddings) == len(texts)
-        return time.perf_counter() - started
-
-
-def _embed_by(address: str, texts: list[str]) -> float:
-    url = address.rsplit("/", 1)[0] + "/v1/embeddings"
-    data = json.dumps({"input": texts, "model": "any"}).encode()
-    started = time.perf_counter()
-    with urllib.request.urlopen(urllib.request.Request(url, data, {"content-type": "application/json"})) as answer:
-        assert len(json.load(answer)["data"]) == len(texts)
-    return time.perf_counter() - started
 
 
 def long_lines(model: str, turns: int) -> Iterator[Line]:

@@ -22,7 +22,7 @@ class Times(Struct, frozen=True):
 
 class AppFigures(Struct, frozen=True):
     """An app in one phase: its requests by outcome, the times to the point for which it waits, the longest gap between
-    two pieces of each answer.
+    two pieces of each answer. The times leave out cold requests, unless there are no others.
     """
 
     outcomes: dict[Outcome, int]
@@ -86,11 +86,13 @@ def _part(alone: float | None, together: float | None) -> float:
 def _app_figures(app: App, phase: Phase) -> AppFigures:
     sent = [each for each in phase.sent if each.app == app.name]
     outcomes = {name: sum(each.outcome == name for each in sent) for name in get_args(Outcome)}
-    answers = [each.answer for each in sent if each.answer]
+    # Cold requests are more of a short phase's than of a long one's.
+    warm = [each for each in sent if not each.cold] or sent
+    answers = [each.answer for each in warm if each.answer]
     waits = [each.first_ms if app.waits_for == "first token" else each.seconds * 1000 for each in answers]
     return AppFigures(
         outcomes,
-        times(waits, never=len(sent) - len(answers)),
+        times(waits, never=len(warm) - len(answers)),
         times([max(each.gaps_ms, default=0.0) for each in answers]),
     )
 

@@ -8,6 +8,7 @@ from random import Random
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from car_client.carctl.bench.completions import LoadError
 from car_client.carctl.bench.figures import TimedAnswer
@@ -36,7 +37,10 @@ class Server(Struct, frozen=True):
 
 
 class Sent(Struct, frozen=True):
-    """A request and its outcome after `seconds`: `refused` is an error before the first piece, `lost` one after it."""
+    """A request and its outcome after `seconds`: `refused` is an error before the first piece, `lost` one after it.
+
+    `cold` is the first one of a lane, whose instructions no cache has.
+    """
 
     app: str
     text: str
@@ -44,6 +48,7 @@ class Sent(Struct, frozen=True):
     seconds: float
     outcome: Outcome
     answer: TimedAnswer | None = None
+    cold: bool = False
 
 
 class Phase(Struct):
@@ -125,11 +130,13 @@ class House:
         end = phase.begin + phase.seconds
         call = next(lane)
         due = phase.begin + start * (app.every_s or call.pause_s)
+        cold = True
         async with _connected(server, app) as target:
             while due < end:
                 await asyncio.sleep(due - self._clock())
                 sent = await self._send(target, app, call, end)
-                phase.sent.append(sent)
+                phase.sent.append(replace(sent, cold=cold))
+                cold = False
                 call = lane.send(sent.answer.text if sent.answer else None)
                 failed = sent.outcome in ("refused", "lost")
                 ended = sent.sent_at + sent.seconds

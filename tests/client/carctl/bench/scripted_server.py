@@ -15,6 +15,7 @@ class ScriptedServer:
     def __init__(self, at_once: int = 100, prompt_s: float = 0.5, token_s: float = 0.25) -> None:
         self.prompt_s = prompt_s
         self.token_s = token_s
+        self.first_s = 0.0  # more for a prompt that did not come before
         self.refuses: dict[str, str] = {}  # a reason, by label
         self.later: dict[str, str] = {}  # of a label's later requests: `refused`, `broken` after a token, `silent`
         self.asked: list[tuple[str, float, Mapping[str, Any]]] = []  # label, time, params
@@ -38,7 +39,8 @@ class ScriptedServer:
         if fate == "silent":
             await asyncio.Event().wait()
         async with self._sequences:
-            await asyncio.sleep(self.prompt_s)
+            known = any(earlier == params for _, _, earlier in self.asked[:-1])
+            await asyncio.sleep(self.prompt_s if known else self.prompt_s + self.first_s)
             tokens = params.get("max_tokens", 0)
             for number in range(max(1, tokens)):
                 times.append(now())

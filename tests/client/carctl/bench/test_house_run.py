@@ -10,7 +10,7 @@ from msgspec import structs
 from car_client.carctl.bench.completions import LoadError
 from car_client.carctl.bench.figures import TimedAnswer
 from car_client.carctl.bench.house_apps import APPS, App, Call, Lane
-from car_client.carctl.bench.house_figures import computed_by_new, house_figures
+from car_client.carctl.bench.house_figures import Kept, computed_by_new, house_figures
 from car_client.carctl.bench.house_run import House, Sent, Server, Stay
 from car_client.carctl.bench.house_table import bars, table
 from tests.client.carctl.bench.scripted_server import ScriptedServer
@@ -132,6 +132,20 @@ def test_an_error_before_the_first_token_is_a_refusal_and_after_it_a_loss(fate: 
     assert {each.outcome for each in stay.together.sent} == {outcome}
     # At most a request a second, whatever the server does.
     assert 15 <= len(stay.together.sent) <= 30
+
+
+def test_the_first_request_of_a_lane_counts_only_where_it_is_alone() -> None:
+    async def live(seconds: float) -> Kept:
+        server = ScriptedServer()
+        server.first_s = 2.0
+        (stay,) = await House([Server("scripted", server.connect)], seconds, clock=now).run([CHAT])
+        return house_figures(stay, [CHAT]).apps[0]
+
+    long, short = run(live(60)), run(live(4))
+    assert long.alone.outcomes["answered"] > 5
+    assert long.alone.waits.p95 == pytest.approx(500)
+    assert short.alone.outcomes["answered"] == 1
+    assert short.alone.waits.p95 == pytest.approx(2500)
 
 
 def test_two_servers_take_turns_with_each_app_and_then_with_all() -> None:
