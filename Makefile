@@ -23,7 +23,7 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 # Tests without llama.cpp and without a daemon.
 FAST := tests/test_*.py tests/protocol tests/base tests/daemon tests/engine tests/placer tests/tools --ignore tests/engine/llama --hypothesis-profile quick
 
-.PHONY: help install clients typescript rebuild demo real-model templates gpu ray dev test fast cover check fmt shape trace docs pictures build pins sbom release bench house bench-full clean
+.PHONY: help install clients llm-card typescript rebuild demo real-model templates gpu ray dev test fast cover check fmt shape trace docs pictures build pins sbom release bench house bench-full clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,14 @@ clients: .venv/clients/installed ## the libraries that the HTTP door is tested w
 	$(PYTHON) -m venv .venv/clients
 	.venv/clients/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	.venv/clients/bin/python -m pip install --quiet --group clients
+	touch $@
+
+# In an environment of its own, because it needs a newer client of OpenAI than the libraries above.
+llm-card: .venv/llm/installed ## the command line llm with the plugin of client/llm_card, for its tests
+
+.venv/llm/installed: pyproject.toml client/llm_card/pyproject.toml client/llm_card/llm_card.py
+	$(PYTHON) -m venv .venv/llm
+	.venv/llm/bin/python -m pip install --quiet --editable . --editable client/llm_card
 	touch $@
 
 typescript: ## the TypeScript client: what builds it, its build and its lint (needs Node 20)
