@@ -1,4 +1,4 @@
-"""Models of card's daemon for the command line `llm`: answers, streams, tools, schemas and embeddings over its socket."""
+"""The models of card's daemon for the command line `llm`: answers, streams, tools and vectors over its socket."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -226,7 +226,7 @@ def _events(piece: Answer | Chunk) -> Iterator[StreamEvent]:
 
 
 def _finish(response: llm.Response | llm.AsyncResponse, answer: Answer | None) -> None:
-    """Note the calls and the usage; raises ModelError for a call that cannot be made, because it was cut or is wrong."""
+    """Note the calls and the usage; raises ModelError for a call that was cut or is wrong."""
     if answer is None:
         return
     for call in answer.tool_calls or ():

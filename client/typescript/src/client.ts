@@ -129,6 +129,11 @@ export class Client {
     return this.#request("rerank", params, options);
   }
 
+  /** Return the answers to typed questions about one state, as probabilities. */
+  decide(params: protocol.DecideParams, options: CallOptions = {}): Promise<protocol.Decision> {
+    return this.#request("decide", params, options, repeatable(params));
+  }
+
   /** Return the models that the daemon can serve, the default one first. */
   async models(options: CallOptions = {}): Promise<protocol.Model[]> {
     return (await this.#request("models/list", {}, options)).models;
@@ -179,7 +184,7 @@ export class Client {
 }
 
 /** A request that must not wait is refused for good, and a second one that supersedes could end a newer one. */
-function repeatable(params: protocol.InferParams): boolean {
+function repeatable(params: { wait?: boolean; queue?: boolean; supersede?: string | null }): boolean {
   return (params.wait ?? true) && (params.queue ?? true) && params.supersede == null;
 }
 

@@ -584,6 +584,184 @@ export interface Ranked {
   score: number;
 }
 
+/** A state, and the questions about it; errors name the path of the member at fault. */
+export interface DecideParams {
+  /** the caller's own; only `traceparent` is read */
+  _meta?: Record<string, unknown>;
+  /**
+   * what the questions are about: a text, messages as `infer` takes them (images and sounds too),
+   * or any other JSON value, which is shown as JSON with its keys in their order; not empty
+   */
+  state: unknown;
+  questions: (Choice | Score | Predicate)[];
+  /**
+   * 2: a choice is read in its order and in the reverse one, and both are averaged, which cancels a
+   * preference for the first option and costs a second reading; as the model's family does it where
+   * absent, else 1
+   */
+  orders?: number | null;
+  /**
+   * the same question gives the same numbers to the last bit, whatever else the daemon does, at a
+   * cost Default false.
+   */
+  reproducible?: boolean;
+  /** as in `infer` */
+  lora?: Lora[];
+  /** as in `infer` Default "latency_critical". */
+  priority?: "latency_critical" | "throughput";
+  /** a name of `models/list`; the default model where absent */
+  model?: string | null;
+  /** deadline of all answers in ms, from arrival: 1002 */
+  timeout_ms?: number | null;
+  /** as in `infer` */
+  queue_timeout_ms?: number | null;
+  /** as in `infer` Default true. */
+  wait?: boolean;
+  /** as in `infer` Default true. */
+  queue?: boolean;
+  /** as in `infer` */
+  session?: string | null;
+  /** as in `infer` */
+  cache_salt?: string | null;
+  /** as in `infer` */
+  device?: string | null;
+  /** send `infer_stream/progress` notifications with the number of questions done Default false. */
+  progress?: boolean;
+  /** as in `infer` */
+  client?: string | null;
+  /**
+   * the caller that the process sends this for, a name of up to 64 bytes; a process's leases and
+   * places are shared by tenant, and a tenant's by label; all requests without a name are of one
+   * tenant Default "".
+   */
+  tenant?: string;
+}
+
+/** Which of these values is it? */
+export interface Choice {
+  type: "choice";
+  /** unique in the request; the question's index where absent */
+  name?: string | null;
+  /** a text, or any JSON value, which is shown as JSON */
+  instructions: unknown;
+  options: Option[];
+}
+
+/** One of the values of a choice. */
+export interface Option {
+  /** unique in its question; `"true"` and `true` are two */
+  value: string | boolean;
+  /** a text, or any JSON value, which is shown as JSON */
+  description?: unknown;
+}
+
+/** How much is it, on a scale of these levels? */
+export interface Score {
+  type: "score";
+  /** as in a choice */
+  name?: string | null;
+  /** a text, or any JSON value, which is shown as JSON */
+  instructions: unknown;
+  /** the lowest first */
+  levels: Level[];
+}
+
+/** One step of a score. */
+export interface Level {
+  /** a text, or any JSON value, which is shown as JSON */
+  label: unknown;
+}
+
+/** Is it so? */
+export interface Predicate {
+  type: "predicate";
+  /** as in a choice */
+  name?: string | null;
+  /** a text, or any JSON value, which is shown as JSON; may be absent where a side is described */
+  instructions?: unknown;
+  /** what it means that it is so */
+  true?: unknown;
+  /** what it means that it is not so */
+  false?: unknown;
+}
+
+/** The result of `decide`. */
+export interface Decision {
+  model: string;
+  /** in the order of the questions */
+  answers: (ChoiceAnswer | ScoreAnswer | PredicateAnswer)[];
+  usage: DecisionUsage;
+  timings: DecisionTimings;
+}
+
+/** The answer to a choice. */
+export interface ChoiceAnswer {
+  type: "choice";
+  name: string;
+  /** the value of the likeliest option */
+  choice: string | boolean;
+  /** of the options, in their order; their sum is 1 */
+  probabilities: number[];
+  /** 0 where all options are equally likely, 1 where one is certain */
+  confidence: number;
+  /**
+   * the share of the whole vocabulary's probability that fell on the labels, before it was made to
+   * sum to 1: where it is small, the model did not understand the form
+   */
+  mass: number;
+}
+
+/** The answer to a score. */
+export interface ScoreAnswer {
+  type: "score";
+  name: string;
+  /** the mean of the levels' indices, the lowest is 0 */
+  score: number;
+  /** of the levels, in their order; their sum is 1 */
+  probabilities: number[];
+  /** 1 where one level is certain, 0 where the answer is as spread as by chance */
+  confidence: number;
+  /** as of a choice */
+  mass: number;
+}
+
+/** The answer to a predicate. */
+export interface PredicateAnswer {
+  type: "predicate";
+  name: string;
+  /** that it is so */
+  probability: number;
+  /** that it is so, and that it is not; their sum is 1 */
+  probabilities: number[];
+  /** as of a choice */
+  mass: number;
+}
+
+/**
+ * Tokens of one decision: every question is read as the state and itself, and computed behind the
+ * others' state.
+ */
+export interface DecisionUsage {
+  /** of all questions, each with the state */
+  prompt_tokens: number;
+  /** of them, not computed: the state after its first time, and what a cache had */
+  cached_tokens: number;
+  /** of them, computed */
+  computed_tokens: number;
+  /** nothing is written Default 0. */
+  answer_tokens?: 0;
+}
+
+/** The parts of one decision's time, in milliseconds. */
+export interface DecisionTimings {
+  /** from arrival to the lease */
+  queue_ms: number;
+  /** from the lease to the last answer, also while it was parked */
+  compute_ms: number;
+  /** from arrival to the end */
+  total_ms: number;
+}
+
 /** The text to cut into tokens, or the conversation to render and cut as `infer` does. */
 export interface TokenizeParams {
   /** the caller's own; only `traceparent` is read */
@@ -668,8 +846,8 @@ export interface Model {
   adapters: string[];
   /**
    * of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking` (it has
-   * thoughts), `fill` (a `suffix` beside the prompt), `embed`, `rerank`; of a model that is not
-   * loaded by its header, which `models/list` reads
+   * thoughts), `fill` (a `suffix` beside the prompt), `decide`, `embed`, `rerank`; of a model that
+   * is not loaded by its header, which `models/list` reads
    */
   can: string[];
   /** `cpu`, `gpu`, `gpu0` ...; `auto` until GPUs were looked for; of several replicas joined by `+` */
@@ -856,6 +1034,11 @@ export interface Status {
   totals: Totals;
   /** of the machine */
   memory: Memory;
+  /**
+   * requests for answers without a sequence: of the caller's user, for administrators of all; 100
+   * at most
+   */
+  waiting?: WaitingStatus[];
   /** sums over the connections that the list leaves out; absent where it has all */
   more_connections?: MoreConnections;
   /** all other users; left out for administrators */
@@ -886,8 +1069,8 @@ export interface ModelStatus {
   adapters: string[];
   /**
    * of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking` (it has
-   * thoughts), `fill` (a `suffix` beside the prompt), `embed`, `rerank`; of a model that is not
-   * loaded by its header, which `models/list` reads
+   * thoughts), `fill` (a `suffix` beside the prompt), `decide`, `embed`, `rerank`; of a model that
+   * is not loaded by its header, which `models/list` reads
    */
   can: string[];
   /** `cpu`, `gpu`, `gpu0` ...; `auto` until GPUs were looked for; of several replicas joined by `+` */
@@ -998,6 +1181,10 @@ export interface Queue {
  * sent.
  */
 export interface SequenceStatus {
+  /** the label of the request; of a connection, of its last one */
+  client?: string;
+  /** the tenant of the request; of a connection, of its last one */
+  tenant?: string;
   model: string;
   /** its number in the engine */
   sequence: number;
@@ -1011,14 +1198,14 @@ export interface SequenceStatus {
   age_ms: number;
   /** left out for requests of other users */
   id?: string | number;
-  /** the label that the request gave */
-  client?: string;
-  /** the tenant that the request gave */
-  tenant?: string;
 }
 
 /** One connected client. */
 export interface ConnectionStatus {
+  /** the label of the request; of a connection, of its last one */
+  client?: string;
+  /** the tenant of the request; of a connection, of its last one */
+  tenant?: string;
   /** its number */
   connection: number;
   uid: number;
@@ -1027,10 +1214,6 @@ export interface ConnectionStatus {
   in_flight: number;
   /** completion tokens of ended requests */
   tokens_served: number;
-  /** the label that a request gave last */
-  client?: string;
-  /** the tenant that a request gave last */
-  tenant?: string;
 }
 
 /** Requests since the start; `received` is the sum of the others at every reading. */
@@ -1054,6 +1237,26 @@ export interface Memory {
   total: number;
   available: number;
   pressure: "critical" | "none" | "some";
+}
+
+/** Requests of one connection and label that wait for the same. */
+export interface WaitingStatus {
+  /** the label of the request; of a connection, of its last one */
+  client?: string;
+  /** the tenant of the request; of a connection, of its last one */
+  tenant?: string;
+  model: string;
+  /**
+   * `place`: one in the full queue; `engine`: one of the model, which loads or restarts; `prompt`:
+   * their own, as tokens; `sequence`: a free one; `turn`: parked for others; `reader`: parked until
+   * their client reads
+   */
+  awaits: "engine" | "place" | "prompt" | "reader" | "sequence" | "turn";
+  requests: number;
+  /** since the oldest of them arrived */
+  oldest_ms: number;
+  uid: number;
+  connection: number;
 }
 
 /** Sums over the connections that a list of the busiest leaves out. */
@@ -1165,20 +1368,20 @@ export interface ToolCallDelta {
 }
 
 /**
- * The params of `infer_stream/progress`: position and milliseconds to go in the queue, or prompt
- * tokens done.
+ * The params of `infer_stream/progress`: position and time in the queue, or tokens or questions
+ * done.
  */
 export interface Progress {
   /** of the request */
   id: string | number;
-  phase: "prefill" | "queued";
+  phase: "prefill" | "questions" | "queued";
   /** in the queue of its model; 0 is next */
   position?: number;
   /** null until a request has ended */
   eta_ms?: number | null;
-  /** tokens of the prompt that were taken in */
+  /** tokens of the prompt that were taken in, or questions with an answer */
   done?: number;
-  /** tokens of the prompt */
+  /** tokens of the prompt, or questions */
   total?: number;
   /** of them, not computed again */
   cached?: number;
@@ -1218,6 +1421,12 @@ export interface Methods {
   "embed": { params: EmbedParams; result: Embeddings };
   /** Order documents by how well they answer a query. */
   "rerank": { params: RerankParams; result: Ranking };
+  /**
+   * Answer typed questions about one state by probabilities. Nothing is written: the probabilities
+   * are read at the labels of the options. 1004 (`lacks: decisions`) for models that cannot be read
+   * so.
+   */
+  "decide": { params: DecideParams; result: Decision };
   /** Cut a text or a conversation into the model's tokens. */
   "tokenize": { params: TokenizeParams; result: Tokens };
   /** Write tokens out as text. */

@@ -128,3 +128,12 @@ test("the models and the status name the default model", async () => {
     [first.name],
   );
 });
+
+test("a question of the wrong form is refused with its path", async () => {
+  const questions = [{ type: "choice" as const, instructions: "Which?", options: [{ value: "one" }] }];
+  await assert.rejects(client.decide({ state: "a text", questions }), (error) => {
+    assert.ok(error instanceof InvalidParams);
+    assert.match(error.param, /^questions\[0\]/);
+    return true;
+  });
+});
