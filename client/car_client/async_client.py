@@ -29,7 +29,7 @@ class AsyncClient:
 
     The client may be made before there is a daemon, and finds it again after a restart.
 
-    A call is sent again up to `max_retries` times where its error is `retryable`, or the connection was lost before
+    A call is sent again up to `max_retries` times if its error is `retryable`, or if the connection was lost before
     anything of the answer came: after the daemon's `retry_after_ms`, of at most 10 s, or after pauses of 0.25 s, 0.5 s
     and so on. Never sent again are a stream that delivered a chunk, requests with `wait=False`, `queue=False` or
     `supersede`, requests whose own deadline passed, calls that change the daemon, and `call`.
@@ -144,7 +144,7 @@ class AsyncClient:
             **options: Members of InferOptions, such as `max_tokens`, `temperature` and `json_schema`.
 
         Raises:
-            CardError: From the steps of the iterator: the errors of `infer`, and SlowReader where the chunks were read
+            CardError: From the steps of the iterator: the errors of `infer`, and SlowReader if the chunks were read
                 too slowly.
         """
         spec = calls.infer("infer_stream", prompt, messages, tokens, options)
@@ -155,7 +155,7 @@ class AsyncClient:
     async def tokenize(
         self, text: str | None = None, *, messages: Conversation | None = None, **options: Unpack[TokenizeOptions]
     ) -> list[int]:
-        """Return the model's tokens for a text, or for a conversation those of the prompt that `infer` computes.
+        """Return the model's tokens for a text, or for a conversation the tokens of the prompt that `infer` computes.
 
         Args:
             text: The text to tokenize.

@@ -19,7 +19,7 @@ Progress = Callable[[LoadProgress], None]
 
 
 def ignore_progress(_: LoadProgress) -> None:
-    """Stand in for a callback where no progress was requested."""
+    """Stand in for a callback if no progress was requested."""
 
 
 class CallSpec(Struct, Generic[T], frozen=True):

@@ -61,17 +61,17 @@ class RequestError(CardError):
 
     @property
     def retryable(self) -> bool:
-        """True where the same request may succeed later."""
+        """True if the same request may succeed later."""
         return self.data.get("retryable") is True
 
     @property
     def started(self) -> bool:
-        """True where a token was produced before the error."""
+        """True if a token was produced before the error."""
         return self.data.get("started") is True
 
     @property
     def retry_after_ms(self) -> int | None:
-        """Milliseconds after which a retry may succeed; None where the daemon has no estimate."""
+        """Milliseconds after which a retry may succeed; None if the daemon has no estimate."""
         after = self.data.get("retry_after_ms")
         return after if isinstance(after, int) else None
 

@@ -12,7 +12,7 @@ from car_protocol.sockets import MAX_PATH_BYTES, candidate_paths, fits
 
 
 def usable_paths(path: str | PathLike[str] | None) -> list[Path]:
-    """Return the paths to try in turn; raises BadSocketPath where one is too long."""
+    """Return the paths to try in turn; raises BadSocketPath if a path is too long."""
     paths = candidate_paths(None if path is None else fspath(path))
     for each in paths:
         if not fits(each):

@@ -36,7 +36,7 @@ class Deadline:
         return None if remaining is None else math.ceil(remaining * 1000)
 
     def bound(self, seconds: float) -> float:
-        """Return the seconds, or what is left where that is less."""
+        """Return the seconds, or the seconds that are left if these are fewer."""
         remaining = self.remaining_s
         return seconds if remaining is None else min(seconds, remaining)
 
@@ -56,7 +56,7 @@ class Retries:
         self._made = 0
 
     def pause_s(self, error: CardError, deadline: Deadline) -> float:
-        """Return the seconds to pause before the next attempt; raises the error where there is none."""
+        """Return the seconds to pause before the next attempt; raises the error if no attempt is left."""
         pause_s = min(FIRST_PAUSE_S * 2.0**self._made, LONGEST_PAUSE_S)
         if isinstance(error, RequestError) and error.retry_after_ms is not None:
             pause_s = error.retry_after_ms / 1000

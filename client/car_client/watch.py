@@ -46,7 +46,7 @@ class StatusWatch(Iterator[Status]):
         return status
 
     def take(self) -> Status | None:
-        """Return the newest status that was not taken yet, None where there is none; the first call requests one.
+        """Return the newest status that was not taken yet, None if there is none; the first call requests one.
 
         Raises:
             CardError: The errors of `status`.
@@ -63,7 +63,7 @@ class StatusWatch(Iterator[Status]):
         return newest
 
     def wait(self, *others: int) -> list[int]:
-        """Wait until there may be a status to take or another descriptor is readable; return the readable ones.
+        """Wait until there may be a status to take or another descriptor is readable; return the readable descriptors.
 
         Args:
             others: Descriptors that end the wait too.

@@ -66,7 +66,7 @@ class CapacityFeed:
 
     @asynccontextmanager
     async def listening(self, owner: str, model: str | None) -> AsyncIterator[Listener]:
-        """Listen for the length of a block; raises Problem where the owner has too many streams."""
+        """Listen for the length of a block; raises Problem if the owner has too many streams."""
         if self._streams[owner] >= MOST_STREAMS:
             message = f"this key has {MOST_STREAMS} streams of capacity open: close some, or share one among its users"
             raise Problem(429, "too_many_streams", message, retry=False)
@@ -109,7 +109,7 @@ class _Subscription:
         return listener
 
     def leave(self, listener: Listener) -> None:
-        """Remove a listener, and end the subscription with the last of them."""
+        """Remove a listener, and end the subscription with the last listener."""
         self._listeners.pop(listener, None)
         if not self._listeners:
             self._on_end()

@@ -36,7 +36,7 @@ class Catalogue:
             return self._models
 
     async def find(self, name: str) -> Model | None:
-        """Return the entry with this name or alias, None where there is none; raises CardError."""
+        """Return the entry with this name or alias, None if there is none; raises CardError."""
         return next((each for each in await self.models() if name == each.name or name in each.aliases), None)
 
     async def default(self) -> Model:

@@ -12,7 +12,7 @@ MOST_BODY_BYTES = 192 * 1024 * 1024
 
 
 class Strangers:
-    """Connections to ports that no admitted request came by; beyond `limit` the oldest of them gives way.
+    """Connections to ports that no admitted request came by; beyond `limit` the oldest gives way.
 
     Any program of the machine may connect to a port, and would otherwise take every descriptor of the door.
     """
@@ -29,7 +29,7 @@ class Strangers:
         return connection in self._refusals
 
     def add(self, connection: object, refuse: Callable[[], None]) -> None:
-        """Add a new connection; the oldest one is refused where there are too many."""
+        """Add a new connection; the oldest is refused if there are too many."""
         self._refusals[connection] = refuse
         if len(self._refusals) > self._limit:
             oldest = next(iter(self._refusals))

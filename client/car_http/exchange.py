@@ -78,7 +78,7 @@ class Exchange:
                 self._problem = None  # it keeps the frames that it goes through, and they keep this exchange
 
     def query(self, name: str) -> str | None:
-        """Return a member of the query, None where it is absent."""
+        """Return a member of the query, None if it is absent."""
         return next(iter(parse_qs(self.head.query.decode("latin-1")).get(name, [])), None)
 
     async def while_connected(self, call: Coroutine[Any, Any, T]) -> T:
@@ -116,7 +116,7 @@ class Exchange:
             self._watch = asyncio.create_task(self._until_gone(), name="http client")
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the head of the answer; raises HeadOnly where it is all of an answer that has no length."""
+        """Send the head of the answer; raises HeadOnly if it is all of an answer that has no length."""
         self.started = True
         self.status = status
         lines = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]

@@ -37,7 +37,7 @@ class Head(Struct, frozen=True):
 
 
 class Rules(Struct, frozen=True):
-    """Hosts and web origins beside the usual ones, and whether a loopback port needs no key."""
+    """Hosts and web origins beside this machine's own, and whether a loopback port needs no key."""
 
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()

@@ -37,7 +37,7 @@ class Problem(Exception):
 
     @property
     def all_headers(self) -> dict[str, str]:
-        """The response headers, with the time of the next attempt where one makes sense."""
+        """The response headers, with the time of the next attempt if one makes sense."""
         headers = dict(self.headers)
         if self.retry is not None:
             headers["x-should-retry"] = "true" if self.retry else "false"
@@ -131,7 +131,7 @@ def problem_of(error: CardError, members: Mapping[str, str]) -> Problem:
 
 
 def _is_of_another_version(error: InvalidParams) -> bool:
-    """Return whether the daemon lacks a member of the protocol: the door sends none but those that it knows."""
+    """Return whether the daemon lacks a member of the protocol: the door sends only members that it knows."""
     return error.param in _MADE_HERE or str(error.data.get("why", "")).startswith(UNKNOWN_MEMBER)
 
 

@@ -179,7 +179,7 @@ class DoorProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _parse(self, data: bytes) -> bytes:
-        """Parse bytes; return those to parse next, none but after an offer. Raises _Refusal."""
+        """Parse bytes; return the bytes to parse next, which only an offer leaves. Raises _Refusal."""
         self._held_bytes += len(data)
         try:
             self.parser.feed_data(data)
@@ -207,7 +207,7 @@ class DoorProtocol(HttpToolsProtocol):
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
     def _check_waiting(self) -> None:
-        """Refuse requests that wait beyond the bounds: their number, and together those of one head."""
+        """Refuse requests that wait beyond the bounds: their number, and together the bytes of one head."""
         waiting = [cycle for cycle, _ in self.pipeline]
         headers = [header for cycle in waiting for header in cycle.scope["headers"]]
         size = sum(len(name) + len(value) for name, value in headers)

@@ -34,7 +34,7 @@ class CannotListen(Exception):
 
 
 def activated(env: MutableMapping[str, str] = os.environ) -> list[socket.socket]:
-    """Return the sockets that the service manager passed, none where it passed none; raises CannotListen."""
+    """Return the sockets that the service manager passed, none if it passed none; raises CannotListen."""
     count, process, _ = (env.pop(name, "") for name in _VARIABLES)
     if process != str(os.getpid()) or not (count.isascii() and count.isdigit()):
         return []
@@ -140,7 +140,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class DoorServer(uvicorn.Server):
-    """The server; `announce` is called once it serves, `exit_idle_s` is None where it stays without clients."""
+    """The server; `announce` is called once it serves, `exit_idle_s` is None if it stays without clients."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ _OWN = "start a daemon of your own"
 
 
 def reach_advice(tried: Sequence[Path], env: Mapping[str, str] = os.environ) -> str:
-    """Return what gives this user a daemon, where none answers on the paths."""
+    """Return what gives this user a daemon, if none answers on the paths."""
     denied = [path for path in tried if is_denied(path)]
     if not denied:
         return f"start it with: carctl {_option(tried, env)}up"
@@ -57,7 +57,7 @@ def _option(tried: Sequence[Path], env: Mapping[str, str]) -> str:
 
 
 def _nearest(path: Path) -> os.stat_result:
-    """Return the facts of the socket or, where a folder hides it, those of the folder."""
+    """Return the facts of the socket or, if a folder hides it, the facts of the folder."""
     for each in (path, *path.parents):
         try:
             return each.stat()

@@ -16,7 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(_client: Client, options: Namespace) -> None:
-    """Print the script for a shell; raises WrongUse where shtab is not installed."""
+    """Print the script for a shell; raises WrongUse if shtab is not installed."""
     from car_client.carctl.main import COMMANDS, make_parser
 
     try:
@@ -29,7 +29,7 @@ def run(_client: Client, options: Namespace) -> None:
 
 
 def _complete_files(parser: ArgumentParser, completion: Any) -> None:
-    """Mark the arguments that are files, in the parser and in those of its commands, as shtab reads it."""
+    """Mark the arguments that are files, in the parser and in the parsers of its commands, as shtab reads it."""
     for action in parser._actions:
         if isinstance(action, _SubParsersAction):
             for command in action.choices.values():

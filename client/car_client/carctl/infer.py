@@ -119,7 +119,7 @@ def _streamed(client: Client, options: Namespace, members: InferOptions) -> Answ
 
 
 def _with_question(options: Namespace, send: Callable[[Question], T]) -> T:
-    """Send the prompt as a conversation, or bare where the daemon answers that the model has no chat template."""
+    """Send the prompt as a conversation, or bare if the daemon answers that the model has no chat template."""
     prompt = read_text(options.prompt)
     if options.suffix is not None:
         return send({"prompt": prompt, "suffix": options.suffix})

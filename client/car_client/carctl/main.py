@@ -67,9 +67,9 @@ class _Parser(ArgumentParser):
         self.exit(USAGE, f"{self.prog}: error: {message}; `{self.prog} --help` shows the usage\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Give the words after -- to the argument that the default `after_dashes` names, where there is one.
+        """Give the words after -- to the argument that the default `after_dashes` names, if there is one.
 
-        argparse itself fills such an argument only where no option comes before the dashes.
+        argparse itself fills such an argument only if no option comes before the dashes.
         """
         name, words = self.get_default("after_dashes"), list(args or ())
         if name is None or "--" not in words:

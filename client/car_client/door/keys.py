@@ -49,7 +49,7 @@ def keys_path(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def read_keys(path: Path) -> list[Key]:
-    """Return the keys of a file, none where it does not exist; raises KeysError."""
+    """Return the keys of a file, none if it does not exist; raises KeysError."""
     try:
         with open(path, "rb", opener=_open) as file:
             return _parsed(path, file.read(_MOST_BYTES))
@@ -60,12 +60,12 @@ def read_keys(path: Path) -> list[Key]:
 
 
 def ensure_keys(path: Path) -> list[Key]:
-    """Return the keys of a file; the first one, named `default`, is made where there is none. Raises KeysError."""
+    """Return the keys of a file; the first one, named `default`, is made if there is none. Raises KeysError."""
     return read_keys(path) or [add_key(path, DEFAULT_NAME)]
 
 
 def add_key(path: Path, name: str) -> Key:
-    """Make a key and append it to the file; return the present key where the name has one. Raises KeysError."""
+    """Make a key and append it to the file; return the present key if the name has a key. Raises KeysError."""
     if not _NAME.fullmatch(name):
         raise KeysError(f"{name!r} cannot name a key: give up to 64 letters, digits, `_`, `.` and `-`")
     with _locked(path):
@@ -182,7 +182,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _write(path: Path, keys: Sequence[Key]) -> None:
-    """Replace the file at once: a reader finds the old keys or the new ones."""
+    """Replace the file at once: a reader finds the old keys or the new keys."""
     beside = path.with_name(path.name + ".new")
     text = "# Keys of card-http, a name and a key a line; only this user may read this file.\n"
     text += "".join(f"{key.name} {key.secret}\n" for key in keys)

@@ -20,14 +20,14 @@ class Interrupted(Exception):
 
 
 class Interruptible:
-    """Runs coroutines until `end`, which cancels the unfinished ones."""
+    """Runs coroutines until `end`, which cancels the unfinished coroutines."""
 
     def __init__(self) -> None:
         self.over = False
         self._running: set[asyncio.Future[Any]] = set()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of `work`; raises Interrupted after `end`, also where it is called meanwhile."""
+        """Return the result of `work`; raises Interrupted after `end`, also if `end` is called meanwhile."""
         if self.over:
             work.close()
             raise Interrupted

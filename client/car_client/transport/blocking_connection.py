@@ -91,7 +91,7 @@ class BlockingConnection:
                     raise deadline.error() from None
 
     def _receive(self) -> bool:
-        """Read once; return False where nothing has come."""
+        """Read once; return False if nothing has come."""
         try:
             data = self._socket.recv(_READ_BYTES)
             self.session.receive(data)

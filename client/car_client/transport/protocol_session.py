@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def do_nothing() -> None:
-    """Stand in for a callback where the socket's reader looks at the call by itself."""
+    """Stand in for a callback if the socket's reader looks at the call by itself."""
 
 
 class PendingCall:
@@ -178,7 +178,7 @@ class ProtocolSession:
         return call
 
     def cancel(self, call: PendingCall) -> bytes:
-        """Return the frame that cancels the call at the daemon; empty where it has ended."""
+        """Return the frame that cancels the call at the daemon; empty if it has ended."""
         return b"" if call.ended else encode_message(Request("2.0", "$/cancelRequest", params={"id": call.id}))
 
     def watch(self, watcher: Callable[[Status | None], None], interval_ms: int) -> int:
@@ -187,7 +187,7 @@ class ProtocolSession:
         return min(self._watchers.values())
 
     def unwatch(self, watcher: Callable[[Status | None], None]) -> int | None:
-        """Pass no more statuses to a watcher; return the interval of the others, None where there are none."""
+        """Pass no more statuses to a watcher; return the interval of the other watchers, None if there are none."""
         del self._watchers[watcher]
         return min(self._watchers.values(), default=None)
 

@@ -45,7 +45,7 @@ class DaemonPool:
             self._keep(connection)
 
     async def result(self, method: str, params: Mapping[str, Any]) -> msgspec.Raw:
-        """Return the result of a call; it is sent again where a kept connection ended before anything of it came.
+        """Return the result of a call; it is sent again if a kept connection ended before anything of it came.
 
         Raises CardError.
         """

@@ -53,7 +53,7 @@ class Named(Struct):
 
 
 class Allowed(Struct, kw_only=True):
-    """The tools that may be called now, of those of a request."""
+    """The tools of a request that may be called now."""
 
     mode: Literal["auto", "required"] = "auto"
     tools: list[Tool] = []

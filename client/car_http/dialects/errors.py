@@ -62,7 +62,7 @@ class OllamaError(Struct, frozen=True):
 
 
 class Dialect(Struct, frozen=True):
-    """The errors of the paths that begin with `prefix`; `statuses` has those that differ from the table's."""
+    """The errors of the paths that begin with `prefix`; `statuses` has the statuses that differ from the table's."""
 
     prefix: str
     kind: type[Struct]

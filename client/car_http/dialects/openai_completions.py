@@ -112,11 +112,11 @@ class CompletionWriter:
         self._characters = [len(echoed)] * answers  # of each answer so far, where log-probabilities need it
 
     def name_model(self, model: str) -> None:
-        """Set the model's name, where the request left it out."""
+        """Set the model's name, if the request left it out."""
         self._model = model
 
     def begin(self) -> bytes:
-        """Return the prompt, where it is to be echoed."""
+        """Return the prompt, if it is to be echoed."""
         return b"".join(self._piece(each, self._echoed) for each in range(len(self._characters)) if self._echoed)
 
     def progress(self, progress: Progress) -> bytes:
@@ -137,7 +137,7 @@ class CompletionWriter:
         return self._piece(index, chunk.text, logprobs)
 
     def end(self, answer: Answer) -> bytes:
-        """Return the reasons of the ends, the usage where requested, and the mark of the end."""
+        """Return the reasons of the ends, the usage if requested, and the mark of the end."""
         reasons = [finish_reason(each, called=False) for each in answers_of(answer)]
         last = [_choice(index, "", None, reason) for index, reason in enumerate(reasons)]
         end = b"".join(sse.data(self._object([choice])) for choice in last[:-1])

@@ -44,7 +44,7 @@ def read(request: EmbeddingsRequest, caller: Caller) -> EmbedJob:
 
 
 def embeddings_object(job: EmbedJob, found: Embeddings) -> dict[str, Any]:
-    """Return the vectors; raises Problem where they have fewer numbers than requested."""
+    """Return the vectors; raises Problem if they have fewer numbers than requested."""
     data = [
         {"object": "embedding", "index": index, "embedding": _written(shortened(vector, job.dimensions), job)}
         for index, vector in enumerate(found.embeddings)

@@ -130,7 +130,7 @@ async def _embedded_part(door: DoorContext, exchange: Exchange, params: Mapping[
 
 
 async def fit_to_model(door: DoorContext, params: dict[str, Any], *, any_model: bool) -> None:
-    """Fit params to the model: the default one where any will do, and thoughts on request only where it has them."""
+    """Fit params to the model: the default model if any will do, and thoughts on request only if it has them."""
     name = params.get("model")
     if any_model and name is not None and await door.catalogue.find(name) is None:
         del params["model"]

@@ -44,7 +44,7 @@ def serving(endpoints: Sequence[Endpoint]) -> Handler[None]:
 
 
 def document(endpoints: Sequence[Endpoint], *, keyed: bool) -> Shape:
-    """Return the document as it is for requests with a key, or for those that need none."""
+    """Return the document as it is for requests with a key, or for requests that need no key."""
     kinds = {each.body for each in endpoints if each.body} | {dialect_of(each.path).kind for each in endpoints}
     ordered = sorted(kinds, key=lambda kind: (kind.__module__, kind.__name__))
     references, schemas = msgspec.json.schema_components(ordered, ref_template=_SCHEMAS)

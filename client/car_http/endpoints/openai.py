@@ -33,7 +33,7 @@ async def completions(door: DoorContext, exchange: Exchange, request: Completion
 
 
 async def _answers(door: DoorContext, each: Sequence[Mapping[str, Any]]) -> list[Answer]:
-    """Return the answers to all; where one fails, the others are cancelled. Raises CardError."""
+    """Return the answers to all; if one fails, the others are cancelled. Raises CardError."""
     places = asyncio.Semaphore(_AT_ONCE)
 
     async def answered(params: Mapping[str, Any]) -> Answer:

@@ -148,7 +148,7 @@ def _socket(options: Namespace) -> str:
 
 
 def _show(options: Namespace, lines: Iterable[str], objects: Sequence[Struct] = ()) -> None:
-    """Print lines, or objects where standard output is for JSON."""
+    """Print lines, or objects if standard output is for JSON."""
     for line in map(_json, objects) if options.json == _STDOUT else lines:
         print(line, flush=True)
 

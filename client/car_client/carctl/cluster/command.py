@@ -17,7 +17,7 @@ _NONE = (
 
 
 def show(client: Client, _options: Namespace) -> None:
-    """Print the state; raises Reported where the daemon has no connection to the cluster."""
+    """Print the state; raises Reported if the daemon has no connection to the cluster."""
     status = client.status()
     if status.cluster is None:
         raise WrongUse(_NONE)

@@ -86,7 +86,7 @@ def run(_client: Client, options: Namespace) -> None:
 
 
 def ray_command(installed: Callable[[str], str] = version) -> Path:
-    """Return Ray's command beside this one; raises CardError where Ray is missing or too old."""
+    """Return Ray's command beside this one; raises CardError if Ray is missing or too old."""
     try:
         found = installed("ray")
     except PackageNotFoundError as error:
@@ -123,7 +123,7 @@ def _head(text: str) -> Head:
 
 
 def _provide_token(path: Path, *, given: bool) -> None:
-    """Check the token, which is read from a terminal where Ray's own file is missing; raises TokenError."""
+    """Check the token, which is read from a terminal if Ray's own file is missing; raises TokenError."""
     if not given and not path.exists():
         if not is_terminal(sys.stdin):
             raise TokenError(f"{path} is missing: copy the token file of the head, or name it with --token FILE")

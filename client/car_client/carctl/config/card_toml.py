@@ -29,7 +29,7 @@ def config_path(env: Mapping[str, str] = os.environ, *, system: bool = False) ->
 class CardToml:
     """One configuration file: `models` and `default_model` as they are, and changes to them.
 
-    Raises ConfigUnwritable where the file is not TOML, cannot be read, or tomlkit is missing.
+    Raises ConfigUnwritable if the file is not TOML, cannot be read, or tomlkit is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +51,7 @@ class CardToml:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Go back to the file as it was where the block failed."""
+        """Go back to the file as it was if the block failed."""
         if error is not None:
             self.restore()
 
@@ -140,7 +140,7 @@ class CardToml:
 def replace_file(place: Path, data: bytes) -> None:
     """Put a file in place as a whole, with mode and owner of the one before.
 
-    Raises OSError, also where that one is read-only.
+    Raises OSError, also if that file is read-only.
     """
     before = place.stat() if place.exists() else None
     if before is not None and not before.st_mode & _WRITABLE:
@@ -180,7 +180,7 @@ def _prepended(text: str, line: str) -> str:
 
 
 def _with_ends_of(text: str, lines: str) -> str:
-    """Return lines that end as those of the text do."""
+    """Return lines that end as the lines of the text do."""
     return lines.replace("\n", "\r\n") if "\r\n" in text else lines
 
 
@@ -204,7 +204,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def load_tomlkit() -> ModuleType:
-    """Return tomlkit; raises ConfigUnwritable where it is missing."""
+    """Return tomlkit; raises ConfigUnwritable if it is missing."""
     try:
         import tomlkit
         import tomlkit.exceptions

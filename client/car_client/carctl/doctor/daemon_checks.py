@@ -39,7 +39,7 @@ _PACKAGES = ("ray", "cryptography")
 
 
 def configured(path: Path) -> Mapping[str, Any] | None:
-    """Return the table [cluster] of a configuration file; None without one, or where the file cannot be read."""
+    """Return the table [cluster] of a configuration file; None without a cluster, or if the file cannot be read."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8")).get("cluster")
     except (OSError, ValueError, RecursionError):
@@ -53,7 +53,7 @@ def check_machine(
     installed: Callable[[str], str] = version,
     check: Callable[[str, Mapping[str, str]], None] = check_head,
 ) -> Iterator[CheckResult]:
-    """Check the packages, the token and the head of a configured cluster; the head by `check` where all is well."""
+    """Check the packages, the token and the head of a configured cluster; the head by `check` if all is well."""
     given, address = table.get("token"), str(table.get("address", ""))
     path = token_path(given if isinstance(given, str) else None, env)
     results = [_packages(installed), _token(path), *([] if address == _AUTO else _head(address, env))]

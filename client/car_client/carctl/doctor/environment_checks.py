@@ -20,7 +20,7 @@ Level = Literal["ok", "warn", "fail"]
 
 
 class CheckResult(NamedTuple):
-    """One line of `carctl doctor`; `advice` is empty where nothing is to be done."""
+    """One line of `carctl doctor`; `advice` is empty if nothing is to be done."""
 
     level: Level
     subject: str
@@ -84,7 +84,7 @@ def peer(path: Path) -> CheckResult:
 
 
 def binding(*, needed: bool) -> Iterator[CheckResult]:
-    """Have `card --check` try llama.cpp; it is needed where this installation starts the daemon."""
+    """Have `card --check` try llama.cpp; it is needed if this installation starts the daemon."""
     try:
         # The command is this installation's own, and runs without a shell.
         tried = subprocess.run(  # noqa: S603

@@ -44,7 +44,7 @@ def _port(text: str) -> int:
 
 
 def _status(_options: Namespace) -> None:
-    """Print a line for each address, and the keys' names; raises Reported where an address does not answer."""
+    """Print a line for each address, and the keys' names; raises Reported if an address does not answer."""
     settings = load_settings()
     states = [(each, *health(each)) for each in settings.addresses]
     for address, _, state in states:

@@ -31,7 +31,7 @@ class Manager(Protocol):
 
 
 def manager_of(steps: Steps) -> Manager | None:
-    """Return the service manager of this platform; None where no service of a user can run."""
+    """Return the service manager of this platform; None if no service of a user can run."""
     if sys.platform == "darwin":
         return DoorAgent(steps)
     return DoorUnits(steps) if steps.succeeds("systemctl", "--user", "show-environment") else None

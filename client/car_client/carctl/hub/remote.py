@@ -169,7 +169,7 @@ class Repository(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The first file of a model, and of its projector where it has one."""
+    """The first file of a model, and of its projector if it has one."""
 
     model: HubFile
     projector: HubFile | None

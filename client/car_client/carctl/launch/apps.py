@@ -150,7 +150,7 @@ def quoted(text: str) -> str:
 
 
 def _claude(target: Target) -> Any:
-    """Return settings for `--settings`: those of the user keep naming the service that Claude Code uses by itself."""
+    """Return settings for `--settings`: the user's own keep naming the service that Claude Code uses by itself."""
     variables = {
         "ANTHROPIC_BASE_URL": target.url,
         "ANTHROPIC_MODEL": target.model,

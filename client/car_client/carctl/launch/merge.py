@@ -16,7 +16,7 @@ class Unmergeable(ValueError):
 def merged(old: Any, new: Any) -> Any:
     """Return data with new members; raises Unmergeable.
 
-    Entries of lists are the same where their `name` is; a list of texts is replaced.
+    Entries of lists are the same if their `name` is; a list of texts is replaced.
     """
     if isinstance(old, dict) and isinstance(new, dict):
         return {**old, **{key: merged(old[key], value) if key in old else value for key, value in new.items()}}

@@ -102,7 +102,7 @@ def _apply(client: Client, config: CardToml) -> bool:
 
 
 def _check_file(client: Client, config: CardToml, name: str) -> None:
-    """Raise WrongUse and take the changes back where the daemon finds a fault in the model's file."""
+    """Raise WrongUse and take the changes back if the daemon finds a fault in the model's file."""
     if _served(client, name) is None:
         return  # the daemon reads another configuration
     details = client.call("models/show", {"model": name})

@@ -31,7 +31,7 @@ def run(client: Client, options: Namespace) -> None:
 
 
 def suggest(client: Client, options: Namespace) -> None:
-    """Print ten models for this machine's memory: fitting models first, the largest of them first, then larger ones."""
+    """Print ten models for this machine's memory: fitting models from the largest down, then larger models."""
     memory = memory_bytes()
     rows = suggested(memory)
     if options.json:

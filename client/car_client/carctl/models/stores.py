@@ -91,7 +91,7 @@ def _parts(path: Path) -> list[Path]:
 
 
 def _total(paths: Iterable[Path]) -> int | None:
-    """Return the bytes of all files together; None where one is missing."""
+    """Return the bytes of all files together; None if a file is missing."""
     total = 0
     for path in paths:
         size = _size(path)

@@ -1,4 +1,4 @@
-"""`carctl up` and `down`: the daemon as a service where that is installed, else in the background with a log file."""
+"""`carctl up` and `down`: the daemon as a service if that is installed, else in the background with a log file."""
 
 import os
 import select
@@ -66,7 +66,7 @@ def up(client: Client, options: Namespace) -> None:
 
 
 def down(client: Client, options: Namespace) -> None:
-    """Drain and end the daemon, and its service until the next login; does nothing where none runs."""
+    """Drain and end the daemon, and its service until the next login; does nothing if none runs."""
     manager = manager_of(Steps(), system=options.system)
     managed = _is_managed(options) and manager.installed
     if not _answers(client):
@@ -101,7 +101,7 @@ def _never(_within: float) -> bool:
 
 
 def _started(options: Namespace) -> tuple[Path | None, Callable[[float], bool]]:
-    """Start the service where it is installed, else a process.
+    """Start the service if it is installed, else a process.
 
     Return the process' log, and a function that returns whether it ends within so many seconds.
     """
@@ -175,7 +175,7 @@ def _until_ready(client: Client) -> None:
 
 
 def explain_start(error: CardError, log: Path | None) -> str:
-    """Return the reason with the end of the log, where there is one."""
+    """Return the reason with the end of the log, if there is a log."""
     if log is None:
         return f"{error}; see carctl service logs"
     with log.open("rb") as file:
@@ -188,7 +188,7 @@ def explain_start(error: CardError, log: Path | None) -> str:
 
 
 def wait_for_end(pid: int, seconds: float) -> bool:
-    """Return whether a process ends within a time; True where there is none."""
+    """Return whether a process ends within a time; True if there is no such process."""
     return _by_descriptor(pid, seconds) if sys.platform == "linux" else _by_queue(pid, seconds)
 
 

@@ -70,7 +70,7 @@ def clipped(text: str) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return the beginning of a text, with an ellipsis where a part is missing."""
+    """Return the beginning of a text, with an ellipsis if a part is missing."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

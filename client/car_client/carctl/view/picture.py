@@ -65,7 +65,7 @@ _MARKS = {"decode": "█", "prefill": "▓", "other": "▒", "free": "░"}
 
 
 def sequence_bar(now: Load, width: int) -> Text:
-    """Return a bar with a block for every sequence, or in proportion where there are too many for the width."""
+    """Return a bar with a block for every sequence, or in proportion if there are too many for the width."""
     counts = {name: count for name, count in now._asdict().items() if name in _MARKS}
     total = sum(counts.values())
     bar = Text()
@@ -81,7 +81,7 @@ def sequence_bar(now: Load, width: int) -> Text:
 
 
 def gauge(value: int, whole: int, width: int, style: str) -> Text:
-    """Return a line filled by the share of the value in the whole, by one column at least where the value is not 0."""
+    """Return a line filled by the share of the value in the whole, by one column at least if the value is not 0."""
     filled = min(width, max(round(value * width / whole) if whole else 0, 1 if value else 0))
     return Text.assemble(("━" * filled, style), ("─" * (width - filled), "dim"))
 
@@ -99,7 +99,7 @@ _FEWEST_COLUMNS = 20
 
 
 def picture(status: Status, width: int, height: int) -> RenderableType:
-    """Return the status for a terminal of this size; tables are shortened where it is low."""
+    """Return the status for a terminal of this size; tables are shortened if it is low."""
     top = [*head(status, width), Text()]
     engines = list(table_lines(engines_table(status.models, width), width))
     # One line is left for the shell's prompt.

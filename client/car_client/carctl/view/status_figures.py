@@ -14,7 +14,7 @@ _GAP = Span("   ")
 
 
 class Load(NamedTuple):
-    """Sequences of one model by what they do: `other` ones embed, rank or start; parked requests hold none."""
+    """Sequences of one model by what they do: `other` requests embed, rank or start; parked requests hold none."""
 
     decode: int
     prefill: int

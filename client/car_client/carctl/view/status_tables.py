@@ -23,7 +23,7 @@ _LEFT = frozenset({"model", "state", "device", "running", "client", "clients", "
 
 
 class Listing:
-    """Rows of cells; where the width does not suffice, whole columns are left out, the first of `spare` first."""
+    """Rows of cells; if the width does not suffice, whole columns are left out, the first of `spare` first."""
 
     def __init__(self, *headings: str, spare: Sequence[str]) -> None:
         self._headings = headings

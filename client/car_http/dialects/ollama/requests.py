@@ -55,7 +55,7 @@ Whole = Annotated[int | float, note("a whole number; a fraction is dropped")]
 
 
 class Options(Struct, kw_only=True):
-    """The options that change an answer; those about memory and threads are the daemon's own."""
+    """The options that change an answer; options about memory and threads are the daemon's own."""
 
     num_predict: Whole | None = None
     seed: Whole | None = None
@@ -185,7 +185,7 @@ def _job(
 
 
 def _prompt(request: GenerateRequest) -> dict[str, Any]:
-    """Return the prompt as it is where a gap or raw text is to be continued, else as a conversation."""
+    """Return the prompt as it is if a gap or raw text is to be continued, else as a conversation."""
     if request.raw or request.suffix:
         if request.images:
             raise bad("images", "go with a prompt in the model's own template: leave out `raw` and `suffix`")
