@@ -76,12 +76,15 @@ class Assembled:
     curve_check: CurveCheck
     placed: PlacedModel[Allocated]
 
-    def heartbeat(self, job: RunningJob | None) -> Heartbeat:
-        """Return the loop's progress and the running job; also compares the costs of steps with the measured curve."""
+    def heartbeat(self, job: RunningJob | None, runs_since: float) -> Heartbeat:
+        """Return the loop's progress and the running job; also compares the costs of steps with the measured curve.
+
+        The age of a step counts from `runs_since` on.
+        """
         self.curve_check.look()
         progress = self.loop.progress
         started = progress.step_started
-        age = 0.0 if started is None else (time.perf_counter() - started) * 1000
+        age = 0.0 if started is None else (time.perf_counter() - max(started, runs_since)) * 1000
         return Heartbeat(progress.step, age, self.loop.counters, job, self.placed.readings())
 
 

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from car_engine.assembly import Assembled
 
 _HEARTBEAT_S = 1.0
+# A heartbeat that is later than this was stopped with its process or its machine, or had no core.
+_STOPPED_S = 2.0
 # The daemon kills an engine a second after it closed the link.
 _STORE_S = 0.8
 _READ_BYTES = 1 << 18
@@ -104,6 +106,27 @@ class FrameSender:
             raise DaemonGone from None
 
 
+class HeartbeatTimer:
+    """When a heartbeat is due, and since when the process has run: a stopped machine makes no step or job older."""
+
+    def __init__(self, now: float) -> None:
+        self._sent = now
+        self.runs_since = now
+
+    def wait_s(self, now: float) -> float:
+        """Return the seconds to the next heartbeat."""
+        return max(0.0, self._sent + _HEARTBEAT_S - now)
+
+    def due(self, now: float) -> bool:
+        """Return whether a heartbeat has to be sent now."""
+        late_s = now - self._sent - _HEARTBEAT_S
+        if late_s > _STOPPED_S:
+            self.runs_since = now
+        if late_s >= 0:
+            self._sent = now
+        return late_s >= 0
+
+
 class EngineProcess:
     """Load one model, then pass commands to the threads until the daemon quits or is gone."""
 
@@ -146,17 +169,16 @@ class EngineProcess:
     def _intake(self) -> int:
         poll = select.poll()
         poll.register(self._daemon, select.POLLIN)
-        beat = time.monotonic()
+        beats = HeartbeatTimer(time.perf_counter())
         while True:
-            timeout = max(0.0, beat + _HEARTBEAT_S - time.monotonic())
-            if poll.poll(timeout * 1000):
+            if poll.poll(beats.wait_s(time.perf_counter()) * 1000):
                 data = self._daemon.recv(_READ_BYTES)
                 if not data or not self._handle(data):
                     return 0
-            if time.monotonic() >= beat + _HEARTBEAT_S:
-                beat = time.monotonic()
-                engine, job = self._engine, self._job.running()
-                self._sender.send(Heartbeat(0, 0.0, {}, job) if engine is None else engine.heartbeat(job))
+            if beats.due(time.perf_counter()):
+                engine, job = self._engine, self._job.running(beats.runs_since)
+                beat = Heartbeat(0, 0.0, {}, job) if engine is None else engine.heartbeat(job, beats.runs_since)
+                self._sender.send(beat)
 
     def _handle(self, data: bytes) -> bool:
         """Pass commands to their threads; False after Quit."""

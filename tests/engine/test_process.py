@@ -9,7 +9,7 @@ import pytest
 
 from car_base.ipc.codec import FrameReader, decode_from_engine, encode_frame
 from car_base.ipc.frames import FromEngine, Heartbeat, LoadFailed, Loading, Warned
-from car_engine.process import DaemonGone, FrameSender, in_steps
+from car_engine.process import DaemonGone, FrameSender, HeartbeatTimer, in_steps
 from tests.engine.real_process import LOAD, PATIENCE_S, started
 
 YIELD = """
@@ -95,3 +95,22 @@ def test_a_load_is_reported_in_steps_and_to_its_end(shares: list[float]) -> None
     for share in shares:
         report(share)
     assert sent == [Loading(0.5), Loading(0.9927), Loading(1.0)]
+
+
+def test_a_heartbeat_is_due_every_second_however_often_commands_come() -> None:
+    beats = HeartbeatTimer(0.0)
+    assert [now for now in (0.5, 0.9, 1.0, 1.5, 2.5, 3.0, 3.5) if beats.due(now)] == [1.0, 2.5, 3.5]
+    assert beats.wait_s(4.0) == 0.5
+    assert beats.wait_s(9.0) == 0.0
+
+
+def test_what_a_stopped_process_was_at_counts_from_the_moment_at_which_it_goes_on() -> None:
+    """Both its daemon and it are stopped with a container or a machine: its step would look as if it never ended."""
+    beats = HeartbeatTimer(0.0)
+    for now in (1.0, 2.5, 5.5):
+        assert beats.due(now)
+        assert beats.runs_since == 0.0
+    assert beats.due(20.0)
+    assert beats.runs_since == 20.0
+    assert beats.due(21.0)
+    assert beats.runs_since == 20.0

@@ -61,7 +61,7 @@ class HealthCheck:
 
     def __init__(self, limits: HealthLimits, now: float) -> None:
         self._limits = limits
-        self._last_beat = now
+        self._last_frame = now
         self._looked = now
         self._silence_s = limits.loading_silence_s  # the longest allowed now
         self._step = 0  # the number of the step that runs
@@ -72,16 +72,20 @@ class HealthCheck:
     def __repr__(self) -> str:
         return f"<HealthCheck step={self._step} age_s={self._age_s:g} longest_s={self._longest_s:g}>"
 
+    def alive(self, now: float) -> None:
+        """Count a frame of the engine."""
+        self._last_frame = now
+
     def ready(self, ready: Ready, now: float) -> None:
         """Begin with the step times that the engine measured while it loaded."""
-        self._last_beat = now
+        self.alive(now)
         self._silence_s = self._limits.silence_s
         rates = {name.removeprefix(_RATE): rate for name, rate in ready.inputs.items() if name.startswith(_RATE)}
         self._longest_s = max((int(rows) / rate for rows, rate in rates.items() if rate > 0), default=0.0)
 
     def beat(self, heartbeat: Heartbeat, now: float) -> None:
         """Count a heartbeat."""
-        self._last_beat = now
+        self.alive(now)
         if heartbeat.step != self._step:
             self._longest_s = max(self._longest_s, self._age_s)
         self._step, self._age_s = heartbeat.step, heartbeat.step_age_ms / 1000
@@ -97,9 +101,9 @@ class HealthCheck:
         self._looked = now
         if late > self._limits.look_every_s:
             # The daemon itself was stalled, and has not read the heartbeats that came meanwhile.
-            self._last_beat += late
-        if now - self._last_beat > self._silence_s:
-            why = f"no heartbeat for {now - self._last_beat:.1f} s, the limit is {self._silence_s:g} s"
+            self._last_frame += late
+        if now - self._last_frame > self._silence_s:
+            why = f"no heartbeat for {now - self._last_frame:.1f} s, the limit is {self._silence_s:g} s"
             return Hang("heartbeat", why, None if self._job is None else self._job.key)
         limit_s = max(self._limits.step_s, _MOST_GROWTH * self._longest_s)
         if self._age_s > limit_s:
@@ -244,6 +248,8 @@ class EngineLife:
             self._engine.kill()
 
     def _receive(self, message: FromEngine) -> None:
+        # Each frame is a sign of life: a daemon without a core has heartbeats yet to read behind it.
+        self._health.alive(self._clock())
         match message:
             case Heartbeat():
                 now = self._clock()

@@ -58,8 +58,8 @@ class JobProgress:
         finally:
             self._begun = None
 
-    def running(self) -> RunningJob | None:
-        """Return the job that runs now, None between jobs."""
+    def running(self, runs_since: float) -> RunningJob | None:
+        """Return the job that runs now, None between jobs; the time without work counts from `runs_since` on."""
         begun = self._begun
         if begun is None:
             return None
@@ -67,5 +67,5 @@ class JobProgress:
             worked = begun.worked() - begun.worked_at
         except OSError:  # its thread has ended meanwhile
             return None
-        age_s = max(worked, (self._clock() - begun.at) * _LEAST_SHARE)
+        age_s = max(worked, (self._clock() - max(begun.at, runs_since)) * _LEAST_SHARE)
         return RunningJob(age_s * 1000, begun.input_bytes, begun.key)

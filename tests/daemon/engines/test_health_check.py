@@ -50,6 +50,13 @@ def test_silence_while_the_daemon_itself_was_stalled_does_not_count() -> None:
     assert first_fault(health, 1000.5, 1010) == (1001.0, "no heartbeat for 5.5 s, the limit is 5 s")
 
 
+def test_an_engine_whose_frames_the_daemon_is_still_reading_is_alive() -> None:
+    health = loaded()
+    for second in range(60):
+        health.alive(second)
+        assert first_fault(health, second, second + 1) is None
+
+
 def test_a_step_of_more_than_ten_seconds_does_not_end() -> None:
     health = loaded()
     health.beat(Heartbeat(1, 10_000.0, {}), 0.0)

@@ -395,14 +395,21 @@ def test_the_age_of_a_job_is_reported_with_its_size_and_its_request(
     reports: list[RunningJob | None] = []
 
     def answer(job: Job) -> FromEngine:
-        reports.append(progress.running())
+        reports.append(progress.running(0.0))
         return TokenIds(job.key, packed_tokens([]))
 
     jobs = Jobs()
     jobs.put(QueuedJob(Tokenize(7, "a", False, False), 12, 0))
     TokenizerThread(answer, jobs, progress, lambda _: None, no_command, Expected()).turn()
-    assert (reports, progress.running()) == ([RunningJob(age_ms, 12, 7)], None)
+    assert (reports, progress.running(0.0)) == ([RunningJob(age_ms, 12, 7)], None)
     assert begun == [JobBegun(RunningJob(0.0, 12, 7))]
+
+
+def test_a_job_is_no_older_for_the_time_for_which_its_machine_was_stopped() -> None:
+    times = iter([1.0, 101.0])
+    progress = JobProgress(lambda _: None, lambda: next(times), lambda: lambda: 0.0)
+    with progress.doing(12, 7):
+        assert progress.running(95.0) == RunningJob(1000.0, 12, 7)
 
 
 def work_for(seconds: float) -> None:
@@ -441,7 +448,7 @@ def test_a_job_whose_thread_has_ended_does_not_run() -> None:
 
     progress = JobProgress(lambda _: None, clock_of_thread=lambda: chain_clock([0.0], ended))
     with progress.doing(1):
-        assert progress.running() is None
+        assert progress.running(0.0) is None
 
 
 def chain_clock(times: list[float], then: Clock) -> Clock:
