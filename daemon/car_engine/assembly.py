@@ -46,11 +46,11 @@ from car_engine.prompt.jobs import Jobs
 from car_engine.prompt.preparer import Preparer, TokenizerThread
 from car_engine.prompt.rerank_prompt import RerankPrompt
 from car_engine.prompt.text_inputs import TextInputs
+from car_engine.runner.generation import AnswerTokens
 from car_engine.runner.loop import CheckedResults, Commands, EngineLoop
 from car_engine.runner.parking import ParkingLot
 from car_engine.runner.running import Abilities, RunningRequests
-from car_engine.runner.sampling_turns import SamplingTurns
-from car_engine.runner.stepper import Stepper
+from car_engine.runner.stepper import SamplingTurns, Stepper
 from car_engine.runner.texts import CannotEmbed, Texts
 from car_engine.storage import open_store
 from car_engine.stored.cell_store import CellStore
@@ -286,8 +286,8 @@ class Assembly:
         encode = self._images.put
         width = 0 if loaded.senses.projector is None else loaded.senses.projector.width
         return RunningRequests(
-            samplers=self._samplers,
-            vocabulary=loaded.vocabulary,
+            build_sampler=self._samplers.build,
+            tokens=AnswerTokens(loaded.vocabulary.ends, loaded.vocabulary.showing),
             cache=PrefixCache(
                 context,
                 table,

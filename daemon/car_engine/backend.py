@@ -1,7 +1,7 @@
 """The calls of ggml that place a model on devices, which a test replaces by invented devices."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from car_base.capacity.placement import Placement
 from car_base.host.devices import Device, gpu_number
@@ -12,36 +12,21 @@ if TYPE_CHECKING:
     from car_engine.llama.model import LlamaModel
 
 
-class OpenModel(Protocol):
-    """Opens a model file as it was planned, or as it is configured; raises ModelError."""
-
-    def __call__(self, load: Load, progress: Callable[[float], None], placement: Placement | None) -> "LlamaModel":
-        """Return the model."""
-        ...
-
-
-class OpenContext(Protocol):
-    """Makes a context of a model for its sequences; raises ModelError."""
-
-    def __call__(self, model: "LlamaModel", *, sequences: int, context_tokens: int, threads: int) -> "LlamaContext":
-        """Return the context."""
-        ...
-
-
 class Backend(NamedTuple):
     """The GPUs with their memory now, the load of a model onto them, and the memory of its sequences."""
 
     read_devices: Callable[[], tuple[Device, ...]]
-    open_model: OpenModel
-    open_context: OpenContext
+    # Opens a model file as it was planned, or as it is configured; raises ModelError.
+    open_model: Callable[[Load, Callable[[float], None], Placement | None], "LlamaModel"]
+    # Makes a context of a model for a number of sequences, of tokens and of threads; raises ModelError.
+    open_context: Callable[["LlamaModel", int, int, int], "LlamaContext"]
 
 
 def ggml_backend() -> Backend:
     """Return llama.cpp's own."""
-    from car_engine.llama.context import LlamaContext
     from car_engine.llama.devices import read_devices
 
-    return Backend(read_devices, _open_model, LlamaContext)
+    return Backend(read_devices, _open_model, _open_context)
 
 
 def _open_model(load: Load, progress: Callable[[float], None], placement: Placement | None) -> "LlamaModel":
@@ -57,3 +42,9 @@ def _open_model(load: Load, progress: Callable[[float], None], placement: Placem
         placement=placement,
         progress=progress,
     )
+
+
+def _open_context(model: "LlamaModel", sequences: int, context_tokens: int, threads: int) -> "LlamaContext":
+    from car_engine.llama.context import LlamaContext
+
+    return LlamaContext(model, sequences=sequences, context_tokens=context_tokens, threads=threads)

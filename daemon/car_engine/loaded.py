@@ -107,7 +107,9 @@ class LoadedModel:
             load.path, device=load.device, threads=0, packed=load.packed, library=library_build(), kv_type=load.kv_type
         )
         kept = DevicePartsFile(Path(load.curves) if load.curves else None, identity)
-        return PlacedModel(load, self._allocate, self._send, kept, read=self._backend.read_devices)
+        return PlacedModel(
+            load, self._allocate, self._send, kept=kept.read(), keep=kept.keep, read=self._backend.read_devices
+        )
 
     @cached_property
     def _allocated(self) -> Allocated:
@@ -118,9 +120,7 @@ class LoadedModel:
         try:
             size = size_of(load, model, self.placed, self._send)
             sequences, context_tokens = size.declared.sequences, size.declared.context_tokens
-            context = self._backend.open_context(
-                model, sequences=sequences, context_tokens=context_tokens, threads=size.threads
-            )
+            context = self._backend.open_context(model, sequences, context_tokens, size.threads)
         except ModelError:
             # A second try needs the memory.
             model.close()

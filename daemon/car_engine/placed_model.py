@@ -1,7 +1,7 @@
 """The load of a model onto devices: planned, tried, and tried once more with less where memory runs out."""
 
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import structs
 
@@ -32,18 +32,6 @@ _FREE_IT = ', end what else is on the GPU, or set device = "auto", by which the 
 T = TypeVar("T")
 
 
-class KeptParts(Protocol):
-    """The parts of the free memory of devices with which a model loads, kept from one load to the next."""
-
-    def read(self) -> DeviceParts:
-        """Return the parts."""
-        ...
-
-    def keep(self, parts: DeviceParts) -> None:
-        """Have the next load begin with these parts."""
-        ...
-
-
 class PlacedModel(Generic[T]):
     """One model and its placement; None where the load names no GPU, or llama.cpp finds none.
 
@@ -55,15 +43,17 @@ class PlacedModel(Generic[T]):
         load: Load,
         allocate: Callable[[Placement | None], T],
         send: Callable[[FromEngine], None],
-        kept: KeptParts,
         *,
+        kept: DeviceParts,
+        keep: Callable[[DeviceParts], None],
         read: Callable[[], tuple[Device, ...]],
         host_free: Callable[[], int] = lambda: read_memory().available,
     ) -> None:
         self._load = load
         self._allocate = allocate
         self._send = send
-        self._kept = kept
+        self._kept = kept  # the parts of the free memory that earlier loads used
+        self._keep = keep
         self._read = read
         self._host_free = host_free
         self.sizes = load.sizes
@@ -74,7 +64,7 @@ class PlacedModel(Generic[T]):
     def load(self) -> T:
         """Load the model; a second try plans with less of the memory, and so do later loads."""
         self._before = self._devices()
-        free, kept = sum(each.free for each in self._before), self._kept.read()
+        free, kept = sum(each.free for each in self._before), self._kept
         tried = [kept.first(free)]
         self.placement = self._plan(tried[0])
         self._report_host_part()
@@ -87,7 +77,7 @@ class PlacedModel(Generic[T]):
             tried.append(kept.second(free, tried[0]))
             made = self._again(first, tried[1], error)
         if self.placement is not None and (parts := kept.after(free, tried)) is not kept:
-            self._kept.keep(parts)
+            self._keep(parts)
         return made
 
     def _again(self, first: int, part: float, error: ModelError) -> T:

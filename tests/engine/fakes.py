@@ -35,11 +35,11 @@ from car_engine.grammar.constraint import ConstraintError
 from car_engine.images.ahead import RowsAhead
 from car_engine.images.awaited_images import AwaitedImages
 from car_engine.images.encoder import Encode
+from car_engine.runner.generation import AnswerTokens
 from car_engine.runner.loop import Command, Commands, EngineLoop, ThreadCount
 from car_engine.runner.parking import ParkingLot
 from car_engine.runner.running import Abilities, RunningRequests
-from car_engine.runner.sampling_turns import SamplingTurns
-from car_engine.runner.stepper import Stepper
+from car_engine.runner.stepper import SamplingTurns, Stepper
 from car_engine.runner.texts import Texts
 from car_protocol.answer import Logprob, TokenChoice
 from car_protocol.infer import GenerationOptions, Lora
@@ -66,17 +66,11 @@ class FakeClock:
         return self.now
 
 
+# One letter a token; token 0 ends.
 PIECES: Sequence[bytes] = (b"", *(bytes([97 + letter]) for letter in range(TOKENS - 1)))
 
 
-class FakeVocabulary:
-    """One letter a token; token 0 ends."""
-
-    ends = frozenset({END_TOKEN})
-
-    def showing(self, markers: tuple[str, ...]) -> Sequence[bytes]:
-        """Return the letters; there are no control tokens to show."""
-        return PIECES
+LETTERS = AnswerTokens(frozenset({END_TOKEN}), lambda _: PIECES)
 
 
 class FakeSampler:
@@ -473,8 +467,8 @@ class FakeEngine:
         self.clock = clock = FakeClock(tick)
         sampling = SamplingTurns(context, likelihood, clock)
         self.running = RunningRequests(
-            samplers=self.samplers,
-            vocabulary=FakeVocabulary(),
+            build_sampler=self.samplers.build,
+            tokens=LETTERS,
             cache=self.cache,
             sampling=sampling,
             images=AwaitedImages(self.encodes.append, self.ahead),

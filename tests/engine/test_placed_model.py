@@ -41,9 +41,6 @@ class World:
     kept: DeviceParts = field(default_factory=DeviceParts)
     failure: ModelError = field(default_factory=lambda: ModelError("the memory could not be allocated"))
 
-    def read(self) -> DeviceParts:
-        return self.kept
-
     def keep(self, parts: DeviceParts) -> None:
         self.kept = parts
 
@@ -59,7 +56,9 @@ class World:
     def placed(self, **changes: Any) -> PlacedModel[str]:
         read: Callable[[], Any] = lambda: read_devices(self.registry)  # noqa: E731 - a seam
         load = structs.replace(LOAD, **changes)
-        return PlacedModel(load, self.open, self.sent.append, self, read=read, host_free=lambda: self.host)
+        return PlacedModel(
+            load, self.open, self.sent.append, kept=self.kept, keep=self.keep, read=read, host_free=lambda: self.host
+        )
 
 
 def world(*total_gib: int, failures: int = 0) -> World:

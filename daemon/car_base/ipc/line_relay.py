@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
-from typing import Protocol
 
 # Twice the stacks of an engine's threads, as it writes them when it crashes.
 _BURST = 16 * 1024
@@ -16,26 +15,6 @@ _READ_BYTES = 512
 _PAUSE_S = 1.0
 
 
-class Loop(Protocol):
-    """The part of an event loop that a relay uses."""
-
-    def time(self) -> float:
-        """Return the time in seconds."""
-        ...
-
-    def add_reader(self, fd: int, callback: Callable[[], None], /) -> object:
-        """Call back whenever a descriptor can be read."""
-        ...
-
-    def remove_reader(self, fd: int, /) -> object:
-        """Call back no more."""
-        ...
-
-    def call_later(self, delay: float, callback: Callable[[], None], /) -> asyncio.TimerHandle:
-        """Call back once."""
-        ...
-
-
 class LineRelay:
     """Reads the pipe of a process's standard error and passes each line to `write`, after the process's name.
 
@@ -43,7 +22,9 @@ class LineRelay:
     where the pipe is full or the process ends. A line of more than 1,024 bytes is several.
     """
 
-    def __init__(self, descriptor: int, name: str, write: Callable[[str], object], loop: Loop) -> None:
+    def __init__(
+        self, descriptor: int, name: str, write: Callable[[str], object], loop: asyncio.AbstractEventLoop
+    ) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._name = name

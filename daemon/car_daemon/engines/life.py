@@ -147,18 +147,6 @@ class EngineListener(Protocol):
         ...
 
 
-class LoadListener(Protocol):
-    """Receiver of the outcome of a load."""
-
-    def loaded(self, number: int, link: Engine, ready: Ready) -> None:
-        """Serve the replica with this engine."""
-        ...
-
-    def load_failed(self, reason: str) -> None:
-        """Mark the replica failed: the engine cannot load its model."""
-        ...
-
-
 class EngineLife:
     """One engine process of a replica; a process that hangs is killed, because it would keep its requests for ever."""
 
@@ -167,17 +155,19 @@ class EngineLife:
         number: int,
         entry: ModelEntry,
         replica: Replica,
-        policy: LoadListener,
         listener: EngineListener,
         *,
+        loaded: Callable[[int, Engine, Ready], None],
+        load_failed: Callable[[str], None],
         limits: HealthLimits,
         clock: Callable[[], float],
     ) -> None:
         self.number = number
         self._entry = entry
         self._replica = replica
-        self._policy = policy
         self._listener = listener
+        self._on_loaded = loaded
+        self._on_load_failed = load_failed
         self._limits = limits
         self._clock = clock
         self._health = HealthCheck(limits, clock())
@@ -264,12 +254,12 @@ class EngineLife:
                 assert self._engine is not None
                 self._loaded()
                 self._health.ready(message, self._clock())
-                self._policy.loaded(self.number, self._engine, message)
+                self._on_loaded(self.number, self._engine, message)
             case LoadFailed():
                 assert self._engine is not None
                 self._loaded()
                 self._engine.send(Quit())
-                self._policy.load_failed(printable(message.reason))
+                self._on_load_failed(printable(message.reason))
             case Warned():
                 self._warned(message)
             case Overwritten():

@@ -24,7 +24,7 @@ from car_daemon.gguf.invalid import InvalidModel, Reason
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.model_files import CheckedFiles
-from car_daemon.models.replica import Replica, Supervisor
+from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings
 from car_protocol.errors import REASONS
 
@@ -219,8 +219,9 @@ class EngineSupervisor:
                     self._order.next_number(),
                     self._entry,
                     self._replica,
-                    self,
                     self._listener,
+                    loaded=self.loaded,
+                    load_failed=self.load_failed,
                     limits=self._limits.health,
                     clock=self._clock,
                 )
@@ -332,11 +333,11 @@ def _cells_folder(entry: ModelEntry, replica: Replica) -> str | None:
 class ReplicaSet:
     """A supervisor for each replica of a model, made by `supervise`."""
 
-    def __init__(self, entry: ModelEntry, supervise: Callable[[ModelEntry, Replica], Supervisor]) -> None:
+    def __init__(self, entry: ModelEntry, supervise: Callable[[ModelEntry, Replica], EngineSupervisor]) -> None:
         self._entry = entry
         self._supervise = supervise
         # A replica that is started again keeps its supervisor, which counts the deaths of its engines.
-        self._supervisors: dict[Replica, Supervisor] = {}
+        self._supervisors: dict[Replica, EngineSupervisor] = {}
 
     def __repr__(self) -> str:
         return f"<ReplicaSet of {self._entry.name}: {list(self._supervisors.values())}>"

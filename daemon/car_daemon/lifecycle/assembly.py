@@ -5,7 +5,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from car_base.host.cores import read_cores, usable_cpus
 from car_base.host.devices import may_have_gpus
@@ -78,22 +78,13 @@ class Seams(NamedTuple):
     clock: Callable[[], float] = time.monotonic
 
 
-class Control(Protocol):
-    """The daemon's own verbs, which methods and idleness call."""
+class Control(NamedTuple):
+    """The daemon's configuration in force, and its own verbs, which methods and idleness call."""
 
-    config: Config
-
-    def stop(self) -> None:
-        """Begin to stop."""
-        ...
-
-    def reload(self) -> None:
-        """Read the configuration again; raises ConfigError."""
-        ...
-
-    def begin_drain(self, patience_s: float | None = None, responder: Responder | None = None) -> None:
-        """Admit nothing more; refuse in `patience_s` seconds the requests that are not done."""
-        ...
+    config: Callable[[], Config]
+    stop: Callable[[], None]
+    reload: Callable[[], None]
+    begin_drain: Callable[[float | None, Responder | None], None]
 
 
 class Assembly:
@@ -229,7 +220,7 @@ class Assembly:
         from car_daemon.cluster.placer import COMMAND, Placer
 
         # Not that of the start, because a reload may add the table.
-        cluster = self._control.config.cluster
+        cluster = self._control.config().cluster
         assert cluster is not None
         # The process id keeps daemons of one machine apart.
         daemon = f"{socket.gethostname()}-{os.getuid()}-{os.getpid()}"
@@ -244,7 +235,7 @@ class Assembly:
         return Placer(join, self._clock, self._seams.placer or COMMAND)
 
     def _cluster_status(self) -> ClusterStatus | None:
-        cluster = self._control.config.cluster
+        cluster = self._control.config().cluster
         if cluster is None or "_placer" in self.__dict__:
             return None if cluster is None else self._placer.status()
         return ClusterStatus(address=cluster.address, placer_pid=None, ray=None)
@@ -331,13 +322,14 @@ class Assembly:
     @cached_property
     def service(self) -> ServiceReport:
         """Notifies the service manager."""
-        health = Health(self.pool, lambda: self.lag.milliseconds, self._clock)
-        return ServiceReport(self._seams.notifier, self.pool, health.fault)
+        default = lambda: self.pool.default  # noqa: E731 - a reload may name another
+        health = Health(default, lambda: self.lag.milliseconds, self._clock)
+        return ServiceReport(self._seams.notifier, default, health.fault)
 
     # Methods and connections.
 
     def _admins(self) -> set[int]:
-        return {0, os.getuid(), *self._control.config.admin_uids}
+        return {0, os.getuid(), *self._control.config().admin_uids}
 
     @cached_property
     def _fair_queue(self) -> FairQueue:

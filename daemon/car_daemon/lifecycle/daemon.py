@@ -14,7 +14,7 @@ from car_base.host.memory import return_blocks
 from car_base.host.signals import handle_in_loop
 from car_daemon.config.settings import Config
 from car_daemon.config.tables import ConfigError
-from car_daemon.lifecycle.assembly import Assembly, Seams, Sockets
+from car_daemon.lifecycle.assembly import Assembly, Control, Seams, Sockets
 from car_daemon.lifecycle.model_events import failure_of
 from car_daemon.lifecycle.reload import needs_restart
 from car_daemon.requests.answer import Responder
@@ -52,7 +52,8 @@ class Daemon:
         self.config = config  # the one in force
         self._sockets = sockets
         self._read_config = read_config or (lambda: config)
-        self._parts = Assembly(config, sockets, seams or Seams(), self)
+        control = Control(lambda: self.config, self.stop, self.reload, self.begin_drain)
+        self._parts = Assembly(config, sockets, seams or Seams(), control)
         self._is_stopping = False
 
     async def run(self) -> None:

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Protocol, Self
+from typing import Self
 
 from car_base.host.event_log import log
 from car_base.host.timers import Periodic
@@ -79,17 +79,13 @@ _MOST_LAG_MS = 1000.0
 _MOST_SILENCE_S = 10.0
 
 
-class Models(Protocol):
-    """The models, of which one is the default; a reload may name another."""
-
-    default: ModelEntry
-
-
 class Health:
     """The daemon's health: its event loop is on time, and every engine of the default model sent a recent heartbeat."""
 
-    def __init__(self, models: Models, loop_lag_ms: Callable[[], float], clock: Callable[[], float]) -> None:
-        self._models = models
+    def __init__(
+        self, default: Callable[[], ModelEntry], loop_lag_ms: Callable[[], float], clock: Callable[[], float]
+    ) -> None:
+        self._default = default
         self._loop_lag_ms = loop_lag_ms
         self._clock = clock
 
@@ -97,7 +93,7 @@ class Health:
         """Return the fault, None without one; a model between two engines is healthy."""
         if self._loop_lag_ms() >= _MOST_LAG_MS:
             return "the event loop is late"
-        model = self._models.default
+        model = self._default()
         beats = [replica.counters.at for replica in model.replicas.serving if replica.counters.at]
         if model.state == "ready" and beats and self._clock() - min(beats) > _MOST_SILENCE_S:
             return "no heartbeat of the engine"
@@ -107,9 +103,9 @@ class Health:
 class ServiceReport:
     """Sends READY once the default model has decoded; pings while `fault` returns None."""
 
-    def __init__(self, notifier: Notifier, models: Models, fault: Callable[[], str | None]) -> None:
+    def __init__(self, notifier: Notifier, default: Callable[[], ModelEntry], fault: Callable[[], str | None]) -> None:
         self._notifier = notifier
-        self._models = models
+        self._default = default
         self._fault = fault
         self._pings = Periodic(min(_PERIOD_S, (notifier.watchdog_s or math.inf) / _PINGS), self._ping)
         self._ready = False  # READY was sent
@@ -130,7 +126,7 @@ class ServiceReport:
         """Report the default model's state if it changed."""
         if self._stopping:
             return
-        model = self._models.default
+        model = self._default()
         if model.state == "ready" and not self._ready:
             self._ready = True
             self._notifier.ready()

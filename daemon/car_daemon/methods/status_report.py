@@ -4,7 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -22,7 +22,6 @@ from car_daemon.models.replica import Replica
 from car_daemon.requests.answer import PendingAnswer
 from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.request import QUEUED, Request, State
-from car_daemon.sockets.peer import Peer
 from car_protocol import PROTOCOL, __version__
 from car_protocol.envelope import Notification, encode_message
 from car_protocol.methods import STATUS_CHANGED
@@ -48,21 +47,14 @@ TICK_S = 0.1
 
 # Returns the encoded notification for a user id.
 Encode = Callable[[int], bytes]
-
-
-class Subscriber(Protocol):
-    """A connection that status notifications are sent to."""
-
-    peer: Peer
-
-    def push(self, frame: bytes) -> None:
-        """Write an encoded notification now; one to a client that does not read is dropped."""
-        ...
+# Writes an encoded notification to a client now; one to a client that does not read is dropped.
+Push = Callable[[bytes], None]
 
 
 class Subscription(Struct):
-    """The ticks between two notifications, and the number of the tick that the next one is due at."""
+    """The user, the ticks between two notifications, and the number of the tick at which the next one is due."""
 
+    uid: int
     every: int
     due: int
 
@@ -78,37 +70,37 @@ class StatusFeed:
         self._encoder = encoder
         self._timer = Periodic(TICK_S, self._tick)
         self._ticks = 0
-        self._subscriptions: dict[Subscriber, Subscription] = {}
-        self._due: dict[Subscriber, None] = {}  # in order
+        self._subscriptions: dict[Push, Subscription] = {}
+        self._due: dict[Push, None] = {}  # in order
         self._joined = False  # whether the fair queue calls `work`
         self._encode: Encode | None = None  # of the tick, made when its first notification is sent
 
     def __repr__(self) -> str:
         return f"<StatusFeed subscribers={len(self._subscriptions)} due={len(self._due)}>"
 
-    def add(self, subscriber: Subscriber, interval_s: float) -> None:
+    def add(self, push: Push, uid: int, interval_s: float) -> None:
         """Notify a subscriber at this interval, in place of any before; the first time after one interval."""
         every = max(1, round(interval_s / TICK_S))
         if not self._subscriptions:
             self._timer.start()
-        self._subscriptions[subscriber] = Subscription(every, self._ticks + every)
+        self._subscriptions[push] = Subscription(uid, every, self._ticks + every)
 
-    def remove(self, subscriber: Subscriber) -> None:
+    def remove(self, push: Push) -> None:
         """Notify a subscriber no more."""
-        self._subscriptions.pop(subscriber, None)
-        self._due.pop(subscriber, None)
+        self._subscriptions.pop(push, None)
+        self._due.pop(push, None)
         if not self._subscriptions:
             self._timer.stop()
 
     def work(self) -> bool:
         """Notify the next subscriber that is due; return True if more are."""
         if self._due:
-            subscriber = next(iter(self._due))
-            del self._due[subscriber]
+            push = next(iter(self._due))
+            del self._due[push]
             try:
                 if self._encode is None:
                     self._encode = cache(self._encoder())
-                subscriber.push(self._encode(subscriber.peer.uid))
+                push(self._encode(self._subscriptions[push].uid))
             except Exception as error:  # noqa: BLE001 - a defect must not end the turns of the connections
                 defects.report("status.failed", error)
         self._joined = bool(self._due)
@@ -117,10 +109,10 @@ class StatusFeed:
     def _tick(self) -> None:
         self._ticks += 1
         self._encode = None
-        for subscriber, subscription in self._subscriptions.items():
+        for push, subscription in self._subscriptions.items():
             if subscription.due <= self._ticks:
                 subscription.due = self._ticks + subscription.every
-                self._due[subscriber] = None
+                self._due[push] = None
         if self._due and not self._joined:
             self._joined = True
             self._fair_queue.join(self)

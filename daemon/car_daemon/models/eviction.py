@@ -18,8 +18,8 @@ GIVE_WAY_S = 10.0
 _MIB = 1 << 20
 
 
-class Requests(Protocol):
-    """The requests of models."""
+class Work(Protocol):
+    """The work of models that has no answer yet: requests and tokenizations."""
 
     def busy(self, model: str) -> bool:
         """Return whether a model has requests in any state."""
@@ -29,6 +29,14 @@ class Requests(Protocol):
         """Answer the requests that wait for a model that cannot be served."""
         ...
 
+    def engaged(self, model: str) -> bool:
+        """Return whether the engines of a model have anything to do."""
+        ...
+
+    def close(self, model: str) -> None:
+        """Send nothing new to the engines of a model."""
+        ...
+
 
 class Eviction:
     """The models of a budget in the order of their use; `unload` unloads one, `unloading` are being unloaded."""
@@ -36,7 +44,7 @@ class Eviction:
     def __init__(
         self,
         budget: MemoryBudget,
-        requests: Requests,
+        work: Work,
         waiters: ConditionWaiters,
         *,
         unload: Callable[[ModelEntry], asyncio.Task[None]],
@@ -46,7 +54,7 @@ class Eviction:
         clock: Callable[[], float],
     ) -> None:
         self._budget = budget
-        self._requests = requests
+        self._work = work
         self._waiters = waiters
         self.unload = unload
         self._unloading = unloading
@@ -134,7 +142,7 @@ class Eviction:
             "unload or unpin another model, or raise budget_bytes"
         )
         entry.become("unloaded", reason=reason, shortage=figures)
-        self._requests.model_failed(entry)
+        self._work.model_failed(entry)
 
     async def _residents_changed(self, entry: ModelEntry, timeout_s: float) -> bool:
         """Wait until other models may be unloaded, or this one is not awaited; return False at the timeout."""
@@ -153,7 +161,7 @@ class Eviction:
 
     def _is_idle(self, entry: ModelEntry) -> bool:
         may_go = not entry.pinned and entry.state == "ready" and entry not in self._unloading
-        return may_go and not self._requests.busy(entry.name)
+        return may_go and not self._work.busy(entry.name)
 
 
 def _may_go(entry: ModelEntry) -> bool:
@@ -164,22 +172,6 @@ def _may_go(entry: ModelEntry) -> bool:
 _PART: dict[Pressure, float] = {"none": 1.0, "some": 0.1, "critical": 0.0}
 
 
-class IdleModels(Protocol):
-    """The idle models, which can be unloaded."""
-
-    def idle(self) -> list[ModelEntry]:
-        """Return the models that may be unloaded, the least recently used one first."""
-        ...
-
-    def used_at(self, entry: ModelEntry) -> float:
-        """Return when work of a model came or ended last."""
-        ...
-
-    def unload(self, entry: ModelEntry) -> object:
-        """Unload a model once its work is done."""
-        ...
-
-
 class KeepAlive:
     """Unloads models that were idle for `keep_alive_s`, sooner under memory pressure; `clock` in seconds.
 
@@ -187,7 +179,7 @@ class KeepAlive:
     """
 
     def __init__(
-        self, models: IdleModels, pressure: Callable[[ModelEntry], Pressure], *, clock: Callable[[], float]
+        self, models: Eviction, pressure: Callable[[ModelEntry], Pressure], *, clock: Callable[[], float]
     ) -> None:
         self._models = models
         self._pressure = pressure

@@ -2,41 +2,28 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from car_base.host.devices import CPU
 from car_base.host.event_log import log
 from car_base.host.timers import ConditionWaiters
 from car_daemon.models.entry import ModelEntry
-from car_daemon.models.eviction import GIVE_WAY_S, Eviction, Requests
+from car_daemon.models.eviction import GIVE_WAY_S, Eviction, Work
 from car_daemon.models.memory_budget import MemoryBudget, takes_devices
 from car_daemon.models.memory_estimate import MemoryEstimate
-from car_daemon.models.replica import Supervisors
+from car_daemon.models.replica import Engines
 from car_daemon.models.settings import ModelSettings
 
 _FAULT = "the daemon failed to load the model; model.failed in its log has the error"
 
 
-class Work(Requests, Protocol):
-    """The requests of models, and the engines' part of them."""
-
-    def engaged(self, model: str) -> bool:
-        """Return whether the engines of a model have anything to do."""
-        ...
-
-    def close(self, model: str) -> None:
-        """Send nothing new to the engines of a model."""
-        ...
-
-
-class _ReplicaSets(dict[ModelEntry, Supervisors]):
+class _ReplicaSets(dict[ModelEntry, Engines]):
     """The engines of each model, made at its first use."""
 
-    def __init__(self, make: Callable[[ModelEntry], Supervisors]) -> None:
+    def __init__(self, make: Callable[[ModelEntry], Engines]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, entry: ModelEntry) -> Supervisors:
+    def __missing__(self, entry: ModelEntry) -> Engines:
         self[entry] = self._make(entry)
         return self[entry]
 
@@ -49,7 +36,7 @@ class ModelManager:
 
     def __init__(
         self,
-        replica_set: Callable[[ModelEntry], Supervisors],
+        replica_set: Callable[[ModelEntry], Engines],
         work: Work,
         budget: MemoryBudget,
         *,

@@ -158,25 +158,21 @@ class ReplicaGroup(list[Replica]):
         return "+".join(dict.fromkeys(replica.serves_on for replica in self))
 
 
-class Supervisor(Protocol):
-    """Keeper of the engine of one replica, or of all engines of a model."""
+class Engines(Protocol):
+    """All engines of one model: those that supervisors keep up, which import this package."""
 
     def start(self) -> None:
         """Load the model, and load it again whenever its engine dies."""
         ...
 
+    def grow(self) -> None:
+        """Load the further replicas of a model whose configuration has more of them on a cluster."""
+        ...
+
     def restart(self) -> None:
-        """End the engine at once and load the model again, because its file was overwritten."""
+        """End the engines at once and load the model again, because its file was overwritten."""
         ...
 
     async def stop(self) -> None:
-        """End the engine; it is not started again."""
-        ...
-
-
-class Supervisors(Supervisor, Protocol):
-    """Keeper of all engines of a model."""
-
-    def grow(self) -> None:
-        """Load the further replicas of a model whose configuration has more of them on a cluster."""
+        """End the engines; they are not started again."""
         ...

@@ -2,7 +2,7 @@
 
 import ctypes
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from llama_cpp import llama_cpp as binding
 
@@ -11,30 +11,6 @@ from car_base.ipc.frames import DeviceMemory
 
 # ggml's numbers for devices with memory of their own, and for those that share the host's.
 _OWN, _SHARED = 1, 2
-
-
-class Registry(Protocol):
-    """ggml's registry of devices; a handle is a pointer."""
-
-    def count(self) -> int:
-        """Return the number of devices, processors among them."""
-        ...
-
-    def get(self, number: int) -> Any:
-        """Return the handle of a device."""
-        ...
-
-    def kind(self, handle: Any) -> int:
-        """Return ggml's number for the type of a device."""
-        ...
-
-    def name(self, handle: Any) -> str:
-        """Return the name of a device, such as CUDA0."""
-        ...
-
-    def memory(self, handle: Any) -> tuple[int, int]:
-        """Return the free and the total bytes of a device."""
-        ...
 
 
 class GgmlRegistry:
@@ -74,7 +50,7 @@ class GgmlRegistry:
         return free.value, total.value
 
 
-def read_devices(registry: Registry | None = None) -> tuple[Device, ...]:
+def read_devices(registry: GgmlRegistry | None = None) -> tuple[Device, ...]:
     """Return the GPUs in ggml's order, with their memory now."""
     registry = registry or _ggml()
     handles = [registry.get(number) for number in range(registry.count())]

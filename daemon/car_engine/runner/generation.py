@@ -5,13 +5,13 @@ from collections.abc import Callable
 from hashlib import blake2b
 from itertools import count
 from secrets import token_hex
-from typing import Protocol
+from typing import NamedTuple
 
 from car_base.ipc.frames import End, Extra, Fault, Reading, Run
 from car_engine.output.families import FAMILIES
 from car_engine.output.reader import Output, OutputReader, ReasoningSplit
 from car_engine.output.tool_calls import ToolCallReader
-from car_engine.runner.sampling_turns import Sampler
+from car_engine.runner.stepper import TokenSampler
 from car_protocol.answer import FinishReason, Logprob, Usage
 
 _BYTES = 12
@@ -31,39 +31,22 @@ def call_ids(run: Run) -> Callable[[], str]:
     return derived
 
 
-class RequestSampler(Sampler, Protocol):
-    """A sampler as its request uses it."""
+class AnswerTokens(NamedTuple):
+    """The tokens of a model as its answers use them.
 
-    unconstrained: bool
+    `ends` end an answer; `showing` returns the bytes of every token, control tokens written out if their text is a
+    marker.
+    """
 
-    @property
-    def complete(self) -> bool:
-        """Whether the grammar allows no further token."""
-        ...
-
-    def close(self) -> None:
-        """Free it; called once."""
-        ...
-
-
-class Vocabulary(Protocol):
-    """The tokens of the model."""
-
-    @property
-    def ends(self) -> frozenset[int]:
-        """The tokens that end a generation."""
-        ...
-
-    def showing(self, markers: tuple[str, ...]) -> abc.Sequence[bytes]:
-        """Return the bytes of every token; control tokens are written out if their text is a marker."""
-        ...
+    ends: frozenset[int]
+    showing: Callable[[tuple[str, ...]], abc.Sequence[bytes]]
 
 
 class Generation:
     """Turn sampled tokens into text, up to a stop string, an end token, a grammar's end, `max_tokens` or a deadline."""
 
     def __init__(
-        self, run: Run, sampler: RequestSampler, vocabulary: Vocabulary, prompt_tokens: int, now: float, room: int
+        self, run: Run, sampler: TokenSampler, tokens: AnswerTokens, prompt_tokens: int, now: float, room: int
     ) -> None:
         reading, options = run.prepared.reading, run.options
         self.key = run.key
@@ -71,8 +54,8 @@ class Generation:
         # An engine with a longer context may have prepared it.
         self._max_tokens = min(run.prepared.max_tokens, room)
         self._return_tokens = options.return_tokens
-        self._ends = vocabulary.ends
-        self._pieces = vocabulary.showing(reading.markers)
+        self._ends = tokens.ends
+        self._pieces = tokens.showing(reading.markers)
         self.prompt_tokens = prompt_tokens
         self.tail = run.prepared.tail
         self.images = run.prepared.images

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from car_base.host.files import WeightsOverwritten
 from car_base.ipc.frames import (
@@ -147,18 +147,6 @@ class CheckedResults:
         self._send(message)
 
 
-class Threads(Protocol):
-    """The number of threads of the engine's contexts."""
-
-    def set(self, threads: int) -> None:
-        """Compute with this number of threads, unless it is fixed."""
-        ...
-
-    def fix(self, fixed: bool) -> None:
-        """Fix the number of threads, or not."""
-        ...
-
-
 class LoopProgress:
     """The loop's part of a heartbeat; written by the loop, read by the intake thread."""
 
@@ -179,7 +167,7 @@ class EngineLoop:
         table: SequenceTable,
         planner: StepPlanner,
         stepper: Stepper,
-        threads: Threads,
+        threads: ThreadCount,
         send: Callable[[FromEngine], None],
     ) -> None:
         self._commands = commands

@@ -1,7 +1,7 @@
 """Running requests: their sequences and images, from the command that starts each to its end."""
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -17,10 +17,9 @@ from car_engine.images.awaited_images import AwaitedImages
 from car_engine.images.encoder import Encoded
 from car_engine.output.reader import NOTHING, Output
 from car_engine.runner.decision import Decision, Running, reading_of
-from car_engine.runner.generation import Generation, RequestSampler, Vocabulary
+from car_engine.runner.generation import AnswerTokens, Generation
 from car_engine.runner.parking import ParkingLot
-from car_engine.runner.sampling_turns import SampledToken, SamplingTurns
-from car_engine.runner.stepper import Outcome
+from car_engine.runner.stepper import Outcome, SampledToken, SamplingTurns, TokenSampler
 from car_engine.runner.texts import NO_SEQUENCE
 from car_protocol.answer import Usage
 
@@ -112,14 +111,6 @@ class ImageCommands:
         return None
 
 
-class Samplers(Protocol):
-    """Builds the sampler of one request."""
-
-    def build(self, run: Run, prompt: list[int]) -> RequestSampler:
-        """Return a sampler, which is closed once. Raises ConstraintError."""
-        ...
-
-
 class Abilities(NamedTuple):
     """Abilities of one engine: to guess tokens, to compute the same results as all engines on this kind of CPU.
 
@@ -139,8 +130,8 @@ class RunningRequests:
     def __init__(
         self,
         *,
-        samplers: Samplers,
-        vocabulary: Vocabulary,
+        build_sampler: Callable[[Run, list[int]], TokenSampler],
+        tokens: AnswerTokens,
         cache: PrefixCache,
         sampling: SamplingTurns,
         images: AwaitedImages,
@@ -148,8 +139,8 @@ class RunningRequests:
         abilities: Abilities,
         clock: Callable[[], float],
     ) -> None:
-        self._samplers = samplers
-        self._vocabulary = vocabulary
+        self._build_sampler = build_sampler
+        self._tokens = tokens
         self.cache = cache
         self._images = images
         self._parking = parking
@@ -202,8 +193,8 @@ class RunningRequests:
         room = self.cache.context_tokens - len(prompt)
         if room < 1:
             return None, prompt
-        sampler = self._samplers.build(run, prompt)
-        return Generation(run, sampler, self._vocabulary, len(prompt), self._clock(), room), prompt
+        sampler = self._build_sampler(run, prompt)
+        return Generation(run, sampler, self._tokens, len(prompt), self._clock(), room), prompt
 
     def park(self, key: int) -> bool:
         """Park a request and free its sequence; False if it does not run."""

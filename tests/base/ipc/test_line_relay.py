@@ -51,7 +51,7 @@ class Relayed:
         reading, self.pipe = os.pipe()
         self.loop = Loop()
         self.lines: list[str] = []
-        self.relay = LineRelay(reading, "engine 7", self.lines.append, self.loop)
+        self.relay = LineRelay(reading, "engine 7", self.lines.append, cast(asyncio.AbstractEventLoop, self.loop))
 
     def say(self, data: bytes) -> None:
         """Have the process write."""

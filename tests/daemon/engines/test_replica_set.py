@@ -1,11 +1,12 @@
 """A model of several replicas: its state and its devices while its engines come and go."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 from msgspec import structs
 
-from car_daemon.engines.supervisor import ReplicaSet
+from car_daemon.engines.supervisor import EngineSupervisor, ReplicaSet
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_daemon.models.settings import ModelSettings, Place
@@ -47,9 +48,9 @@ class World:
     def note(self, entry: ModelEntry) -> None:
         self.noted.append(entry.replicas.progress)
 
-    def supervise(self, entry: ModelEntry, replica: Replica) -> Supervised:
+    def supervise(self, entry: ModelEntry, replica: Replica) -> EngineSupervisor:
         self.supervised.append(Supervised(entry, replica))
-        return self.supervised[-1]
+        return cast(EngineSupervisor, self.supervised[-1])
 
 
 def state_of(entry: ModelEntry) -> str:

@@ -24,13 +24,6 @@ def entry() -> ModelEntry:
     return ModelEntry("guide", ModelSettings(Path("guide.gguf")), default=True, on_change=lambda _: None)
 
 
-class Only:
-    """Models of which there is one."""
-
-    def __init__(self, default: ModelEntry) -> None:
-        self.default = default
-
-
 class Heard(Notifier):
     """Keeps the messages that it would send."""
 
@@ -54,7 +47,7 @@ def reporting(report: ServiceReport) -> Iterator[None]:
 
 async def test_a_model_that_loads_gets_more_time_and_ready_comes_once_it_decodes() -> None:
     heard, model = Heard(), entry()
-    report = ServiceReport(heard, Only(model), lambda: None)
+    report = ServiceReport(heard, only(model), lambda: None)
     model.replicas[0].become("loading")
     model.replicas[0].advance(0.5)
     with reporting(report):
@@ -68,7 +61,7 @@ async def test_a_model_that_loads_gets_more_time_and_ready_comes_once_it_decodes
 
 async def test_a_restarted_engine_sends_no_second_ready() -> None:
     heard, model = Heard(), entry()
-    report = ServiceReport(heard, Only(model), lambda: None)
+    report = ServiceReport(heard, only(model), lambda: None)
     for ready in (READY, None, READY):
         model.replicas[0].become("loading" if ready is None else "ready", ready=ready)
         report.changed()
@@ -77,7 +70,7 @@ async def test_a_restarted_engine_sends_no_second_ready() -> None:
 
 async def test_the_end_of_a_reload_is_reported_even_if_it_fails() -> None:
     heard, model = Heard(), entry()
-    report = ServiceReport(heard, Only(model), lambda: None)
+    report = ServiceReport(heard, only(model), lambda: None)
     with report.reloading():
         pass
     assert heard.messages == []
@@ -91,7 +84,7 @@ async def test_the_end_of_a_reload_is_reported_even_if_it_fails() -> None:
 
 async def test_a_drain_extends_the_timeout_by_its_length_and_is_the_last_report() -> None:
     heard, model = Heard(), entry()
-    report = ServiceReport(heard, Only(model), lambda: None)
+    report = ServiceReport(heard, only(model), lambda: None)
     report.draining(31)
     model.replicas[0].become("ready", ready=READY)
     report.changed()
@@ -114,7 +107,7 @@ async def test_four_pings_fall_into_the_watchdogs_timeout() -> None:
 
     beside = Periodic(0.2 / 4, quarter)
     beside.start()
-    with reporting(ServiceReport(Heard(watchdog_s=0.2), Only(entry()), well)):
+    with reporting(ServiceReport(Heard(watchdog_s=0.2), only(entry()), well)):
         await asyncio.wait_for(enough.wait(), HANG_S)
     beside.stop()
     assert 7 <= quarters <= 11
@@ -122,13 +115,18 @@ async def test_four_pings_fall_into_the_watchdogs_timeout() -> None:
 
 async def test_a_daemon_that_does_not_work_sends_no_ping() -> None:
     heard = Heard()
-    with reporting(ServiceReport(heard, Only(entry()), lambda: "the event loop is late")):
+    with reporting(ServiceReport(heard, only(entry()), lambda: "the event loop is late")):
         assert "WATCHDOG=1" not in heard.messages
+
+
+def only(model: ModelEntry) -> Callable[[], ModelEntry]:
+    """Return the source of the default model."""
+    return lambda: model
 
 
 def health(model: ModelEntry, lag_ms: float = 0.0, now: float = 100.0) -> Health:
     """Return the health of a daemon at a time."""
-    return Health(Only(model), lambda: lag_ms, lambda: now)
+    return Health(only(model), lambda: lag_ms, lambda: now)
 
 
 Age = Callable[[ModelEntry], None]

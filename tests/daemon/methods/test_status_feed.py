@@ -58,12 +58,12 @@ async def test_a_thousand_subscribers_of_ten_users_take_ten_encodings_a_tick() -
     feed = StatusFeed(FairQueue(), encodings)
     clients = [Client(uid) for uid in range(USERS) for _ in range(EACH)]
     for client in clients:
-        feed.add(client, TICK_S)
+        feed.add(client.push, client.peer.uid, TICK_S)
     assert repr(feed) == "<StatusFeed subscribers=1000 due=0>"
     for client in clients:
         await client.has(1)
     for client in clients:
-        feed.remove(client)
+        feed.remove(client.push)
     assert encodings.encoded == encodings.ticks * USERS
     assert all(client.received[0] == b"1 of %d" % client.peer.uid for client in clients)
 
@@ -79,24 +79,24 @@ async def test_other_work_of_the_event_loop_runs_between_two_milliseconds_of_not
     feed = StatusFeed(FairQueue(lambda: now), Encodings())
     clients = [Client(on_push=takes_time) for _ in range(1000)]
     for client in clients:
-        feed.add(client, TICK_S)
+        feed.add(client.push, client.peer.uid, TICK_S)
     while not all(client.received for client in clients):
         await asyncio.sleep(0)
         most, since = max(most, since), 0
     for client in clients:
-        feed.remove(client)
+        feed.remove(client.push)
     assert 0 < most <= 21
 
 
 async def test_a_longer_interval_leaves_ticks_out_and_the_last_interval_counts() -> None:
     feed = StatusFeed(FairQueue(), Encodings())
     often, seldom = Client(), Client()
-    feed.add(often, 60)
-    feed.add(often, 0.1)
-    feed.add(seldom, 0.34)
+    feed.add(often.push, often.peer.uid, 60)
+    feed.add(often.push, often.peer.uid, 0.1)
+    feed.add(seldom.push, seldom.peer.uid, 0.34)
     await often.has(6)
     for client in (often, seldom):
-        feed.remove(client)
+        feed.remove(client.push)
     assert [frame.split()[0] for frame in often.received] == [b"1", b"2", b"3", b"4", b"5", b"6"]
     assert [frame.split()[0] for frame in seldom.received] == [b"3", b"6"]
 
@@ -104,12 +104,12 @@ async def test_a_longer_interval_leaves_ticks_out_and_the_last_interval_counts()
 async def test_a_subscriber_that_ends_is_notified_no_more_even_when_its_turn_was_to_come() -> None:
     feed = StatusFeed(FairQueue(), Encodings())
     second = Client()
-    first = Client(on_push=lambda: feed.remove(second))
-    feed.add(first, 0.1)
-    feed.add(second, 0.1)
+    first = Client(on_push=lambda: feed.remove(second.push))
+    feed.add(first.push, first.peer.uid, 0.1)
+    feed.add(second.push, second.peer.uid, 0.1)
     await first.has(2)
-    feed.remove(first)
-    feed.remove(first)
+    feed.remove(first.push)
+    feed.remove(first.push)
     await asyncio.sleep(0.15)  # nothing announces what does not happen
     assert (len(first.received), second.received) == (2, [])
 
@@ -118,9 +118,9 @@ async def test_a_defect_of_one_status_is_logged_and_the_next_is_sent() -> None:
     encodings = Encodings(failing=1)
     feed = StatusFeed(FairQueue(), encodings)
     client = Client()
-    feed.add(client, 0.1)
+    feed.add(client.push, client.peer.uid, 0.1)
     with capture_logs() as logs:
         await client.has(1)
-    feed.remove(client)
+    feed.remove(client.push)
     assert client.received == [b"2 of 1"]
     assert [entry["event"] for entry in logs] == ["status.failed"]

@@ -2,9 +2,10 @@
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 from car_daemon.models.entry import ModelEntry
-from car_daemon.models.eviction import KeepAlive
+from car_daemon.models.eviction import Eviction, KeepAlive
 from car_daemon.models.settings import ModelSettings
 from car_protocol.capacity import Pressure
 from tests.pace import HANG_S
@@ -21,7 +22,7 @@ class World:
         self.went = asyncio.Event()
         settings = ModelSettings(Path("m"), keep_alive_s=100.0)
         self.entries = [ModelEntry(name, settings, default=False, on_change=lambda _: None) for name in used_at]
-        self.keep_alive = KeepAlive(self, lambda _: self.level, clock=lambda: self.now)
+        self.keep_alive = KeepAlive(cast(Eviction, self), lambda _: self.level, clock=lambda: self.now)
 
     def idle(self) -> list[ModelEntry]:
         return sorted((each for each in self.entries if each.name not in self.gone), key=self.used_at)

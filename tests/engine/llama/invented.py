@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from car_engine.llama.devices import GgmlRegistry
+
 GIB = 1 << 30
 CPU, GPU, SHARED_GPU, ACCELERATOR = range(4)
 
@@ -17,7 +19,7 @@ class InventedDevice:
 
 
 @dataclass
-class InventedRegistry:
+class InventedRegistry(GgmlRegistry):
     """ggml's calls over invented devices; each reading of a memory is kept."""
 
     devices: list[InventedDevice] = field(default_factory=list)

@@ -25,11 +25,11 @@ from car_engine.llama.model import LlamaModel
 from car_engine.llama.sampler import Logprobs
 from car_engine.llama.tokens import Vocabulary
 from car_engine.prompt.template import ChatTemplate
+from car_engine.runner.generation import AnswerTokens
 from car_engine.runner.loop import Command, Commands, EngineLoop, ThreadCount
 from car_engine.runner.parking import ParkingLot
 from car_engine.runner.running import Abilities, RunningRequests
-from car_engine.runner.sampling_turns import SamplingTurns
-from car_engine.runner.stepper import Stepper
+from car_engine.runner.stepper import SamplingTurns, Stepper
 from car_engine.runner.texts import Texts
 from car_protocol.answer import Logprob
 from car_protocol.conversation import Message
@@ -68,8 +68,8 @@ class RealEngine:
         self.loop = EngineLoop(
             commands=Commands(),
             running=RunningRequests(
-                samplers=chains_of(vocabulary, context),
-                vocabulary=vocabulary,
+                build_sampler=chains_of(vocabulary, context).build,
+                tokens=AnswerTokens(vocabulary.ends, vocabulary.showing),
                 cache=PrefixCache(
                     context,
                     self.table,

@@ -4,14 +4,14 @@ import pytest
 
 from car_base.ipc.frames import Extra, Fault
 from car_engine.runner.generation import Generation
-from tests.engine.fakes import END_TOKEN, FakeSampler, FakeVocabulary, run_command
+from tests.engine.fakes import END_TOKEN, LETTERS, FakeSampler, run_command
 
 
 def generation(
     max_tokens: int = 8, *, stop: list[str] | None = None, return_tokens: bool = False, room: int = 100
 ) -> Generation:
     run = run_command(1, [5, 6], max_tokens, stop=stop, return_tokens=return_tokens)
-    return Generation(run, FakeSampler(), FakeVocabulary(), prompt_tokens=2, now=10.0, room=room)
+    return Generation(run, FakeSampler(), LETTERS, prompt_tokens=2, now=10.0, room=room)
 
 
 def push(generated: Generation, letters: str) -> str:

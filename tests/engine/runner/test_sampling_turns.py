@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from car_engine.batching.sequences import Phase, Sequence
-from car_engine.runner.sampling_turns import SamplingTurns
+from car_engine.runner.stepper import SamplingTurns
 from tests.engine.fakes import FakeClock, FakeContext, FakeSampler, Logits, likelihood, next_token
 
 PROMPT = [3, 4]

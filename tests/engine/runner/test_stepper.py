@@ -10,8 +10,7 @@ from car_engine.batching.decode import DecodeBatch
 from car_engine.batching.planner import Step
 from car_engine.batching.prefill import Chunk
 from car_engine.batching.sequences import Sequence
-from car_engine.runner.sampling_turns import SampledToken, SamplingTurns
-from car_engine.runner.stepper import DecodeFailed, Stepper
+from car_engine.runner.stepper import DecodeFailed, SampledToken, SamplingTurns, Stepper
 from tests.engine.fakes import FakeClock, FakeContext, FakeSampler, WouldAbort, label_figures, likelihood, next_token
 
 PROMPT = [3, 4, 5]
