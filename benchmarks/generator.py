@@ -48,7 +48,7 @@ async def embedded(address: str, batches: Sequence[list[str]]) -> float:
     """Return the seconds in which all batches are embedded one after the other, on one connection."""
     target = await generator.connect(address, {})
     try:
-        return sum([(await target.embed(batch)).seconds for batch in batches])
+        return sum([(await target.whole({"input": batch})).seconds for batch in batches])
     finally:
         await target.aclose()
 

@@ -127,9 +127,11 @@ class CompletionServer:
         prompt = (counts.prompt_tokens, None, counts.cached_tokens)
         return TimedAnswer(sent_at, times, tokens, *prompt, "".join(pieces))
 
-    async def embed(self, texts: list[str]) -> TimedAnswer:
-        """Have texts embedded; the answer has one piece and no tokens. Raises LoadError."""
-        async with self._answering({"input": texts}) as (reader, sent_at):
+    async def whole(self, params: Mapping[str, Any]) -> TimedAnswer:
+        """Send the `input` of `embed`; the answer has one piece and no tokens. Raises LoadError, for `decide` too."""
+        if "state" in params:
+            raise LoadError("decisions are measured on the daemon's socket alone")
+        async with self._answering(params) as (reader, sent_at):
             chunked = await _is_chunked(reader, _JSON)
             body = b"".join([data async for data in _body(reader, chunked=chunked)])
         try:

@@ -20,8 +20,8 @@ class Target(Protocol):
         """Send params of `infer_stream` and return the timed answer; `started` is set with its first piece."""
         ...
 
-    async def embed(self, texts: list[str]) -> TimedAnswer:
-        """Have texts embedded; the answer has one piece and no tokens."""
+    async def whole(self, params: Mapping[str, Any]) -> TimedAnswer:
+        """Send params of `embed` or `decide`; the answer has one piece and no tokens."""
         ...
 
     async def aclose(self) -> None:
@@ -56,11 +56,14 @@ class Daemon:
         counts = (usage.completion_tokens, usage.prompt_tokens, answer.timings.queue_ms, usage.cached_tokens)
         return TimedAnswer(sent_at, times, *counts, answer.text)
 
-    async def embed(self, texts: list[str]) -> TimedAnswer:
-        """Have texts embedded; the answer has one piece and no tokens. Raises CardError."""
+    async def whole(self, params: Mapping[str, Any]) -> TimedAnswer:
+        """Send params of `embed` or `decide`; the answer has one piece and no tokens. Raises CardError."""
+        method, known = ("embed", ("model",)) if "input" in params else ("decide", ("model", "client"))
+        options = {name: self._options[name] for name in known if name in self._options}
         sent_at = time.perf_counter()
-        found = await self._client.embed(texts, model=self._options.get("model"))
-        return TimedAnswer(sent_at, [time.perf_counter()], 0, found.usage.prompt_tokens)
+        usage = (await self._client.call(method, {**options, **params}))["usage"]
+        counts = (0, usage["prompt_tokens"], None, usage.get("cached_tokens"))
+        return TimedAnswer(sent_at, [time.perf_counter()], *counts)
 
     async def aclose(self) -> None:
         """Close the connection."""

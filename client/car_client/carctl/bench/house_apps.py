@@ -25,16 +25,27 @@ _FORM = {
     "additionalProperties": False,
 }
 
+_FOLDERS = ["family", "work", "bills", "news"]
+_QUESTIONS = [
+    {"type": "choice", "instructions": "The folder of this mail", "options": [{"value": name} for name in _FOLDERS]},
+    {"type": "predicate", "instructions": "It needs an answer today"},
+    {
+        "type": "score",
+        "instructions": "How friendly it is",
+        "levels": [{"label": "not"}, {"label": "a bit"}, {"label": "very"}],
+    },
+]
+
 
 class Call(Struct, frozen=True):
-    """A request: params of `infer_stream`, or the `input` of `embed`; `pause_s` passes since the answer before."""
+    """A request: params of `infer_stream`, of `embed` or of `decide`; `pause_s` passes since the answer before."""
 
     pause_s: float
     params: dict[str, Any]
 
     @property
     def text(self) -> str:
-        """The prompt as one text, whose beginning a cache may have; empty for texts to embed."""
+        """The prompt as one text, whose beginning a cache may have; empty for other methods."""
         messages = self.params.get("messages", [])
         return str(self.params.get("prompt", "")) + "".join(f"{each['role']}: {each['content']}\n" for each in messages)
 
@@ -145,6 +156,12 @@ def _embedder(chance: Random, session: str) -> Lane:
         yield Call(5.0, {"input": [f"{session} {_words(chance, 40)}" for _ in range(8)]})
 
 
+def _decider(chance: Random, session: str) -> Lane:
+    """Sort one mail after the other."""
+    while True:
+        yield Call(4.0, {"state": f"{session}: {_words(chance, chance.randint(60, 150))}", "questions": _QUESTIONS})
+
+
 _SUB_AGENT = _agent("sub-agent", answer=48, result=(30, 90), tool_s=(0.2, 1.0))
 APPS = {
     app.name: app
@@ -155,6 +172,7 @@ APPS = {
         App("agent", "answer", [_agent("agent", answer=64, result=(60, 150), tool_s=(0.3, 2.0)), *[_SUB_AGENT] * 2]),
         App("summarizer", "answer", [_summarizer]),
         App("embedder", "answer", [_embedder]),
+        App("decider", "answer", [_decider]),
     )
 }
 

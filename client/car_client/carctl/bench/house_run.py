@@ -159,9 +159,9 @@ class House:
 
 
 async def _answer(target: Target, call: Call, started: asyncio.Event | None = None) -> TimedAnswer:
-    if "input" in call.params:
-        return await target.embed(call.params["input"])
-    return await target.stream(call.params, started)
+    if "max_tokens" in call.params:
+        return await target.stream(call.params, started)
+    return await target.whole(call.params)
 
 
 @asynccontextmanager

@@ -64,9 +64,9 @@ class ScriptedTarget:
         """Answer."""
         return await self._server.answer(self._label, params, started)
 
-    async def embed(self, texts: list[str]) -> TimedAnswer:
+    async def whole(self, params: Mapping[str, Any]) -> TimedAnswer:
         """Answer at once when the prompt was read."""
-        return await self._server.answer(self._label, {"input": texts}, None)
+        return await self._server.answer(self._label, params, None)
 
     async def aclose(self) -> None:
         """Count the end."""

@@ -150,7 +150,7 @@ async def test_a_chat_is_sent_in_openai_s_words_with_the_label_as_the_program() 
 async def test_texts_are_embedded_by_openai_s_endpoint(chunked: bool) -> None:
     with fake_sse_server() as server:
         server.chunked = chunked
-        answer = await CompletionServer(server.url, {"client": "embedder"}).embed(["one", "two"])
+        answer = await CompletionServer(server.url, {"client": "embedder"}).whole({"input": ["one", "two"]})
         assert server.asked == [("/v1/embeddings", {"input": ["one", "two"]})]
     assert (len(answer.piece_times), answer.tokens, answer.prompt_tokens) == (1, 0, 7)
 
@@ -161,11 +161,16 @@ def test_a_key_goes_into_the_head_of_each_request() -> None:
     assert b"authorization" not in CompletionServer("http://host", {}).encode(request)
 
 
+async def test_decisions_are_not_sent_to_a_url() -> None:
+    with pytest.raises(LoadError, match="socket alone"):
+        await CompletionServer("http://host", {}).whole({"state": "mail", "questions": []})
+
+
 async def test_a_server_without_embeddings_is_named() -> None:
     with fake_sse_server() as server:
         server.status = 501
         with pytest.raises(LoadError, match="501"):
-            await CompletionServer(server.url, {}).embed(["one"])
+            await CompletionServer(server.url, {}).whole({"input": ["one"]})
 
 
 @pytest.mark.parametrize(

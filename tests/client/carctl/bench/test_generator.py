@@ -98,6 +98,15 @@ async def test_chunks_are_timed_and_the_answer_has_the_tokens(daemon: FakeDaemon
     )
 
 
+async def test_a_decision_has_the_label_and_is_timed_as_one_piece(daemon: FakeDaemon) -> None:
+    daemon.answers["decide"] = {"usage": {"prompt_tokens": 9, "cached_tokens": 4, "computed_tokens": 5}}
+    target = await connect(str(daemon.path), {"client": "decider", "temperature": 0})
+    answer = await target.whole({"state": "mail", "questions": []})
+    await target.aclose()
+    assert daemon.params("decide") == {"client": "decider", "state": "mail", "questions": []}
+    assert (len(answer.piece_times), answer.tokens, answer.prompt_tokens, answer.cached_tokens) == (1, 0, 9, 4)
+
+
 async def test_a_refused_connection_is_said() -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))

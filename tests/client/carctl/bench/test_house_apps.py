@@ -3,9 +3,11 @@
 from itertools import islice, pairwise
 from random import Random
 
+import msgspec
 import pytest
 
 from car_client.carctl.bench.house_apps import APPS, Call, parse_apps
+from car_protocol.decide import DecideParams
 
 
 def calls(app: str, lane: int = 0, seed: int = 1, session: str = "s", answer: str | None = "an answer") -> list[Call]:
@@ -55,6 +57,11 @@ def test_home_fills_a_form_and_an_embedder_sends_texts() -> None:
         ("device", "action", "percent")
     }
     assert {len(each.params["input"]) for each in calls("embedder")} == {8}
+
+
+def test_a_decider_s_questions_are_as_the_protocol_has_them() -> None:
+    for each in calls("decider"):
+        assert msgspec.convert(each.params, DecideParams).names == ["0", "1", "2"]
 
 
 def test_no_prompt_is_too_long_for_a_small_context() -> None:
