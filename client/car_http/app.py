@@ -18,7 +18,7 @@ from car_http.dialects.errors import dialect_of, encoded
 from car_http.endpoints.context import DoorContext, Endpoint
 from car_http.endpoints.table import ENDPOINTS, absence
 from car_http.exchange import Disconnected, Exchange, HeadOnly, Message, Receive, Send
-from car_http.guard import Head, Rules
+from car_http.guard import RequestHead, Rules
 from car_http.problems import Problem, defect, problem_of
 
 _LOG = logging.getLogger("car_http")
@@ -134,10 +134,10 @@ async def _refuse(exchange: Exchange, problem: Problem) -> None:
     await exchange.respond(encoded(dialect.shape(problem)), status, problem.all_headers)
 
 
-def _head(scope: Message) -> Head:
+def _head(scope: Message) -> RequestHead:
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         headers[name.decode("latin-1")] = value.decode("latin-1")
-    return Head(
+    return RequestHead(
         scope["method"], scope["path"], headers, bool(scope.get("state", {}).get("unix")), scope["query_string"]
     )

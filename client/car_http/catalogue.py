@@ -55,7 +55,7 @@ class Catalogue:
 FRESH_S = 1.0
 
 
-class Health:
+class DaemonHealth:
     """The outcome of the newest call to the daemon; requests at once share one call."""
 
     def __init__(self, pool: DaemonPool, clock: Callable[[], float] = time.monotonic) -> None:

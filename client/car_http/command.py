@@ -18,13 +18,13 @@ from car_client.errors import BadSocketPath
 from car_client.paths import usable_paths
 from car_http.app import Door
 from car_http.capacity_feed import CapacityFeed
-from car_http.catalogue import Catalogue, Health
+from car_http.catalogue import Catalogue, DaemonHealth
 from car_http.crowds import Strangers
 from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.guard import Rules
-from car_http.metrics import Metrics
+from car_http.metrics import DoorMetrics
 from car_http.protocol import DoorProtocol
 from car_http.server import CannotListen, DoorServer, activated, bound, describe
 from car_protocol import __version__
@@ -66,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     announce = partial(_announce, settings, [describe(each) for each in sockets])
     pool = DaemonPool(paths)
-    context = DoorContext(pool, Catalogue(pool), Metrics(), Newest(), Health(pool), CapacityFeed(pool))
+    context = DoorContext(pool, Catalogue(pool), DoorMetrics(), Newest(), DaemonHealth(pool), CapacityFeed(pool))
     door = Door(context, Rules(settings.hosts, settings.origins, settings.no_key), KeyRing(settings.keys))
     config = uvicorn.Config(
         door,

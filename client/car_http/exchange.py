@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from car_client.door.keys import Key
 from car_http.crowds import BodyMemory
-from car_http.guard import Head
+from car_http.guard import RequestHead
 from car_http.problems import Problem
 from car_protocol.limits import MAX_FRAME_BYTES
 
@@ -31,7 +31,7 @@ class Exchange:
 
     def __init__(
         self,
-        head: Head,
+        head: RequestHead,
         receive: Receive,
         send: Send,
         bodies: BodyMemory,

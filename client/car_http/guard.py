@@ -21,7 +21,7 @@ _ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
 _PREFLIGHT_AGE_S = "600"
 
 
-class Head(Struct, frozen=True):
+class RequestHead(Struct, frozen=True):
     """The head of a request; `unix` is true on the Unix socket, whose user is this one."""
 
     method: str
@@ -51,7 +51,7 @@ def check_single(names: Sequence[str]) -> None:
             raise Problem(400, "repeated_header", f"the header `{name}` came twice: send it once", param=name)
 
 
-def check_place(head: Head, rules: Rules) -> None:
+def check_place(head: RequestHead, rules: Rules) -> None:
     """Check the host and the origin, which a page that a browser opened cannot choose; raises Problem."""
     if not head.unix and not _is_local(head.headers.get("host", ""), rules.hosts):
         raise Problem(
@@ -62,12 +62,12 @@ def check_place(head: Head, rules: Rules) -> None:
         raise Problem(403, "origin_not_allowed", "pages of this origin are not allowed: add it to [http] origins")
 
 
-def is_preflight(head: Head) -> bool:
+def is_preflight(head: RequestHead) -> bool:
     """Return whether a browser checks what a page of an allowed origin may send."""
     return head.method == "OPTIONS" and "origin" in head.headers and "access-control-request-method" in head.headers
 
 
-def cors_headers(head: Head) -> dict[str, str]:
+def cors_headers(head: RequestHead) -> dict[str, str]:
     """Return the headers of answers to a page of an allowed origin, none to other clients."""
     origin = head.headers.get("origin")
     if origin is None:
@@ -85,12 +85,12 @@ def cors_headers(head: Head) -> dict[str, str]:
     return headers
 
 
-def needs_key(head: Head, rules: Rules) -> bool:
+def needs_key(head: RequestHead, rules: Rules) -> bool:
     """Return whether the request has to carry a key."""
     return not (head.unix or rules.no_key or head.path in OPEN_PATHS)
 
 
-def check_key(head: Head, keys: Sequence[Key]) -> Key:
+def check_key(head: RequestHead, keys: Sequence[Key]) -> Key:
     """Return the key that the request carries; raises Problem."""
     given = _given_key(head.headers)
     if given is None:
@@ -103,7 +103,7 @@ def check_key(head: Head, keys: Sequence[Key]) -> Key:
     return key
 
 
-def check_content_type(head: Head) -> None:
+def check_content_type(head: RequestHead) -> None:
     """Refuse the content types that a page may send anywhere without a preflight, and compression; raises Problem."""
     coding = head.headers.get("content-encoding", "").strip().lower()
     if coding not in ("", "identity"):

@@ -12,7 +12,7 @@ _HELP = {
 }
 
 
-class Metrics:
+class DoorMetrics:
     """Counters of the door; endpoints are its routes, never text that a client chose."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

@@ -15,13 +15,13 @@ from car_client.door.keys import KeyRing, add_key
 from car_http.answering import Pace
 from car_http.app import Door
 from car_http.capacity_feed import CapacityFeed
-from car_http.catalogue import Catalogue, Health
+from car_http.catalogue import Catalogue, DaemonHealth
 from car_http.crowds import BodyMemory
 from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.guard import Rules
-from car_http.metrics import Metrics
+from car_http.metrics import DoorMetrics
 from tests.pace import HANG_S
 
 BIN = Path(sys.executable).parent
@@ -148,9 +148,9 @@ class OfflineDoor:
         bodies: BodyMemory | None = None,
     ) -> None:
         self.pool = DaemonPool([daemon])
-        self.metrics = Metrics()
+        self.metrics = DoorMetrics()
         self.now = 0.0  # seconds, of the clock of its health
-        health, feed = Health(self.pool, lambda: self.now), CapacityFeed(self.pool)
+        health, feed = DaemonHealth(self.pool, lambda: self.now), CapacityFeed(self.pool)
         context = DoorContext(self.pool, Catalogue(self.pool), self.metrics, Newest(), health, feed, pace or Pace())
         self._door = Door(context, rules or Rules(), KeyRing(keys), bodies)
 

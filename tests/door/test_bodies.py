@@ -16,7 +16,7 @@ from car_http.crowds import BodyMemory
 from car_http.dialects.common import called_arguments, decode
 from car_http.dialects.openai_chat import ChatRequest
 from car_http.exchange import MAX_BODY_BYTES, Exchange, Message
-from car_http.guard import Head
+from car_http.guard import RequestHead
 from car_http.problems import Problem
 from car_protocol.errors import RpcError
 from car_protocol.limits import MAX_MEMBERS
@@ -112,7 +112,7 @@ class Upload:
     def __init__(self, memory: BodyMemory, owner: str, size: int) -> None:
         self.go_on = asyncio.Event()
         self._pieces = [b"x" * size, b""]
-        self.exchange = Exchange(Head("POST", "/", {}, unix=True), self._receive, self._send, memory)
+        self.exchange = Exchange(RequestHead("POST", "/", {}, unix=True), self._receive, self._send, memory)
         self.exchange.key = Key(owner, "x" * 16)
         self.reading = asyncio.create_task(self._read())
         self.waiting = asyncio.Event()  # for the rest of the body

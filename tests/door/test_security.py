@@ -18,7 +18,7 @@ import uvicorn
 from car_http.command import run
 from car_http.crowds import BodyMemory, Strangers
 from car_http.exchange import Exchange
-from car_http.guard import Head, Rules
+from car_http.guard import RequestHead, Rules
 from car_http.problems import Problem
 from car_http.protocol import DoorProtocol, DoorState
 from tests.client.fake_daemon import FakeDaemon
@@ -271,7 +271,7 @@ async def test_a_slow_body_is_refused_in_time() -> None:
         await asyncio.sleep(0.001)  # a client's own pace
         return {"type": "http.request", "body": b" ", "more_body": True}
 
-    exchange = Exchange(Head("POST", "/", {}, unix=True), slow, send, BodyMemory(), body_timeout_s=0.02)
+    exchange = Exchange(RequestHead("POST", "/", {}, unix=True), slow, send, BodyMemory(), body_timeout_s=0.02)
     with pytest.raises(Problem) as caught:
         await exchange.body()
     assert (caught.value.status, caught.value.headers["connection"]) == (408, "close")
@@ -308,7 +308,7 @@ async def test_bodies_that_together_take_too_much_are_refused_until_others_end()
         raise AssertionError(message)
 
     bodies = BodyMemory(100)
-    one, two = [Exchange(Head("POST", "/", {}, unix=True), receive, send, bodies) for _ in range(2)]
+    one, two = [Exchange(RequestHead("POST", "/", {}, unix=True), receive, send, bodies) for _ in range(2)]
     assert len(await one.body()) == 60
     with pytest.raises(Problem) as caught:
         await two.body()

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from car_client.door.keys import Key
 from car_http.dialects.bodies import Own, Part
 from car_http.dialects.vendor_tools import vendor_problem
-from car_http.guard import Head
+from car_http.guard import RequestHead
 from car_http.problems import UNKNOWN_MEMBER, Problem, bad
 from car_protocol.envelope import NOT_JSON, require_few_members
 from car_protocol.errors import RpcError
@@ -41,7 +41,7 @@ _DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.ASCII | re.IGNOREC
 class Caller(Struct, frozen=True):
     """The request's head and the key that it carried."""
 
-    head: Head
+    head: RequestHead
     key: Key | None = None
 
     def header(self, name: str) -> str | None:

@@ -125,7 +125,7 @@ class ChatWriter:
             "object": "chat.completion.chunk",
             "created": self._created,
             "model": self._model,
-            "system_fingerprint": None,  # it names file, llama.cpp and machine: the door knows neither
+            "system_fingerprint": None,  # of model file, llama.cpp and machine, which the daemon does not name
             "choices": choices,
         }
         return shape | {"usage": None} if self._usage else shape

@@ -173,7 +173,7 @@ class CompletionWriter:
             "object": "text_completion",
             "created": self._created,
             "model": self._model,
-            "system_fingerprint": None,  # it names file, llama.cpp and machine: the door knows neither
+            "system_fingerprint": None,  # of model file, llama.cpp and machine, which the daemon does not name
             "choices": choices,
         }
         return shape | {"usage": None} if self._usage else shape

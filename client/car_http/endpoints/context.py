@@ -12,13 +12,13 @@ from car_client.errors import CardError, ProtocolError
 from car_client.results import Model
 from car_http.answering import Pace, answer
 from car_http.capacity_feed import CapacityFeed
-from car_http.catalogue import Catalogue, Health
+from car_http.catalogue import Catalogue, DaemonHealth
 from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.dialects.common import Caller, decode, packed
 from car_http.dialects.job import Job
 from car_http.exchange import JSON, Exchange
-from car_http.metrics import Metrics
+from car_http.metrics import DoorMetrics
 from car_http.problems import Problem, bad, problem_of
 from car_protocol.text import MAX_TEXTS, Embeddings
 
@@ -28,9 +28,9 @@ class DoorContext(Struct, frozen=True):
 
     pool: DaemonPool
     catalogue: Catalogue
-    metrics: Metrics
+    metrics: DoorMetrics
     newest: Newest
-    health: Health
+    health: DaemonHealth
     capacity: CapacityFeed
     pace: Pace = Pace()
 

@@ -19,18 +19,18 @@ from car_protocol.text import Ranking
 _WATCH_S = 2.0
 
 
-class Named(Struct):
+class NamedModel(Struct):
     """The body: the name of a model."""
 
     model: str
 
 
-async def load(door: DoorContext, exchange: Exchange, request: Named) -> None:
+async def load(door: DoorContext, exchange: Exchange, request: NamedModel) -> None:
     """Answer `POST /models/load` once the model is served."""
     await _change(door, exchange, request, "models/load")
 
 
-async def unload(door: DoorContext, exchange: Exchange, request: Named) -> None:
+async def unload(door: DoorContext, exchange: Exchange, request: NamedModel) -> None:
     """Answer `POST /models/unload` once the model is gone."""
     await _change(door, exchange, request, "models/unload")
 
@@ -60,7 +60,7 @@ async def watch(door: DoorContext, exchange: Exchange, nothing: None) -> None:
             return
 
 
-async def _change(door: DoorContext, exchange: Exchange, request: Named, method: str) -> None:
+async def _change(door: DoorContext, exchange: Exchange, request: NamedModel, method: str) -> None:
     await exchange.while_connected(door.pool.result(method, {"model": request.model}))
     door.catalogue.forget()
     await exchange.respond(b'{"success":true}')

@@ -52,8 +52,8 @@ _OPENAI = [
     _post("/rerank", rerank.RerankRequest, models.rank),
     _get("/models", openai.models),
     _get("/models/sse", models.watch, SSE),
-    _post("/models/load", models.Named, models.load),
-    _post("/models/unload", models.Named, models.unload),
+    _post("/models/load", models.NamedModel, models.load),
+    _post("/models/unload", models.NamedModel, models.unload),
     _get("/models/{name:path}", openai.model),
 ]
 _ANTHROPIC = [

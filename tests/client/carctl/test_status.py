@@ -8,7 +8,7 @@ import pytest
 
 from car_client.carctl.terminal.text import bytes_text, duration
 from car_client.carctl.view.picture import gauge, picture, sequence_bar
-from car_client.carctl.view.status_figures import Load
+from car_client.carctl.view.status_figures import SequenceUse
 from car_client.carctl.view.status_tables import callers, plain_lines
 from car_client.results import Status
 from tests.client.carctl.command import carctl, carctl_on_pipe, carctl_on_terminal, interrupt
@@ -110,13 +110,13 @@ def test_a_failed_model_says_why() -> None:
 @pytest.mark.parametrize(
     ("now", "shown"),
     [
-        (Load(1, 1, 1, 1, 0), "██ ▓▓ ▒▒ ░░ "),
-        (Load(1, 0, 0, 4, 3), "█ ░ ░ ░ ░   "),
-        (Load(12, 0, 0, 12, 0), "██████░░░░░░"),
-        (Load(0, 0, 0, 0, 0), "            "),
+        (SequenceUse(1, 1, 1, 1, 0), "██ ▓▓ ▒▒ ░░ "),
+        (SequenceUse(1, 0, 0, 4, 3), "█ ░ ░ ░ ░   "),
+        (SequenceUse(12, 0, 0, 12, 0), "██████░░░░░░"),
+        (SequenceUse(0, 0, 0, 0, 0), "            "),
     ],
 )
-def test_a_bar_has_a_block_for_every_sequence_as_long_as_they_fit(now: Load, shown: str) -> None:
+def test_a_bar_has_a_block_for_every_sequence_as_long_as_they_fit(now: SequenceUse, shown: str) -> None:
     assert sequence_bar(now, 12).plain == shown
 
 

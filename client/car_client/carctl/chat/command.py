@@ -74,7 +74,7 @@ def run(client: Client, options: Namespace) -> None:
     client.connect()
     conversation = Conversation(options.model, options.system_message)
     conversation.media = options.media
-    chat = Chat(client, conversation, options_of(options), options.stats)
+    chat = ChatSession(client, conversation, options_of(options), options.stats)
     read = line_reader("> ", [f"/{name}" for name in COMMANDS])
     if sys.stdin.isatty():
         _note("Ctrl-C cancels an answer, Ctrl-D quits, /help lists the commands")
@@ -86,7 +86,7 @@ def run(client: Client, options: Namespace) -> None:
         raise Unanswered(chat.failure)
 
 
-class Chat:
+class ChatSession:
     """Answers lines and obeys the commands among them; an error is printed and the conversation goes on."""
 
     def __init__(self, client: Client, conversation: Conversation, options: InferOptions, stats: bool) -> None:
@@ -143,7 +143,7 @@ class ChatCommand(NamedTuple):
 
     argument: str
     summary: str
-    act: Callable[[Chat, str], str]
+    act: Callable[[ChatSession, str], str]
 
 
 def _default_name(client: Client) -> str | None:
@@ -167,7 +167,7 @@ def _note(text: str) -> None:
         print(dimmed(text, sys.stdout), flush=True)
 
 
-def _model(chat: Chat, name: str) -> str:
+def _model(chat: ChatSession, name: str) -> str:
     names = [model.name for model in chat.client.models()]
     if not name:
         return "  ".join(names)
@@ -177,20 +177,20 @@ def _model(chat: Chat, name: str) -> str:
     return f"{name} answers from now on"
 
 
-def _system(chat: Chat, text: str) -> str:
+def _system(chat: ChatSession, text: str) -> str:
     chat.conversation.system = text or None
     return "the system message is set" if text else "the system message is removed"
 
 
-def _image(chat: Chat, path: str) -> str:
+def _image(chat: ChatSession, path: str) -> str:
     return _attach(chat, "image", path)
 
 
-def _sound(chat: Chat, path: str) -> str:
+def _sound(chat: ChatSession, path: str) -> str:
     return _attach(chat, "audio", path)
 
 
-def _attach(chat: Chat, kind: Kind, path: str) -> str:
+def _attach(chat: ChatSession, kind: Kind, path: str) -> str:
     if not path:
         return "name the file: /image FILE or /sound FILE"
     try:
@@ -200,12 +200,12 @@ def _attach(chat: Chat, kind: Kind, path: str) -> str:
     return f"{path} goes with the next question"
 
 
-def _reset(chat: Chat, _: str) -> str:
+def _reset(chat: ChatSession, _: str) -> str:
     chat.conversation.reset()
     return "the conversation is empty"
 
 
-def _save(chat: Chat, name: str) -> str:
+def _save(chat: ChatSession, name: str) -> str:
     if not name:
         return "name the file: /save FILE"
     try:
@@ -218,7 +218,7 @@ def _save(chat: Chat, name: str) -> str:
     return f"{turns} turns are in {name}"
 
 
-def _help(_: Chat, __: str) -> str:
+def _help(_: ChatSession, __: str) -> str:
     lines = [f"/{name} {command.argument}".ljust(16) + command.summary for name, command in COMMANDS.items()]
     return "\n".join([*lines, "//...".ljust(16) + "a question that begins with a slash"])
 

@@ -44,7 +44,7 @@ def check_head(address: str, env: Mapping[str, str]) -> None:
         raise NotTaken(reason if known else f"the head at {address} could not be checked: {reason}")
 
 
-class Head(NamedTuple):
+class ClusterHead(NamedTuple):
     """The address of a head."""
 
     host: str
@@ -54,7 +54,7 @@ class Head(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @classmethod
-    def parse(cls, text: str) -> "Head":
+    def parse(cls, text: str) -> "ClusterHead":
         """Return the head of HOST:PORT; raises ValueError."""
         found = _ADDRESS.fullmatch(text)
         if found is None or not 0 < int(found["port"]) <= _LARGEST_PORT:

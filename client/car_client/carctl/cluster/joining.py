@@ -13,7 +13,7 @@ from typing import NoReturn
 from car_client.carctl.cluster.head import (
     PATH_VARIABLE,
     TOKEN_VARIABLE,
-    Head,
+    ClusterHead,
     TokenError,
     check_head,
     check_token,
@@ -102,7 +102,7 @@ def release(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts if part.isascii() and part.isdigit())
 
 
-def unit(head: Head, environment: Mapping[str, str], command: Sequence[str]) -> str:
+def unit(head: ClusterHead, environment: Mapping[str, str], command: Sequence[str]) -> str:
     """Return a systemd unit; a node that was cut off for a minute ends, and the unit starts it again."""
     lines = [f"Environment={_quoted(f'{name}={value}')}" for name, value in environment.items()]
     # Variables are replaced in commands alone.
@@ -115,9 +115,9 @@ def _quoted(word: str) -> str:
     return '"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
 
 
-def _head(text: str) -> Head:
+def _head(text: str) -> ClusterHead:
     try:
-        return Head.parse(text)
+        return ClusterHead.parse(text)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
 

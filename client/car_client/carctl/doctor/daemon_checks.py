@@ -13,7 +13,7 @@ from typing import Any
 from car_client.carctl.cluster.command import connection, node_state
 from car_client.carctl.cluster.head import (
     PATH_VARIABLE,
-    Head,
+    ClusterHead,
     NotTaken,
     TokenError,
     Unreachable,
@@ -112,7 +112,7 @@ def _taken(address: str, env: Mapping[str, str], check: Callable[[str, Mapping[s
 
 def _head(address: str, env: Mapping[str, str]) -> Iterator[CheckResult]:
     try:
-        head = Head.parse(address)
+        head = ClusterHead.parse(address)
         head.check()
     except (ValueError, Unreachable) as error:
         yield CheckResult("fail", "head", str(error))

@@ -18,7 +18,7 @@ SERVICE = "card-http.service"
 LABEL = "io.card.http"
 
 
-class Manager(Protocol):
+class DoorManager(Protocol):
     """A service manager that can run the door."""
 
     def enable(self, command: Path, addresses: Sequence[Address]) -> None:
@@ -30,7 +30,7 @@ class Manager(Protocol):
         ...
 
 
-def manager_of(steps: Steps) -> Manager | None:
+def manager_of(steps: Steps) -> DoorManager | None:
     """Return the service manager of this platform; None if no service of a user can run."""
     if sys.platform == "darwin":
         return DoorAgent(steps)

@@ -13,7 +13,7 @@ from shlex import quote
 from car_client.carctl.hub.folder import check_inside, folder_of, hub_name
 from car_client.carctl.hub.part_file import PartFile, check_room, disk_faults, is_whole, part_path
 from car_client.carctl.hub.remote import Cut, Hub, PullError, RemoteFile
-from car_client.carctl.terminal.byte_progress import Progress, progress_on
+from car_client.carctl.terminal.byte_progress import ByteProgress, progress_on
 from car_protocol.hub import HubFile
 
 # Attempts without a byte before the download is given up; the pauses between them double from 1 s.
@@ -48,7 +48,7 @@ class Puller:
         self,
         hub: Hub,
         folder: Path,
-        progress: Progress,
+        progress: ByteProgress,
         *,
         free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
         sleep: Callable[[float], None] = time.sleep,

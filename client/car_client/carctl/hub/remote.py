@@ -168,7 +168,7 @@ class Repository(NamedTuple):
     quantization: str | None
 
 
-class Choice(NamedTuple):
+class FileChoice(NamedTuple):
     """The first file of a model, and of its projector if it has one."""
 
     model: HubFile
@@ -181,7 +181,7 @@ def repository(text: str) -> Repository | None:
     return Repository(found[1], found[2]) if found else None
 
 
-def choose(wanted: Repository, paths: Sequence[str]) -> Choice:
+def choose(wanted: Repository, paths: Sequence[str]) -> FileChoice:
     """Return the files to download; raises PullError with the quantizations that there are."""
     files = [path for path in paths if path.lower().endswith(".gguf") and not _LATER_PART.search(path)]
     models = [path for path in files if not _OTHER.search(path)]
@@ -189,7 +189,7 @@ def choose(wanted: Repository, paths: Sequence[str]) -> Choice:
         raise PullError(f"{wanted.repo} has no GGUF file: look for one whose name ends with -GGUF")
     model = _model(wanted, models)
     projectors = _ranked([path for path in files if _PROJECTOR.search(path)], _PROJECTORS)
-    return Choice(_hub(wanted.repo, model), _hub(wanted.repo, projectors[0]) if projectors else None)
+    return FileChoice(_hub(wanted.repo, model), _hub(wanted.repo, projectors[0]) if projectors else None)
 
 
 def _model(wanted: Repository, models: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ KEY_VARIABLE = "CARD_API_KEY"
 _ANSWER_SHARE = 4
 
 
-class Target(NamedTuple):
+class AppTarget(NamedTuple):
     """A model behind the door at `url`, without a path; `context` is in tokens."""
 
     url: str
@@ -32,27 +32,27 @@ class Target(NamedTuple):
         return self.context // _ANSWER_SHARE
 
 
-class ConfigFile(NamedTuple):
+class AppFile(NamedTuple):
     """A file of an application; a `content` of text (YAML) is written whole, data is merged into JSON or TOML."""
 
     path: Callable[[Mapping[str, str], Path], Path]
-    content: Callable[[Target], Any]
+    content: Callable[[AppTarget], Any]
 
 
-class App(NamedTuple):
+class LaunchApp(NamedTuple):
     """An application; `key` names the variable that its shell gets the key in, `start` are the commands after it.
 
     `unwritten` says of an application without a file why there is none.
     """
 
-    file: ConfigFile | None
-    variables: Callable[[Target], dict[str, str]]
-    start: Callable[[Target], list[str]]
+    file: AppFile | None
+    variables: Callable[[AppTarget], dict[str, str]]
+    start: Callable[[AppTarget], list[str]]
     key: str | None = KEY_VARIABLE
     unwritten: str = ""
 
 
-def _none(_target: Target) -> dict[str, str]:
+def _none(_target: AppTarget) -> dict[str, str]:
     return {}
 
 
@@ -65,7 +65,7 @@ def _application(env: Mapping[str, str], home: Path) -> Path:
     return home / "Library" / "Application Support" if sys.platform == "darwin" else _config(env, home)
 
 
-def _codex(target: Target) -> Any:
+def _codex(target: AppTarget) -> Any:
     provider = {
         "name": "card",
         "base_url": target.api,
@@ -75,7 +75,7 @@ def _codex(target: Target) -> Any:
     return {"model_providers": {"card": provider}}
 
 
-def _opencode(target: Target) -> Any:
+def _opencode(target: AppTarget) -> Any:
     limit = {"context": target.context, "output": target.answer}
     options = {"baseURL": target.api, "apiKey": f"{{env:{KEY_VARIABLE}}}"}
     # Without its modalities a model is taken for one that reads text alone.
@@ -86,18 +86,18 @@ def _opencode(target: Target) -> Any:
     return {"provider": {"card": provider}}
 
 
-def _aider(target: Target) -> Any:
+def _aider(target: AppTarget) -> Any:
     limits = {"max_input_tokens": target.context, "max_output_tokens": target.answer, "max_tokens": target.answer}
     return {f"openai/{target.model}": {**limits, "litellm_provider": "openai", "mode": "chat"}}
 
 
-def _zed(target: Target) -> Any:
+def _zed(target: AppTarget) -> Any:
     can = {"tools": target.tools, "images": target.images, "parallel_tool_calls": False, "prompt_cache_key": True}
     model = {"name": target.model, "display_name": target.model, "max_tokens": target.context, "capabilities": can}
     return {"language_models": {"openai_compatible": {"card": {"api_url": target.api, "available_models": [model]}}}}
 
 
-def _vscode(target: Target) -> Any:
+def _vscode(target: AppTarget) -> Any:
     model = {
         "id": target.model,
         "name": target.model,
@@ -110,7 +110,7 @@ def _vscode(target: Target) -> Any:
     return [{"name": "card", "vendor": "customendpoint", "apiType": "chat-completions", "models": [model]}]
 
 
-def _continue(target: Target) -> str:
+def _continue(target: AppTarget) -> str:
     # Without them Continue derives a model's abilities from its name.
     abilities = {"tool_use": target.tools, "image_input": target.images}
     lines = [
@@ -132,7 +132,7 @@ def _continue(target: Target) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _llm(target: Target) -> str:
+def _llm(target: AppTarget) -> str:
     lines = [
         f"- model_id: {quoted(f'card/{target.model}')}",
         f"  model_name: {quoted(target.model)}",
@@ -149,7 +149,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _claude(target: Target) -> Any:
+def _claude(target: AppTarget) -> Any:
     """Return settings for `--settings`: the user's own keep naming the service that Claude Code uses by itself."""
     variables = {
         "ANTHROPIC_BASE_URL": target.url,
@@ -166,7 +166,7 @@ def _claude_path(env: Mapping[str, str], home: Path) -> Path:
     return Path(env.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "card.json"
 
 
-def _open_webui(target: Target) -> dict[str, str]:
+def _open_webui(target: AppTarget) -> dict[str, str]:
     variables = {"OPENAI_API_BASE_URL": target.api, "ENABLE_OLLAMA_API": "false", "DEFAULT_MODELS": target.model}
     # Its chats offer tools of its own to all models; a model without tools would be refused.
     return variables if target.tools else variables | {"DEFAULT_MODEL_PARAMS": '{"function_calling": "legacy"}'}
@@ -182,55 +182,55 @@ def _llm_path(env: Mapping[str, str], home: Path) -> Path:
 
 
 # Arguments of shell commands are quoted by the printer, where a name needs it: `{model}` stands for the name.
-APPS: dict[str, App] = {
-    "codex": App(
-        ConfigFile(_codex_path, _codex),
+APPS: dict[str, LaunchApp] = {
+    "codex": LaunchApp(
+        AppFile(_codex_path, _codex),
         _none,
         lambda t: [f"codex -c model_provider=card -c model_context_window={t.context} -m {{model}}"],
     ),
-    "claude": App(
-        ConfigFile(_claude_path, _claude),
+    "claude": LaunchApp(
+        AppFile(_claude_path, _claude),
         _none,
         lambda _: ['claude --settings "${CLAUDE_CONFIG_DIR:-$HOME/.claude}/card.json"'],
         None,
     ),
-    "opencode": App(
-        ConfigFile(lambda env, home: _config(env, home) / "opencode" / "opencode.json", _opencode),
+    "opencode": LaunchApp(
+        AppFile(lambda env, home: _config(env, home) / "opencode" / "opencode.json", _opencode),
         _none,
         lambda _: ["opencode --model card/{model}"],
     ),
-    "aider": App(
-        ConfigFile(lambda _, home: home / ".aider.model.metadata.json", _aider),
+    "aider": LaunchApp(
+        AppFile(lambda _, home: home / ".aider.model.metadata.json", _aider),
         lambda t: {"OPENAI_API_BASE": t.api},
         lambda _: ["aider --model openai/{model}"],
         "OPENAI_API_KEY",
     ),
-    "zed": App(
-        ConfigFile(lambda _, home: home / ".config" / "zed" / "settings.json", _zed),
+    "zed": LaunchApp(
+        AppFile(lambda _, home: home / ".config" / "zed" / "settings.json", _zed),
         _none,
         lambda _: ["zed"],
     ),
-    "open-webui": App(
+    "open-webui": LaunchApp(
         None,
         _open_webui,
         lambda _: ["open-webui serve"],
         "OPENAI_API_KEY",
         "it takes its connections from the variables of its first start, and then from its database",
     ),
-    "continue": App(
-        ConfigFile(lambda _, home: home / ".continue" / "config.yaml", _continue),
+    "continue": LaunchApp(
+        AppFile(lambda _, home: home / ".continue" / "config.yaml", _continue),
         _none,
         lambda _: [f'echo "{KEY_VARIABLE}=$(carctl http key continue)" >> ~/.continue/.env'],
         None,
     ),
-    "vscode": App(
-        ConfigFile(lambda env, home: _application(env, home) / "Code" / "User" / "chatLanguageModels.json", _vscode),
+    "vscode": LaunchApp(
+        AppFile(lambda env, home: _application(env, home) / "Code" / "User" / "chatLanguageModels.json", _vscode),
         _none,
         lambda _: ["carctl http key vscode  # for the command Chat: Manage Language Models, Update API Key"],
         None,
     ),
-    "llm": App(
-        ConfigFile(_llm_path, _llm),
+    "llm": LaunchApp(
+        AppFile(_llm_path, _llm),
         _none,
         lambda _: ['llm keys set card --value "$(carctl http key llm)"', "llm -m card/{model} 'What is card?'"],
         None,
@@ -238,6 +238,6 @@ APPS: dict[str, App] = {
 }
 
 
-def path_of(app: App, env: Mapping[str, str] = os.environ) -> Path | None:
+def path_of(app: LaunchApp, env: Mapping[str, str] = os.environ) -> Path | None:
     """Return the path of an application's file."""
     return None if app.file is None else app.file.path(env, Path(env.get("HOME") or Path.home()))

@@ -9,7 +9,7 @@ from shlex import quote
 
 from car_client.carctl.config.card_toml import replace_file
 from car_client.carctl.failure import WrongUse
-from car_client.carctl.launch.apps import APPS, App, Target, path_of
+from car_client.carctl.launch.apps import APPS, AppTarget, LaunchApp, path_of
 from car_client.carctl.launch.merge import Unmergeable, merged_text
 from car_client.carctl.request import nearest
 from car_client.carctl.terminal.keyboard import plain_line
@@ -49,7 +49,7 @@ def run(client: Client, options: Namespace) -> None:
     print(*shell_lines(options.app, app, target), sep="\n")
 
 
-def target_of(models: Sequence[Model], name: str | None) -> Target:
+def target_of(models: Sequence[Model], name: str | None) -> AppTarget:
     """Return the model with this name or alias, else the default one, behind the configured port."""
     ports = load_settings().ports
     if not ports:
@@ -64,10 +64,10 @@ def target_of(models: Sequence[Model], name: str | None) -> Target:
         raise WrongUse(
             f"the context length of {model.name} is known once it is loaded: carctl models load {model.name}"
         )
-    return Target(ports[0].url, model.name, model.context_tokens, "tools" in model.can, "images" in model.can)
+    return AppTarget(ports[0].url, model.name, model.context_tokens, "tools" in model.can, "images" in model.can)
 
 
-def shell_lines(name: str, app: App, target: Target) -> Iterator[str]:
+def shell_lines(name: str, app: LaunchApp, target: AppTarget) -> Iterator[str]:
     """Yield the variables and commands; a key of the application's own name is made when they run."""
     for variable, value in app.variables(target).items():
         yield f"export {variable}={quote(value)}"

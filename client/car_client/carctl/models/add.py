@@ -13,7 +13,7 @@ from car_client.carctl.config.card_toml import CardToml, config_path
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.hub.folder import folder_of
 from car_client.carctl.hub.pull import EVERYBODY_READS, Puller
-from car_client.carctl.hub.remote import Choice, Hub, choose, repository
+from car_client.carctl.hub.remote import FileChoice, Hub, choose, repository
 from car_client.carctl.models.stores import is_later_part
 from car_client.carctl.models.suggestions import GUIDE
 from car_client.carctl.request import nearest
@@ -160,7 +160,7 @@ def _downloaded(config: CardToml, options: Namespace) -> tuple[str, dict[str, ob
     return name, table
 
 
-def _chosen(hub: Hub, source: str) -> Choice:
+def _chosen(hub: Hub, source: str) -> FileChoice:
     wanted = repository(source)
     if wanted is not None:
         return choose(wanted, hub.files(wanted.repo, None))
@@ -168,7 +168,7 @@ def _chosen(hub: Hub, source: str) -> Choice:
         file: HubFile = hub_file(source.removeprefix(PREFIX))
     except ValueError as error:
         raise WrongUse(f"{error}, and not hf:OWNER/REPO[:QUANT]") from error
-    return Choice(file, None)
+    return FileChoice(file, None)
 
 
 def _check_gguf(path: Path) -> None:

@@ -10,7 +10,7 @@ from car_client.carctl.hub import pull, remove
 from car_client.carctl.models import add, find
 from car_client.carctl.models.page import page
 from car_client.carctl.request import nearest
-from car_client.carctl.terminal.byte_progress import Progress, progress_on
+from car_client.carctl.terminal.byte_progress import ByteProgress, progress_on
 from car_client.carctl.terminal.text import bytes_text, columns, is_terminal, one_line
 from car_client.carctl.view.json_output import print_document, print_result, typed
 from car_client.client import Client
@@ -54,7 +54,7 @@ def load_with_bar(client: Client, name: str) -> Model:
 class LoadBar:
     """A bar that begins with the first progress of a load."""
 
-    def __init__(self, shown: Progress) -> None:
+    def __init__(self, shown: ByteProgress) -> None:
         self._shown = shown
         self._begun = False  # whether the bar is drawn
 

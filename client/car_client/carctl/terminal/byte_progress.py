@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from car_client.carctl.terminal.text import bytes_text, is_terminal, one_line
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
+    from rich.progress import Progress, TaskID
 
 _STEP_PERCENT = 10
 
 
-class Progress(Protocol):
+class ByteProgress(Protocol):
     """Shows the progress of files, one after the other."""
 
     def begin(self, name: str, done: int, size: int) -> None:
@@ -62,7 +61,7 @@ class Lines:
 class Bars:
     """Draws a bar for each file, with the remaining time."""
 
-    def __init__(self, rich: "RichProgress") -> None:
+    def __init__(self, rich: "Progress") -> None:
         self._rich = rich
         self._bar: TaskID | None = None  # of the current file
 
@@ -81,7 +80,7 @@ class Bars:
 
 
 @contextmanager
-def progress_on(output: TextIO, *, speed: bool = True) -> Iterator[Progress]:
+def progress_on(output: TextIO, *, speed: bool = True) -> Iterator[ByteProgress]:
     """Yield bars if the output is a terminal and rich is installed, else lines; a load has no speed of a transfer."""
     if not is_terminal(output):
         yield Lines(output)
@@ -95,9 +94,16 @@ def progress_on(output: TextIO, *, speed: bool = True) -> Iterator[Progress]:
         yield Bars(rich)
 
 
-def _rich(output: TextIO, *, speed: bool) -> "RichProgress":
+def _rich(output: TextIO, *, speed: bool) -> "Progress":
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
     return Progress(
         TextColumn("{task.description}", markup=False),

@@ -18,7 +18,7 @@ class Order(NamedTuple):
     key: Callable[[SequenceStatus], Any]
 
 
-class Target(NamedTuple):
+class CancelTarget(NamedTuple):
     """A request to cancel."""
 
     connection: int
@@ -63,7 +63,7 @@ class TopState:
         self._sort(status.sequences)
         self._updated_at = now
 
-    def press(self, key: str) -> Target | None:
+    def press(self, key: str) -> CancelTarget | None:
         """Apply a key; return the request to cancel once that is confirmed."""
         self.message = ""
         if self.confirming:
@@ -72,7 +72,7 @@ class TopState:
                 return None
             row = next((row for row in self.rows if key_of(row) == self._chosen), None)
             if row is not None and row.id is not None:
-                return Target(row.connection, row.id)
+                return CancelTarget(row.connection, row.id)
             self.message = "that request has ended"
             return None
         if key in ORDERS:

@@ -15,7 +15,7 @@ from car_client.carctl.view.status_figures import (
     LABEL_WIDTH,
     PHASE_STYLES,
     PRESSURE_STYLES,
-    Load,
+    SequenceUse,
     address,
     capacity_figures,
     figures,
@@ -64,7 +64,7 @@ def screen() -> Iterator[Screen]:
 _MARKS = {"decode": "█", "prefill": "▓", "other": "▒", "free": "░"}
 
 
-def sequence_bar(now: Load, width: int) -> Text:
+def sequence_bar(now: SequenceUse, width: int) -> Text:
     """Return a bar with a block for every sequence, or in proportion if there are too many for the width."""
     counts = {name: count for name, count in now._asdict().items() if name in _MARKS}
     total = sum(counts.values())

@@ -13,7 +13,7 @@ PRESSURE_STYLES = {"none": "", "some": "yellow", "critical": "bold red"}
 _GAP = Span("   ")
 
 
-class Load(NamedTuple):
+class SequenceUse(NamedTuple):
     """Sequences of one model by what they do: `other` requests embed, rank or start; parked requests hold none."""
 
     decode: int
@@ -23,12 +23,12 @@ class Load(NamedTuple):
     parked: int
 
 
-def load(capacity: Capacity, sequences: Iterable[SequenceStatus]) -> Load:
+def load(capacity: Capacity, sequences: Iterable[SequenceStatus]) -> SequenceUse:
     """Return the load of the model that the capacity is about."""
     phases = [sequence.phase for sequence in sequences if sequence.model == capacity.model]
     decode, prefill = phases.count("decode"), phases.count("prefill")
     other = max(0, capacity.in_use - decode - prefill)
-    return Load(decode, prefill, other, capacity.available, capacity.parked)
+    return SequenceUse(decode, prefill, other, capacity.available, capacity.parked)
 
 
 def title(status: Status) -> list[Span]:

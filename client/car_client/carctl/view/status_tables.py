@@ -69,7 +69,7 @@ _FEWEST_ROWS = 2
 _MOST_ROWS = 5  # of clients
 
 
-class Caller(NamedTuple):
+class ClientRow(NamedTuple):
     """The connections that share a label or, without one, a process."""
 
     name: str
@@ -131,14 +131,14 @@ def sequences_table(status: Status, rows: int | None = None) -> Listing:
     return listing
 
 
-def callers(connections: Sequence[ConnectionStatus]) -> list[Caller]:
+def callers(connections: Sequence[ConnectionStatus]) -> list[ClientRow]:
     """Return the other clients, the busiest first."""
     groups: dict[str, list[ConnectionStatus]] = {}
     for each in connections:
         if each.pid != os.getpid():
             groups.setdefault(each.caller or f"pid {each.pid}", []).append(each)
     found = [
-        Caller(name, len(group), sum(each.in_flight for each in group), sum(each.tokens_served for each in group))
+        ClientRow(name, len(group), sum(each.in_flight for each in group), sum(each.tokens_served for each in group))
         for name, group in groups.items()
     ]
     return sorted(found, key=lambda caller: (-caller.in_flight, -caller.tokens_served, caller.name))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from car_client.carctl.cluster.head import Head, TokenError, check_token
+from car_client.carctl.cluster.head import ClusterHead, TokenError, check_token
 from car_client.carctl.cluster.joining import JoinFailed, ray_command, unit
 from tests.client.carctl.command import carctl, carctl_on_terminal
 from tests.pace import HANG_S
@@ -233,7 +233,7 @@ def test_what_is_no_address_of_a_head_is_refused(node: Node, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["10.0.0.1:6379", "head.example:1", "[fd00::1]:6379", "localhost:65535"])
 def test_the_address_of_a_head_is_read_and_written_alike(text: str) -> None:
-    assert str(Head.parse(text)) == text
+    assert str(ClusterHead.parse(text)) == text
 
 
 def test_a_unit_joins_at_each_start_and_again_after_a_cut(node: Node, head: str) -> None:
@@ -246,6 +246,6 @@ def test_a_unit_joins_at_each_start_and_again_after_a_cut(node: Node, head: str)
 
 
 def test_a_unit_quotes_what_systemd_would_read_otherwise() -> None:
-    text = unit(Head("h", 1), {"A": '50% "b" $c'}, ["/a b/ray", "x\\y$z"])
+    text = unit(ClusterHead("h", 1), {"A": '50% "b" $c'}, ["/a b/ray", "x\\y$z"])
     assert 'Environment="A=50%% \\"b\\" $c"' in text
     assert 'ExecStart="/a b/ray" "x\\\\y$$z"' in text

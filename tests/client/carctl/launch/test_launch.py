@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_client.carctl.launch.apps import APPS, Target, path_of, quoted
+from car_client.carctl.launch.apps import APPS, AppTarget, path_of, quoted
 from car_client.carctl.launch.command import shell_lines
 from car_client.carctl.launch.merge import Unmergeable, merged, merged_text
 from tests.client.carctl.command import carctl, carctl_on_terminal
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import model
 
-TARGET = Target("http://127.0.0.1:8321", "Qwen 3", 8192, tools=True, images=False)
+TARGET = AppTarget("http://127.0.0.1:8321", "Qwen 3", 8192, tools=True, images=False)
 WITH_FILES = {name: app for name, app in APPS.items() if app.file is not None}
 
 

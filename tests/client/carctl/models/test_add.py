@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from car_client.carctl.hub.remote import Choice, PullError, choose, repository
+from car_client.carctl.hub.remote import FileChoice, PullError, choose, repository
 from car_client.carctl.models.add import name_of
 from car_protocol.errors import RpcError
 from car_protocol.hub import HubFile, models_folder
@@ -167,7 +167,7 @@ def test_without_a_daemon_the_file_is_written_for_its_start(daemon: FakeDaemon, 
 # The choice of files.
 
 
-def chosen(source: str, paths: list[str]) -> Choice:
+def chosen(source: str, paths: list[str]) -> FileChoice:
     wanted = repository(source)
     assert wanted is not None
     return choose(wanted, paths)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from car_client.carctl.terminal.keyboard import pressed
-from car_client.carctl.top.state import Target, TopState
+from car_client.carctl.top.state import CancelTarget, TopState
 from car_client.carctl.top.view import view
 from car_client.results import Status
 from car_protocol.errors import RpcError
@@ -39,7 +39,7 @@ def sequences(state: TopState) -> list[int]:
     return [row.sequence for row in state.rows]
 
 
-def press(state: TopState, *keys: str) -> Target | None:
+def press(state: TopState, *keys: str) -> CancelTarget | None:
     """Press keys; returns what the last one asks for."""
     *before, last = keys
     for key in before:
@@ -105,7 +105,7 @@ def test_rates_are_the_tokens_since_the_status_before(state: TopState) -> None:
 def test_a_cancellation_is_asked_for_and_confirmed(state: TopState) -> None:
     assert press(state, "down", "c") is None
     assert state.confirming
-    assert state.press("y") == Target(4, 4)
+    assert state.press("y") == CancelTarget(4, 4)
     assert not state.confirming
 
 
