@@ -24,12 +24,13 @@ from car_client.errors import (
     RequestTimeout,
     SlowReader,
 )
-from car_client.options import Conversation, InferOptions, TokenizeOptions, Turn
+from car_client.options import Conversation, DecideOptions, InferOptions, TokenizeOptions, Turn
 from car_client.results import (
     Answer,
     Capacity,
     Chunk,
     ConnectionStatus,
+    Decision,
     Defaults,
     Model,
     ModelDetails,
@@ -59,6 +60,18 @@ from car_protocol.conversation import (
     TextPart,
     Tool,
     ToolCall,
+)
+from car_protocol.decide import (
+    Choice,
+    ChoiceAnswer,
+    DecisionTimings,
+    DecisionUsage,
+    Level,
+    Option,
+    Predicate,
+    PredicateAnswer,
+    Score,
+    ScoreAnswer,
 )
 from car_protocol.infer import Lora
 from car_protocol.limits import Limits
@@ -108,6 +121,8 @@ __all__ = [
     "BadSocketPath",
     "Capacity",
     "CardError",
+    "Choice",
+    "ChoiceAnswer",
     "Chunk",
     "Client",
     "ConnectTimeout",
@@ -117,6 +132,10 @@ __all__ = [
     "Conversation",
     "DaemonUnavailable",
     "DeadlineExceeded",
+    "DecideOptions",
+    "Decision",
+    "DecisionTimings",
+    "DecisionUsage",
     "Defaults",
     "DeviceStatus",
     "Drained",
@@ -133,6 +152,7 @@ __all__ = [
     "ImagePart",
     "InferOptions",
     "InvalidParams",
+    "Level",
     "LimitReached",
     "Limits",
     "LoadProgress",
@@ -152,8 +172,11 @@ __all__ = [
     "NotPermitted",
     "Offer",
     "OneAnswer",
+    "Option",
     "OtherUsers",
     "Overloaded",
+    "Predicate",
+    "PredicateAnswer",
     "ProtocolError",
     "Queue",
     "Ranked",
@@ -161,6 +184,8 @@ __all__ = [
     "RequestCancelled",
     "RequestError",
     "RequestTimeout",
+    "Score",
+    "ScoreAnswer",
     "SequenceStatus",
     "SlowReader",
     "Status",

@@ -5,8 +5,9 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from car_client.options import Conversation, InferOptions, TokenizeOptions
-from car_client.results import Answer, Capacity, Model, ModelDetails, Status
+from car_client.options import Conversation, DecideOptions, InferOptions, TokenizeOptions
+from car_client.results import Answer, Capacity, Decision, Model, ModelDetails, Status
+from car_protocol.decide import Question
 from car_protocol.envelope import Id
 from car_protocol.infer import Empty
 from car_protocol.meta import TRACEPARENT
@@ -65,6 +66,13 @@ def infer(
     question = _given(prompt=prompt, **{name: _listed(items) for name, items in lists.items()})
     repeatable = options.get("wait", True) and options.get("queue", True) and "supersede" not in options
     return CallSpec(method, traced({**options, **question}), Answer, repeatable)
+
+
+def decide(state: Any, questions: Sequence[Question | Mapping[str, Any]], options: DecideOptions) -> CallSpec[Decision]:
+    """The answers to questions about a state."""
+    members = {**options, "state": state, "questions": list(questions), "lora": _listed(options.get("lora"))}
+    repeatable = options.get("wait", True) and options.get("queue", True)
+    return CallSpec("decide", traced(_given(**members)), Decision, repeatable)
 
 
 def tokenize(text: str | None, messages: Conversation | None, options: TokenizeOptions) -> CallSpec[TokenIds]:

@@ -9,13 +9,14 @@ from typing import Any, Self, TypeVar, Unpack
 from car_client import calls
 from car_client.calls import CallSpec
 from car_client.errors import CardError
-from car_client.options import Conversation, InferOptions, TokenizeOptions
+from car_client.options import Conversation, DecideOptions, InferOptions, TokenizeOptions
 from car_client.paths import usable_paths
-from car_client.results import Answer, Model, ModelDetails, Status
+from car_client.results import Answer, Decision, Model, ModelDetails, Status
 from car_client.retry import CONNECT_TIMEOUT_S, MAX_RETRIES, NEVER, Deadline, Retries
 from car_client.stream import Stream
 from car_client.transport.blocking_connection import BlockingConnection, BlockingReconnector, BlockingReply, Pause
 from car_client.watch import StatusWatch
+from car_protocol.decide import Question
 from car_protocol.envelope import Id
 from car_protocol.models import LoadProgress
 from car_protocol.status import Drained
@@ -148,6 +149,30 @@ class Client:
         return Stream(
             lambda deadline: self._begin(spec, deadline), self._retries(spec), self._timeout, self._reconnector.pause
         )
+
+    def decide(
+        self, state: Any, questions: Sequence[Question | Mapping[str, Any]], **options: Unpack[DecideOptions]
+    ) -> Decision:
+        """Return the answers to typed questions about one state, as probabilities; nothing is written.
+
+        Args:
+            state: What the questions are about: a text, messages, or any other JSON value.
+            questions: 1 to 400 objects of Choice, Score and Predicate, or the same as plain data, such as
+                `{"type": "predicate", "name": "angry", "instructions": "Is the customer angry?"}`.
+            **options: Members of DecideOptions, such as `model`, `reproducible` and `orders`.
+
+        Raises:
+            InvalidParams: A question is ill-formed, or has more options than the model has labels; `param` is its path.
+            ModelUnavailable: The model is unknown, failed to load, or cannot decide.
+            ContextExceeded: The state with the longest question does not fit the context; `param` names that question.
+            Overloaded: The queue is full, or no sequence is free with `wait=False`.
+            DeadlineExceeded: `timeout_ms` or `queue_timeout_ms` passed.
+            RequestCancelled: The request was cancelled by its user.
+            EngineLost: The engine died twice while it served the request.
+            LimitReached: The request is longer than a frame may be, or too many are in flight.
+            Draining: The daemon is ending.
+        """
+        return self._request(calls.decide(state, questions, options))
 
     def tokenize(
         self, text: str | None = None, *, messages: Conversation | None = None, **options: Unpack[TokenizeOptions]

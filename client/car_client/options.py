@@ -158,6 +158,49 @@ class InferOptions(TypedDict, total=False):
     """W3C trace context; goes into `_meta`, and from there into the daemon's log."""
 
 
+class DecideOptions(TypedDict, total=False):
+    """Options of `decide`; each may be left out."""
+
+    model: str
+    """A name of `models/list`; the default model where absent."""
+    orders: int
+    """2: a choice is read in its order and in the reverse one, and both are averaged, which cancels a preference for
+    the first option and costs a second reading; as the model's family does it where absent, else 1. 1 to 2.
+    """
+    reproducible: bool
+    """The same question gives the same numbers to the last bit, whatever else the daemon does, at a cost. Default
+    False.
+    """
+    lora: Sequence[Lora | Mapping[str, Any]]
+    """As in `infer`. Up to 8 entries."""
+    priority: Priority
+    """As in `infer`. Default 'latency_critical'."""
+    timeout_ms: int
+    """Deadline of all answers in ms, from arrival: 1002. 1 to 86,400,000."""
+    queue_timeout_ms: int
+    """As in `infer`. 1 to 86,400,000."""
+    wait: bool
+    """As in `infer`. Default True."""
+    queue: bool
+    """As in `infer`. Default True."""
+    session: str
+    """As in `infer`."""
+    cache_salt: str
+    """As in `infer`."""
+    device: str
+    """As in `infer`."""
+    progress: bool
+    """Send `infer_stream/progress` notifications with the number of questions done. Default False."""
+    client: str
+    """As in `infer`."""
+    tenant: str
+    """The caller that the process sends this for, a name of up to 64 bytes; a process's leases and places are shared by
+    tenant, and a tenant's by label; all requests without a name are of one tenant. Default ''.
+    """
+    traceparent: str
+    """W3C trace context, for the daemon's log."""
+
+
 class TokenizeOptions(TypedDict, total=False):
     """Options of `tokenize` and `count_tokens`; each may be left out."""
 

@@ -1,11 +1,12 @@
 """The objects that calls return: the protocol's own, and an answer whose text is always a string."""
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from car_protocol import answer as wire
+from car_protocol import decide
 from car_protocol.answer import Chunk, ToolCallDelta, joined_calls
 from car_protocol.capacity import Capacity
 from car_protocol.models import Defaults, Model, ModelDetails
@@ -16,6 +17,7 @@ __all__ = [
     "Capacity",
     "Chunk",
     "ConnectionStatus",
+    "Decision",
     "Defaults",
     "Model",
     "ModelDetails",
@@ -46,6 +48,19 @@ class Answer(wire.Answer, frozen=True, kw_only=True):
     """The text without thoughts; empty if there is none."""
     answers: list[OneAnswer] | None = None  # type: ignore[assignment]  # nothing writes to a list of a frozen object
     """With `n` above 1: each answer's own members, which are left out above."""
+
+
+class Decision(decide.Decision, frozen=True, kw_only=True):
+    """The answers of `decide`: `decision["team"].choice` is that of the question with this name."""
+
+    def __getitem__(self, name: str | int) -> Any:
+        """Return the answer to the question with this name, or at this place; raises KeyError or IndexError."""
+        if isinstance(name, int):
+            return self.answers[name]
+        found = next((answer for answer in self.answers if answer.name == name), None)
+        if found is None:
+            raise KeyError(name)
+        return found
 
 
 def joined(answer: Answer, chunks: Sequence[Chunk]) -> Answer:

@@ -24,7 +24,7 @@ from car_protocol.envelope import (
 from car_protocol.errors import RpcError
 from car_protocol.framing import LineFramer
 from car_protocol.methods import CAPACITY_CHANGED, CHUNK, PROGRESS, STATUS_CHANGED
-from tests.client.samples import ANSWER, EMBEDDINGS, RANKING, capacity, details, model, status
+from tests.client.samples import ANSWER, DECISION, EMBEDDINGS, RANKING, capacity, details, model, status
 from tests.pace import HANG_S
 
 PATIENCE_S = HANG_S
@@ -79,6 +79,7 @@ class FakeDaemon:
             "models/list": {"models": [model()]},
             "models/show": details(),
             "daemon/status": status(str(path)),
+            "decide": DECISION,
             "embed": EMBEDDINGS,
             "rerank": RANKING,
             "daemon/metrics": {"text": "card_up 1\n"},

@@ -14,6 +14,36 @@ ANSWER: dict[str, Any] = {
     "timings": {"queue_ms": 0.0, "prefill_ms": 1.0, "ttft_ms": 2.0, "decode_ms": 3.0, "total_ms": 5.0},
 }
 USAGE: dict[str, Any] = {"prompt_tokens": 3, "cached_tokens": 0, "completion_tokens": 0}
+DECISION: dict[str, Any] = {
+    "model": "guide",
+    "answers": [
+        {
+            "type": "choice",
+            "name": "team",
+            "choice": "billing",
+            "probabilities": [0.75, 0.25],
+            "confidence": 0.5,
+            "mass": 0.9,
+        },
+        {
+            "type": "score",
+            "name": "urgency",
+            "score": 1.2,
+            "probabilities": [0.2, 0.4, 0.4],
+            "confidence": 0.25,
+            "mass": 0.8,
+        },
+        {
+            "type": "predicate",
+            "name": "the customer is angry",
+            "probability": 0.9,
+            "probabilities": [0.9, 0.1],
+            "mass": 0.7,
+        },
+    ],
+    "usage": {"prompt_tokens": 90, "cached_tokens": 60, "computed_tokens": 30, "answer_tokens": 0},
+    "timings": {"queue_ms": 0.1, "compute_ms": 20.0, "total_ms": 20.1},
+}
 EMBEDDINGS: dict[str, Any] = {"embeddings": [[0.6, 0.8], [1.0, 0.0]], "model": "guide", "usage": USAGE}
 RANKING: dict[str, Any] = {
     "results": [{"index": 1, "score": 0.9}, {"index": 0, "score": -0.5}],

@@ -59,6 +59,8 @@ async def test_the_other_methods_return_typed_results(daemon: FakeDaemon) -> Non
         assert await client.detokenize([1, 2, 3]) == "abc"
         assert (await client.embed(["a", "b"], model="m")).embeddings == [[0.6, 0.8], [1.0, 0.0]]
         assert (await client.rerank("q", ["a", "b"])).results[0].score == 0.9
+        decided = await client.decide("x", [{"type": "predicate", "instructions": "?"}], orders=2, traceparent="t")
+        assert decided["team"].choice == "billing"
         assert await client.metrics() == "card_up 1\n"
         await client.cancel_request(3, 9)
         assert [model.name for model in await client.models()] == ["guide"]

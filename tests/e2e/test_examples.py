@@ -32,6 +32,11 @@ SHOWS = {
         r"Explain memory pressure -> What is memory pressure\?",
         r"Can I cancel requests\? -> How do I cancel a request\?",
     ],
+    "route.py": [
+        r"to (billing|shipping|tech|a person) \(confidence [01]\.\d\d, mass [01]\.\d\d\)",
+        r"urgency [012]\.\d of 2",
+        r"angry: [01]\.\d\d, \d+ tokens computed",
+    ],
     "background.py": [
         r"answered in \d+ ms while ([1-9]|[12]\d|3[01]) of 32 were not done",
         r"32 answers, \d+ tokens, \d+ tokens/s",

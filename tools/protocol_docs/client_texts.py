@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from car_protocol.decide import DecideParams
 from car_protocol.infer import InferParams
 from car_protocol.methods import schemas
 from car_protocol.text import TokenizeParams
@@ -17,7 +18,11 @@ from tools.protocol_docs.words import Schema, alternatives, figure, in_words, no
 OPTIONS = Path(__file__).parents[2] / "client" / "car_client" / "options.py"
 _WIDTH = 113
 # The definition of each class of options.
-KINDS: dict[str, type[Struct]] = {"InferOptions": InferParams, "TokenizeOptions": TokenizeParams}
+KINDS: dict[str, type[Struct]] = {
+    "InferOptions": InferParams,
+    "DecideOptions": DecideParams,
+    "TokenizeOptions": TokenizeParams,
+}
 
 
 def rewritten(source: str, kinds: dict[str, type[Struct]] = KINDS) -> str:

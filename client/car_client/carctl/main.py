@@ -43,6 +43,7 @@ COMMANDS = {
     "top": Command("show the running requests, live; sort and cancel them", "top.command"),
     "capacity": Command("show how many requests run at once, and why", "capacity"),
     "infer": Command("answer a prompt", "infer"),
+    "decide": Command("answer typed questions about a text by probabilities", "decide"),
     "chat": Command("talk with a model", "chat.command"),
     "embed": Command("turn texts into vectors", "texts", "add_embed_arguments", "embed"),
     "tokenize": Command("cut a text into the model's tokens", "texts", "add_tokenize_arguments", "tokenize"),

@@ -1,0 +1,244 @@
+"""`carctl decide`: typed questions about one state, as bars, lines or JSON, and as an exit code for scripts."""
+
+import re
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
+from operator import ge, gt, le, lt
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from car_client.carctl.failure import WrongUse
+from car_client.carctl.request import nearest, read_text
+from car_client.carctl.terminal.text import is_terminal, one_line, shortened
+from car_client.carctl.view.json_output import json_text
+from car_client.client import Client
+from car_client.options import DecideOptions
+from car_client.results import Decision
+from car_protocol.decide import (
+    Choice,
+    ChoiceAnswer,
+    Level,
+    Option,
+    Predicate,
+    PredicateAnswer,
+    Question,
+    QuestionAnswer,
+    Score,
+    ScoreAnswer,
+)
+
+# The exit code if the condition of --if does not hold: errors have others.
+NOT_SO = 3
+_COMPARISONS = {">=": ge, "<=": le, ">": gt, "<": lt}
+_CONDITION = re.compile(r"(?P<name>[^<>=]+)(?:=(?P<option>[^<>=]+))?(?:(?P<sign>[<>]=?)\s*(?P<bound>[0-9.]+))?")
+_NAME_WIDTH = 24
+_BAR_WIDTH = 30
+
+
+class Condition(NamedTuple):
+    """What --if compares: the probability of an option or a predicate, or a score, with a bound; or the best option."""
+
+    name: str
+    option: str | None
+    sign: str | None
+    bound: float
+
+    def holds(self, question: Question, answer: QuestionAnswer) -> bool:
+        """Return whether the condition is true of its question; raises WrongUse."""
+        if self.sign is None and self.option is not None and isinstance(answer, ChoiceAnswer):
+            return _shown(answer.choice) == self.option
+        if self.sign is None:
+            raise WrongUse(f"--if {self.name}: compare it with a number, such as {self.name}>0.7")
+        return bool(_COMPARISONS[self.sign](self._figure(question, answer), self.bound))
+
+    def _figure(self, question: Question, answer: QuestionAnswer) -> float:
+        if isinstance(answer, PredicateAnswer):
+            return answer.probability
+        if isinstance(answer, ScoreAnswer) and self.option is None:
+            return answer.score
+        labels = list(_labels(question))
+        if self.option is None or self.option not in labels:
+            raise WrongUse(f"--if {self.name}: name one of its options, such as {self.name}={labels[0]}>0.7")
+        return answer.probabilities[labels.index(self.option)]
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("state", nargs="?", metavar="STATE", help="the text; - reads standard input")
+    parser.add_argument("-f", "--file", metavar="FILE", help="the state: JSON, or a text; - reads standard input")
+    for flag, make, metavar, text in _QUESTIONS:
+        parser.add_argument(flag, dest="questions", action="append", type=make, metavar=metavar, help=text)
+    parser.add_argument("--model", metavar="NAME", help="a model in place of the default one")
+    parser.add_argument("--orders", type=int, choices=(1, 2), help="2 reads each choice in both orders")
+    parser.add_argument("--reproducible", action="store_true", help="the same question gives the same numbers again")
+    parser.add_argument("--timeout-ms", type=int, metavar="MS", help="the longest time for all answers")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument(
+        "--if",
+        dest="condition",
+        type=_condition,
+        metavar="CONDITION",
+        help=f"exit with {NOT_SO} unless it holds: 'angry>0.7', 'urgency>=1.5', 'team=billing', 'team=billing>0.5'",
+    )
+
+
+def run(client: Client, options: Namespace) -> None:
+    """Ask, print the answers, and exit by the condition."""
+    questions: list[Question] = options.questions or []
+    if not questions:
+        raise WrongUse("there is no question: add --choice, --score or --predicate")
+    members: dict[str, Any] = {
+        name: value for name in ("model", "orders", "timeout_ms") if (value := getattr(options, name)) is not None
+    }
+    given: DecideOptions = {**members, "reproducible": options.reproducible}  # type: ignore[typeddict-item]  # by name
+    # Before the request, which takes time.
+    asked = None if options.condition is None else _asked(options.condition, questions)
+    decision = client.decide(_state(options), questions, **given)
+    if options.json:
+        print(json_text(decision, sys.stdout))
+    else:
+        _print(questions, decision)
+    if asked is not None and not options.condition.holds(questions[asked], decision.answers[asked]):
+        raise SystemExit(NOT_SO)
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, found, rest = text.partition("=")
+    return (name.strip(), rest.strip()) if found else ("", text.strip())
+
+
+def _parts(text: str, example: str) -> tuple[str, list[str]]:
+    name, rest = _named(text)
+    parts = [part.strip() for part in rest.split(",")]
+    if not name or len(parts) < 2 or not all(parts):
+        raise ArgumentTypeError(f"{text!r} is not NAME=ONE,ANOTHER,...: write it like {example!r}")
+    return name, parts
+
+
+def _choice(text: str) -> Choice:
+    name, parts = _parts(text, "team=billing,shipping,tech")
+    return Choice(
+        name=name, instructions=_question(name, "Which one is it: "), options=[Option(each) for each in parts]
+    )
+
+
+def _score(text: str) -> Score:
+    name, parts = _parts(text, "urgency=can wait,today,now")
+    return Score(name=name, instructions=_question(name, "How much is it: "), levels=[Level(each) for each in parts])
+
+
+def _predicate(text: str) -> Predicate:
+    name, statement = _named(text)
+    if not statement:
+        raise ArgumentTypeError("an empty text is no statement: write it like 'the customer is angry'")
+    return Predicate(name=name or statement, instructions=_question(statement, "Is it so: "))
+
+
+def _question(name: str, before: str) -> str:
+    return name if name.endswith("?") else f"{before}{name}?"
+
+
+_QUESTIONS = (
+    ("--choice", _choice, "NAME=A,B,...", "which of these values it is (repeatable)"),
+    ("--score", _score, "NAME=LOW,...,HIGH", "how much it is, on these levels (repeatable)"),
+    ("--predicate", _predicate, "[NAME=]TEXT", "whether it is so (repeatable)"),
+)
+
+
+def _condition(text: str) -> Condition:
+    found = _CONDITION.fullmatch(text.strip())
+    if found is None:
+        raise ArgumentTypeError(f"{text!r} is no condition: write it like 'angry>0.7' or 'team=billing'")
+    try:
+        bound = float(found["bound"] or 0)
+    except ValueError:
+        raise ArgumentTypeError(f"{found['bound']!r} is no number") from None
+    option = found["option"]
+    return Condition(found["name"].strip(), None if option is None else option.strip(), found["sign"], bound)
+
+
+def _asked(condition: Condition, questions: list[Question]) -> int:
+    """Return the question of a condition: the one with this name, else the only one whose name has it as a word."""
+    names = [each.name or "" for each in questions]
+    if condition.name in names:
+        return names.index(condition.name)
+    near = [index for index, name in enumerate(names) if condition.name in re.findall(r"\w+", name)]
+    if len(near) != 1:
+        raise WrongUse(f"--if: no question is named {condition.name!r}{nearest(condition.name, names)}")
+    return near[0]
+
+
+def _state(options: Namespace) -> Any:
+    """Return the state: the argument, or a file, whose contents are JSON if they can be read so."""
+    if (options.state is None) == (options.file is None):
+        raise WrongUse("give the state either as an argument or with --file")
+    if options.file is None:
+        return read_text(options.state)
+    try:
+        text = read_text("-") if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise WrongUse(f"{options.file}: cannot be read as text ({type(error).__name__})") from error
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _labels(question: Question) -> Iterator[str]:
+    match question:
+        case Choice(options=options):
+            yield from (_shown(option.value) for option in options)
+        case Score(levels=levels):
+            yield from (_shown(level.label) for level in levels)
+        case Predicate():
+            yield from ("yes", "no")
+
+
+def _figure(answer: QuestionAnswer) -> str:
+    match answer:
+        case ChoiceAnswer(choice=choice, confidence=confidence):
+            return f"{_shown(choice)}  (confidence {confidence:.2f}, mass {answer.mass:.2f})"
+        case ScoreAnswer(score=score, confidence=confidence):
+            return (
+                f"{score:.2f} of {len(answer.probabilities) - 1}  (confidence {confidence:.2f}, mass {answer.mass:.2f})"
+            )
+        case PredicateAnswer(probability=probability):
+            return f"{probability:.2f}  (mass {answer.mass:.2f})"
+
+
+def _print(questions: list[Question], decision: Decision) -> None:
+    bars = _bars() if is_terminal(sys.stdout) else None
+    for question, answer in zip(questions, decision.answers, strict=True):
+        heading = one_line(f"{answer.name}: {_figure(answer)}")
+        rows = [(one_line(label), share) for label, share in zip(_labels(question), answer.probabilities, strict=True)]
+        print(heading)
+        for label, share in rows:
+            name = shortened(label, _NAME_WIDTH)
+            if bars is None:
+                print(f"  {name:<{_NAME_WIDTH}} {share:.3f}")
+            else:
+                bars(name, share)
+
+
+def _bars() -> Any:
+    """Return a function that draws a bar; None without rich."""
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ImportError:
+        return None
+    console = Console(highlight=False)
+
+    def draw(name: str, share: float) -> None:
+        filled = round(share * _BAR_WIDTH)
+        bar = Text.assemble(("━" * filled, "green"), ("─" * (_BAR_WIDTH - filled), "dim"))
+        console.print(Text.assemble("  ", f"{name:<{_NAME_WIDTH}} ", bar, f" {share:.3f}"))
+
+    return draw

@@ -1,0 +1,103 @@
+"""`carctl decide`: questions from flags, answers as lines, bars and JSON, and an exit code for scripts."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.client.carctl.command import carctl
+from tests.client.fake_daemon import FakeDaemon
+from tests.client.samples import DECISION
+
+QUESTIONS = (
+    *("--choice", "team=billing,shipping"),
+    *("--score", "urgency=can wait, today,now"),
+    *("--predicate", "the customer is angry"),
+)
+
+
+def code(daemon: FakeDaemon, *arguments: str) -> int:
+    return carctl("--socket", daemon.path, "decide", "x", *QUESTIONS, *arguments).returncode
+
+
+def test_each_flag_is_a_question_in_its_order(daemon: FakeDaemon) -> None:
+    assert code(daemon, "--model", "guide", "--orders", "2") == 0
+    sent = daemon.params("decide")
+    assert (sent["state"], sent["model"], sent["orders"]) == ("x", "guide", 2)
+    assert [each["type"] for each in sent["questions"]] == ["choice", "score", "predicate"]
+    assert [each["name"] for each in sent["questions"]] == ["team", "urgency", "the customer is angry"]
+    assert [level["label"] for level in sent["questions"][1]["levels"]] == ["can wait", "today", "now"]
+
+
+def test_on_a_pipe_each_option_is_a_line(daemon: FakeDaemon) -> None:
+    done = carctl("--socket", daemon.path, "decide", "x", *QUESTIONS)
+    assert done.stdout.decode().splitlines() == [
+        "team: billing  (confidence 0.50, mass 0.90)",
+        "  billing                  0.750",
+        "  shipping                 0.250",
+        "urgency: 1.20 of 2  (confidence 0.25, mass 0.80)",
+        "  can wait                 0.200",
+        "  today                    0.400",
+        "  now                      0.400",
+        "the customer is angry: 0.90  (mass 0.70)",
+        "  yes                      0.900",
+        "  no                       0.100",
+    ]
+
+
+def test_json_is_the_result_itself(daemon: FakeDaemon) -> None:
+    done = carctl("--socket", daemon.path, "decide", "x", *QUESTIONS, "--json")
+    assert msgspec.json.decode(done.stdout) == DECISION
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("angry>0.7", True),
+        ("angry > 0.95", False),
+        ("the customer is angry<=0.9", True),
+        ("team=billing", True),
+        ("team=shipping", False),
+        ("team=shipping>0.2", True),
+        ("team=billing<0.5", False),
+        ("urgency>=1.2", True),
+        ("urgency=now>0.5", False),
+    ],
+)
+def test_the_exit_code_says_whether_the_condition_holds(daemon: FakeDaemon, condition: str, holds: bool) -> None:
+    assert code(daemon, "--if", condition) == (0 if holds else 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("x",), "no question"),
+        ((*QUESTIONS,), "either as an argument or with --file"),
+        (("x", "--choice", "team"), "team=billing,shipping,tech"),
+        (("x", "--score", "a=b"), "urgency=can wait,today,now"),
+        (("x", *QUESTIONS, "--if", "calm>0.5"), "no question is named 'calm'"),
+        (("x", *QUESTIONS, "--if", "angry"), "angry>0.7"),
+        (("x", *QUESTIONS, "--if", "team>0.5"), "team=billing>0.7"),
+        (("x", *QUESTIONS, "--if", ">"), "no condition"),
+        (("x", *QUESTIONS, "--if", "a>1.2.3"), "no number"),
+        (("-f", "/nonexistent/state.json", *QUESTIONS), "cannot be read"),
+    ],
+)
+def test_wrong_use_says_what_to_write(daemon: FakeDaemon, arguments: tuple[str, ...], words: str) -> None:
+    done = carctl("--socket", daemon.path, "decide", *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr.decode()
+
+
+def test_a_file_is_json_if_it_can_be_read_so(daemon: FakeDaemon, tmp_path: Path) -> None:
+    for text, state in (('{"a": [1]}', {"a": [1]}), ("Dear all,\n", "Dear all,\n")):
+        (tmp_path / "state").write_text(text)
+        assert carctl("--socket", daemon.path, "decide", "-f", tmp_path / "state", *QUESTIONS).returncode == 0
+        assert daemon.params("decide")["state"] == state
+
+
+def test_a_dash_reads_standard_input(daemon: FakeDaemon) -> None:
+    carctl("--socket", daemon.path, "decide", "-", *QUESTIONS, input=b"a text\n")
+    assert daemon.params("decide")["state"] == "a text"
+    carctl("--socket", daemon.path, "decide", "-f", "-", *QUESTIONS, input=b'[{"role":"user","content":"Hi"}]')
+    assert daemon.params("decide")["state"] == [{"role": "user", "content": "Hi"}]
