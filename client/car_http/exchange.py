@@ -41,6 +41,7 @@ class Exchange:
         self.key: Key | None = None
         self.more_headers: Mapping[str, str] = {}  # on every answer
         self.path: Mapping[str, str] = {}  # the members of the path
+        self.files: Mapping[str, bytes] = {}  # the parts of a form beside its request
         self.started = False  # the head of the answer is sent
         self.status = 499  # of the answer; this one while there is none, as for a client that left
         self.receive = receive

@@ -17,6 +17,9 @@ _BEARER = "bearer "
 _KEY_HEADERS = ("x-api-key", "api-key")
 # Paths that show nothing of the user: monitors read them without a key.
 OPEN_PATHS = frozenset({"/health"})
+# Paths that take a form beside JSON. A page cannot send one from another origin: `check_place` refuses its origin.
+FORM_PATHS = frozenset({"/v1/systemone", "/systemone"})
+FORM = "multipart/form-data"
 _ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
 _PREFLIGHT_AGE_S = "600"
 
@@ -34,6 +37,16 @@ class RequestHead(Struct, frozen=True):
     def anthropic(self) -> bool:
         """Whether one of Anthropic's clients sent the request: they share paths with OpenAI's."""
         return "anthropic-version" in self.headers
+
+    @property
+    def content_type(self) -> str:
+        """The type of the body, without its parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def form(self) -> bool:
+        """Whether the body is a form, at a path that takes forms."""
+        return self.path in FORM_PATHS and self.content_type == FORM
 
 
 class Rules(Struct, frozen=True):
@@ -109,8 +122,7 @@ def check_content_type(head: RequestHead) -> None:
     if coding not in ("", "identity"):
         message = "send the body as it is, without compression and without the header `Content-Encoding`"
         raise Problem(415, "unsupported_media_type", message, param="content-encoding")
-    kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if head.method == "POST" and kind != "application/json":
+    if head.method == "POST" and head.content_type != "application/json" and not head.form:
         message = "send the header `Content-Type: application/json`"
         raise Problem(415, "unsupported_media_type", message, param="content-type")
 

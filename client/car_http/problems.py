@@ -126,6 +126,8 @@ def problem_of(error: CardError, members: Mapping[str, str]) -> Problem:
     param = None
     if isinstance(error, InvalidParams):
         param = members.get(error.param, error.param)
+    elif isinstance(error, ContextExceeded) and "param" in error.data:
+        param = members.get(error.data["param"], error.data["param"])
     message = _message(error, param, members)
     return Problem(row.status, row.code, message, param=param, retry_after_ms=pause_ms, retry=row.retry)
 
@@ -159,7 +161,7 @@ def _row(error: RequestError) -> Row:
 def _message(error: RequestError, param: str | None, members: Mapping[str, str]) -> str:
     data = error.data
     if isinstance(error, ContextExceeded):
-        return _context(data)
+        return f"{_context(data)} ({param})" if param else _context(data)
     if isinstance(error, InvalidParams):
         place = f" at {data['place']}" if data.get("place") else ""  # the whole schema's place is empty
         why = data.get("why", "the value is missing, ill-typed or out of range")

@@ -28,6 +28,7 @@ class Part(Struct, kw_only=True):
     text: str | None = None
     refusal: str | None = None
     image_url: str | ImageUrl | None = None
+    data: Annotated[Any, note("of input_json: a JSON value, which is shown as JSON")] = None
     input_audio: Sound | None = None
 
 

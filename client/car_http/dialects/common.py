@@ -60,6 +60,15 @@ def decode(body: bytes, kind: type[T]) -> T:
         raise _not_json() from error
 
 
+def converted(value: Any, kind: Any, place: str) -> Any:
+    """Return a value of a body as `kind`; raises Problem with the path of the member at fault behind `place`."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        fault = _fault(str(error), kind)
+        raise bad(f"{place}.{fault.param}" if fault.param else place, _PATH.sub("", str(error))) from error
+
+
 def _require_few_members(body: bytes) -> None:
     """Refuse what the daemon would refuse, before it is decoded, because other requests wait meanwhile."""
     try:

@@ -1,5 +1,6 @@
 """Errors in the three dialects' shapes; the path of a request decides which, and the client on a shared path."""
 
+import re
 from collections.abc import Callable
 from typing import Literal
 
@@ -24,6 +25,9 @@ _OPENAI_KINDS = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
+
+
+_STEP = re.compile(r"[.\[\]]+")
 
 
 class OpenAIFault(Struct, frozen=True):
@@ -59,6 +63,27 @@ class OllamaError(Struct, frozen=True):
     """An error as Ollama's clients read it."""
 
     error: str
+
+
+class SystemOneFault(Struct, frozen=True):
+    """A member at fault: its path, and what is wrong."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
+class SystemOneReason(Struct, frozen=True):
+    """An error that is not a member's."""
+
+    error_type: str
+    message: str
+
+
+class SystemOneError(Struct, frozen=True):
+    """An error as TypeSafe's clients read it."""
+
+    detail: list[SystemOneFault] | SystemOneReason
 
 
 class Dialect(Struct, frozen=True):
@@ -100,6 +125,15 @@ def ollama_error(problem: Problem) -> OllamaError:
     return OllamaError(problem.message)
 
 
+def systemone_error(problem: Problem) -> SystemOneError:
+    """Return an error as TypeSafe's clients read it."""
+    if problem.status == 400:
+        path = [int(part) if part.isdigit() else part for part in _STEP.split(problem.param or "") if part]
+        return SystemOneError([SystemOneFault(["body", *path], problem.message, problem.code)])
+    kind = _OPENAI_KINDS.get(problem.status, _general(problem, "server_error"))
+    return SystemOneError(SystemOneReason(kind, problem.message))
+
+
 def _general(problem: Problem, of_server: str) -> str:
     return "invalid_request_error" if problem.status < 500 else of_server
 
@@ -110,5 +144,9 @@ def encoded(shape: Struct) -> bytes:
 
 
 _MESSAGES = Dialect("/v1/messages", AnthropicError, anthropic_error, {429: 529})
-_DIALECTS = (_MESSAGES, Dialect("/api/", OllamaError, ollama_error))
+# Errors of a member of the body have their own status.
+_DECISIONS = [
+    Dialect(prefix, SystemOneError, systemone_error, {400: 422}) for prefix in ("/v1/systemone", "/systemone")
+]
+_DIALECTS = (_MESSAGES, Dialect("/api/", OllamaError, ollama_error), *_DECISIONS)
 _OPENAI = Dialect("", OpenAIError, openai_error)

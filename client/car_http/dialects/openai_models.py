@@ -12,7 +12,9 @@ def models_object(models: list[Model], created: int, *, anthropic: bool = False)
     """Return the list of models; Anthropic's members stand beside OpenAI's."""
     data = [model_object(model, created, anthropic=anthropic) for model in models]
     ends = {"first_id": models[0].name, "last_id": models[-1].name} if models else {"first_id": None, "last_id": None}
-    return {"object": "list", "data": data, "has_more": False, **ends}
+    shown = {"object": "list", "data": data, "has_more": False, **ends}
+    # TypeSafe's clients read their own list here; Anthropic's refuse members that they do not know.
+    return shown if anthropic else shown | {"models": [_named(model, created) for model in models]}
 
 
 def model_object(model: Model, created: int, *, anthropic: bool = False) -> dict[str, Any]:
@@ -43,6 +45,12 @@ def model_object(model: Model, created: int, *, anthropic: bool = False) -> dict
         },
         "capabilities": None if anthropic else model.can,
     }
+
+
+def _named(model: Model, created: int) -> dict[str, Any]:
+    """Return a model as TypeSafe's clients read it."""
+    day = datetime.fromtimestamp(model.loaded_at or created, UTC).date().isoformat()
+    return {"name": model.name, "description": ", ".join(model.can), "release_date": day}
 
 
 # llama-server's names of states.

@@ -16,6 +16,7 @@ from car_http.catalogue import Catalogue, DaemonHealth
 from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.dialects.common import Caller, decode, packed
+from car_http.dialects.forms import request_and_files
 from car_http.dialects.job import Job
 from car_http.exchange import JSON, Exchange
 from car_http.metrics import DoorMetrics
@@ -66,11 +67,19 @@ class Endpoint(Struct, frozen=True):
         """Answer an exchange; raises Problem and CardError."""
         with exchange.giving_way():
             # Without a name here: the handler drops the request once it is read.
-            await self.handler(door, exchange, self.body and decode(await exchange.body(), self.body))
+            await self.handler(door, exchange, self.body and decode(await _request(exchange), self.body))
 
     def below(self, prefix: str) -> "Endpoint":
         """Return the same endpoint at a longer path."""
         return replace(self, path=prefix + self.path)
+
+
+async def _request(exchange: Exchange) -> bytes:
+    """Return the JSON of a request, whose form may have files beside it."""
+    body = await exchange.body()
+    if exchange.head.form:
+        body, exchange.files = request_and_files(exchange.head.headers["content-type"], body)
+    return body
 
 
 def caller_of(exchange: Exchange) -> Caller:

@@ -1,6 +1,6 @@
 """The table of endpoints, and the answer to a path without one."""
 
-from car_http.dialects import infill, openai_chat, openai_completions, openai_embeddings, rerank
+from car_http.dialects import decisions, infill, openai_chat, openai_completions, openai_embeddings, rerank, systemone
 from car_http.dialects.anthropic import requests as messages
 from car_http.dialects.job import NDJSON, SSE
 from car_http.dialects.ollama import requests as ollama_requests
@@ -49,6 +49,8 @@ _OPENAI = [
     _post("/completions", openai_completions.CompletionRequest, openai.completions, _EVENTS),
     _post("/responses", responses.ResponsesRequest, generation(responses.read), _EVENTS),
     _post("/embeddings", openai_embeddings.EmbeddingsRequest, openai.embeddings),
+    _post("/decisions", decisions.DecisionsRequest, openai.decisions),
+    _post("/systemone", systemone.SystemOneRequest, openai.systemone_decisions),
     _post("/rerank", rerank.RerankRequest, models.rank),
     _get("/models", openai.models),
     _get("/models/sse", models.watch, SSE),

@@ -1,5 +1,7 @@
 """`POST /v1/responses`, stateless: the whole conversation comes with every request."""
 
+import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -191,14 +193,23 @@ def _tools(request: ResponsesRequest, tools: Tools) -> dict[str, Any]:
 
 
 def _conversation(request: ResponsesRequest) -> list[Turn]:
-    """Return the turns: thoughts, text and calls of the assistant that follow each other are one turn."""
+    """Return the turns of a request."""
     turns: list[Turn] = []
     if request.instructions:
         turns.append({"role": "system", "content": request.instructions})
     if isinstance(request.input, str):
         return [*turns, {"role": "user", "content": request.input}]
-    for place, item in enumerate(request.input):
-        if (turn := _turn(item, f"input[{place}]")) != _NO_THOUGHTS:
+    return conversation(request.input, "input", turns)
+
+
+def conversation(items: Sequence[Item], place: str, before: Sequence[Turn] = ()) -> list[Turn]:
+    """Return the turns of items behind others; thoughts, text and calls that follow each other are one turn.
+
+    `place` is the member of the request, for errors; raises Problem.
+    """
+    turns = list(before)
+    for number, item in enumerate(items):
+        if (turn := _turn(item, f"{place}[{number}]")) != _NO_THOUGHTS:
             _add(turns, turn)
     return [_whole(turn) for turn in turns]
 
@@ -289,6 +300,8 @@ def _part(part: Part, place: str) -> dict[str, Any]:
         return {"type": "text", "text": text}
     if part.type == "input_image" and isinstance(part.image_url, str):
         return {"type": "image", "data": image_data(part.image_url, f"{place}.image_url")}
+    if part.type == "input_json":
+        return {"type": "text", "text": json.dumps(part.data, ensure_ascii=False)}
     if part.type == "input_audio":
         return audio_part(part, f"{place}.input_audio")
     raise bad(

@@ -1,0 +1,201 @@
+"""`POST /v1/decisions`: OpenAI's decisions, and what both endpoints of decisions have in common."""
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from car_http.dialects.bodies import Part
+from car_http.dialects.common import Caller, caller_params, given, own_params, packed, same_named
+from car_http.dialects.responses.requests import Item, conversation
+from car_http.problems import bad
+from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer
+from car_protocol.infer import Lora, Milliseconds, Priority
+from car_protocol.meta import note
+
+# Members of card's own that an answer in text has, and a decision has not.
+_NOT_HERE = {"supersede": "X-Card-Supersede", "lenient": "X-Card-Lenient"}
+
+
+class OwnDecision(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Members of card's own, as `decide` has them."""
+
+    wait: bool | None = None
+    queue: bool | None = None
+    device: str | None = None
+    priority: Priority | None = None
+    session: str | None = None
+    timeout_ms: Milliseconds | None = None
+    queue_timeout_ms: Milliseconds | None = None
+    lora: list[Lora] | None = None
+    client: str | None = None
+    reproducible: bool | None = None
+    orders: Annotated[int | None, note("2: a choice is read in both orders")] = None
+
+
+class Option(Struct):
+    """One of the values of a choice."""
+
+    value: str | bool
+    description: Any = None
+
+
+class Level(Struct):
+    """One step of a score."""
+
+    label: str
+    description: Any = None
+
+
+class Predicate(Struct, tag="predicate", kw_only=True):
+    """Is it so?"""
+
+    instructions: str | list[Part]
+    name: str | None = None
+
+
+class Choice(Struct, tag="choice", kw_only=True):
+    """Which of these values is it?"""
+
+    instructions: str | list[Part]
+    choices: list[Option]
+    name: str | None = None
+
+
+class Score(Struct, tag="score", kw_only=True):
+    """How much is it?"""
+
+    instructions: str | list[Part]
+    levels: list[Level]
+    name: str | None = None
+
+
+Question = Predicate | Choice | Score
+
+
+class DecisionsRequest(Struct, kw_only=True):
+    """The body; members that it does not name are dropped."""
+
+    input: str | list[Item]
+    questions: list[Question]
+    model: str | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    card: OwnDecision | None = None
+
+
+class DecideJob(Struct, frozen=True):
+    """Params of `decide`, and how its answers are written."""
+
+    params: dict[str, Any]
+    whole: Callable[[Decision], dict[str, Any]]
+    named: Callable[[str], str]  # a param of `decide` as the request names it
+
+
+def read(request: DecisionsRequest, caller: Caller) -> DecideJob:
+    """Translate a request; raises Problem."""
+    state = request.input if isinstance(request.input, str) else conversation(request.input, "input")
+    asked = [_asked(question, f"questions[{place}]") for place, question in enumerate(request.questions)]
+    params = given(state=state, questions=asked, model=request.model or None)
+    params |= caller_params(caller, user=request.safety_identifier, session=request.prompt_cache_key, stream=False)
+    labels = [(question.name, _labels(question)) for question in request.questions]
+    return DecideJob(packed(params | own_decision(caller, request.card)), partial(_object, labels), _named)
+
+
+def own_decision(caller: Caller, body: OwnDecision | None) -> dict[str, Any]:
+    """Return the members of card's own, of the headers and of the body; raises Problem."""
+    params = own_params(caller, None)
+    for name, header in _NOT_HERE.items():
+        if name in params:
+            raise bad(header, "a decision has no such member: leave it out")
+    return params | (same_named(body, OwnDecision.__struct_fields__) if body else {})
+
+
+def shown(value: Any) -> str:
+    """Return a JSON value as the daemon shows it to a model."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _named(param: str) -> str:
+    if param.startswith("state"):
+        return "input" + param.removeprefix("state")
+    return param.replace(".options", ".choices")
+
+
+def _asked(question: Question, place: str) -> dict[str, Any]:
+    params: dict[str, Any] = {
+        "type": question.__struct_config__.tag,
+        "instructions": _instructions(question.instructions, f"{place}.instructions"),
+    }
+    match question:
+        case Choice(choices=choices):
+            params["options"] = [given(value=each.value, description=each.description) for each in choices]
+        case Score(levels=levels):
+            params["levels"] = [{"label": _level(each)} for each in levels]
+    return params
+
+
+def _instructions(content: str | list[Part], place: str) -> Any:
+    """Return instructions as a text, or as the JSON value that is their only part."""
+    if isinstance(content, str):
+        return content
+    for number, part in enumerate(content):
+        if part.type not in ("input_text", "input_json"):
+            raise bad(f"{place}[{number}]", "a question is text and JSON: put images and sounds into `input`")
+    if len(content) == 1 and content[0].type == "input_json":
+        return content[0].data
+    return "".join(shown(part.data) if part.type == "input_json" else part.text or "" for part in content)
+
+
+def _level(level: Level) -> Any:
+    return level.label if level.description is None else {"label": level.label, "description": level.description}
+
+
+def _labels(question: Question) -> list[str | bool]:
+    match question:
+        case Choice(choices=choices):
+            return [each.value for each in choices]
+        case Score(levels=levels):
+            return [each.label for each in levels]
+    return []
+
+
+def _object(labels: Sequence[tuple[str | None, list[str | bool]]], found: Decision) -> dict[str, Any]:
+    usage = found.usage
+    return {
+        "model": found.model,
+        "answers": [
+            {"name": name} | _answered(answer, of_question)
+            for (name, of_question), answer in zip(labels, found.answers, strict=True)
+        ],
+        "usage": {
+            "input_tokens": usage.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+            "output_tokens": usage.answer_tokens,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage.prompt_tokens + usage.answer_tokens,
+        },
+    }
+
+
+def _answered(answer: QuestionAnswer, labels: Sequence[str | bool]) -> dict[str, Any]:
+    if isinstance(answer, PredicateAnswer):
+        return {"type": "predicate", "probability": answer.probability}
+    if isinstance(answer, ChoiceAnswer):
+        options = [
+            {"value": value, "probability": probability}
+            for value, probability in zip(labels, answer.probabilities, strict=True)
+        ]
+        return {
+            "type": "choice",
+            "choice": answer.choice,
+            "probabilities": options,
+            "confidence": answer.confidence,
+        }
+    levels = [
+        {"value": value, "label": label, "probability": probability}
+        for value, (label, probability) in enumerate(zip(labels, answer.probabilities, strict=True))
+    ]
+    return {"type": "score", "score": answer.score, "probabilities": levels, "confidence": answer.confidence}

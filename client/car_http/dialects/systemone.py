@@ -1,0 +1,256 @@
+"""`POST /v1/systemone`: decisions as TypeSafe's clients and llama-server have them."""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from car_http.dialects.common import Caller, caller_params, converted, given, image_data, packed
+from car_http.dialects.decisions import DecideJob, OwnDecision, own_decision, shown
+from car_http.problems import bad
+from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer
+from car_protocol.meta import note
+
+_TEXT_OR_JSON = "a text, or a JSON value, which is shown as JSON"
+_QUESTION = re.compile(r"questions\[(\d+)\](.*)", re.DOTALL)
+_MEMBERS = {"options": "criteria", "levels": "criteria", "true": "criteria.true", "false": "criteria.false"}
+
+
+class Asset(Struct, kw_only=True):
+    """An image, by its base64 or by the part of the form that holds it."""
+
+    type: Annotated[str | None, note("image")] = None
+    format: str | None = None
+    data_base64: str | None = None
+    part: str | None = None
+
+
+class Sides(Struct):
+    """What yes and no mean."""
+
+    true: Annotated[Any, note(_TEXT_OR_JSON)] = None
+    false: Annotated[Any, note(_TEXT_OR_JSON)] = None
+
+
+class Noul(Struct, tag="noul"):
+    """A question with yes or no as its answer."""
+
+    instructions: Annotated[Any, note(_TEXT_OR_JSON)] = None
+    criteria: Sides | None = None
+
+
+class Choice(Struct, tag="choice"):
+    """A question with one of the criteria as its answer."""
+
+    criteria: Annotated[dict[str, Any], note("the options with their descriptions, which may be null")]
+    instructions: Annotated[Any, note(_TEXT_OR_JSON)] = None
+
+
+class Score(Struct, tag="score"):
+    """A question with a level as its answer."""
+
+    criteria: Annotated[list[Any], note("the levels, the lowest first")]
+    instructions: Annotated[Any, note(_TEXT_OR_JSON)] = None
+
+
+class Box(Struct, tag="box"):
+    """A question about a place in an image, which no model here can answer."""
+
+
+Question = Noul | Choice | Score | Box
+
+
+class SystemOneRequest(Struct, kw_only=True):
+    """The body; members that it does not name are dropped."""
+
+    state: Annotated[Any, note("a text, messages, `{messages: [...]}`, or another JSON value, which is shown as JSON")]
+    questions: Annotated[dict[str, Any], note("by name, of the type noul, choice or score")]
+    model: str | None = None
+    images: Annotated[list[str] | None, note("data URLs")] = None
+    assets: Annotated[dict[str, Asset] | None, note("images by the placeholder that stands for them in `state`")] = None
+    card: OwnDecision | None = None
+
+
+def read(request: SystemOneRequest, caller: Caller, parts: Mapping[str, bytes]) -> DecideJob:
+    """Translate a request, whose form has `parts` beside it; raises Problem."""
+    questions = {name: converted(each, Question, f"questions.{name}") for name, each in request.questions.items()}
+    asked = [_asked(name, question) for name, question in questions.items()]
+    state = _state(request, _images(request.assets or {}, parts))
+    _refuse_images(request)
+    params = given(state=state, questions=asked, model=request.model or None)
+    params |= caller_params(caller, user=None, session=None, stream=False)
+    labels = [(name, _labels(question)) for name, question in questions.items()]
+    named = partial(_named, list(questions))
+    return DecideJob(packed(params | own_decision(caller, request.card)), partial(_object, labels), named)
+
+
+def _asked(name: str, question: Question) -> dict[str, Any]:
+    if isinstance(question, Box):
+        raise bad(f"questions.{name}.type", "boxes are not offered: ask for a choice, a score or a noul")
+    about = given(instructions=question.instructions)
+    match question:
+        case Noul(criteria=sides):
+            return {"type": "predicate"} | about | (given(true=sides.true, false=sides.false) if sides else {})
+        case Choice(criteria=criteria):
+            options = [given(value=value, description=described) for value, described in criteria.items()]
+            return {"type": "choice", "instructions": "", "options": options} | about
+        case Score(criteria=levels):
+            if None in levels:
+                raise bad(f"questions.{name}.criteria[{levels.index(None)}]", "a level is null: describe it")
+            return {"type": "score", "instructions": "", "levels": [{"label": level} for level in levels]} | about
+
+
+def _labels(question: Question) -> list[Any]:
+    return list(question.criteria) if isinstance(question, Choice | Score) else []
+
+
+def _named(names: Sequence[str], param: str) -> str:
+    """Return a param of `decide` as the request names it."""
+    found = _QUESTION.fullmatch(param)
+    if found is None:
+        return param
+    member, dot, rest = found[2].removeprefix(".").partition(".")
+    head, bracket, index = member.partition("[")
+    path = "".join((_MEMBERS.get(head, head), bracket, index, dot, rest))
+    return ".".join(filter(None, ("questions", names[int(found[1])], path)))
+
+
+def _images(assets: Mapping[str, Asset], parts: Mapping[str, bytes]) -> dict[str, str]:
+    """Return the base64 of each asset; raises Problem for an asset without an image."""
+    found = {}
+    for name, asset in assets.items():
+        if asset.type not in (None, "image"):
+            raise bad(f"assets.{name}.type", "an asset is an image")
+        if asset.part is not None:
+            if asset.part not in parts:
+                raise bad(f"assets.{name}.part", "the form has no part of this name")
+            found[name] = base64.b64encode(parts[asset.part]).decode()
+        elif asset.data_base64 is not None:
+            found[name] = asset.data_base64
+        else:
+            raise bad(f"assets.{name}", "give `data_base64`, or `part` in a multipart form")
+    return found
+
+
+def _state(request: SystemOneRequest, assets: Mapping[str, str]) -> Any:
+    """Return the state as `decide` takes it: images are parts of messages; raises Problem."""
+    state = request.state
+    images = [_image(image_data(url, f"images[{place}]")) for place, url in enumerate(request.images or [])]
+    if isinstance(state, dict) and list(state) == ["messages"] and isinstance(state["messages"], list):
+        state = state["messages"]
+    if isinstance(state, list) and state and all(isinstance(each, dict) and "role" in each for each in state):
+        messages = [_message(each, f"state[{place}]") for place, each in enumerate(state)]
+    elif images or assets:
+        messages = [{"role": "user", "content": [{"type": "text", "text": shown(state)}]}]
+    else:
+        return state
+    if images:
+        messages[0]["content"] = [*images, *_parts(messages[0]["content"])]
+    return _placed(messages, assets)
+
+
+def _message(message: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return a message of chat completions with its images first, as the daemon has it."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    parts = [_part(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
+    return message | {"content": sorted(parts, key=lambda part: part["type"] != "image")}
+
+
+def _part(part: Any, place: str) -> dict[str, Any]:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind == "text" and isinstance(part.get("text"), str):
+        return {"type": "text", "text": part["text"]}
+    if kind == "image_url":
+        url = part["image_url"].get("url") if isinstance(part.get("image_url"), dict) else part.get("image_url")
+        if isinstance(url, str):
+            return _image(image_data(url, f"{place}.image_url"))
+    raise bad(place, "a part is {type: text, text} or {type: image_url, image_url: {url: a data URL}}")
+
+
+def _image(data: str) -> dict[str, Any]:
+    return {"type": "image", "data": data}
+
+
+def _parts(content: Any) -> list[dict[str, Any]]:
+    return content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+
+
+def _placed(messages: list[dict[str, Any]], assets: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return messages with images in place of their placeholders; raises Problem for an asset without a place."""
+    if not assets:
+        return messages
+    pattern = re.compile("|".join(re.escape(name) for name in sorted(assets, key=len, reverse=True)))
+    used: set[str] = set()
+
+    def split(text: str) -> Iterator[dict[str, Any]]:
+        start = 0
+        for found in pattern.finditer(text):
+            used.add(found[0])
+            if found.start() > start:
+                yield {"type": "text", "text": text[start : found.start()]}
+            yield _image(assets[found[0]])
+            start = found.end()
+        if start < len(text):
+            yield {"type": "text", "text": text[start:]}
+
+    placed = [
+        message
+        | {
+            "content": [
+                piece
+                for part in _parts(message.get("content"))
+                for piece in (split(part["text"]) if part["type"] == "text" else [part])
+            ]
+        }
+        for message in messages
+    ]
+    if unused := assets.keys() - used:
+        raise bad(f"assets.{min(unused)}", "its placeholder stands nowhere in `state`: put it there, or leave it out")
+    return placed
+
+
+def _refuse_images(request: SystemOneRequest) -> None:
+    """Raise Problem for a placeholder in a question: images belong to the state."""
+    for name, question in request.questions.items():
+        text = shown(question)
+        if any(asset in text for asset in request.assets or {}):
+            raise bad(f"questions.{name}", "an image stands in a question: put its placeholder into `state`")
+
+
+def _object(labels: Sequence[tuple[str, list[Any]]], found: Decision) -> dict[str, Any]:
+    return {
+        "model": found.model,
+        "answers": {
+            name: _answered(answer, of_question)
+            for (name, of_question), answer in zip(labels, found.answers, strict=True)
+        },
+        "usage": {"input_tokens": found.usage.prompt_tokens, "output_tokens": found.usage.answer_tokens},
+        "x_card": {"cached_tokens": found.usage.cached_tokens, "timings": found.timings},
+    }
+
+
+def _answered(answer: QuestionAnswer, labels: Sequence[Any]) -> dict[str, Any]:
+    if isinstance(answer, PredicateAnswer):
+        return {"type": "noul", "noul": answer.probability, "x_mass": answer.mass}
+    if isinstance(answer, ChoiceAnswer):
+        return {
+            "type": "choice",
+            "choice": answer.choice,
+            "probabilities": dict(zip(labels, answer.probabilities, strict=True)),
+            "confidence": answer.confidence,
+            "x_mass": answer.mass,
+        }
+    numbers = [str(place) for place in range(len(labels))]
+    return {
+        "type": "score",
+        "score": answer.score,
+        "legend": dict(zip(numbers, labels, strict=True)),
+        "probabilities": dict(zip(numbers, answer.probabilities, strict=True)),
+        "confidence": answer.confidence,
+        "x_mass": answer.mass,
+    }

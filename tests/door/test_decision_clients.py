@@ -1,0 +1,87 @@
+"""Clients of decisions, unmodified: OpenAI's, TypeSafe's, and the conformance suite of the field."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.fake_daemon import FakeDaemon
+from tests.door.support import DoorProcess, door_before
+from tests.door.test_decisions import FOUND, PREDICATE, model
+from tests.e2e.support import running
+from tests.pace import HANG_S
+from tools.real_model import SMOLLM2
+
+openai = pytest.importorskip("openai")
+typesafe = pytest.importorskip("typesafe_sdk")
+JEVCOMPAT = Path(sys.executable).with_name("jevcompat")
+OPTIONS = {f"queue {number}": f"tickets of team {number}" for number in range(255)}
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def deciding_door() -> Iterator[DoorProcess]:
+    """A door before a daemon with a real model of natural language."""
+    if not SMOLLM2.path.exists():
+        pytest.skip(f"{SMOLLM2.file} is missing: make real-model")
+    with (
+        tempfile.TemporaryDirectory(prefix="card-") as name,
+        running(Path(name), "--model", str(SMOLLM2.path), "--capacity", "4") as daemon,
+        door_before(Path(name), daemon.ready().path) as door,
+    ):
+        yield door
+
+
+def test_every_requirement_of_the_conformance_suite_is_met(deciding_door: DoorProcess, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = [JEVCOMPAT, "test", deciding_door.url, "--key", deciding_door.key, "--timeout", "120", "--json", report]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_openais_client_decides(deciding_door: DoorProcess) -> None:
+    with openai.OpenAI(base_url=f"{deciding_door.url}/v1", api_key=deciding_door.key, max_retries=0) as client:
+        found = client.decisions.create(
+            model=client.models.list().data[0].id,
+            input=[{"role": "user", "content": [{"type": "input_text", "text": "I was charged twice."}]}],
+            questions=[
+                {"type": "choice", "instructions": "Which team?", "choices": [{"value": each} for each in OPTIONS]},
+                {"type": "predicate", "instructions": "Is it about money?", "name": "money"},
+            ],
+        )
+    choice, predicate = found.answers
+    assert choice.choice in OPTIONS
+    assert sum(each.probability for each in choice.probabilities) == pytest.approx(1, abs=1e-6)
+    assert (predicate.name, predicate.type) == ("money", "predicate")
+    assert 0 <= predicate.probability <= 1
+
+
+def test_typesafes_client_decides_with_its_default_model(deciding_door: DoorProcess) -> None:
+    questions = {
+        "team": typesafe.Choice(instructions="Which team?", criteria=OPTIONS),
+        "angry": typesafe.Noul(instructions="Is the customer angry?"),
+    }
+    with typesafe.TypeSafeClient(api_key=deciding_door.key, base_url=deciding_door.url, timeout=HANG_S) as client:
+        found = client.system_one(state="I was charged twice.", questions=questions)
+    assert set(found.choices["team"].probabilities) == set(OPTIONS)
+    assert 0 <= found.nouls["angry"].noul <= 1
+
+
+def test_typesafes_client_sends_its_images(scripted_door: DoorProcess, scripted: FakeDaemon) -> None:
+    scripted.answers["decide"] = FOUND | {"answers": [PREDICATE]}
+    scripted.answers["models/list"] = {"models": [model(can=("chat", "decide"))]}
+    data = bytes(range(256)) * 40
+    image: Any = typesafe.Image(data)
+    questions = {"cat": typesafe.Noul(instructions="Is it a cat?")}
+    with typesafe.TypeSafeClient(api_key=scripted_door.key, base_url=scripted_door.url) as client:
+        found = client.system_one(state={"photo": image}, questions=questions)
+    assert found.nouls["cat"].noul == 0.75
+    (message,) = scripted.params("decide")["state"]
+    texts = [part["text"] for part in message["content"] if part["type"] == "text"]
+    assert json.loads("IMAGE".join(texts)) == {"photo": "IMAGE"}

@@ -1,0 +1,348 @@
+"""Decisions by the door: OpenAI's endpoint and that of TypeSafe's clients, their members, answers and errors."""
+
+import base64
+import json
+import os
+from typing import Any
+
+import pytest
+
+from car_protocol.errors import RpcError
+from tests.client.fake_daemon import FakeDaemon
+from tests.client.samples import model
+from tests.door.support import Answer, OfflineDoor
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+IMAGE = {"type": "image", "data": PNG}
+URL = f"data:image/png;base64,{PNG}"
+CHOICE = {"type": "choice", "name": "0", "choice": "a", "probabilities": [0.75, 0.25], "confidence": 0.5, "mass": 0.9}
+SCORE = {"type": "score", "name": "1", "score": 0.25, "probabilities": [0.75, 0.25], "confidence": 0.5, "mass": 0.9}
+PREDICATE = {"type": "predicate", "name": "2", "probability": 0.75, "probabilities": [0.75, 0.25], "mass": 0.9}
+FOUND: dict[str, Any] = {
+    "model": "guide",
+    "answers": [CHOICE, SCORE, PREDICATE],
+    "usage": {"prompt_tokens": 30, "cached_tokens": 12, "computed_tokens": 18, "answer_tokens": 0},
+    "timings": {"queue_ms": 1.0, "compute_ms": 2.0, "total_ms": 3.0},
+}
+ASKED = {
+    "team": {"type": "choice", "instructions": "Which?", "criteria": {"a": None, "b": {"owns": ["x"]}}},
+    "how": {"type": "score", "instructions": ["How", "much?"], "criteria": ["little", {"label": "much"}]},
+    "so": {"type": "noul", "criteria": {"true": "it is"}},
+}
+QUESTIONS = [
+    {"type": "choice", "instructions": "Which?", "choices": [{"value": "a"}, {"value": True, "description": "yes"}]},
+    {
+        "type": "score",
+        "instructions": "How much?",
+        "levels": [{"label": "little"}, {"label": "much", "description": 1}],
+    },
+    {"type": "predicate", "name": "so", "instructions": [{"type": "input_json", "data": {"is": "it"}}]},
+]
+NOUL = {"so": {"type": "noul", "instructions": "Is it?"}}
+
+
+@pytest.fixture
+def deciding(fake: FakeDaemon) -> FakeDaemon:
+    """A daemon that decides: it gives an answer to each of the first questions."""
+    fake.answers["decide"] = lambda params: FOUND | {"answers": _answers(params["questions"])}
+    return fake
+
+
+def _answers(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    by_type = {each["type"]: each for each in (CHOICE, SCORE, PREDICATE)}
+    return [by_type[question["type"]] for question in questions]
+
+
+async def systemone(door: OfflineDoor, state: Any = "a text", questions: Any = None, **more: Any) -> Answer:
+    """Return the answer to a request of TypeSafe's clients."""
+    return await door.post("/v1/systemone", {"state": state, "questions": questions or NOUL, **more})
+
+
+async def test_openais_questions_and_answers_are_the_daemons(offline: OfflineDoor, deciding: FakeDaemon) -> None:
+    body = {"model": "guide", "input": "a text", "questions": QUESTIONS, "prompt_cache_key": "k"}
+    found = (await offline.post("/v1/decisions", body)).json
+    assert deciding.params("decide") | {"timeout_ms": None} == {
+        "state": "a text",
+        "model": "guide",
+        "session": "k",
+        "timeout_ms": None,
+        "questions": [
+            {
+                "type": "choice",
+                "instructions": "Which?",
+                "options": [{"value": "a"}, {"value": True, "description": "yes"}],
+            },
+            {
+                "type": "score",
+                "instructions": "How much?",
+                "levels": [{"label": "little"}, {"label": {"label": "much", "description": 1}}],
+            },
+            {"type": "predicate", "instructions": {"is": "it"}},
+        ],
+    }
+    assert found["answers"] == [
+        {
+            "name": None,
+            "type": "choice",
+            "choice": "a",
+            "probabilities": [{"value": "a", "probability": 0.75}, {"value": True, "probability": 0.25}],
+            "confidence": 0.5,
+        },
+        {
+            "name": None,
+            "type": "score",
+            "score": 0.25,
+            "probabilities": [
+                {"value": 0, "label": "little", "probability": 0.75},
+                {"value": 1, "label": "much", "probability": 0.25},
+            ],
+            "confidence": 0.5,
+        },
+        {"name": "so", "type": "predicate", "probability": 0.75},
+    ]
+    assert found["usage"]["input_tokens"] == found["usage"]["total_tokens"] == 30
+    assert found["usage"]["input_tokens_details"]["cached_tokens"] == 12
+
+
+async def test_openais_items_are_a_conversation(offline: OfflineDoor, deciding: FakeDaemon) -> None:
+    items = [
+        {"role": "developer", "content": "Be fair"},
+        {"role": "user", "content": [{"type": "input_text", "text": "See "}, {"type": "input_json", "data": {"a": 1}}]},
+        {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "1", "output": "42"},
+        {"type": "custom_tool_call", "call_id": "2", "name": "g", "input": "x"},
+        {"type": "custom_tool_call_output", "call_id": "2", "output": "43"},
+        {"role": "user", "content": [{"type": "input_image", "image_url": URL}]},
+    ]
+    await offline.post("/v1/decisions", {"input": items, "questions": QUESTIONS[2:]})
+    state = deciding.params("decide")["state"]
+    assert [turn["role"] for turn in state] == ["system", "user", "assistant", "tool", "assistant", "tool", "user"]
+    assert state[1]["content"] == 'See {"a": 1}'
+    assert state[3] == {"role": "tool", "content": "42", "tool_call_id": "1"}
+    assert json.loads(state[4]["tool_calls"][0]["function"]["arguments"]) == {"input": "x"}
+    assert state[6]["content"] == [IMAGE]
+
+
+async def test_questions_by_name_are_answered_by_name(offline: OfflineDoor, deciding: FakeDaemon) -> None:
+    found = (await systemone(offline, questions=ASKED)).json
+    assert deciding.params("decide")["questions"] == [
+        {
+            "type": "choice",
+            "instructions": "Which?",
+            "options": [{"value": "a"}, {"value": "b", "description": {"owns": ["x"]}}],
+        },
+        {
+            "type": "score",
+            "instructions": ["How", "much?"],
+            "levels": [{"label": "little"}, {"label": {"label": "much"}}],
+        },
+        {"type": "predicate", "true": "it is"},
+    ]
+    assert found["answers"] == {
+        "team": {
+            "type": "choice",
+            "choice": "a",
+            "probabilities": {"a": 0.75, "b": 0.25},
+            "confidence": 0.5,
+            "x_mass": 0.9,
+        },
+        "how": {
+            "type": "score",
+            "score": 0.25,
+            "legend": {"0": "little", "1": {"label": "much"}},
+            "probabilities": {"0": 0.75, "1": 0.25},
+            "confidence": 0.5,
+            "x_mass": 0.9,
+        },
+        "so": {"type": "noul", "noul": 0.75, "x_mass": 0.9},
+    }
+    assert found["usage"] == {"input_tokens": 30, "output_tokens": 0}
+
+
+@pytest.mark.parametrize(
+    ("state", "sent"),
+    [
+        ("a text", "a text"),
+        ({"b": 1, "a": [2]}, {"b": 1, "a": [2]}),
+        (["one", "two"], ["one", "two"]),
+        ([{"role": "user", "content": "Hi"}], [{"role": "user", "content": "Hi"}]),
+        ({"messages": [{"role": "user", "content": "Hi"}]}, [{"role": "user", "content": "Hi"}]),
+        (
+            [
+                {
+                    "role": "user",
+                    "content": [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": URL}}],
+                }
+            ],
+            [{"role": "user", "content": [IMAGE, {"type": "text", "text": "See"}]}],
+        ),
+    ],
+    ids=["text", "object", "list", "messages", "messages in an object", "images first"],
+)
+async def test_a_state_is_a_text_messages_or_json(
+    state: Any, sent: Any, offline: OfflineDoor, deciding: FakeDaemon
+) -> None:
+    await systemone(offline, state)
+    assert deciding.params("decide")["state"] == sent
+
+
+async def test_images_beside_the_state_come_before_it(offline: OfflineDoor, deciding: FakeDaemon) -> None:
+    await systemone(offline, {"a": 1}, images=[URL])
+    assert deciding.params("decide")["state"] == [
+        {"role": "user", "content": [IMAGE, {"type": "text", "text": '{"a": 1}'}]}
+    ]
+
+
+async def test_an_asset_stands_in_place_of_its_placeholder(offline: OfflineDoor, deciding: FakeDaemon) -> None:
+    assets = {"<a>": {"type": "image", "data_base64": PNG}, "<a>2": {"type": "image", "data_base64": "Mg=="}}
+    await systemone(offline, {"left": "<a>", "right": "see <a>2!"}, assets=assets)
+    (message,) = deciding.params("decide")["state"]
+    assert message["content"] == [
+        {"type": "text", "text": '{"left": "'},
+        IMAGE,
+        {"type": "text", "text": '", "right": "see '},
+        {"type": "image", "data": "Mg=="},
+        {"type": "text", "text": '!"}'},
+    ]
+
+
+@pytest.mark.parametrize("file", [b"", b"\r\n", b"\x00--part\r\n", os.urandom(3000)], ids=range(4))
+async def test_a_form_carries_the_bytes_of_its_images(file: bytes, offline: OfflineDoor, deciding: FakeDaemon) -> None:
+    request = {"state": "see <a>", "questions": NOUL, "assets": {"<a>": {"type": "image", "part": "asset-0"}}}
+    found = await offline.post("/v1/systemone", form(json.dumps(request).encode(), file), **FORM)
+    assert found.status == 200
+    (message,) = deciding.params("decide")["state"]
+    assert base64.b64decode(message["content"][1]["data"]) == file
+
+
+FORM = {"content_type": "multipart/form-data; boundary=part"}
+
+
+def form(request: bytes, file: bytes) -> bytes:
+    """Return a form of a request and a file."""
+    head = b"--part\r\nContent-Disposition: form-data; name="
+    return (
+        head + b'"request"\r\nContent-Type: application/json\r\n\r\n' + request + b"\r\n"
+        b"" + head + b'"asset-0"; filename="asset-0"\r\nContent-Type: image/png\r\n\r\n' + file + b"\r\n--part--\r\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "no end"),
+        (b"--part\r\n\r\n{}\r\n--part--", "no name"),
+        (b'--part\r\nContent-Disposition: form-data; name="a"\r\n\r\n{}\r\n--part--', "no part `request`"),
+        (b'--part\r\nContent-Disposition: form-data; name="request"\r\n\r\n{}', "no end"),
+        (b"--part\r\n\r\n" * 80 + b"--part--", "more than 64 files"),
+    ],
+)
+async def test_a_form_that_is_none_is_refused(body: bytes, why: str, offline: OfflineDoor) -> None:
+    found = await offline.post("/v1/systemone", body, **FORM)
+    assert found.status == 422
+    assert why in found.json["detail"][0]["msg"]
+
+
+async def test_other_endpoints_take_no_forms(offline: OfflineDoor) -> None:
+    assert (await offline.post("/v1/decisions", form(b"{}", b""), **FORM)).status == 415
+
+
+async def test_a_name_that_no_model_has_is_the_model_that_decides(offline: OfflineDoor, deciding: FakeDaemon) -> None:
+    listed = [model(can=("embed",)), model(name="judge", can=("chat", "decide"))]
+    deciding.answers["models/list"] = {"models": listed}
+    assert (await systemone(offline, model="jev-latest")).status == 200
+    assert deciding.params("decide")["model"] == "judge"
+
+
+async def test_the_list_of_models_is_typesafes_too(offline: OfflineDoor) -> None:
+    found = (await offline.get("/v1/models")).json["models"]
+    assert all(isinstance(each[name], str) for each in found for name in ("name", "description", "release_date"))
+
+
+@pytest.mark.parametrize(
+    ("questions", "place"),
+    [
+        ({"a": {"type": "boolean"}}, ["body", "questions", "a", "type"]),
+        ({"a": {"instructions": "?"}}, ["body", "questions", "a", "type"]),
+        ({"a": {"type": "score", "criteria": {"0": "x"}}}, ["body", "questions", "a", "criteria"]),
+        ({"a": {"type": "score", "criteria": ["x", None]}}, ["body", "questions", "a", "criteria", 1]),
+        ({"a": {"type": "box"}}, ["body", "questions", "a", "type"]),
+        ([], ["body", "questions"]),
+    ],
+)
+async def test_a_wrong_question_is_refused_with_its_path(
+    questions: Any, place: list[Any], offline: OfflineDoor
+) -> None:
+    found = await offline.post("/v1/systemone", {"state": "x", "questions": questions})
+    assert found.status == 422
+    (fault,) = found.json["detail"]
+    assert fault["loc"] == place
+    assert fault["msg"]
+
+
+@pytest.mark.parametrize(
+    ("param", "place"),
+    [
+        ("questions[1].options", ["body", "questions", "b", "criteria"]),
+        ("questions[0].levels[2].label", ["body", "questions", "a", "criteria", 2, "label"]),
+        ("questions[0].true", ["body", "questions", "a", "criteria", "true"]),
+        ("state", ["body", "state"]),
+    ],
+)
+async def test_the_daemons_refusal_names_the_members_that_were_sent(
+    param: str, place: list[Any], offline: OfflineDoor, deciding: FakeDaemon
+) -> None:
+    deciding.first["decide"] = [RpcError("invalid_params", param=param, why="is wrong")]
+    found = await systemone(offline, questions={"a": NOUL["so"], "b": NOUL["so"]})
+    assert found.status == 422
+    assert found.json["detail"][0]["loc"] == place
+
+
+async def test_openais_refusals_name_its_members(offline: OfflineDoor, deciding: FakeDaemon) -> None:
+    deciding.first["decide"] = [RpcError("invalid_params", param="questions[0].options", why="has 1 option")]
+    found = await offline.post("/v1/decisions", {"input": "x", "questions": QUESTIONS})
+    assert found.status == 400
+    assert found.json["error"]["param"] == "questions[0].choices"
+
+
+@pytest.mark.parametrize(
+    ("more", "member"),
+    [
+        ({"assets": {"<a>": {"data_base64": PNG}}}, "assets.<a>"),
+        ({"state": "<a>", "assets": {"<a>": {"type": "image"}}}, "assets.<a>"),
+        ({"state": "<a>", "assets": {"<a>": {"part": "p"}}}, "assets.<a>.part"),
+        ({"images": ["https://example.org/a.png"]}, "images[0]"),
+        (
+            {
+                "state": "<a>",
+                "assets": {"<a>": {"data_base64": PNG}},
+                "questions": {"q": {"type": "noul", "instructions": "<a>?"}},
+            },
+            "questions.q",
+        ),
+    ],
+    ids=["nowhere", "no data", "no part", "a URL", "in a question"],
+)
+async def test_an_image_that_cannot_be_used_is_refused_by_name(
+    more: dict[str, Any], member: str, offline: OfflineDoor
+) -> None:
+    body = {"state": "a text", "questions": NOUL} | more
+    found = await offline.post("/v1/systemone", body)
+    assert found.status == 422
+    assert found.json["detail"][0]["msg"].startswith(f"{member}: ")
+
+
+async def test_other_errors_have_a_type_and_a_message(offline: OfflineDoor, deciding: FakeDaemon) -> None:
+    deciding.first["decide"] = [RpcError("overloaded", why="queue full", retry_after_ms=1500)]
+    found = await systemone(offline)
+    assert found.status == 429
+    assert found.json["detail"]["error_type"] == "rate_limit_error"
+    assert found.headers["retry-after"] == "2"
+
+
+async def test_card_s_own_members_reach_the_decision(offline: OfflineDoor, deciding: FakeDaemon) -> None:
+    await systemone(offline, card={"reproducible": True, "orders": 2, "priority": "throughput"})
+    sent = deciding.params("decide")
+    assert (sent["reproducible"], sent["orders"], sent["priority"]) == (True, 2, "throughput")
+    refused = await offline.post("/v1/systemone", {"state": "x", "questions": NOUL}, x_card_supersede="k")
+    assert refused.status == 422
