@@ -147,7 +147,7 @@ def _check() -> int:
 
 
 def _explained(failure: str) -> str:
-    """Return a failure of the default model, with what to do where llama.cpp itself does not work here."""
+    """Return a failure of the default model, with advice if llama.cpp itself does not work here."""
     if not failure.startswith(DIED_ALIKE):
         return failure
     from car_daemon.engines.binding_check import check_binding

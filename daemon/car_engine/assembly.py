@@ -309,5 +309,5 @@ class Assembly:
 
 
 def _refuse_image(_: bytes) -> NoReturn:
-    """Stand in for the decoder where requests with images are refused before."""
+    """Stand in for the decoder if requests with images are refused before."""
     raise ImageError(DAMAGED_IMAGE)

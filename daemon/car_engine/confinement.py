@@ -48,7 +48,7 @@ def limits_of(used: Used, *, later: int, margin: int, threads: int) -> Used:
 
 
 def limit_memory(load: Load, *, later: int, threads: int) -> Used | None:
-    """Limit this process to what it uses now and a margin; return the limits, None where there are none.
+    """Limit this process to what it uses now and a margin; return the limits, None if there are none.
 
     A GPU's driver maps more than the machine has, so there is no limit with one.
     """
@@ -148,7 +148,7 @@ def _always_allowed(load: Load, env: Mapping[str, str]) -> Allowed:
 
 
 def _allowed_to_start(load: Load, env: Mapping[str, str]) -> Allowed:
-    """Return what the driver of a GPU needs: CUDA makes Unix sockets, and connects to NVIDIA's MPS where that runs."""
+    """Return what the driver of a GPU needs: CUDA makes Unix sockets, and connects to NVIDIA's MPS if that runs."""
     if not _uses_gpu(load):
         return Allowed(0)
     return Allowed.UNIX_SOCKETS | (Allowed.CONNECTIONS if _shares_gpu(env) else Allowed(0))

@@ -40,7 +40,7 @@ class Senses:
 
     @cached_property
     def projector(self) -> Vision | None:
-        """The projector of images and sounds; None without one that serves any of them."""
+        """The projector of images and sounds; None without a projector that serves any of these."""
         load = self._load
         if not load.projector:
             return None
@@ -134,7 +134,7 @@ class LoadedModel:
 
     @property
     def size(self) -> Size:
-        """The declared capacity, which warned where configured figures are too high."""
+        """The declared capacity, which warned if configured figures are too high."""
         return self._allocated.size
 
     @property
@@ -150,7 +150,7 @@ class LoadedModel:
 
     @cached_property
     def costs(self) -> StepCosts:
-        """The costs of steps, which start with the measured ones."""
+        """The costs of steps, which start with the measured costs."""
         return StepCosts(self.size.curve.decode, self.size.curve.prefill, self.size.threads)
 
     @cached_property
@@ -172,7 +172,7 @@ class LoadedModel:
 
     @cached_property
     def template(self) -> ChatTemplate | None:
-        """The configured chat template, else the model's own; None, with a warning, where that is not valid."""
+        """The configured chat template, else the model's own; None, with a warning, if that is not valid."""
         path = self._load.chat_template
         try:
             source = self.model.metadata.chat_template if path is None else Path(path).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The load of a model onto devices: planned, tried, and tried once more with less where memory runs out."""
+"""The load of a model onto devices: planned, tried, and tried once more with less if memory runs out."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class PlacedModel(Generic[T]):
-    """One model and its placement; None where the load names no GPU, or llama.cpp finds none.
+    """One model and its placement; None if the load names no GPU, or llama.cpp finds none.
 
     `allocate` takes the memory of the model and of its sequences as it was planned, or none; it raises ModelError.
     """
@@ -132,7 +132,7 @@ class PlacedModel(Generic[T]):
         return weights_of(self.sizes, self.placement)[1]
 
     def _report_host_part(self) -> None:
-        """Warn where a part of the model stays on the host, which answers several times slower."""
+        """Warn if a part of the model stays on the host, which answers several times slower."""
         placement, sizes = self.placement, self.sizes
         if placement is None or sizes is None or self._load.gpu_layers >= 0:
             return
@@ -153,7 +153,7 @@ class PlacedModel(Generic[T]):
         return chosen
 
     def _host_room(self, taken: int = 0) -> int:
-        """Return what is free on the host less the reserve, within the budget, of which this much is taken."""
+        """Return the free bytes of the host less the reserve, within the budget less the `taken` bytes."""
         room, budget = self._host_free() - self._load.reserve_bytes, self._load.budget_bytes
         return max(0, room if budget is None else min(room, budget - taken))
 

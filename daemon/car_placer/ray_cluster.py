@@ -120,7 +120,7 @@ class RayCluster:
             where.cancel()
 
     def _check_version(self, where: Where) -> None:
-        """Raise NoRoom where another card is installed on a node: two versions never exchange frames."""
+        """Raise NoRoom if another card is installed on a node: two versions never exchange frames."""
         advice = "install the same version on every machine of the cluster"
         if where.version != self._join.version:
             why = f"card {where.version} is installed there, {self._join.version} here: {advice}"
@@ -158,7 +158,7 @@ async def _awaited(reference: Any) -> Any:
 
 
 def _selectors(order: Place) -> dict[str, Any]:
-    """Return the labels that a node must have, and those that it should have."""
+    """Return the labels that a node must have, and the labels that it should have."""
     never = [*order.avoid, *order.apart]
     labels = {name: str(LabelExpression.parse(value)) for name, value in order.labels.items()}
     anywhere = labels | _nodes("!in", never)
@@ -181,7 +181,7 @@ def _facts() -> list[NodeFacts]:
 
 
 def _refusal(error: Exception) -> NoRoom:
-    """Return why an actor died, with its node where the error has the address."""
+    """Return why an actor died, with its node if the error has the address."""
     text = str(error)
     ip = _IP.search(text)
     node = next((each for each in _facts() if ip is not None and each.address == ip[1] and each.alive), None)

@@ -47,7 +47,7 @@ def _of_this_machine() -> str:
 
 
 def _connect(address: str) -> None:
-    """Raise NotConnected where nothing listens."""
+    """Raise NotConnected if nothing listens."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
@@ -57,7 +57,7 @@ def _connect(address: str) -> None:
 
 
 def _require_token() -> None:
-    """Raise NotConnected where this machine has no token at all."""
+    """Raise NotConnected if this machine has no token at all."""
     try:
         if AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True):
             return
@@ -100,7 +100,7 @@ def _silent() -> Iterator[None]:
 
 
 def _source() -> str:
-    """Return where Ray finds the token."""
+    """Return the place at which Ray finds the token."""
     return _TOKEN if os.environ.get(_TOKEN) else os.environ.get(_TOKEN_PATH) or "~/.ray/auth_token"
 
 

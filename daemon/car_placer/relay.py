@@ -67,7 +67,7 @@ class Process(Protocol):
         ...
 
     def kill(self) -> None:
-        """End it; raises ProcessLookupError where it is gone."""
+        """End it; raises ProcessLookupError if it is gone."""
         ...
 
 
@@ -110,7 +110,7 @@ class Relay:
             writer.transport.abort()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take the first client; later ones are closed."""
+        """Take the first client; later clients are closed."""
         assert self._client is not None
         if self._client.done():
             writer.transport.abort()
@@ -168,7 +168,7 @@ class Relay:
                 await engine.drain()
 
     async def _copy_up(self, engine: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass whole frames of the engine on, so that the relay's own come between two of them."""
+        """Pass whole frames of the engine on, so that the relay's own frames come between two frames."""
         frames = FrameReader()
         with contextlib.suppress(OSError, TimeoutError, FrameTooLong):
             while data := await engine.read(_READ_BYTES):

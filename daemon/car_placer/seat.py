@@ -83,7 +83,7 @@ class Seat:
         threading.Thread(target=self._run, args=(decoded,), name="seat", daemon=True).start()
 
     def outcome(self, wait_s: float = _ANSWER_S) -> bytes:
-        """Return the next frame for the daemon, encoded; empty where there is none for so long."""
+        """Return the next frame for the daemon, encoded; empty if no client came for so long."""
         try:
             return msgspec.msgpack.encode(self._outcomes.get(timeout=wait_s))
         except queue.Empty:
@@ -140,7 +140,7 @@ class Seat:
             yield listener
 
     def _checked(self, place: Place, where: Where) -> tuple[Path, str]:
-        """Return the model's path on this node and its content, downloaded where it is the hub's; raises Refusal."""
+        """Return the model's path on this node and its content, downloaded if it is the hub's; raises Refusal."""
         if place.hf is None:
             path = guide.PATH if place.path == BUILT_IN else Path(place.path)
             return path, _content(path, place)
@@ -179,7 +179,7 @@ class Seat:
 
 
 def _content(path: Path, place: Place) -> str:
-    """Return the content of a model's files; raises Refusal where one is missing or it is another content."""
+    """Return the content of a model's files; raises Refusal if a file is missing or has another content."""
     try:
         content = content_of([*with_parts(path), *map(Path, place.beside)])
     except NotReadable as missing:

@@ -67,7 +67,7 @@ class NotConnected(Exception):
 
 
 class NoRoom(Exception):
-    """The cluster has no place; `node` is the one that refused the engine, None where none did."""
+    """The cluster has no place; `node` is the node that refused the engine, None if none did."""
 
     def __init__(self, why: str, node: str | None = None) -> None:
         super().__init__(why)
@@ -100,7 +100,7 @@ class Service:
         self._orders: dict[int, asyncio.Task[None]] = {}
 
     async def run(self) -> int:
-        """Return the exit status: 1 where there is no connection to the cluster."""
+        """Return the exit status: 1 if there is no connection to the cluster."""
         reader, writer = await asyncio.open_unix_connection(sock=self._daemon)
         try:
             return await self._serve(reader, writer)

@@ -25,7 +25,7 @@ def needs_of(order: Place) -> dict[str, float]:
 
 
 def present(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
-    """Return the nodes in one order: those alive, and a dead one of each address where none is alive.
+    """Return the nodes in one order: the nodes alive, and a dead node of each address that has none alive.
 
     Ray lists a thousand dead nodes, and a machine that comes back is another node.
     """
@@ -36,7 +36,7 @@ def present(nodes: Sequence[NodeFacts]) -> list[NodeFacts]:
 
 
 def relaxed(order: Place, nodes: Sequence[NodeFacts]) -> Place:
-    """Return an order that avoids no node where it avoids every one that could take it.
+    """Return an order without nodes to avoid, if it avoids every node that could take it.
 
     Such a node may be back any moment, and there is no other to wait for.
     """

@@ -62,7 +62,7 @@ class TokenChoice(Struct, frozen=True):
 
 
 class Logprob(Struct, frozen=True):
-    """The token that was chosen, and the likeliest ones at its place."""
+    """The token that was chosen, and the likeliest tokens at its place."""
 
     token: int
     text: str
@@ -138,7 +138,7 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ToolCallDelta(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A piece of a tool call; the `arguments` of all pieces together are those of the call."""
+    """A piece of a tool call; the `arguments` of all pieces together are the arguments of the call."""
 
     index: Annotated[int, note("of the call in its answer, from 0")]
     id: Annotated[str | None, note("of the call, in its first piece")] = None

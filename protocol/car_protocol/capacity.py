@@ -27,7 +27,7 @@ class CapacityParams(Params, frozen=True, kw_only=True):
 
 
 class Machine(Struct, frozen=True):
-    """The limit over all models, None where there is none, and the sequences leased under it."""
+    """The limit over all models, None if there is none, and the sequences leased under it."""
 
     limit: Annotated[int | None, note("null where there is none")]
     in_use: Annotated[int, note("sequences leased under it")]

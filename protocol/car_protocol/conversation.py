@@ -13,7 +13,7 @@ _LEAST, _MOST = -(2**63), 2**64 - 1
 
 
 def check_free_form(name: str, *values: object) -> None:
-    """Raise ValueError naming the member where its values are out of bounds, or a number overflows a double.
+    """Raise ValueError naming the member if its values are out of bounds, or a number overflows a double.
 
     Integers of more than 64 bits become doubles in place, because frames to an engine cannot carry them.
     """
@@ -22,7 +22,7 @@ def check_free_form(name: str, *values: object) -> None:
 
 
 def check_depth(name: str, value: object) -> None:
-    """Raise ValueError naming the member where arrays and objects nest too deeply or have too many values."""
+    """Raise ValueError naming the member if arrays and objects nest too deeply or have too many values."""
     for _ in _walk(name, [value]):
         pass
 
@@ -114,7 +114,7 @@ class ToolCall(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
 
 class Message(Struct, frozen=True, forbid_unknown_fields=True):
-    """One turn of a conversation; content may be null where the turn is made of tool calls."""
+    """One turn of a conversation; content may be null if the turn is made of tool calls."""
 
     role: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}$", description="up to 32 letters, digits, `_` and `-`")]
     content: Annotated[
@@ -174,7 +174,7 @@ ReasoningMode = Literal["auto", "keep", "on", "off"]
 
 
 def check_continued(messages: list[Message] | None, *, continues: bool) -> None:
-    """Raise ValueError where `continues` is set and the last message is not an assistant's text."""
+    """Raise ValueError if `continues` is set and the last message is not an assistant's text."""
     if not continues:
         return
     if messages is None:

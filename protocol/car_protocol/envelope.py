@@ -18,7 +18,7 @@ _MAX_ID_TEXT = 6 * MAX_ID_BYTES + 2
 
 
 class Call(Struct, frozen=True):
-    """One request or, where `id` is None, one notification; `params` is JSON text or empty."""
+    """One request or, if `id` is None, one notification; `params` is JSON text or empty."""
 
     method: str
     id: Id | None
@@ -40,7 +40,7 @@ class Result(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """A response that carries an error; `id` is None where the request's own could not be read."""
+    """A response that carries an error; `id` is None if the request's own could not be read."""
 
     id: Id | None
     error: ErrorObject
@@ -116,7 +116,7 @@ def join_batch(answers: list[bytes]) -> bytes:
 def require_few_members(text: bytes) -> None:
     """Raise `limit` for more objects, members and arrays than MAX_MEMBERS: to decode millions would take seconds.
 
-    Raises `parse_error` where so many are not a JSON text.
+    Raises `parse_error` if so many are not a JSON text.
     """
     if len(text) <= MAX_MEMBERS or _members(text) <= MAX_MEMBERS:
         return
@@ -132,7 +132,7 @@ def require_few_members(text: bytes) -> None:
 
 
 def _outside_strings(text: bytes) -> Iterator[bytes]:
-    """Yield the parts of a JSON text that are not in strings, up to MAX_MEMBERS of them joined."""
+    """Yield the parts of a JSON text that are not in strings, up to MAX_MEMBERS parts joined."""
     rest = text.replace(rb"\\", b"").replace(rb"\"", b"")
     while b'"' in rest:
         *parts, rest = rest.split(b'"', 2 * MAX_MEMBERS)

@@ -7,7 +7,7 @@ _BLOCK_BYTES = 64 * 1024
 
 
 class LineFramer:
-    """Cuts lines from a byte stream; buffers at most `limit` bytes of one unfinished frame, `pending` of them now.
+    """Cuts lines from a byte stream; buffers at most `limit` bytes of one unfinished frame, `pending` bytes now.
 
     Once a frame exceeds the limit the rest of the stream is invalid: `overflowed` becomes true and stays true.
     """

@@ -56,7 +56,7 @@ class Trace(Struct, frozen=True):
 
 
 def trace_of(meta: Mapping[str, Raw]) -> Trace | None:
-    """Return the trace in `_meta`, None where it has no valid one."""
+    """Return the trace in `_meta`, None if it has no valid one."""
     if TRACEPARENT not in meta:
         return None
     try:
@@ -67,7 +67,7 @@ def trace_of(meta: Mapping[str, Raw]) -> Trace | None:
 
 
 def read_traceparent(text: str) -> Trace | None:
-    """Return the ids of a `traceparent`, None where it is invalid; versions to come are read as the first one."""
+    """Return the ids of a `traceparent`, None if it is invalid; versions to come are read as the first one."""
     found = _FORM.fullmatch(text)
     if found is None:
         return None

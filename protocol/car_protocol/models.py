@@ -76,7 +76,7 @@ class ArraySize(Struct, frozen=True):
 
 
 class ModelFile(Struct, frozen=True, kw_only=True):
-    """Facts of a model file's header; null where it lacks them. `metadata` has its keys unchanged."""
+    """Facts of a model file's header; null if it lacks them. `metadata` has its keys unchanged."""
 
     architecture: str | None
     parameters: int

@@ -30,7 +30,7 @@ def _tags(kind: Any) -> list[str]:
 
 
 def _type_at(kind: Any, path: str) -> Any:
-    """Return the type of a member, None where no struct has it."""
+    """Return the type of a member, None if no struct has it."""
     for name in _PLACES.sub("", path).split("."):
         kind = next((found for each in _structs(kind) if (found := get_type_hints(each).get(name))), None)
     return kind

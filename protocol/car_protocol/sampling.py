@@ -42,7 +42,7 @@ class Mirostat(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Parameters of the choice of the next token; the defaults are llama.cpp's usual ones."""
+    """Parameters of the choice of the next token; the defaults are llama.cpp's usual values."""
 
     temperature: Annotated[Temperature, note("randomness of the draw; 0 is greedy")] = 0.8
     top_k: Annotated[int, Meta(ge=0, le=100_000, description="keep this many of the likeliest tokens; 0 is off")] = 40

@@ -1,4 +1,4 @@
-"""Sockets: the path of the daemon's, those that configurations name, and the process at the other end of one."""
+"""Sockets: the path of the daemon's, the addresses that configurations name, and the process at the other end."""
 
 import ipaddress
 import os

@@ -1,4 +1,4 @@
-"""The daemon's own methods: its status, without the text of any request, and those that change it."""
+"""The daemon's own methods: its status, without the text of any request, and the methods that change it."""
 
 from typing import Annotated, Literal
 

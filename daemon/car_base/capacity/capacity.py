@@ -30,8 +30,8 @@ _MIB = 1024**2
 class CapacityInputs(Struct, frozen=True):
     """The inputs of the declaration: the memory of a sequence and of the machine, the cost curve, explicit figures.
 
-    `free_bytes` is the memory left after the weights; `policy` names the source of `sequences`, or decides where they
-    are None. `part` is that of the free memory which an engine takes by itself. A model runs at most `most_sequences`;
+    `free_bytes` is the memory left after the weights; `policy` names the source of `sequences`, or decides if they are
+    None. `part` is that of the free memory which an engine takes by itself. A model runs at most `most_sequences`;
     llama.cpp aborts with some models beyond `most_tokens`.
     """
 
@@ -60,7 +60,7 @@ class CapacityInputs(Struct, frozen=True):
 
 
 class Declared(Struct, frozen=True):
-    """The declaration of an engine; `requested` is the explicit number of sequences, where memory allows fewer."""
+    """The declaration of an engine; `requested` is the explicit number of sequences, if memory allows fewer."""
 
     sequences: int
     context_tokens: int
@@ -69,7 +69,8 @@ class Declared(Struct, frozen=True):
 
 
 class CapacityEstimate(Struct, frozen=True):
-    """The most sequences within the free memory: those that an engine chooses by itself, and an explicit figure.
+    """The most sequences within the free memory: as many as an engine chooses by itself, and the largest explicit
+    figure.
 
     `offers` are longer and shorter sequences, the longest first.
     """
@@ -94,8 +95,8 @@ def estimate_capacity(inputs: CapacityInputs) -> CapacityEstimate:
 def declare(inputs: CapacityInputs) -> Declared:
     """Decide sequences and context within the free memory, by an explicit figure or by the policy.
 
-    Without an explicit context a sequence has what the model was trained for, as far as two such sequences fit the KV
-    cache's part of the memory, and a given number of them one half of it.
+    Without an explicit context a sequence has the model's trained context, as far as two such sequences fit the KV
+    cache's part of the memory. If the number of sequences is given, as many have to fit one half of it.
     """
     given = inputs.sequences if inputs.sequences is not None else _by_total_memory(inputs)
     context = _context_tokens(inputs, given)
@@ -119,7 +120,7 @@ def _by_total_memory(inputs: CapacityInputs) -> int | None:
 
 
 def _by_curve(inputs: CapacityInputs, most: int) -> int | None:
-    """Return the fewest sequences of nearly the best throughput; None where fewer than two sizes were measured."""
+    """Return the fewest sequences of nearly the best throughput; None if fewer than two sizes were measured."""
     throughput = {
         rows: rows / seconds
         for rows, seconds in inputs.curve.decode.items()
@@ -137,8 +138,8 @@ def _number(inputs: CapacityInputs, context: int, fraction: float) -> int:
 
 
 def _context_tokens(inputs: CapacityInputs, given: int | None) -> int:
-    """Return the requested context within memory; without one the longest of which a given number of sequences, or
-    two, fit, up to the trained context and down to 2048.
+    """Return the requested context within memory; without one the longest, up to the trained context and down to 2048,
+    at which the given number of sequences, or two, fit.
     """
     free, each = inputs.free_bytes, inputs.sequence_bytes
     if inputs.context_tokens is not None:
@@ -158,7 +159,7 @@ def _context_tokens(inputs: CapacityInputs, given: int | None) -> int:
 
 
 def _offers(inputs: CapacityInputs) -> tuple[Offer, ...]:
-    """Return the lengths, up to the trained context, of which at least one sequence fits, and how many of each do."""
+    """Return the lengths, up to the trained context, at which at least one sequence fits, and the number that fits."""
     longest = inputs.trained_context if inputs.most_tokens is None else min(inputs.trained_context, inputs.most_tokens)
     powers = (1 << exponent for exponent in range(longest.bit_length(), LEAST_CONTEXT.bit_length() - 2, -1))
     lengths = [

@@ -63,11 +63,13 @@ class Curve(Struct, frozen=True):
         return _grows(self.decode, DECODE_SIZES) and _grows(self.prefill, PREFILL_SIZES)
 
     def rates(self, sequences: int) -> list[float]:
-        """Return the tokens per second with 1, 2, ... sequences, between the measured ones in proportion."""
+        """Return the tokens per second with 1, 2, ... sequences; figures between two measured numbers are in
+        proportion.
+        """
         return [round(rows / self._seconds(rows), 3) for rows in range(1, sequences + 1)] if self.decode else []
 
     def prompt_share(self, sequences: int) -> float:
-        """Return the cost of a prompt token, at the best chunk, in answer tokens; 1 where one of both is unknown."""
+        """Return the cost of a prompt token, at the best chunk, in answer tokens; 1 if one of both is unknown."""
         if not self.decode or not self.prefill:
             return 1.0
         prompt = min(seconds / tokens for tokens, seconds in self.prefill.items())

@@ -37,25 +37,25 @@ class KeptFile:
         return None if self._folder is None else self._folder / self._name
 
     def make(self) -> None:
-        """Make the file where it is missing or not one of this user's, and can be."""
+        """Make the file if it is missing or not this user's own, and can be made."""
         if self._folder is not None:
             with contextlib.suppress(OSError), PrivateFolder(self._folder) as folder:
                 folder.make(self._name)
 
     def read(self, key: str, kind: type[T]) -> T | None:
-        """Return a value; None where it is missing or broken."""
+        """Return a value; None if it is missing or broken."""
         raw = self._values().get(key)
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             return None if raw is None else msgspec.json.decode(raw, type=kind)
         return None
 
     def write(self, key: str, value: Struct) -> None:
-        """Keep a value, in place of the oldest one where there are 16; nothing where the file cannot be written."""
+        """Keep a value, in place of the oldest one if there are 16; nothing if the file cannot be written."""
         others = [(each, raw) for each, raw in self._values().items() if each != key]
         self._write({**dict(others[1 - _MOST_VALUES :]), key: msgspec.Raw(msgspec.json.encode(value))})
 
     def remove(self, key: str) -> None:
-        """Keep a value no more; it stays where the file cannot be written."""
+        """Keep a value no more; it stays if the file cannot be written."""
         values = self._values()
         if values.pop(key, None) is not None:
             self._write(values)
@@ -89,7 +89,7 @@ Part = Annotated[float, Meta(gt=0, le=1)]
 
 
 class LoadOutcome(Struct, frozen=True):
-    """The free bytes of devices before a load, the part of them with which it succeeded, and the least that failed."""
+    """The free bytes of devices before a load, the part with which it succeeded, and the least part that failed."""
 
     free: Annotated[int, Meta(ge=0)]
     part: Part
@@ -153,7 +153,7 @@ class CurveIdentity(Struct, frozen=True, omit_defaults=True):
 def identity_of(
     path: str, *, device: str, threads: int, packed: bool, library: str, kv_type: KvType = "f16", layers: str = ""
 ) -> CurveIdentity:
-    """Return the identity of a model file's curve; `layers` names where they are, empty for the host."""
+    """Return the identity of a model file's curve; `layers` names their places, empty for the host."""
     facts = os.stat(path)
     return CurveIdentity(
         os.path.realpath(path),
@@ -181,11 +181,11 @@ class DevicePartsFile(_Kept):
     """The parts of devices that loads of one identity use."""
 
     def read(self) -> DeviceParts:
-        """Return the kept parts; none where the file is missing or broken."""
+        """Return the kept parts; none if the file is missing or broken."""
         return self._file.read(self._key, DeviceParts) or DeviceParts()
 
     def keep(self, parts: DeviceParts) -> None:
-        """Have the next load begin with these parts; where they cannot be kept it fails once and tries again."""
+        """Have the next load begin with these parts; if they cannot be kept it fails once and tries again."""
         self._file.write(self._key, parts)
 
 

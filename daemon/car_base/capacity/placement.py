@@ -26,10 +26,10 @@ class FreeMemory(Struct, frozen=True):
 
 
 class Placement(Struct, frozen=True):
-    """A plan: slots by device (the last ones of the model), and the layers of these whose experts stay on the host.
+    """A plan: slots by device (the last slots of the model), and the layers of these whose experts stay on the host.
 
-    `tokens` are the cells of all sequences together for which there is room, up to as many as a plan needs, and
-    `mask_tokens` those of one sequence at most; `device_bytes` and `host_bytes` are what the plan takes with them.
+    `tokens` are the cells of all sequences together that have room, up to as many as a plan needs, and `mask_tokens`
+    the cells of one sequence at most; `device_bytes` and `host_bytes` are what the plan takes with them.
     """
 
     slots: tuple[int, ...]
@@ -46,13 +46,13 @@ class Placement(Struct, frozen=True):
 
     @property
     def alone(self) -> int | None:
-        """The number of the only device that is used; None where several are, or none is."""
+        """The number of the only device that is used; None if several are, or none is."""
         used = [number for number, count in enumerate(self.slots) if count]
         return used[0] if len(used) == 1 else None
 
 
 class NoRoom(Struct, frozen=True):
-    """A model of which not even one short sequence fits: the free bytes, and those that it needs.
+    """A model that has no room even for one short sequence: the free bytes, and the needed bytes.
 
     The difference is what the nearest plan lacks, on the host or on a device.
     """
@@ -138,7 +138,7 @@ class _Planner:
         yield from ((count, experts) for count in counts[1:])
 
     def fit(self, count: int, host_experts: int, tokens: int) -> Placement | None:
-        """Fill the devices in their order with the last slots; None where these or the rest do not fit."""
+        """Fill the devices in their order with the last slots; None if these or the rest do not fit."""
         filled, taken, lacking = self._filled(count, host_experts, tokens)
         used = tuple(each + self._buffers(tokens) if each else 0 for each in taken)
         host = self._on_host(count, host_experts, tokens)
@@ -168,7 +168,7 @@ class _Planner:
         return host + sum(self._sizes.slots[number].experts for number in self._staying(count, host_experts))
 
     def _staying(self, count: int, host_experts: int) -> list[int]:
-        """Return the layers of which the rest is on a device, and the experts are on the host."""
+        """Return the layers whose experts are on the host while the rest of the layer is on a device."""
         first = len(self._sizes.slots) - count
         return [number for number in self._expert_layers[:host_experts] if number >= first]
 
@@ -191,7 +191,7 @@ class _Planner:
         return found
 
     def evened(self, found: Placement, host_experts: int) -> Placement:
-        """Return a plan with its slots within the smallest part of each device's room that holds all of them."""
+        """Return a plan with its slots within the smallest part of each device's room that holds all slots."""
         low, high = 0, _PARTS if len(self._room) > 1 else 0
         while high - low > 1:
             middle = (low + high) // 2
@@ -261,7 +261,7 @@ def device_bytes(sizes: ModelSizes, placement: Placement, sequences: int, contex
 def cells_room(sizes: ModelSizes, placement: Placement, memory: FreeMemory, host_part: float) -> int:
     """Return the bytes of all sequences for which no device is too small, after the weights were loaded.
 
-    Sequences on the host take a part of its free memory. Each device has masks as large as those of all of them.
+    Sequences on the host take a part of its free memory. Each device has masks as large as the masks of all sequences.
     """
     mask = sizes.mask(placement.mask_tokens)
     first = len(sizes.slots) - placement.gpu_layers
@@ -280,12 +280,12 @@ def _share(sizes: ModelSizes, chosen: slice) -> float:
 
 
 def usable(devices: Sequence[Device]) -> tuple[Device, ...]:
-    """Return the devices that llama.cpp uses: those with memory of their own, else the first that shares the host's."""
+    """Return the devices that llama.cpp uses: devices with memory of their own, else the first that shares the host's."""
     own = tuple(each for each in devices if not each.shared)
     return own or tuple(devices[:1])
 
 
 def devices_of(place: str, found: Sequence[Device]) -> tuple[Device, ...]:
-    """Return the devices that a replica on `gpu`, or on one GPU by its number, may use of those that were found."""
+    """Return the found devices that a replica on `gpu`, or on one GPU by its number, may use."""
     number = gpu_number(place)
     return usable(found) if number is None else usable(found)[number : number + 1]

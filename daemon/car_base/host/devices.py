@@ -1,4 +1,4 @@
-"""Names of devices: `cpu`, `gpu` for all GPUs that llama.cpp finds, `gpu0`, `gpu1` ... for one of them.
+"""Names of devices: `cpu`, `gpu` for all GPUs that llama.cpp finds, `gpu0`, `gpu1` ... for a single GPU.
 
 `auto` is `gpu` or `cpu` once it is known whether llama.cpp finds GPUs.
 """

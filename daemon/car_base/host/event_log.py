@@ -1,7 +1,7 @@
 """The events of the daemon's log on their way to structlog, and what of a text or an exception may be logged.
 
-structlog is imported while the daemon already serves: with rich, which it imports where that is installed, it would
-take the most time of every start. Events before that are kept and rendered then.
+structlog is imported while the daemon already serves: with rich, which it imports if that is installed, it would take
+the most time of every start. Events before that are kept and rendered then.
 """
 
 import traceback
@@ -38,7 +38,7 @@ class EventLog:
         return self._sink is not None
 
     def configure(self, level: Level, sink: Sink | None) -> tuple[Level, Sink | None]:
-        """Pass events of this level and above to a sink, kept ones first; return the level and the sink before."""
+        """Pass events of this level and above to a sink, kept events first; return the level and the sink before."""
         before = next(name for name, severity in _SEVERITY.items() if severity == self._least), self._sink
         self._least, self._sink = _SEVERITY[level], sink
         while sink is not None and self._kept:

@@ -77,7 +77,7 @@ Weights = tuple[FileIdentity | None, ...]
 
 
 def identify(path: Path) -> FileIdentity | None:
-    """Return the identity of a regular file; None where it cannot be read."""
+    """Return the identity of a regular file; None if it cannot be read."""
     try:
         with open(open_regular(path), "rb", buffering=0) as file:
             found = os.fstat(file.fileno())
@@ -89,7 +89,7 @@ def identify(path: Path) -> FileIdentity | None:
 
 
 def content_of(files: Iterable[Path]) -> str:
-    """Return a text that differs where the size, the beginning or the end of a file does; raises NotReadable.
+    """Return a text that differs if the size, the beginning or the end of a file does; raises NotReadable.
 
     It is the same for copies, on other machines too.
     """
@@ -107,14 +107,14 @@ def content_of(files: Iterable[Path]) -> str:
 
 
 def with_parts(path: Path) -> Iterator[Path]:
-    """Yield the path of a model and those of its later parts."""
+    """Yield the path of a model and the paths of its later parts."""
     yield path
     if (split := _FIRST.fullmatch(path.name)) is not None:
         yield from (path.with_name(f"{split[1]}-{part:05}-of-{split[2]}.gguf") for part in range(2, int(split[2]) + 1))
 
 
 class WeightsOverwritten(Exception):
-    """The weights changed while requests ran: results of them are wrong."""
+    """The weights changed while requests ran: their results are wrong."""
 
 
 class OpenedFiles:
@@ -134,7 +134,7 @@ class OpenedFiles:
 
 
 def _written(path: Path) -> tuple[int, int, int, int] | None:
-    """Return a file's place, size and time of change; None where there is none."""
+    """Return a file's place, size and time of change; None if there is none."""
     try:
         found = os.stat(path)
     except OSError:

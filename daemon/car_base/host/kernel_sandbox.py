@@ -94,14 +94,14 @@ class _Program(ctypes.Structure):
 
 
 def give_up_privileges() -> bool:
-    """Gain no privilege by executing a program, for good; False where the kernel does not support it."""
+    """Gain no privilege by executing a program, for good; False if the kernel does not support it."""
     return _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def drop_capabilities() -> bool:
-    """Give up what this thread and its later ones may do as root, beyond files and locked memory.
+    """Give up what this thread and its later threads may do as root, beyond files and locked memory.
 
-    Returns False where the kernel does not support it.
+    Returns False if the kernel does not support it.
     """
     if sys.platform != "linux":
         return False
@@ -115,7 +115,7 @@ def drop_capabilities() -> bool:
 
 
 def hide_memory() -> bool:
-    """Let no other process of this user read this one's memory; False where the kernel does not support it."""
+    """Let no other process of this user read this one's memory; False if the kernel does not support it."""
     return _prctl(_PR_SET_DUMPABLE, 0)
 
 
@@ -127,9 +127,9 @@ def landlock_abi() -> int:
 
 
 def restrict_files(rules: Iterable[PathRule]) -> int:
-    """Allow this thread and its later ones these accesses alone, no TCP, and no signals to the outside.
+    """Allow this thread and its later threads these accesses alone, no TCP, and no signals to the outside.
 
-    Returns the version of Landlock in force, 0 where the kernel has none; paths that do not exist are left out. Needs
+    Returns the version of Landlock in force, 0 if the kernel has none; paths that do not exist are left out. Needs
     `give_up_privileges`.
     """
     abi = landlock_abi()
@@ -267,8 +267,8 @@ _ARCHITECTURES = {
 def filter_system_calls(allowed: Allowed = Allowed(0)) -> bool:  # noqa: B008 - a constant
     """Refuse all threads of this process the system calls that reach other processes, the network or the kernel.
 
-    Nor do they get memory that no limit counts. A later filter refuses more, never less. Returns False where the kernel
-    or this architecture does not support it. Needs `give_up_privileges`.
+    Nor do they get memory that no limit counts. A later filter refuses more, never less. Returns False if the kernel or
+    this architecture does not support it. Needs `give_up_privileges`.
     """
     architecture = _ARCHITECTURES.get(platform.machine())
     if sys.platform != "linux" or architecture is None:
@@ -355,7 +355,7 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def _system_call(number: int, *arguments: object) -> int:
-    """Make a system call; return -1 where it fails."""
+    """Make a system call; return -1 if it fails."""
     libc = _libc()
     libc.syscall.restype = ctypes.c_long
     wide = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]

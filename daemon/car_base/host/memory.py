@@ -56,7 +56,7 @@ class ProcessMemory(Struct, frozen=True):
 
 
 def read_process_memory(pid: int) -> ProcessMemory:
-    """Read the memory of a process; all 0 where it has ended or may not be inspected."""
+    """Read the memory of a process; all 0 if it has ended or may not be inspected."""
     import psutil
 
     try:
@@ -103,7 +103,7 @@ def _number(*files: Path) -> int | None:
 
 
 def _stalls(file: Path) -> tuple[float, float]:
-    """Return the `avg10` of `some` and `full` in percent; zeros where the kernel does not report them."""
+    """Return the `avg10` of `some` and `full` in percent; zeros if the kernel does not report them."""
     try:
         lines = file.read_text().splitlines()
         percents = {line.split()[0]: float(line.split()[1].removeprefix("avg10=")) for line in lines}
@@ -187,7 +187,7 @@ def within_descriptors(limits: Limits) -> Limits:
 
 
 def return_blocks(smallest: int) -> bool:
-    """Make the C library return blocks of so many bytes to the system once they are free; False where it cannot."""
+    """Make the C library return blocks of so many bytes to the system once they are free; False if it cannot."""
     import ctypes  # 1.5 ms, which the first answers need not wait for
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

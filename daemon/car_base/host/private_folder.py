@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 class PrivateFolder:
-    """A folder, made where it is missing with its parents, as a context; raises OSError where it is another user's.
+    """A folder as a context, made with its parents if it is missing; raises OSError if it is another user's.
 
     Neither the folder nor a file in it may be a link. A folder of this user that others may write to is closed to them;
     files that others may have planted meanwhile are not read.
@@ -129,7 +129,7 @@ class PrivateFolder:
         os.replace(name, new, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
 
     def make(self, name: str) -> None:
-        """Make an empty file where there is none of this user's that others cannot write to; raises OSError."""
+        """Make an empty file unless this user has one that others cannot write to; raises OSError."""
         try:
             self.open(name).close()
         except OSError:

@@ -65,7 +65,7 @@ class Periodic:
 
 
 class Deadlines:
-    """Calls `expire` at the time that `next_due` returns, in seconds of `clock`; None where nothing is due."""
+    """Calls `expire` at the time that `next_due` returns, in seconds of `clock`; None if nothing is due."""
 
     def __init__(
         self, next_due: Callable[[], float | None], expire: Callable[[], None], clock: Callable[[], float]
@@ -179,13 +179,13 @@ class ConditionWaiters:
         return f"<ConditionWaiters: {len(self._waiting)} waiting>"
 
     def changed(self) -> None:
-        """Evaluate all conditions, and resume the waiters of the true ones."""
+        """Evaluate all conditions, and resume each waiter whose condition is true."""
         for condition, future in self._waiting:
             if not future.done() and condition():
                 future.set_result(None)
 
     async def until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Return True once the condition was true; False where it was not within the timeout."""
+        """Return True once the condition was true; False if it was not within the timeout."""
         if condition():
             return True
         waiting = (condition, asyncio.get_running_loop().create_future())

@@ -120,7 +120,7 @@ class FrameReader:
 class UnsentFrames:
     """Encoded frames in their order; a prompt leaves once its request is to be forgotten.
 
-    So the prompts are those of live requests, whose bytes the queue bounds.
+    So the prompts belong to live requests, whose bytes the queue bounds.
     """
 
     def __init__(self) -> None:

@@ -67,7 +67,7 @@ class FindDevices(Struct, frozen=True, tag=True):
 
 
 class Load(EngineSettings, frozen=True, tag=True, kw_only=True):
-    """First frame to an engine: the model, its settings, where cost curves are kept.
+    """First frame to an engine: the model, its settings, the place of its cost curves.
 
     `budget_bytes` bounds the memory that counts as free; `packed` lets weights be repacked for the cores. Cells are
     stored in the folder `cells`, in files of at most `cells_bytes` in all; None for no files.
@@ -90,7 +90,7 @@ class Load(EngineSettings, frozen=True, tag=True, kw_only=True):
 
 
 class Chat(Struct, frozen=True, kw_only=True):
-    """Input of a chat template; `tools` is empty where calls are not allowed.
+    """Input of a chat template; `tools` is empty if calls are not allowed.
 
     With `continue_last` the prompt ends where the text of the last message does.
     """
@@ -105,7 +105,7 @@ class Chat(Struct, frozen=True, kw_only=True):
 
 
 def chat_of(params: PromptParams | TokenizeParams) -> Chat | None:
-    """Return the conversation of params; None where they have a text or tokens."""
+    """Return the conversation of params; None if they have a text or tokens."""
     if params.messages is None:
         return None
     choice: ToolChoice = params.tool_choice if isinstance(params, PromptParams) else "auto"
@@ -133,7 +133,7 @@ class Prepare(Struct, frozen=True, tag=True):
 
     @property
     def chat(self) -> Chat | None:
-        """The conversation; None where the prompt is a text or tokens."""
+        """The conversation; None if the prompt is a text or tokens."""
         return chat_of(self.params)
 
 
@@ -363,7 +363,7 @@ class Refused(Struct, frozen=True, tag=True):
 
 
 class TokenIds(Struct, frozen=True, tag=True):
-    """Reply to Tokenize: int32 tokens, so that no number of them takes long to decode."""
+    """Reply to Tokenize: int32 tokens, so that any number of tokens decodes at once."""
 
     key: Key
     tokens: bytes
@@ -389,7 +389,7 @@ Fault = Literal["decode", "embedder", "projector", "lease", "constraint", "image
 
 
 class End(Struct, frozen=True, array_like=True):
-    """End of a request; `reason` is None where it was cancelled, or failed because of `fault`."""
+    """End of a request; `reason` is None if it was cancelled, or failed because of `fault`."""
 
     reason: FinishReason | None
     stop: str | None
@@ -413,7 +413,7 @@ class CallDelta(Struct, frozen=True, array_like=True):
 class Extra(Struct, frozen=True, array_like=True):
     """Results of a step beside text; most requests have none.
 
-    `calls` has pieces of tool calls and, in its place, text that came after the first of them. `vectors` are 64-bit
+    `calls` has pieces of tool calls and, in its place, text that came after the first call. `vectors` are 64-bit
     floats; of a decision they are a reading: the logarithm of the weight of all tokens, and the logits of labels.
     """
 
@@ -450,7 +450,7 @@ class Parked(Struct, frozen=True, tag=True):
 class StepDone(Struct, frozen=True, tag=True):
     """Updates of all requests of one step.
 
-    Where a request ended, `resident` are the keys of waiting requests that would go on from cells of idle sequences.
+    If a request ended, `resident` are the keys of waiting requests that would go on from cells of idle sequences.
     """
 
     step: Count
@@ -461,8 +461,8 @@ class StepDone(Struct, frozen=True, tag=True):
 class RunningJob(Struct, frozen=True, array_like=True):
     """The job at which the tokenizer thread is: its age, the size of its input, its request.
 
-    Its age is the time for which it worked, or a sixth of the time that passed where that is more. Without a key it is
-    the chat template's, which a load compiles and tries.
+    Its age is the time for which it worked, or a sixth of the time that passed if that is more. Without a key it is the
+    chat template's, which a load compiles and tries.
     """
 
     age_ms: Measure

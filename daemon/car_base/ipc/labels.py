@@ -10,7 +10,7 @@ _EXPRESSION = re.compile(rf"(?P<no>!?)(?:in\((?P<several>\s*{WORD}\s*(?:,\s*{WOR
 
 
 class LabelExpression(Struct, frozen=True):
-    """A label has one of `values`; with `no` it has none of them."""
+    """A label has one of `values`; with `no` it has none of these values."""
 
     values: tuple[str, ...]
     no: bool = False

@@ -18,8 +18,8 @@ _PAUSE_S = 1.0
 class LineRelay:
     """Reads the pipe of a process's standard error and passes each line to `write`, after the process's name.
 
-    A process writes 16 KiB at once and 256 characters a second. What it writes faster stays in its pipe, and is lost
-    where the pipe is full or the process ends. A line of more than 1,024 bytes is several.
+    A process writes 16 KiB at once and 256 characters a second. Further text stays in its pipe, and is lost if the pipe
+    is full or the process ends. A line of more than 1,024 bytes is several.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Frames between the daemon and its placer, and those that a relay adds; TLS between the holders of one key pair."""
+"""Frames between the daemon and its placer, and the frames that a relay adds; TLS between the holders of one key pair."""
 
 import hashlib
 import os
@@ -77,7 +77,7 @@ class Placed(Struct, frozen=True, tag=True, kw_only=True):
 
 
 class Unplaced(Struct, frozen=True, tag=True, kw_only=True):
-    """No seat could be opened; `node` refused it, where it was one."""
+    """No seat could be opened; `node` is set if a node refused it."""
 
     number: int
     why: str

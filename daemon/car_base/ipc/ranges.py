@@ -1,6 +1,6 @@
 """Ranges of the values that an engine may send, because a hostile model file may control the process.
 
-msgspec checks a length before it decodes the items, and refuses NaN where a number has a least value.
+msgspec checks a length before it decodes the items, and refuses NaN for a number that has a least value.
 """
 
 from typing import Annotated, Literal

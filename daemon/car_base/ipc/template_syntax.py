@@ -76,7 +76,7 @@ _TOOLS = re.compile(r"\b(?:tools|functions)\b")
 
 
 def style_of(template: str) -> ToolStyle | None:
-    """Return the style of the calls of models with this chat template, None where it is not known."""
+    """Return the style of the calls of models with this chat template, None if it is not known."""
     return next((style for style, rows in _SIGNS.items() if any(_in_order(template, row) for row in rows)), None)
 
 

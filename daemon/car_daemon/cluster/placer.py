@@ -40,7 +40,7 @@ async def start_placer(command: Sequence[str], receive: Callable[[FromPlacer], N
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables that the placer gets: those of an engine, and Ray's."""
+    """Return the variables that the placer gets: an engine's variables, and Ray's."""
     ray = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
     return {"PYTHONSAFEPATH": "1"} | passed_on(os.environ) | ray
 
@@ -96,7 +96,7 @@ class Placer:
             return seat
 
     def close(self, seat: Placed, *, lost: bool = False) -> None:
-        """Count a seat no more; `lost` is true where its connection ended without its engine's end."""
+        """Count a seat no more; `lost` is true if its connection ended without its engine's end."""
         self.seats.close(seat.number, self._clock(), lost=lost)
 
     def avoid(self, node: str, why: str) -> None:
@@ -153,7 +153,7 @@ class Placer:
             await self._started()
 
     async def _started(self) -> ChildProcess:
-        """Return the process, which is started where none runs; raises NoPlace."""
+        """Return the process, which is started if none runs; raises NoPlace."""
         async with self._starting:
             if self._process is None or not self._process.is_up:
                 try:

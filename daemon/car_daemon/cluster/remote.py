@@ -225,7 +225,7 @@ def order_of(entry: ModelEntry) -> Place:
 
 
 def _own_content(settings: ModelSettings) -> str | None:
-    """Return the content of the daemon's copy of a model; None where it has none."""
+    """Return the content of the daemon's copy of a model; None if it has none."""
     try:
         return content_of([*with_parts(settings.path), *settings.beside])
     except NotReadable:

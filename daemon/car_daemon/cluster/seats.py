@@ -16,7 +16,7 @@ MASS_LOSS_APART_S = 1.0
 
 
 class Avoided(Struct, frozen=True):
-    """Until when a node gets no engine where another could take it, and why."""
+    """Until when a node gets no engine that another node could take, and why."""
 
     until: float
     why: str
@@ -56,7 +56,7 @@ class Seats:
         )
 
     def open(self, model: str, seat: Placed, now: float) -> None:
-        """Count a seat; raises NoPlace where its file is another one than that of the model's other engines."""
+        """Count a seat; raises NoPlace if its file is another one than that of the model's other engines."""
         others = [other for name, other in self._open.values() if name == model and other.content != seat.content]
         if others:
             why = f"{seat.path} on {seat.address} is not the file that {others[0].address} has: copy it there"
@@ -65,7 +65,7 @@ class Seats:
         self._open[seat.number] = model, seat
 
     def close(self, number: int, now: float, *, lost: bool = False) -> None:
-        """Count a seat no more; `lost` is true where its connection ended without its engine's end."""
+        """Count a seat no more; `lost` is true if its connection ended without its engine's end."""
         if self._open.pop(number, None) is not None and lost:
             self._losses.append(now)
 

@@ -150,7 +150,7 @@ def _check_label(name: str, value: str) -> None:
 
 
 def placed_devices(table: ModelTable) -> ModelTable:
-    """Return the table of a placed model with a device: a GPU where one is needed, else the CPU."""
+    """Return the table of a placed model with a device: a GPU if one is needed, else the CPU."""
     if table.device != AUTO or table.gpu_layers is not None:
         return table
     on_gpu = table.needs is not None and bool(table.needs.gpus)

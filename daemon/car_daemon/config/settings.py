@@ -250,7 +250,7 @@ def _settings(
 def _devices(table: ModelTable, key: str) -> tuple[tuple[str, ...], int]:
     """Return the configured devices and the layers on a GPU: -1, for all, if only a GPU is configured.
 
-    Layers in place of a device name one: the CPU where there are 0 of them, else all GPUs.
+    Layers in place of a device name one: the CPU for 0 layers, else all GPUs.
     """
     devices = (table.device,) if isinstance(table.device, str) else tuple(table.device)
     if devices == (AUTO,) and table.gpu_layers is not None:
@@ -281,7 +281,7 @@ def _expanded(path: str, key: str) -> Path:
 
 
 def _cells_folder(file: ConfigFile) -> Path | None:
-    """Return the folder of stored cells; raises ConfigError where it would depend on the folder of the start."""
+    """Return the folder of stored cells; raises ConfigError if it would depend on the folder of the start."""
     if file.scheduler.cache_dir is None:
         return None
     key = "scheduler.cache_dir"

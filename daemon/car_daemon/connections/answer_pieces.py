@@ -94,7 +94,7 @@ class AnswerPieces:
         return len(_encode((text, extra)))
 
     def chunks(self, request: Id, seq: int, index: int | None = None) -> Iterator[Chunk]:
-        """Yield the pieces as chunks, numbered from `seq` on; `index` is the answer's where there are several."""
+        """Yield the pieces as chunks, numbered from `seq` on; `index` is the answer's if there are several."""
         for number, piece in enumerate(self._pieces, seq):
             yield piece.as_chunk(request, number, index)
 
@@ -103,7 +103,7 @@ class AnswerPieces:
             self._before_calls().texts.append(text)
 
     def _before_calls(self) -> _Piece:
-        """Return the last piece, a new one where that has calls."""
+        """Return the last piece, or a new piece if that has calls."""
         if self._pieces and self._pieces[-1].calls:
             self._pieces.append(_Piece())
         return self._last()

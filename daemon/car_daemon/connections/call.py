@@ -16,7 +16,7 @@ from car_protocol.methods import CHUNK, PROGRESS
 
 
 class Work(Struct, frozen=True):
-    """The work behind a request: how to cancel it for a reason and, where it supports that, how to pause it."""
+    """The work behind a request: how to cancel it for a reason and, if it supports that, how to pause it."""
 
     cancel: Callable[[str], None]
     pause: Callable[[], None] | None = None
@@ -90,7 +90,7 @@ class RpcCall(Struct, eq=False):
         self._deferred.clear()
 
     def pause(self) -> None:
-        """Pause the work until `unpause`, where it supports that."""
+        """Pause the work until `unpause`, if it supports that."""
         if self.work is not None and self.work.pause is not None:
             self.work.pause()
 

@@ -49,7 +49,7 @@ class Batches:
         return add
 
     def drop(self) -> None:
-        """Drop all answers, also those to come."""
+        """Drop all answers, also later answers."""
         self.dropped = True
         self._count(-self._bytes)
 
@@ -87,7 +87,7 @@ class RequestHandler(Protocol[C]):
 
 
 class RequestsInFlight(Generic[C]):
-    """The unanswered requests of one connection, each with an id of its own; at most `most` of them may wait."""
+    """The unanswered requests of one connection, each with an id of its own; at most `most` requests may wait."""
 
     def __init__(
         self, connection: C, handler: RequestHandler[C], most: int, outbound: OutboundBuffer, share: Sharing
@@ -129,7 +129,7 @@ class RequestsInFlight(Generic[C]):
             call.cancel("cancelled")
 
     def drop_batches(self) -> None:
-        """Drop the answers of incomplete batches, also those to come, and the entries not carried out yet."""
+        """Drop the answers of incomplete batches, also later answers, and the entries not carried out yet."""
         self._batches.drop()
 
     def _receive_batch(self, batch: Batch) -> None:

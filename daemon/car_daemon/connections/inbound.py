@@ -34,7 +34,7 @@ class InboundBuffer:
         return f"<InboundBuffer frames={len(self.frames)} bytes={self._bytes} unfinished={self._framer.pending}>"
 
     def feed(self, data: bytes, *, in_turn: bool = False) -> bytes | None:
-        """Add bytes of any chunking; return the first frame that they complete where none waits, unless `in_turn`."""
+        """Add bytes of any chunking; return the first frame that they complete if none waits, unless `in_turn`."""
         unfinished = self._framer.pending
         frames = self._framer.feed(data)
         completed = bool(frames)
@@ -52,7 +52,7 @@ class InboundBuffer:
         return None if self._dropped else first
 
     def next_frame(self) -> bytes | None:
-        """Remove and return the next frame; None where none waits."""
+        """Remove and return the next frame; None if none waits."""
         if not self.frames:
             return None
         frame = self.frames.popleft()

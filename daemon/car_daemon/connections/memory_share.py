@@ -23,7 +23,7 @@ class MemoryShare:
         self.size = 0  # in bytes, when last counted
 
     def changed(self) -> None:
-        """Count the bytes again; where all shares exceed the limit a connection is ended."""
+        """Count the bytes again; if all shares exceed the limit a connection is ended."""
         self._limit.changed(self)
 
 
@@ -46,7 +46,7 @@ class ClientMemoryLimit:
         return f"<ClientMemoryLimit bytes={self.total} of={self._most} shares={len(self._shares)}>"
 
     def changed(self, share: MemoryShare) -> None:
-        """Count a share again, and abandon the largest ones while all exceed the limit."""
+        """Count a share again, and abandon the largest shares while all exceed the limit."""
         self._count(share, share.measure())
         if self.total > self._most:
             # A client that reads reports again only once it has read everything.
@@ -63,7 +63,7 @@ class ClientMemoryLimit:
         (self._shares.add if size else self._shares.discard)(share)
 
     def _largest(self) -> MemoryShare:
-        """Return the largest share of the heaviest process of the heaviest user: many small ones add up."""
+        """Return the largest share of the heaviest process of the heaviest user: many small shares add up."""
         by_uid: Counter[int] = Counter()
         by_peer: Counter[Peer] = Counter()
         for share in self._shares:

@@ -69,7 +69,7 @@ class Stream(Protocol):
 
 
 class DeferredStreams:
-    """The streams of one connection whose chunks wait, and the paused ones, each cancelled after `slow_reader_ms`."""
+    """The streams of one connection whose chunks wait, and the paused streams, each cancelled after `slow_reader_ms`."""
 
     def __init__(self, limits: Limits) -> None:
         self._max_bytes = limits.max_output_bytes
@@ -202,7 +202,7 @@ class OutboundBuffer:
         self._stall.look()
 
     def unblock(self) -> None:
-        """Write what is unread, then the deferred chunks; where that does not block again, continue the streams."""
+        """Write what is unread, then the deferred chunks; if that does not block again, continue the streams."""
         self.blocked = False
         self._write_unread()
         if self.blocked:
@@ -214,7 +214,7 @@ class OutboundBuffer:
             self.deferred.unpause()
 
     def defer(self, stream: Stream, size: int) -> None:
-        """Count bytes that a stream deferred; where they are too many, pause it or cancel all streams."""
+        """Count bytes that a stream deferred; if they are too many, pause it or cancel all streams."""
         self.deferred.add(stream, size)
         self._share.changed()
         self.deferred.limit(stream, self._unwritten)

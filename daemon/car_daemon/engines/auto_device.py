@@ -1,4 +1,4 @@
-"""The device of models without a stated one: GPUs where llama.cpp finds any, else the CPU."""
+"""The device of models without a stated one: GPUs if llama.cpp finds any, else the CPU."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ FIND_TIMEOUT_S = 20.0
 class AutoDevice:
     """Decides what `auto` is, once a daemon and after each reload: `place` gets `gpu` or `cpu`.
 
-    Only a process that ends right after finds GPUs, because a driver may crash, and keeps memory of them. A machine
+    Only a process that ends right after finds GPUs, because a driver may crash, and keeps memory of the GPUs. A machine
     without a GPU's driver (`may_have_gpus`) starts none.
     """
 
@@ -37,7 +37,7 @@ class AutoDevice:
         return f"<AutoDevice known={self._known}>"
 
     def look(self) -> None:
-        """Place models on the CPU at once where there is no GPU; else the next load finds the GPUs anew."""
+        """Place models on the CPU at once if there is no GPU; else the next load finds the GPUs anew."""
         self._known = not self._may_have_gpus()
         if self._known:
             self._place(CPU)
@@ -51,7 +51,7 @@ class AutoDevice:
             self._place(GPU if found else CPU)
 
     async def find(self) -> list[Device]:
-        """Return the GPUs with their memory now; none where the process fails."""
+        """Return the GPUs with their memory now; none if the process fails."""
         return [Device(each.name, each.free, each.total, each.shared) for each in await self._found()]
 
     async def _found(self) -> list[DeviceMemory]:

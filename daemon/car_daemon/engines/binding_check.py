@@ -57,7 +57,7 @@ def machine_advice(description: str, cpu: Path = _CPU, driver: Path = _DRIVER) -
 
 
 def slow_build(description: str, cpuinfo: str) -> str | None:
-    """Return advice where the CPU has vector instructions that llama.cpp was built without."""
+    """Return advice if the CPU has vector instructions that llama.cpp was built without."""
     has = set(re.findall(r"\w+", "".join(re.findall(r"^flags\s*:(.*)", cpuinfo, re.MULTILINE)[:1])))
     built = set(re.findall(r"(\w+) = 1", description))
     missing = [name for name in _NEEDED_FEATURES if name.lower() in has and name not in built]
@@ -68,7 +68,7 @@ def slow_build(description: str, cpuinfo: str) -> str | None:
 
 
 def crawl_advice(tokens_per_s: float) -> str | None:
-    """Return advice where the guide is decoded so slowly that llama.cpp cannot have been built for this CPU."""
+    """Return advice if the guide is decoded so slowly that llama.cpp cannot have been built for this CPU."""
     if tokens_per_s >= _LEAST_TOKENS_PER_S:
         return None
     figures = f"{tokens_per_s:.0f} tokens/s with the built-in model, where {_LEAST_TOKENS_PER_S:.0f} are the least"
@@ -76,7 +76,7 @@ def crawl_advice(tokens_per_s: float) -> str | None:
 
 
 def unused_gpu(description: str, version: str) -> str | None:
-    """Return the CUDA wheel that fits the NVIDIA driver, where llama.cpp was built without CUDA."""
+    """Return the CUDA wheel that fits the NVIDIA driver, if llama.cpp was built without CUDA."""
     found = re.search(r"NVRM version:.*?\s(\d+)\.(\d+)", version)
     if found is None or "CUDA" in description:
         return None
@@ -97,7 +97,7 @@ def start_advice(reason: str) -> str:
 
 
 def build_it(build: str = REBUILD, which: Callable[[str], str | None] = shutil.which) -> str:
-    """Return how llama.cpp is built here, after the compiler where none is installed."""
+    """Return how llama.cpp is built here, after the compiler if none is installed."""
     return build if any(map(which, _COMPILERS)) else f"{_COMPILER_ADVICE}{build}"
 
 

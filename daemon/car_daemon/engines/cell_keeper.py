@@ -84,7 +84,7 @@ class CellKeeper:
 
     @contextmanager
     def _opened(self) -> Iterator[PrivateFolder]:
-        """Open the folder; raises OSError where it is gone, or another user could replace it by a link."""
+        """Open the folder; raises OSError if it is gone, or another user could replace it by a link."""
         check_owner(os.lstat(self._path.parent))
         os.lstat(self._path)
         with PrivateFolder(self._path) as folder:
@@ -101,7 +101,7 @@ class CellKeeper:
         return removed
 
     def _leaving(self, files: list[Entry], new: str) -> Entry | None:
-        """Return the file that goes next, None where all are within the limit."""
+        """Return the file that goes next, None if all are within the limit."""
         others = [each for each in files if each.name != new]
         too_large = sum(each.size for each in files) > self._limit
         if not others or not (too_large or len(files) > _MOST_FILES):
@@ -114,7 +114,7 @@ class CellKeeper:
 
 
 class _Sent:
-    """The bytes of a file that an engine sends; raises OSError where the engine ends before."""
+    """The bytes of a file that an engine sends; raises OSError if the engine ends before."""
 
     def __init__(self, source: BufferedReader, size: int) -> None:
         self._source = source

@@ -49,7 +49,7 @@ class HealthLimits(Struct, frozen=True, kw_only=True):
 
 
 class Hang(NamedTuple):
-    """The part of an engine for which it is killed, why, and the request at which it hangs where that is known."""
+    """The part of an engine for which it is killed, why, and the request at which it hangs if that is known."""
 
     part: Literal["heartbeat", "step", "job", "template", "file"]
     why: str
@@ -96,7 +96,7 @@ class HealthCheck:
         self._job = job
 
     def look(self, now: float) -> Hang | None:
-        """Return the part that hangs, None where the engine is healthy."""
+        """Return the part that hangs, None if the engine is healthy."""
         late = now - self._looked - self._limits.look_every_s
         self._looked = now
         if late > self._limits.look_every_s:
@@ -139,7 +139,7 @@ class EngineListener(Protocol):
         ...
 
     def engine_lost(self, engine: int, suspect: int | None = None) -> None:
-        """Go on without this engine; `suspect` is the key of the request that it hung at, None where none is known."""
+        """Go on without this engine; `suspect` is the key of the request that it hung at, None if none is known."""
         ...
 
     def replica_failed(self, entry: ModelEntry) -> None:
@@ -215,7 +215,7 @@ class EngineLife:
             self._engine.kill()
 
     async def end(self) -> None:
-        """Stop the process and report its loss, where that has not happened."""
+        """Stop the process and report its loss, if that has not happened."""
         if self._engine is not None:
             await self._engine.stop()
         self._report_loss()

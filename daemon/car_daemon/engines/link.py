@@ -50,7 +50,7 @@ class Engine(Protocol):
 
     @property
     def fault(self) -> str | None:
-        """The reason why the daemon ended the link; None while it is up, and where the engine ended it."""
+        """The reason why the daemon ended the link; None while it is up, and if the engine ended it."""
         ...
 
     @property
@@ -229,7 +229,7 @@ class ChildProcess:
 
     @property
     def fault(self) -> str | None:
-        """The reason why the daemon ended the link; None where it did not."""
+        """The reason why the daemon ended the link; None if it did not."""
         return self._link.fault
 
     def send(self, message: Struct) -> None:
@@ -244,12 +244,12 @@ class ChildProcess:
         return await self._process.wait()
 
     def kill(self) -> None:
-        """Kill the process, where it is still there."""
+        """Kill the process, if it is still there."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
     async def stop(self) -> None:
-        """Close the link, which ends the process; kill it where that takes more than a second."""
+        """Close the link, which ends the process; kill it if that takes more than a second."""
         self._link.close()
         try:
             await asyncio.wait_for(self._process.wait(), _KILL_AFTER_S)
@@ -266,7 +266,7 @@ async def launch(
 ) -> ChildProcess:
     """Spawn an engine process (never a fork of this one) and connect to it, and to the keeper of its files of cells.
 
-    Lines of its standard error are passed to `write`, those of the daemon by default; `module` is its program. Raises
+    Lines of its standard error are passed to `write`, by default to the daemon's own; `module` is its program. Raises
     OSError.
     """
     files = None if keeper is None else await asyncio.to_thread(keeper.connect)
@@ -278,7 +278,7 @@ async def launch(
 async def linked(spawn: Spawn, link: Callable[[], EngineLink]) -> ChildProcess:
     """Return the process that `spawn` starts with one end of a socket; the other end is that of a new link.
 
-    No process is left where this raises OSError.
+    No process is left if this raises OSError.
     """
     _require_descriptors()
     ours, theirs = socket.socketpair()
@@ -300,7 +300,7 @@ async def linked(spawn: Spawn, link: Callable[[], EngineLink]) -> ChildProcess:
 
 
 def _require_descriptors() -> None:
-    """Raise OSError where too few are free, because a launch that fails halfway would leak some of them."""
+    """Raise OSError if too few are free, because a launch that fails halfway would leak descriptors."""
     with contextlib.ExitStack() as stack:
         for _ in range(_LAUNCH_DESCRIPTORS):
             stack.enter_context(open(os.devnull, "rb"))

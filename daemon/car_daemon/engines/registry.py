@@ -77,7 +77,7 @@ class CoresWatch:
         self._readings.stop()
 
     def look(self) -> None:
-        """Read once and report a change; where processor times cannot be read, stop watching."""
+        """Read once and report a change; if processor times cannot be read, stop watching."""
         try:
             reading = self._read_cores(self._own_pids())
         except OSError as error:
@@ -93,7 +93,7 @@ class ThreadDivision:
     """An engine alone has all threads that it requested; engines that are busy together divide them.
 
     Together they have at most the cores that other programs leave: llama.cpp's threads wait for each other after every
-    operation, so one thread without a core of its own delays all of them.
+    operation, so one thread without a core of its own delays all threads.
     """
 
     def __init__(self, cores: int) -> None:
@@ -155,7 +155,7 @@ class EngineRegistry:
         self._threads.remove(number)
 
     def send(self, number: int | None, message: Struct) -> None:
-        """Send one frame; dropped where the engine is gone, because its loss is reported to its requests anyway."""
+        """Send one frame; dropped if the engine is gone, because its loss is reported to its requests anyway."""
         if number is not None and (link := self._links.get(number)) is not None:
             link.send(message)
 
@@ -166,7 +166,7 @@ class EngineRegistry:
         self.divide_cores(busy)
 
     def divide_cores(self, busy: Collection[int]) -> None:
-        """Divide the cores between the busy engines, where the set of them changed."""
+        """Divide the cores between the busy engines, if the set of busy engines changed."""
         if (engines := frozenset(busy)) == self._divided:
             return
         self._divided = engines

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class LoadOrder:
     """Numbers engines, and lets one at a time load onto each GPU of this machine.
 
-    Engines that load at once, as they do where a driver's fault ended them, would each find the same memory free.
+    Engines that load at once, as they do if a driver's fault ended them, would each find the same memory free.
     """
 
     def __init__(self) -> None:
@@ -250,7 +250,7 @@ class EngineSupervisor:
         return ending
 
     def _died_loading(self, life: EngineLife, status: int, ending: str) -> None:
-        """Fail the load where an earlier one died alike; else the next engine tries, perhaps packing otherwise."""
+        """Fail the load if an earlier load died alike; else the next engine tries, perhaps packing otherwise."""
         cause = life.defect if life.hang is None else life.hang.part
         packed = self._restarts.packed
         if self._restarts.died_loading(status, cause):
@@ -264,7 +264,7 @@ class EngineSupervisor:
 
 
 def _crawl(entry: ModelEntry, ready: Ready) -> str | None:
-    """Return advice where the guide, whose speed is known, shows that llama.cpp was not built for this CPU."""
+    """Return advice if the guide, whose speed is known, shows that llama.cpp was not built for this CPU."""
     speed = ready.inputs.get("tokens_per_s_1")
     return crawl_advice(speed) if entry.settings.path == guide.PATH and speed is not None else None
 
@@ -284,7 +284,7 @@ def ending_of(status: int, why: str | None) -> str:
 
 
 def _where(entry: ModelEntry, ready: Ready) -> Ready:
-    """Return the frame with the CPU as its device where no layer of a model without a stated one fits a GPU."""
+    """Return the frame with the CPU as its device if the model has no stated device and no layer of it fits a GPU."""
     left_out = entry.settings.auto and ready.devices and not any(use.slots for use in ready.devices)
     return structs.replace(ready, device=CPU) if left_out else ready
 
@@ -318,7 +318,7 @@ def load_of(entry: ModelEntry, replica: Replica, facts: Sequence["Facts"], *, pa
 
 
 def _cells_folder(entry: ModelEntry, replica: Replica) -> str | None:
-    """Return the folder of a replica's stored cells: a file that means harm can read those of its own model alone.
+    """Return the folder of a replica's stored cells: a file that means harm can read the cells of its own model alone.
 
     An engine on another machine stores none: the prompts of this machine's users stay on its disks.
     """
@@ -352,7 +352,7 @@ class ReplicaSet:
             supervisor.start()
 
     def grow(self) -> None:
-        """Load the further replicas of a model whose configuration has more of them on a cluster."""
+        """Load the further replicas of a model whose configuration has more replicas on a cluster."""
         if _is_larger(self._entry.configured, self._entry.settings):
             further = [each for each in self._entry.renew() if each not in self._supervisors]
             for replica in further:

@@ -20,7 +20,7 @@ _TOO_MANY = f"it has more than {_HEADER_STRINGS} strings"
 class BoundedReader:
     """Reads a file forwards in windows; without a mapping, so that a file that shrinks meanwhile raises no signal.
 
-    All methods raise InvalidModel where the file or a bound ends.
+    All methods raise InvalidModel if the file or a bound ends.
     """
 
     def __init__(self, file: BinaryIO, size: int) -> None:
@@ -182,7 +182,7 @@ class Header:
 def read_header(reader: BoundedReader, longer: Mapping[str, int] = MappingProxyType({})) -> Header:
     """Read a header from the start of a file; raises InvalidModel.
 
-    Texts are cut to 1,024 bytes, those of the keys in `longer` to its lengths.
+    Texts are cut to 1,024 bytes, texts of the keys in `longer` to its lengths.
     """
     refuse(Reason.NOT_GGUF, when=reader.left < len(_MAGIC) or reader.read(len(_MAGIC)) != _MAGIC)
     version = reader.number("I")

@@ -61,7 +61,7 @@ class Hyperparameters:
         return self.header.values.get(f"{self.architecture}.{name}")
 
     def numbers(self, name: str) -> tuple[int, ...]:
-        """Return one integer, or an array of them with one for each layer; empty where the key is missing."""
+        """Return one integer, or an array with an integer for each layer; empty if the key is missing."""
         value = self.value(name)
         if value is None:
             return ()
@@ -76,11 +76,11 @@ class Hyperparameters:
         return wholes
 
     def most(self, name: str) -> int:
-        """Return the largest of the numbers, 0 where there are none."""
+        """Return the largest of the numbers, 0 if there are none."""
         return max(self.numbers(name), default=0)
 
     def attention(self) -> Attention:
-        """Return the sizes of the KV cache's rows; no KV heads where no layer attends."""
+        """Return the sizes of the KV cache's rows; no KV heads if no layer attends."""
         heads = self.most("attention.head_count")
         if not heads:
             return Attention((), 0, 0)
@@ -103,7 +103,7 @@ class Hyperparameters:
         return 2 if self.architecture in _WINDOWED or self.most("attention.sliding_window") else 1
 
     def check(self) -> None:
-        """Raise InvalidModel where a size is out of its bounds, or two of them disagree."""
+        """Raise InvalidModel if a size is out of its bounds, or two sizes disagree."""
         for name, (least, most) in _BOUNDS.items():
             for number in self.numbers(name):
                 figures = f"{name} is {number}, {least} to {most} are allowed"
@@ -162,7 +162,7 @@ _BYTE_TYPE = 6
 
 
 def check_vocabulary(header: Header, reader: BoundedReader) -> int | None:
-    """Return the number of tokens, None where the file has no vocabulary; raises InvalidModel."""
+    """Return the number of tokens, None if the file has no vocabulary; raises InvalidModel."""
     model = header.values.get(_PREFIX + "model")
     refuse(Reason.NO_VOCABULARY, when=model in _WITHOUT_TOKENS)
     arrays: dict[str, Array | None] = {}
@@ -196,7 +196,7 @@ def check_vocabulary(header: Header, reader: BoundedReader) -> int | None:
 
 
 def _check_distinct(tokens: Array, reader: BoundedReader) -> set[int]:
-    """Return the hashes of all texts; raises InvalidModel for two equal ones.
+    """Return the hashes of all texts; raises InvalidModel for two equal tokens.
 
     llama.cpp reads a text to its first zero byte; any number of texts may be empty.
     """

@@ -62,7 +62,7 @@ _EMBEDDING = "token_embd.weight"
 
 
 def check_tensors(header: Header, size: int) -> int:
-    """Return the bytes of all tensors; raises InvalidModel where one cannot be at the place that the header declares.
+    """Return the bytes of all tensors; raises InvalidModel if one cannot be at the place that the header declares.
 
     A tensor of an unknown type extends to the next one, or to the end of the file.
     """
@@ -93,7 +93,7 @@ def count_parameters(header: Header) -> int:
 
 
 def layer_weights(header: Header) -> tuple[tuple[int, int, int], ...]:
-    """Return the number of each layer, its bytes, and those of the experts among them."""
+    """Return the number of each layer, its bytes, and the bytes of its experts."""
     layers: dict[int, tuple[int, int]] = {}
     for tensor in header.tensors:
         if (found := _LAYER.match(tensor.name)) is not None:

@@ -22,7 +22,7 @@ _ADAPTERS = "adapter"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a valid header, None or 0 where it has none; `warnings` are parts that only an engine can judge."""
+    """The facts of a valid header, None or 0 if it has none; `warnings` are parts that only an engine can judge."""
 
     architecture: str | None
     tensor_bytes: int

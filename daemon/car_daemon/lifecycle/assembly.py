@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class Sockets(NamedTuple):
-    """The listening sockets: for clients, and for readers of metrics where they are served."""
+    """The listening sockets: for clients, and for readers of metrics if they are served."""
 
     clients: OwnSocket | ActivatedSocket
     metrics: MetricsSocket | None = None
@@ -241,12 +241,12 @@ class Assembly:
         return ClusterStatus(address=cluster.address, placer_pid=None, ray=None)
 
     def connect_placer(self) -> None:
-        """Connect to the cluster where a model has engines there."""
+        """Connect to the cluster if a model has engines there."""
         if any(entry.configured.placed for entry in self.pool):
             self._placer.connect()
 
     async def end_placer(self) -> None:
-        """End the placer process where one was needed."""
+        """End the placer process if one was needed."""
         if "_placer" in self.__dict__:
             await self._placer.stop()
 

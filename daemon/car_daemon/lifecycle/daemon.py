@@ -84,7 +84,7 @@ class Daemon:
 
     @property
     def failure(self) -> str | None:
-        """The reason why the default model could not be loaded; None where it could."""
+        """The reason why the default model could not be loaded; None if it could."""
         return failure_of(self._parts.pool)
 
     def stop(self) -> None:
@@ -95,7 +95,7 @@ class Daemon:
         self.begin_drain()
 
     def reload(self) -> None:
-        """Read the configuration again; raises ConfigError and changes nothing where it cannot be used."""
+        """Read the configuration again; raises ConfigError and changes nothing if it cannot be used."""
         with self._parts.service.reloading():
             config = self._read_config()
             old, self.config = self.config, config

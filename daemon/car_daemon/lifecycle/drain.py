@@ -1,4 +1,4 @@
-"""The daemon's drain: new requests are refused, accepted ones are finished, the rest is refused at the deadline."""
+"""The daemon's drain: new requests are refused, accepted requests are finished, the rest is refused at the deadline."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ class Drain:
         self._outcome: Drained | None = None
 
     def begin(self, patience_s: float, responder: Responder | None = None) -> None:
-        """Refuse new requests now and unfinished ones in `patience_s` seconds; `responder` gets the outcome."""
+        """Refuse new requests now, and unfinished requests in `patience_s` seconds; `responder` gets the outcome."""
         if not self.begun.is_set():
             self.begun.set()
             self.patience_s = patience_s

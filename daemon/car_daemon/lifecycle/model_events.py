@@ -61,7 +61,7 @@ class ModelEvents:
         self._dependents.model_methods.advanced(entry)
 
     def work_arrived(self, entry: ModelEntry) -> None:
-        """A request for a model arrived: it is loaded where it is not."""
+        """A request for a model arrived: it is loaded unless it is."""
         manager = self._dependents.manager
         manager.eviction.used(entry)
         manager.load(entry)
@@ -88,6 +88,6 @@ class ModelEvents:
 
 
 def failure_of(pool: ModelPool) -> str | None:
-    """Return the reason why the first default model could not be loaded; None where it could."""
+    """Return the reason why the first default model could not be loaded; None if it could."""
     default = pool.first_default
     return default.reason if default.state == "failed" and default.loaded_at is None else None

@@ -140,7 +140,7 @@ class ServiceReport:
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
-        """Report a reload for the length of a block, also where the block raises."""
+        """Report a reload for the length of a block, also if the block raises."""
         # Left out before the first READY, because the manager waits for that.
         if not self._ready:
             yield

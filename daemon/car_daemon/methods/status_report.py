@@ -60,7 +60,7 @@ class Subscription(Struct):
 
 
 class StatusFeed:
-    """Notifies subscribers; those that are due at a tick take turns with the frames of connections.
+    """Notifies subscribers; subscribers that are due at a tick take turns with the frames of connections.
 
     `encoder` is called at most once a tick, and what it returns once for each user.
     """
@@ -310,7 +310,7 @@ class _Clients(NamedTuple):
 
 
 class UserView:
-    """Lists a user's own sequences and connections and counts those of others; the users `admins` are sent all.
+    """Lists a user's own sequences and connections and counts those that others have; the users `admins` are sent all.
 
     If there are too many connections to read every time, the lists are up to 200 ms old.
     """

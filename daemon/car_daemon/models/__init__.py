@@ -1,1 +1,1 @@
-"""Model entries by name, the memory they share, and the decisions which of them are loaded."""
+"""Model entries by name, the memory they share, and the decision which models are loaded."""

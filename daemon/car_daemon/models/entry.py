@@ -1,4 +1,4 @@
-"""Model entries: the configuration of each, its state while the daemon runs, and all of them by name."""
+"""Model entries: the configuration of each, its state while the daemon runs, and the pool of all entries by name."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -90,13 +90,13 @@ class ModelEntry:
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes of the model file; None where it is missing."""
+        """Bytes of the model file; None if it is missing."""
         return _size_of(self.settings.path)
 
     # The replicas.
 
     def renew(self) -> ReplicaGroup:
-        """Apply the present configuration; return the replicas to load: the present ones where it only adds others."""
+        """Apply the present configuration; return the replicas to load: the present replicas if it only adds others."""
         self.settings = self.configured
         places, placed = self.settings.places, self.settings.placed
         stay = [(replica.placed, replica.device) for replica in self.replicas]
@@ -121,7 +121,7 @@ class ModelEntry:
         return any(is_on(each, device) for each in devices)
 
     def _replica_changed(self) -> None:
-        """Derive the state from the replicas: a model is served as long as one of them is."""
+        """Derive the state from the replicas: a model is served as long as one replica is."""
         states = [replica.state for replica in self.replicas]
         if "ready" in states and self.state == "draining":
             self.capacity_changed()
@@ -172,7 +172,7 @@ class ModelPool:
 
     @property
     def engine_pids(self) -> list[int]:
-        """The processes of all engines, loading ones included."""
+        """The processes of all engines, loading engines included."""
         return [replica.pid for entry in self for replica in entry.replicas if replica.pid is not None]
 
     def configure(self, settings: dict[str, ModelSettings]) -> None:

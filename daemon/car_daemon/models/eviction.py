@@ -86,10 +86,10 @@ class Eviction:
         return sorted(going, key=lambda each: (self.used_at(each), each.name))
 
     async def make_room(self, entry: ModelEntry) -> bool:
-        """Unload others until the model fits; return False where that is impossible or it is not awaited any more.
+        """Unload others until the model fits; return False if that is impossible or it is not awaited any more.
 
-        The default model waits for no others, and is loaded whether it fits or not. Others wait for a load onto GPUs
-        where they fit only if enough of it is there.
+        The default model waits for no others, and is loaded whether it fits or not. Others wait for a load onto GPUs if
+        they fit only if enough of it is there.
         """
         if entry.estimate is None:
             return True
@@ -118,7 +118,7 @@ class Eviction:
                 return False
 
     async def _is_certain(self, entry: ModelEntry) -> bool:
-        """Return once loads onto GPUs decide nothing about the room for a model; False where it is not awaited then."""
+        """Return once loads onto GPUs decide nothing about the room for a model; False if it is not awaited then."""
         if is_certain(self._budget, entry):
             return True
         log.debug("model.waits", model=entry.name, why="a load onto GPUs may leave too little on the host")

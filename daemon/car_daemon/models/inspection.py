@@ -67,7 +67,7 @@ class Abilities:
         return f"<Abilities of {len(self._found)} models that are not loaded>"
 
     def of(self, entry: ModelEntry) -> list[str]:
-        """Return a model's abilities: its engine's, else those of its header; empty until that was read."""
+        """Return a model's abilities: its engine's, else the abilities by its header; empty until that was read."""
         if entry.replicas.ready is not None:
             return entry.replicas.ready.can
         return self._found.get(entry.name, ((), []))[1]
@@ -78,7 +78,7 @@ class Abilities:
         return [entry for entry in waiting if self._found.get(entry.name, ((), []))[0] != _stamp(entry.configured)]
 
     async def look(self, entries: Iterable[ModelEntry]) -> None:
-        """Read the headers of models, where that is needed, in a thread; a file that is not a model can do nothing."""
+        """Read the headers of models, if that is needed, in a thread; a file that is not a model can do nothing."""
         for entry in self.unread(entries):
             stamp = _stamp(entry.configured)
             try:
@@ -251,7 +251,7 @@ def estimated(entry: ModelEntry, inspected: Inspected, free_bytes: int) -> Estim
 
 
 def settings_of(entry: ModelEntry) -> ModelSettings:
-    """Return the settings that a model is served with or, where it is not served, that it will be loaded with."""
+    """Return the settings that a model is served with or, if it is not served, that it will be loaded with."""
     return entry.configured if entry.replicas.ready is None else entry.settings
 
 

@@ -112,7 +112,7 @@ class ModelManager:
             self._replica_sets[entry].grow()
 
     def restart(self, entry: ModelEntry) -> None:
-        """End the engines of a model at once and load it again; their requests run again where they can."""
+        """End the engines of a model at once and load it again; their requests run again if they can."""
         self._replica_sets[entry].restart()
 
     async def stop(self) -> None:

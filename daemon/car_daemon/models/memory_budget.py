@@ -181,7 +181,7 @@ def _unplanned(entry: ModelEntry) -> int:
 
 
 def fewest(holds: Callable[[Collection[T]], bool], evictable: Sequence[T]) -> list[T] | None:
-    """Return the fewest models to unload, the first of the sequence first; None if all of them are not enough.
+    """Return the fewest models to unload, the first of the sequence first; None if all models are not enough.
 
     `holds` returns whether there is room once models are gone.
     """

@@ -25,8 +25,8 @@ _PROCESS_BYTES = 64 << 20
 class MemoryEstimate(Struct, frozen=True):
     """Bytes of the weights, of one sequence of each replica with its attention mask, and of everything else.
 
-    `sizes` are those of a model with replicas on GPUs, whose layers count nothing here, and `host_weights` the bytes of
-    these layers that were planned to stay on the host; None without a plan.
+    `sizes` belong to a model with replicas on GPUs, whose layers count nothing here, and `host_weights` are the bytes
+    of these layers that were planned to stay on the host; None without a plan.
     """
 
     weights: int

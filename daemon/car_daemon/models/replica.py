@@ -1,4 +1,4 @@
-"""The replicas of a model: the state and the figures of the engine of each, and what holds of all of them."""
+"""The replicas of a model: the state and the figures of the engine of each, and the facts that hold for all replicas."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -99,7 +99,7 @@ class Replica:
         self.state, self.ready, self.reason, self.waiting_for = "unloaded", None, None, None
 
     def advance(self, done: float) -> None:
-        """Keep the loaded part, 0 to 1, and report each further percent, of which there are a hundred."""
+        """Keep the loaded part, 0 to 1, and report each further percent: a hundred reports a load."""
         if int(100 * done) > int(100 * self.progress):
             self.progress = done
             self._advanced()
@@ -123,7 +123,7 @@ class Replica:
 
 
 class ReplicaGroup(list[Replica]):
-    """The replicas of one model, with the facts that hold of all of them."""
+    """The replicas of one model, with the facts that hold for all replicas."""
 
     @property
     def serving(self) -> list[Replica]:
@@ -132,7 +132,7 @@ class ReplicaGroup(list[Replica]):
 
     @property
     def opened(self) -> set[Weights]:
-        """The files that their engines opened, mostly the same ones."""
+        """The files that their engines opened, mostly the same files."""
         return {each.weights for each in self if each.engine is not None and each.weights is not None}
 
     @property
@@ -148,7 +148,7 @@ class ReplicaGroup(list[Replica]):
 
     @property
     def devices(self) -> list[str]:
-        """Their devices, now or after a load, each one once; without the failed ones, unless all failed."""
+        """Their devices, now or after a load, each one once; without the failed replicas, unless all failed."""
         hopeful = [replica for replica in self if replica.state != "failed"]
         return list(dict.fromkeys(replica.serves_on for replica in hopeful or self))
 
@@ -159,14 +159,14 @@ class ReplicaGroup(list[Replica]):
 
 
 class Engines(Protocol):
-    """All engines of one model: those that supervisors keep up, which import this package."""
+    """All engines of one model: kept up by supervisors, whose package imports this package."""
 
     def start(self) -> None:
         """Load the model, and load it again whenever its engine dies."""
         ...
 
     def grow(self) -> None:
-        """Load the further replicas of a model whose configuration has more of them on a cluster."""
+        """Load the further replicas of a model whose configuration has more replicas on a cluster."""
         ...
 
     def restart(self) -> None:

@@ -76,5 +76,5 @@ class ModelSettings(EngineSettings, frozen=True):
         return structs.replace(self, devices=(device,), gpu_layers=-1 if device == GPU else 0)
 
     def layers_on(self, device: str) -> int:
-        """Return the number of layers that a replica keeps on a device; -1 is all of them."""
+        """Return the number of layers that a replica keeps on a device; -1 is all layers."""
         return 0 if device == CPU else self.gpu_layers

@@ -17,7 +17,7 @@ Change = Literal["overwritten", "replaced"]
 
 
 def change_of(loaded: Weights, found: Weights) -> Change | None:
-    """Return how files differ from the loaded ones; None where they do not, or where one is missing.
+    """Return how files differ from the loaded files; None if they do not, or if one is missing.
 
     An overwritten file is the loaded one with another content. A replaced one is another file, and the engine keeps the
     loaded one.
@@ -67,7 +67,7 @@ class WeightsWatch:
                     defects.report("weights.watch_failed", error, model=entry.name)
 
     async def look(self, entry: ModelEntry) -> None:
-        """Compare the files of a model with those that its engines opened."""
+        """Compare the files of a model with the files that its engines opened."""
         opened = entry.replicas.opened
         if not opened:
             return

@@ -71,7 +71,7 @@ class ActionRunner:
             self._engines.divide_cores(gate.busy_engines())
 
     def _carry_out(self, action: Action) -> list[Action]:
-        """Carry out an action; return further ones, which come after all others."""
+        """Carry out an action; return further actions, which come after all others."""
         send, answers = self._engines.send, self.answers
         match action:
             case Prepare(request, engine):
@@ -135,7 +135,7 @@ class ActionRunner:
     def _fail(self, answer: PendingAnswer, reason: str, data: dict[str, Any]) -> list[Action]:
         """Send a terminal error, and end the other requests for the same prompt.
 
-        At a deadline an answer without tokens is complete where others have tokens.
+        At a deadline an answer without tokens is complete if others have tokens.
         """
         others = [key for key in answer.siblings.keys if key != answer.request.key]
         if reason == "deadline_exceeded" and any(self._has_begun(key) for key in others):

@@ -22,7 +22,7 @@ class Responder(Protocol):
         ...
 
     def chunk(self, text: str, extra: frames.Extra | None, index: int | None = None) -> None:
-        """Send one piece of a stream; `index` is the answer's where there are several."""
+        """Send one piece of a stream; `index` is the answer's if there are several."""
         ...
 
     def progress(self, params: Progress) -> None:
@@ -53,7 +53,7 @@ class Origin(Struct, frozen=True):
 class Siblings(Struct, eq=False):
     """The requests for the answers to one prompt, one in most cases.
 
-    An engine prepares the prompt once for all of them, and an error of one ends the others.
+    An engine prepares the prompt once for all answers, and an error of one ends the others.
     """
 
     keys: Sequence[int]

@@ -153,7 +153,7 @@ class EngineEvents:
         return answer if answer is not None and answer.request.engine == engine else None
 
     def _prepared(self, engine: int, message: frames.Prepared) -> None:
-        """Queue the requests that an engine prepared: those for the same prompt that have this engine."""
+        """Queue the requests that an engine prepared: the requests for the same prompt that have this engine."""
         answer = self._answer_by(engine, message.key)
         if answer is None:
             return

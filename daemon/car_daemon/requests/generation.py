@@ -38,7 +38,7 @@ def request_of(
 ) -> Request:
     """Return the scheduler's request for one answer to `params`, which came `now` in a frame of `size` bytes.
 
-    `keys` are those of all answers, of which the first one keeps the prompt.
+    `keys` are the keys of all answers; the first answer keeps the prompt.
     """
     supersede = params.supersede if isinstance(params, InferParams) else None
     spec = RequestSpec(

@@ -169,7 +169,7 @@ class Inference:
         return keys
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
-        """End a request in any state; unknown and ended ones are ignored."""
+        """End a request in any state; unknown and ended requests are ignored."""
         if (answer := self.runner.answers.get(key)) is not None:
             log.debug("request.cancelled", key=key, model=answer.request.model, why=reason)
         self.runner.do(self.scheduler.cancel(key, self._clock(), reason))
@@ -219,7 +219,7 @@ def _placed(params: Q, entry: ModelEntry) -> Q:
 
 
 def _on_cpu(params: Q, entry: ModelEntry) -> Q:
-    """Return a reproducible request for the CPU, where alone answers are known to stay the same."""
+    """Return a reproducible request for the CPU, because only there answers are known to stay the same."""
     if params.device not in (None, CPU):
         raise _not_reproducible(f"leave out `device`, which is {params.device}")
     if not entry.is_on(CPU):

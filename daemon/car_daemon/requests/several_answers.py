@@ -24,7 +24,7 @@ def split(params: InferParams, responder: Responder, *, streams: bool) -> list[t
 
 
 class SeveralAnswers:
-    """The result of `n` answers, sent with the last one, or the first error; later ones are dropped."""
+    """The result of `n` answers, sent with the last one, or the first error; later answers are dropped."""
 
     def __init__(self, responder: Responder, n: int, *, seed: int, streams: bool) -> None:
         self._responder = responder

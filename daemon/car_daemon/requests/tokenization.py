@@ -83,7 +83,7 @@ class JobTable:
         self._open[job.message.key] = self._models.setdefault(job.model, {})[job.message.key] = job
 
     def close(self, key: int) -> Job | None:
-        """Close a job and return it; None where none of this key is open."""
+        """Close a job and return it; None if none of this key is open."""
         job = self._open.pop(key, None)
         if job is not None:
             self._bytes -= job.size
@@ -98,7 +98,7 @@ class JobTable:
         return job
 
     def close_by(self, engine: int, key: int) -> Job | None:
-        """Close a job that an engine has and return it; None where the engine has none of this key."""
+        """Close a job that an engine has and return it; None if the engine has none of this key."""
         job = self._open.get(key)
         return self.close(key) if job is not None and job.engine == engine else None
 

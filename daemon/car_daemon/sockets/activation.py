@@ -36,7 +36,7 @@ class ActivatedSocket:
 
 
 def activated_socket() -> ActivatedSocket | None:
-    """Return the socket that the service manager passed, None where it passed none; raises BadAddress if unusable."""
+    """Return the socket that the service manager passed, None if it passed none; raises BadAddress if unusable."""
     descriptors = systemd_descriptors(os.environ)
     if not descriptors and sys.platform == "darwin":
         import ctypes  # slow to import, and needed on macOS only
@@ -48,7 +48,7 @@ def activated_socket() -> ActivatedSocket | None:
 def systemd_descriptors(env: MutableMapping[str, str], first: int = _FIRST_DESCRIPTOR) -> list[int]:
     """Return the descriptors that systemd passed to this process, and remove their variables from `env`.
 
-    Raises BadAddress where their number is unreadable.
+    Raises BadAddress if their number is unreadable.
     """
     count, process, _ = (env.pop(name, "") for name in _VARIABLES)
     if process != str(os.getpid()):
@@ -59,7 +59,7 @@ def systemd_descriptors(env: MutableMapping[str, str], first: int = _FIRST_DESCR
 
 
 def launchd_descriptors(name: str, library: Any) -> list[int]:
-    """Return the descriptors that launchd keeps under a name for this process; empty where it did not start it.
+    """Return the descriptors that launchd keeps under a name for this process; empty if it did not start it.
 
     `library` is the C library; raises BadAddress.
     """

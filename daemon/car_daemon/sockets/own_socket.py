@@ -49,14 +49,14 @@ class Directory:
         os.close(self.descriptor)
 
     def facts(self, name: str) -> os.stat_result | None:
-        """Return the status of a name, not of the target of a link; None where it does not exist."""
+        """Return the status of a name, not of the target of a link; None if it does not exist."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def identity(self, name: str) -> Identity | None:
-        """Return device and inode of a name; None where it does not exist."""
+        """Return device and inode of a name; None if it does not exist."""
         return _identity(self.facts(name))
 
     def remove(self, name: str) -> None:
@@ -68,7 +68,7 @@ class Directory:
 
 
 def identity(path: Path) -> Identity | None:
-    """Return device and inode of a path, not of the target of a link; None where it does not exist."""
+    """Return device and inode of a path, not of the target of a link; None if it does not exist."""
     try:
         return _identity(path.lstat())
     except OSError:

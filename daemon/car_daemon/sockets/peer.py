@@ -30,7 +30,7 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 class SocketGroup:
-    """The users in the group that may write to the socket file `path`; empty where its mode admits no group."""
+    """The users in the group that may write to the socket file `path`; empty if its mode admits no group."""
 
     def __init__(self, path: Path) -> None:
         self._group: int | None = None  # None where there is none, or no file
@@ -54,7 +54,7 @@ _MOST_PER_TURN = 64
 
 
 class Acceptor:
-    """Passes accepted sockets, non-blocking, to `accepted`; where descriptors run out it pauses for `pause_s` seconds.
+    """Passes accepted sockets, non-blocking, to `accepted`; if descriptors run out it pauses for `pause_s` seconds.
 
     New connections wait in the kernel's queue meanwhile; the event loops' own servers would drop them.
     """

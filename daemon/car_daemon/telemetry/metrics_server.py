@@ -146,7 +146,7 @@ class MetricsServer:
 def respond(head: bytes, metrics: Callable[[], tuple[str, str]], names: frozenset[str] | None = None) -> bytes:
     """Return the response to a request's head; `metrics` returns content type and text.
 
-    With `names` the request's host has to be one of them or an address.
+    With `names` the request's host has to be a listed name or an address.
     """
     line = _REQUEST_LINE.fullmatch(head.partition(b"\r\n")[0])
     if line is None:

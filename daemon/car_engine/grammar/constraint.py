@@ -66,7 +66,7 @@ class BuildCache(Generic[K, V]):
         return f"<BuildCache {len(self._built)} of {self._limit}>"
 
     def get(self, key: K) -> V:
-        """Return a prototype, built now where it is missing; raises what `build` raises."""
+        """Return a prototype, built now if it is missing; raises what `build` raises."""
         with self._lock:
             if key in self._built:
                 self._built.move_to_end(key)
@@ -131,7 +131,7 @@ class Constraint:
         return bool(self._matcher.is_stopped())
 
     def advance(self, token: int) -> bool:
-        """Advance by a token; False where the grammar refuses it. Raises ConstraintError."""
+        """Advance by a token; False if the grammar refuses it. Raises ConstraintError."""
         think_token, self._think_token = self._think_token, None
         if token == think_token:
             return True
@@ -142,11 +142,11 @@ class Constraint:
         return consumed
 
     def unfinished(self, token: int) -> NDArray[np.intp] | None:
-        """Return all tokens but end tokens where `token` would end the answer inside a thought, else None."""
+        """Return all tokens but end tokens if `token` would end the answer inside a thought, else None."""
         return np.setdiff1d(np.arange(self._size), list(self._ends)) if token in self._ends else None
 
     def allowed(self) -> NDArray[np.intp]:
-        """Return the tokens that the grammar allows next, ascending. Raises ConstraintError where there are none."""
+        """Return the tokens that the grammar allows next, ascending. Raises ConstraintError if there are none."""
         mask = np.unpackbits(np.frombuffer(self._matcher.compute_bitmask(), np.uint8), bitorder="little")
         self._check()
         if mask[self._size]:

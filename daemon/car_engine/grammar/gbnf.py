@@ -58,13 +58,13 @@ class _Cursor:
         return self._text.startswith(text, self.at + 1)
 
     def take(self, text: str) -> bool:
-        """Advance past this text; False where another one comes next."""
+        """Advance past this text; False if another one comes next."""
         taken = self._text.startswith(text, self.at)
         self.at += len(text) if taken else 0
         return taken
 
     def match(self, pattern: re.Pattern[str]) -> str:
-        """Advance past the match of a pattern and return it, empty where it does not match."""
+        """Advance past the match of a pattern and return it, empty if it does not match."""
         match = pattern.match(self._text, self.at)
         if match is None:
             return ""
@@ -183,7 +183,7 @@ class _Reader:
         return tuple(items)
 
     def _item(self, following: str) -> Item | None:
-        """Return the item that begins here, None where the sequence ends."""
+        """Return the item that begins here, None if the sequence ends."""
         match following:
             case '"':
                 return self._cursor.literal()
@@ -248,7 +248,7 @@ class _Reader:
         return Repetition(item, least, most)
 
     def _number(self) -> int | None:
-        """Return the number at this position, between spaces; None where there is no digit."""
+        """Return the number at this position, between spaces; None if there is no digit."""
         cursor = self._cursor
         cursor.skip(lines=self._nesting > 0)
         start = cursor.at

@@ -1,7 +1,7 @@
 """Write a grammar in llguidance's dialect of Lark, with exactly the same meaning.
 
 The library first cuts text into terminals, each as long as possible, and parses the terminals. Here every terminal is
-one character, so that all have the same length; where several match a character the library tries all of them. Left
+one character, so that all have the same length; if several match a character the library tries all terminals. Left
 recursion is refused, and tail recursion is written as repetition.
 """
 
@@ -31,7 +31,7 @@ from car_engine.grammar.tree import (
 
 
 def refuse_left_recursion(grammar: Grammar) -> None:
-    """Raise GrammarError where a rule reaches itself without a character in between."""
+    """Raise GrammarError if a rule reaches itself without a character in between."""
     empty = _rules_that_may_be_empty(grammar)
     reached = {
         name: dict.fromkeys(target for sequence in rule.sequences for target in _leftmost(sequence, empty))
@@ -107,7 +107,7 @@ COPIED_MAX = 60_000
 
 
 def without_tail_recursion(grammar: Grammar) -> Grammar:
-    """Return the same grammar where no rule ends in itself, directly or through one other rule."""
+    """Return the same grammar if no rule ends in itself, directly or through one other rule."""
     rewriter = _Rewriter(grammar)
     rules: dict[str, Alternatives] = {}
     for name, rule in grammar.rules.items():
@@ -116,7 +116,7 @@ def without_tail_recursion(grammar: Grammar) -> Grammar:
 
 
 class _Rewriter:
-    """Rewrites the rules of one grammar, of which it copies at most COPIED_MAX items."""
+    """Rewrites the rules of one grammar, and copies at most COPIED_MAX items."""
 
     def __init__(self, grammar: Grammar) -> None:
         self._grammar = grammar
@@ -224,7 +224,7 @@ class _Writer:
         return f"r{len(self._lines) - 1}"
 
     def _write(self, name: str) -> None:
-        """Write one rule, and one more for each node of its prefix tree where sequences diverge."""
+        """Write one rule, and one more for each node of its prefix tree at which sequences diverge."""
         line = self._grammar.rules[name].line
         partings = [(self._names[name], self._beginning(self._grammar.rules[name].sequences, line))]
         while partings:
@@ -267,7 +267,7 @@ class _Writer:
         return beginning
 
     def _symbols_of(self, item: Item) -> Iterator[str]:
-        """Yield the symbols of an item: of a repetition one, none where it is of nothing or 0 times."""
+        """Yield the symbols of an item: of a repetition one, none if it is of nothing or 0 times."""
         match item:
             case Characters(ranges):
                 yield self._terminal(ranges)
@@ -286,7 +286,7 @@ class _Writer:
         return self._terminals.setdefault(ranges, f"C{len(self._terminals)}")
 
     def _refuse_depth(self) -> None:
-        """Walk as the library does; raises GrammarError where it would recurse beyond DEPTH_MAX."""
+        """Walk as the library does; raises GrammarError if it would recurse beyond DEPTH_MAX."""
         seen = {_START}
         walk = [self._referred(_START)]
         while walk:

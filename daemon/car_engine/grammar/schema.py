@@ -56,7 +56,7 @@ def embedded(schema: dict[str, Any], *, lenient: bool = False) -> str:
 
 
 def closed(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema whose objects have only the members that it lists, where it lists some."""
+    """Return a schema whose objects have only the members that it lists, if it lists any."""
     if any("allOf" in each or {"$ref", "properties"} <= each.keys() for each in _schemas(schema)):
         return schema
     value: dict[str, Any] = _closed(schema)
@@ -64,7 +64,7 @@ def closed(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _closed(value: Any, *, completes: bool = False) -> Any:
-    """Forbid members that an object's schema does not list, where it lists some and leaves others open.
+    """Forbid members that an object's schema does not list, if it lists some and leaves others open.
 
     A schema that `completes` the list of the schema around it forbids none: it would forbid that list's members.
     """
@@ -117,7 +117,7 @@ _Schema = dict[str, Any]
 
 
 def normalized(schema: _Schema) -> _Schema:
-    """Return a schema as the library reads it: counts such as 2.0 as integers, dynamic references as plain ones."""
+    """Return a schema as the library reads it: counts such as 2.0 as integers, dynamic references as plain references."""
     anchors: dict[object, list[str]] = {}
     for place, each in schemas_in(schema):
         for keyword in ("$dynamicAnchor", "$anchor"):
@@ -127,7 +127,7 @@ def normalized(schema: _Schema) -> _Schema:
 
 
 def place_of(error: str, schema: _Schema) -> str | None:
-    """Return the place of the schema that an error of the library is about; None where that is not known."""
+    """Return the place of the schema that an error of the library is about; None if that is not known."""
     about = _about(error)
     if about is None:
         return None
@@ -154,7 +154,7 @@ def left_out(warnings: list[str], schema: _Schema) -> list[str]:
 
 
 def schemas_in(value: Any, place: str = "") -> Iterator[tuple[str, _Schema]]:
-    """Yield all schemas, outer ones first, with their places."""
+    """Yield all schemas, outer schemas first, with their places."""
     if isinstance(value, list):
         for number, item in enumerate(value):
             yield from schemas_in(item, f"{place}/{number}")

@@ -85,13 +85,13 @@ class Calibration:
         return Curve(decode, prefill, others)
 
     def _cores(self) -> CoresReading | None:
-        """Return the processor times; None where they cannot be read."""
+        """Return the processor times; None if they cannot be read."""
         with contextlib.suppress(OSError):
             return self._read_cores([os.getpid()])
         return None
 
     def _others(self, before: CoresReading | None, after: CoresReading | None, seconds: float) -> float:
-        """Return the cores that other programs used; 0 where they left one to each thread."""
+        """Return the cores that other programs used; 0 if they left one to each thread."""
         if before is None or after is None or seconds <= 0:
             return 0.0
         cores = foreign_cores(before, after, seconds)

@@ -122,7 +122,7 @@ class LlamaContext:
         binding.llama_set_n_threads(self._context, threads, threads)
 
     def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
-        """Decode one batch; return 0, or llama.cpp's code where it failed."""
+        """Decode one batch; return 0, or llama.cpp's code if it failed."""
         self._outputs = frozenset()
         if not 1 <= len(tokens) <= self.batch_tokens:
             raise ValueError(f"a batch has 1 to {self.batch_tokens} rows, not {len(tokens)}")
@@ -133,7 +133,7 @@ class LlamaContext:
         return code
 
     def decode_rows(self, rows: Rows, start: int, number: int, *, output: bool) -> int:
-        """Decode rows of an image (count, width) for one sequence; return 0, or llama.cpp's code where it failed."""
+        """Decode rows of an image (count, width) for one sequence; return 0, or llama.cpp's code if it failed."""
         self._outputs = frozenset()
         self._check(number)
         code: int = binding.llama_decode(self._context, self._rows.fill(rows, start, number, output_last=output))
@@ -189,7 +189,7 @@ class LlamaContext:
             raise RuntimeError(f"llama.cpp keeps the cells of sequence {number} from {start} on")
 
     def last_position(self, number: int) -> int:
-        """Return the last position of a sequence, -1 where it is empty."""
+        """Return the last position of a sequence, -1 if it is empty."""
         self._check(number)
         position: int = _seq_pos_max(self._memory, number)
         return position
@@ -249,7 +249,7 @@ class LlamaContext:
         return self._saved(number, _WHOLE)
 
     def restore(self, number: int, saved: memoryview) -> bool:
-        """Restore cells into an empty sequence, not only that of `save`; return False where llama.cpp refuses."""
+        """Restore cells into an empty sequence, not only that of `save`; return False if llama.cpp refuses."""
         self._check(number)
         self._flush_copy()
         return self._restored(number, saved, _WHOLE)

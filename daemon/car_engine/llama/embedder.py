@@ -41,7 +41,7 @@ class TextContext:
     """llama.cpp's own pooling of each text: "mean", "cls", "last", "rank", or "" for none."""
 
     def __init__(self, model: LlamaModel, pooling: int, *, texts: int, batch_tokens: int, threads: int) -> None:
-        """Raise ModelError where llama.cpp has no such context; it aborts unless `texts` divides `batch_tokens`."""
+        """Raise ModelError if llama.cpp has no such context; it aborts unless `texts` divides `batch_tokens`."""
         params = binding.llama_context_default_params()
         params.n_ctx = batch_tokens
         params.n_seq_max = texts
@@ -123,7 +123,7 @@ class RowsContext(TextContext):
         params.cb_eval = self._callback
 
     def _node(self, node: int, ask: bool, _: object) -> bool:
-        """Return whether a node's end is reported, where `ask`; then whether the graph goes on after it."""
+        """Return whether a node's end is reported, if `ask`; then whether the graph goes on after it."""
         if ask:
             return node_name(node) == _ROWS
         self.ended = True
@@ -169,7 +169,7 @@ class Embedder:
     """
 
     def __init__(self, model: LlamaModel, vocabulary: Vocabulary, *, threads: int, context_tokens: int) -> None:
-        """Raise ModelError where llama.cpp has no such context for the model, or its weights make every number NaN."""
+        """Raise ModelError if llama.cpp has no such context for the model, or its weights make every number NaN."""
         named = model.metadata.own("pooling_type")
         known = {binding.LLAMA_POOLING_TYPE_UNSPECIFIED, binding.LLAMA_POOLING_TYPE_NONE, *POOLINGS}
         if named is not None and named not in map(str, known):
@@ -224,7 +224,7 @@ class Embedder:
         self._context.close()
 
     def _open(self, model: LlamaModel, threads: int) -> TextContext:
-        """Open the context of the model's pooling, or of the mean; a faster one where that has the same vectors."""
+        """Open the context of the model's pooling, or of the mean; a faster context if that has the same vectors."""
         size = {"texts": self._texts, "batch_tokens": self._batch_tokens, "threads": threads}
         context = TextContext(model, binding.LLAMA_POOLING_TYPE_UNSPECIFIED, **size)
         own = binding.LLAMA_POOLING_TYPE_UNSPECIFIED
@@ -275,7 +275,7 @@ class Embedder:
 def pack(lengths: list[int], texts: int, tokens: int) -> list[list[int]]:
     """Return the indices of each batch: at most `texts`, and `tokens` unless a single text has more.
 
-    The longest input that is left starts a batch, and the shortest ones fill it.
+    The longest input that is left starts a batch, and the shortest inputs fill it.
     """
     left = deque(sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True))
     packed = []

@@ -22,7 +22,7 @@ def library_build() -> str:
 
 
 def finds_gpus() -> bool:
-    """Return whether llama.cpp may compute on a GPU, also where all layers are on the CPU."""
+    """Return whether llama.cpp may compute on a GPU, also if all layers are on the CPU."""
     return bool(binding.llama_supports_gpu_offload())
 
 
@@ -55,7 +55,7 @@ def silence() -> None:
 
 @contextlib.contextmanager
 def errors() -> Iterator[list[str]]:
-    """Collect the errors that llama.cpp logs, for the reason of a failure; its lines go where they went before, too."""
+    """Collect the errors that llama.cpp logs, for the reason of a failure; its lines go to the former place, too."""
     found: list[str] = []
     before, user_data = binding.llama_log_callback(), ctypes.c_void_p()
     binding.llama_log_get(ctypes.byref(before), ctypes.byref(user_data))

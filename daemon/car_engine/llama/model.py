@@ -22,7 +22,7 @@ class Traits(NamedTuple):
     """Bounds on the use of an architecture.
 
     `shares_prefill`: one batch may prefill several sequences. `most_sequences`: the bound on sequences.
-    `position_table`: a position beyond the trained context crashes llama.cpp, where other models only get worse.
+    `position_table`: a position beyond the trained context crashes llama.cpp, while other models only get worse.
     """
 
     shares_prefill: bool = True
@@ -73,7 +73,7 @@ class Metadata:
         self.architecture = self.text("general.architecture") or ""  # by llama.cpp's name
 
     def text(self, key: str) -> str | None:
-        """Return one value as text, None where the file lacks it."""
+        """Return one value as text, None if the file lacks it."""
         buffer = ctypes.create_string_buffer(_TEXT_BYTES)
         length = binding.llama_model_meta_val_str(self._handle, key.encode(), buffer, _TEXT_BYTES)
         if length < 0 or length >= _TEXT_BYTES:
@@ -81,7 +81,7 @@ class Metadata:
         return buffer.value.decode("utf-8", "replace")
 
     def own(self, name: str) -> str | None:
-        """Return a value of the model's architecture as text, None where the file lacks it."""
+        """Return a value of the model's architecture as text, None if the file lacks it."""
         return self.text(f"{self.architecture}.{name}")
 
     def own_integer(self, name: str, default: int) -> int:
@@ -182,7 +182,7 @@ class LlamaModel:
 
     @cached_property
     def keeps_states(self) -> bool:
-        """True if sequences have states beside cells, or in place of them."""
+        """True if sequences have states beside cells, or in place of cells."""
         return bool(binding.llama_model_is_recurrent(self.handle) or binding.llama_model_is_hybrid(self.handle))
 
     @cached_property
@@ -206,7 +206,7 @@ class LlamaModel:
         return int(binding.llama_model_size(self.handle))
 
     def sequence_bytes(self) -> SequenceBytes:
-        """Return the memory of a sequence where all layers attend alike."""
+        """Return the memory of a sequence if all layers attend alike."""
         heads = int(binding.llama_model_n_head(self.handle))
         width = int(binding.llama_model_n_embd(self.handle)) // max(1, heads)
         key = self.metadata.own_integer("attention.key_length", width)

@@ -26,7 +26,7 @@ _MOST_FOUND = 16 * MOST
 def likeliest(logits: Logits, count: int, others: Sequence[int] = ()) -> Tokens | None:
     """Return at least the `count` likeliest tokens and not many more, and `others`, by their ids.
 
-    None where they are too many, as equal ones may be, the vocabulary is small, or there are NaNs: all tokens have to
+    None if too many are found (as equal logits may be), the vocabulary is small, or there are NaNs: all tokens have to
     be looked at.
     """
     if count > MOST or len(logits) < _COLUMNS:
@@ -50,7 +50,7 @@ def _reached(logits: Logits, count: int) -> np.float32:
 class Shortlist:
     """The tokens that decide for a chain which shapes the logits of some and then keeps the `kept` likeliest.
 
-    It shapes those of the `biased` tokens, and of the last `remembered` ones of the text.
+    It shapes the `biased` tokens, and the last `remembered` tokens of the text.
     """
 
     def __init__(self, kept: int, biased: Iterable[int], remembered: int) -> None:
@@ -66,7 +66,7 @@ class Shortlist:
         self._recent.append(token)
 
     def of(self, logits: Logits) -> Tokens | None:
-        """Return the tokens that decide, by their ids; None where all of them have to be looked at."""
+        """Return the tokens that decide, by their ids; None if all tokens have to be looked at."""
         shaped = list(self._biased.union(self._recent))
         # The likeliest may all be shaped, and then as many others count.
         return likeliest(logits, self._kept + len(shaped), shaped)
@@ -108,7 +108,7 @@ def _score(logits: Logits, token: int, total: float) -> float:
 
 
 def _ranked(logits: Logits, count: int) -> list[int]:
-    """Return the `count` likeliest tokens, the likeliest first, equal ones by their ids."""
+    """Return the `count` likeliest tokens, the likeliest first, equal tokens by their ids."""
     if not count:
         return []
     found = likeliest(logits, count)
@@ -152,10 +152,10 @@ _accept = quick("llama_sampler_accept")
 
 
 class Sampler:
-    """Owns a chain; under a constraint it chooses freely first, and among the allowed tokens where that is refused.
+    """Owns a chain; under a constraint it chooses freely first, and among the allowed tokens if that is refused.
 
-    `never` are the tokens that a greedy chain excludes, None where the chain is not greedy; `shortlist` is None where
-    all tokens decide.
+    `never` are the tokens that a greedy chain excludes, None if the chain is not greedy; `shortlist` is None if all
+    tokens decide.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Sampler:
         return self._constraint is not None and not self.unconstrained and self._constraint.complete
 
     def short_way(self, logits: Logits) -> int | None:
-        """Return and accept the next token, without constraint; None where all tokens have to be looked at."""
+        """Return and accept the next token, without constraint; None if all tokens have to be looked at."""
         token = self._short_choice(logits)
         if token is not None and self.never is None:
             self.accept(token)

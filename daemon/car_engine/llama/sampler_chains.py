@@ -66,7 +66,7 @@ class SamplerChains:
         return sampler
 
     def _never(self, sampling: Sampling) -> frozenset[int] | None:
-        """Return the tokens that a greedy choice excludes; None where more than the likeliest token decides."""
+        """Return the tokens that a greedy choice excludes; None if more than the likeliest token decides."""
         shaped = sampling.logit_bias or _penalizes(sampling) or _effective_dry(sampling) is not None
         if shaped or sampling.temperature >= _LEAST_TEMPERATURE:
             return None
@@ -147,13 +147,13 @@ def _penalizes(sampling: Sampling) -> bool:
 
 
 def _effective_dry(sampling: Sampling) -> Dry | None:
-    """Return the DRY settings, None where they have no effect."""
+    """Return the DRY settings, None if they have no effect."""
     dry = sampling.dry
     return dry if dry is not None and dry.multiplier and dry.penalty_last_n else None
 
 
 def _kept(sampling: Sampling) -> int | None:
-    """Return how many of the likeliest tokens the first filter keeps; None where it counts others too."""
+    """Return how many of the likeliest tokens the first filter keeps; None if it counts others too."""
     if sampling.temperature < _LEAST_TEMPERATURE:
         return 1
     if sampling.mirostat is not None or sampling.top_n_sigma > 0:

@@ -94,7 +94,7 @@ class Vocabulary:
         return self._special_pieces[token].decode("utf-8", "replace") if 0 <= token < self.size else ""
 
     def difference(self, model: "Vocabulary") -> str | None:
-        """Return the first difference between these tokens and those of another model; None where all are the same."""
+        """Return the first difference between these tokens and another model's tokens; None if all are the same."""
         if self.size != model.size:
             return f"it has {self.size:,} tokens, the model {model.size:,}"
         pairs = zip(self._special_pieces, model._special_pieces, strict=True)
@@ -145,7 +145,7 @@ class Vocabulary:
         return cut
 
     def _cut(self, data: bytes, room: int, *, add_special: bool, parse_special: bool) -> tuple[int, Any]:
-        """Return the number of tokens and the tokens; the number is negative where they exceed `room`."""
+        """Return the number of tokens and the tokens; the number is negative if they exceed `room`."""
         tokens = (binding.llama_token * room)()
         count = binding.llama_tokenize(self.handle, data, len(data), tokens, room, add_special, parse_special)
         return int(count), tokens

@@ -59,7 +59,7 @@ class Vision:
     def encode(self, pixels: Pixels) -> list[Piece]:
         """Return the pieces of a prompt that an image becomes, from RGB of shape (height, width, 3).
 
-        Raises ImageError, RuntimeError where the projector fails, ValueError for another shape.
+        Raises ImageError, RuntimeError if the projector fails, ValueError for another shape.
         """
         height, width, channels = pixels.shape
         if channels != _RGB or not pixels.flags.c_contiguous:
@@ -71,7 +71,7 @@ class Vision:
     def encode_audio(self, data: bytes) -> list[Piece]:
         """Return the pieces of a prompt that a WAV or MP3 becomes, with silence up to a whole second.
 
-        Raises AudioError, ImageError, RuntimeError where the projector fails.
+        Raises AudioError, ImageError, RuntimeError if the projector fails.
         """
         file = read_audio(data)
         samples = np.zeros(file.seconds * self._rate, np.float32)
@@ -191,7 +191,7 @@ def _positions(chunk: Any) -> int:
 
 
 def _tokens(chunk: Any) -> list[int]:
-    """Return a text chunk's tokens; raises ImageError where the model lacks one of them."""
+    """Return a text chunk's tokens; raises ImageError if the model lacks either."""
     count = ctypes.c_size_t()
     address = mtmd.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(count))
     tokens: list[int] = address[: count.value]

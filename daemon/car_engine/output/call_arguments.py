@@ -41,7 +41,7 @@ class Slots(NamedTuple):
 
 
 def take_slots(buffer: StreamBuffer, head: Head, *, begun: bool = False) -> Steps[Slots | None]:
-    """Take the texts and words of a head, with `begun` from the second on; None where one of them is missing."""
+    """Take the texts and words of a head, with `begun` from the second on; None if a piece is missing."""
     slots = Slots()
     after_word = False
     quoted = begun and isinstance(head[0], str) and head[0].endswith('"')
@@ -114,7 +114,7 @@ class ArgumentsReader:
         self._write = write
 
     def read(self, kinds: Mapping[str, ParameterKind]) -> Steps[None]:
-        """Read the arguments after a head; `kinds` are those of the function's parameters."""
+        """Read the arguments after a head; `kinds` are the kinds of the function's parameters."""
         match self._family.notation:
             case "parameters":
                 return self._parameters(kinds)
@@ -218,7 +218,7 @@ class ArgumentsReader:
         return None
 
     def _other_parameter(self, ends: Markers) -> Steps[str | None]:
-        """Take any text, up to its end; None where the answer ended before."""
+        """Take any text, up to its end; None if the answer ended before."""
         pieces = list[str]()
         if self._parameter_syntax.cdata and (yield from self._buffer.take_literal(CDATA)):
             pieces.append(self._buffer.release())
@@ -264,6 +264,6 @@ class ArgumentsReader:
         self._write_end("" if separator == "{" else "}")
 
     def _write_end(self, text: str) -> None:
-        """Write a closing text, except where the answer's bound cut the call off."""
+        """Write a closing text, except if the answer's bound cut the call off."""
         if not self._buffer.cut:
             self._write(text)

@@ -42,7 +42,7 @@ NAME, KEY, TYPE, WORD = Slot.NAME, Slot.KEY, Slot.TYPE, Slot.WORD
 
 
 class Parameter(NamedTuple):
-    """The texts around a tagged parameter, of which `close` may contain its name; `pad` stands around its value."""
+    """The texts around a tagged parameter; `close` may contain its name; `pad` stands around its value."""
 
     open: Head
     close: str
@@ -80,10 +80,9 @@ class Header(NamedTuple):
 class Family:
     """The syntax of one family's calls.
 
-    Calls stand between `open` and `close`, several of them one after
-    the other with `between`, in brackets where `listed`; with `each` every call has both texts of its own. Without
-    `open` the answer begins with its calls, unless heads are enough (`bare`): text may stand beside such calls, also
-    between `open` and `close`. `dropped` texts are left out.
+    Calls stand between `open` and `close`, several calls one after the other with `between`, in brackets if `listed`;
+    with `each` every call has both texts of its own. Without `open` the answer begins with its calls, unless heads are
+    enough (`bare`): text may stand beside such calls, also between `open` and `close`. `dropped` texts are left out.
     """
 
     open: str = ""
@@ -142,7 +141,7 @@ class Family:
 
     @property
     def follows(self) -> str:
-        """The character that has to follow a head without its last text, empty where the head is enough."""
+        """The character that has to follow a head without its last text, empty if the head is enough."""
         if self.notation == "gemma" or (self.notation == "json" and isinstance(self.head[-1], Maybe)):
             return "{"
         return "<" if self.notation == "parameters" and self.begins_with_name else ""

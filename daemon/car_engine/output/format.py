@@ -12,7 +12,7 @@ _TOKEN = re.compile(r"<\|[a-z]+\|?>|<[a-z]+\|>")
 
 @dataclass(frozen=True)
 class Format:
-    """The syntax of one model: None where it does not think, or where its tool calls cannot be read."""
+    """The syntax of one model: None if it does not think, or if its tool calls cannot be read."""
 
     thinking: Tags | None = None
     tools: ToolStyle | None = None

@@ -109,7 +109,7 @@ def copy_value(buffer: StreamBuffer, out: Callable[[str], None]) -> Steps[bool]:
 
 
 def take_value(buffer: StreamBuffer) -> Steps[str | None]:
-    """Take a JSON value and return it; None where the text is not one, its valid start is taken all the same."""
+    """Take a JSON value and return it; None if the text is not JSON, though its valid start is taken all the same."""
     opening = yield from buffer.peek()
     if opening not in _CLOSERS and opening != '"':
         return (yield from buffer.take_run(_PLAIN)) or None

@@ -196,7 +196,7 @@ def _referred(reference: str, root: dict[str, Any]) -> Any:
 
 
 def _types(schema: Any, root: dict[str, Any], depth: int) -> set[str]:
-    """Return the names of the types that a schema allows, empty where it does not list them."""
+    """Return the names of the types that a schema allows, empty if it does not list them."""
     if not isinstance(schema, dict) or not depth:
         return set()
     if isinstance(reference := schema.get("$ref"), str):
@@ -212,7 +212,7 @@ def _types(schema: Any, root: dict[str, Any], depth: int) -> set[str]:
 
 
 def as_value(text: str, kind: ParameterKind) -> str:
-    """Return a parameter's text as JSON: a value where it is one, else a text."""
+    """Return a parameter's text as JSON: a value if it is one, else a text."""
     bare = text.strip()
     if found := _CDATA.fullmatch(bare):
         return json.dumps(found[1], ensure_ascii=False)

@@ -135,7 +135,7 @@ class ReasoningSplit:
 
 
 class Output(Struct, frozen=True, gc=False):
-    """The text that one token released; `calls` has pieces of calls, and text after the first of them."""
+    """The text that one token released; `calls` has pieces of calls, and text after the first call."""
 
     text: str
     reasoning: str

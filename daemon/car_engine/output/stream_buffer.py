@@ -73,13 +73,13 @@ class StreamBuffer:
         self._at = 0
 
     def end(self, *, cut: bool = False) -> None:
-        """Mark the text as complete; where it was `cut`, the beginning of a literal at its end is taken for one."""
+        """Mark the text as complete; if it was `cut`, the beginning of a literal at its end is taken for one."""
         self._ended = True
         self._cut = cut
 
     @property
     def cut(self) -> bool:
-        """True where the text ended at its bound."""
+        """True if the text ended at its bound."""
         return self._cut
 
     def more(self) -> Steps[bool]:
@@ -187,8 +187,8 @@ class StreamBuffer:
     def copy_until_any(self, markers: Markers, out: Callable[[str], None], *, close: bool = False) -> Steps[str | None]:
         """Release the text before a marker; take the marker, return it.
 
-        Returns None without one, and the beginning of one at the end of all text stays undecided.
-        The whitespace before the marker is taken with it, but where it stays `close` it belongs to the text.
+        Returns None without one, and the beginning of one at the end of all text stays undecided. The whitespace before
+        the marker is taken with it; with `close` it stays and belongs to the text.
         """
         pattern = markers.text_close_before if close else markers.text_before
         plain = markers.plain_close if close else markers.plain

@@ -15,7 +15,7 @@ TokenOf = Callable[[str], int | None]
 
 
 class GrammarTexts:
-    """Writes texts of one family for one vocabulary; adds the rules that they need to those of a grammar."""
+    """Writes texts of one family for one vocabulary; adds the rules that they need to the rules of a grammar."""
 
     def __init__(self, markers: Sequence[str], token_of: TokenOf, rules: dict[str, str]) -> None:
         self._token_of = token_of
@@ -74,7 +74,7 @@ _WORDS = {"python": ("True", "False", "None"), "gemma": ("true", "false", "null"
 
 
 class LiteralGrammar:
-    """Adds rules for arguments to those of a grammar; `texts` writes texts as elements of rules."""
+    """Adds rules for arguments to the rules of a grammar; `texts` writes texts as elements of rules."""
 
     def __init__(self, family: Family, texts: GrammarTexts, rules: dict[str, str]) -> None:
         self._python = family.notation == "python"
@@ -89,7 +89,7 @@ class LiteralGrammar:
         return members if self._python else f'"{{" {members} "}}"'
 
     def _members(self, schema: dict[str, Any], root: dict[str, Any], name: str, depth: int) -> str:
-        """Return the element of an object's members, in the order of the schema: required ones first."""
+        """Return the element of an object's members, in the order of the schema: required members first."""
         properties = schema.get("properties")
         properties = properties if isinstance(properties, dict) else {}
         required = [key for key in properties if key in (schema.get("required") or ())]

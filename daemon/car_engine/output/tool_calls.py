@@ -184,7 +184,7 @@ class ToolCallReader:
         self._parts.append("" if self._buffer.cut and taken.strip() else taken)
 
     def _message(self, header: Header, start: str) -> Steps[None]:
-        """Read the header of a message, and its body where that is not text."""
+        """Read the header of a message, and its body if that is not text."""
         virtual, self._begun = self._begun, ""
         complete = yield from self._header(header)
         text = self._buffer.release().lstrip()
@@ -205,7 +205,7 @@ class ToolCallReader:
             self._parts.append("" if self._buffer.cut else text.removeprefix(dropped))
 
     def _header(self, header: Header) -> Steps[bool]:
-        """Take the rest of a header; False where arguments, an end or its bound come first."""
+        """Take the rest of a header; False if arguments, an end or its bound come first."""
         for _ in range(_HEADER_LENGTH):
             if (yield from self._buffer.take_literal(header.end)):
                 return True
@@ -276,7 +276,7 @@ class ToolCallReader:
         yield from buffer.drop_spaces()
 
     def _call(self, *, bare: bool = False, objects: bool = False) -> Steps[bool]:
-        """Read one call; False where the text is not one, its start stays undecided.
+        """Read one call; False if the text is not a call, whose start then stays undecided.
 
         With `bare` the first text of its head was taken; with `objects` it can only be an object.
         """
@@ -315,7 +315,7 @@ class ToolCallReader:
         return found.endswith(("=", ")"))
 
     def _object(self) -> Steps[bool]:
-        """Read a call that is one object; False where the text is not one."""
+        """Read a call that is one object; False if the text is not one."""
         buffer = self._buffer
         yield from buffer.take_literal("{")
         members = _Members()
@@ -339,7 +339,7 @@ class ToolCallReader:
         return True
 
     def _member(self, key: str, members: "_Members") -> Steps[bool]:
-        """Read a member of a call; False where the object is not a call, or ends."""
+        """Read a member of a call; False if the object is not a call, or ends."""
         if self._family.notation == "keyed" and not self._calling:
             self._begin(key)
             yield from self._reader.json()
@@ -384,7 +384,7 @@ class ToolCallReader:
             self._parts.append(CallDelta(self._index, arguments=text))
 
     def _end(self, *, closed: bool = True) -> None:
-        """End the call; without any arguments it has an empty object, unless it is cut off in front of them."""
+        """End the call; without any arguments it has an empty object, unless it is cut off before any."""
         if not self._arguments and closed and not self._buffer.cut:
             self._write("{}")
         self._parts.append(CallDelta(self._index, invalid=self._fault("".join(self._arguments)), ended=True))

@@ -23,7 +23,7 @@ class ContextLimit:
             raise self.exceeded(None, max_tokens)
 
     def exceeded(self, prompt_tokens: int | None, max_tokens: int | None) -> Refusal:
-        """Return the refusal of a prompt; `prompt_tokens` is None where they were not counted."""
+        """Return the refusal of a prompt; `prompt_tokens` is None if they were not counted."""
         return Refusal(
             "context_exceeded", prompt_tokens=prompt_tokens, max_tokens=max_tokens, context_tokens=self.tokens
         )

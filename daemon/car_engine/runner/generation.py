@@ -19,7 +19,7 @@ _SEED_BITS = 32
 
 
 def call_ids(run: Run) -> Callable[[], str]:
-    """Return a source of ids: random ones, for a reproducible request derived from its prompt and seed."""
+    """Return a source of ids: random ids, for a reproducible request derived from its prompt and seed."""
     if not run.options.reproducible:
         return lambda: f"call_{token_hex(_BYTES)}"
     numbers = count(run.options.seed << _SEED_BITS)

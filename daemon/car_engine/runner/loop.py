@@ -38,7 +38,7 @@ _TIMEOUT_S = 0.003
 
 
 class Commands(Inbox[Command]):
-    """Commands in order; prompts that come together start together where the engine is idle."""
+    """Commands in order; prompts that come together start together if the engine is idle."""
 
     def __init__(self, timeout: float = _TIMEOUT_S, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Commands(Inbox[Command]):
         self._announced = key
 
     def gather(self, room: int, idle: Callable[[], float | None] = lambda: None) -> list[Command]:
-        """Block for a command, and below `room` requests shortly for announced ones; return all that came.
+        """Block for a command, and below `room` requests shortly for announced requests; return all that came.
 
         The first chunk of one prompt delays all others, so reading them together takes less time. Each announced
         request is awaited once. Meanwhile `idle` is called, and again after the seconds that it returns.
@@ -199,7 +199,7 @@ class EngineLoop:
             self.turn(self.next_commands())
 
     def next_commands(self) -> list[Command]:
-        """Return the commands that came; blocks for one while there is no work, and shortly where requests ended."""
+        """Return the commands that came; blocks for a command while there is no work, and shortly if requests ended."""
         ended, self._running.ended = self._running.ended, 0
         if not (self._table.busy or self._texts.busy):
             return self._commands.gather(len(self._table.sequences), self._storing.wait_s)

@@ -28,7 +28,7 @@ class ParkedRequest:
 class ParkingLot:
     """Parked requests by key; their cells have precedence in the memory for saved cells.
 
-    Cells go through the host, from a GPU over its bus: where that costs more than to compute them, they are not saved.
+    Cells go through the host, from a GPU over its bus: if that costs more than to compute them, they are not saved.
     """
 
     def __init__(self, context: CellContext, saved_cells: SavedCells, costs: MoveCosts) -> None:

@@ -92,7 +92,7 @@ class ImageCommands:
         return None
 
     def _encode_ahead(self, ahead: EncodeAhead) -> None:
-        """Have images encoded for a request without a lease, unless all of them are in cells that it may reuse."""
+        """Have images encoded for a request without a lease, unless all images are in cells that it may reuse."""
         prepared, prepare = ahead.prepared, ahead.prepare
         prompt = tokens_of(prepared.tokens)
         cells = self._cache.at_hand(prompt, prepare.namespace, prepare.params.adapters)
@@ -114,7 +114,7 @@ class ImageCommands:
 class Abilities(NamedTuple):
     """Abilities of one engine: to guess tokens, to compute the same results as all engines on this kind of CPU.
 
-    Results differ where a model did not load with packed weights, and where llama.cpp computes long prompts on a GPU.
+    Results differ if a model did not load with packed weights, and if llama.cpp computes long prompts on a GPU.
     """
 
     speculates: bool
@@ -122,7 +122,7 @@ class Abilities(NamedTuple):
 
 
 class RunningRequests:
-    """The requests that have sequences, and the parked ones, over their lives.
+    """The requests that have sequences, and the parked requests, over their lives.
 
     A request that binds no grammar and need not be reproducible may guess tokens if the engine `speculates`.
     """

@@ -195,8 +195,8 @@ class _Rows:
 class Outcome:
     """Results of a step: sampled tokens, committed chunks, and sequences that failed.
 
-    `read` are the labels of the prompts that were read to their end in place of a sample. The cells of `lost`
-    sequences are unknown; the grammar of `refused` ones failed.
+    `read` are the labels of the prompts that were read to their end in place of a sample. The cells of `lost` sequences
+    are unknown; the grammar of `refused` sequences failed.
     """
 
     sampled: list[SampledToken] = field(default_factory=list)
@@ -356,7 +356,9 @@ class Stepper:
         return self._context.decode(rows.tokens, rows.positions, rows.numbers, rows.outputs)
 
     def _lost(self, code: int, rows: list[tuple[Sequence, int]]) -> list[Sequence]:
-        """Return the sequences that explain a failed decode: full ones, and ones whose cells disagree with ours."""
+        """Return the sequences that explain a failed decode: full sequences, and sequences whose cells disagree with
+        ours.
+        """
         lost = [
             sequence
             for sequence, count in rows
