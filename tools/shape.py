@@ -135,7 +135,8 @@ def _protocols(files: list[Source]) -> tuple[int, list[str]]:
 
 
 def _is_protocol(node: ast.ClassDef) -> bool:
-    return any(re.match(r"(?:\w+\.)?Protocol\b", ast.unparse(base)) for base in node.bases)
+    """Return whether a class is a Protocol of typing's; asyncio's of that name are classes."""
+    return any(re.match(r"Protocol\b", ast.unparse(base)) for base in node.bases)
 
 
 def _members(node: ast.ClassDef) -> frozenset[str]:
